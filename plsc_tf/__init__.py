@@ -1,7 +1,7 @@
 """Large-scale classification in TensorFlow: class-sharded margin heads.
 
-The public names are imported when first used, so that `import plsc_tf` and every
-command's `--help` stay instant; importing TensorFlow alone takes seconds.
+Public names are imported on first use: `import plsc_tf` and the commands' `--help` are
+instant, because importing TensorFlow, which takes seconds, is deferred.
 """
 
 import ast as _ast
@@ -10,14 +10,15 @@ import pathlib as _pathlib
 
 __version__ = "0.1.0"
 
-# A clone keeps `flags/`, `datasets/` and `hparams/` next to this package; an installed
-# wheel has them inside. Either way they are `plsc_tf.flags` and so on.
+# In a clone, `flags/`, `datasets/` and `hparams/` are next to this package; in an
+# installed wheel, they are inside it. In both cases, their names are `plsc_tf.flags`
+# and so on.
 _ROOT = _pathlib.Path(__file__).resolve().parent.parent
 if (_ROOT / "setup.py").is_file() and (_ROOT / "flags").is_dir():
     __path__.append(str(_ROOT))
 
-# `from plsc_tf.heads.margins import ARCFACE as ARCFACE` and so on, which type checkers
-# read, too: {name: module}.
+# `_PUBLIC` is {name: module}, read from the stub file's imports, such as
+# `from plsc_tf.heads.margins import ARCFACE as ARCFACE`. Type checkers read them too.
 _STUB = _ast.parse(_pathlib.Path(__file__).with_suffix(".pyi").read_text())
 _PUBLIC = {
     alias.name: node.module

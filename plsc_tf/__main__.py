@@ -1,4 +1,4 @@
-"""`python -m plsc_tf`: says which commands there are."""
+"""Lists the commands (`python -m plsc_tf`)."""
 
 import ast
 import pathlib
@@ -11,7 +11,7 @@ COMMANDS = (
 
 
 def main():
-    """Prints the commands, each with the first line of its help."""
+    """Prints the commands with the first line of each command's help."""
     folder = pathlib.Path(__file__).parent
     lines = [
         "usage: python -m plsc_tf.COMMAND [--key=value ...]; --help lists options",

@@ -1,11 +1,12 @@
-r"""Checks a data set: labels, images, duplicates, leaks into verification sets.
+r"""Checks a data set for wrong labels, bad images, duplicates and leaks.
 
     python -m plsc_tf.check --dataset_name=image_list --dataset_dir=train_data
     python -m plsc_tf.check --dataset_name=ms1m --dataset_dir=train_data \
         --val_targets=lfw,agedb_30 --report=check.json --cleaned_list=cleaned.txt
 
-The exit status is 0 if the data set is sound, 1 if it has errors, 2 if it cannot be
-checked. The data set is never changed.
+A leak is an image that is also in a verification set. The exit status is 0 if the data
+set has no errors, 1 if it has errors, 2 if it cannot be checked. The data set is never
+changed.
 """
 
 import sys
@@ -18,7 +19,7 @@ GROUPS = (
 
 
 def main(settings):
-    """Checks as the settings say, prints a table and exits with the status."""
+    """Checks the data set, prints a table of the results and exits with the status."""
     try:
         result, rows = _check(settings)
     except (ValueError, OSError) as error:

@@ -5,8 +5,8 @@ r"""Edits the classes of a trained checkpoint, or reports labels that look wrong
     python -m plsc_tf.classes --checkpoint_dir=runs/ms1m --noise_report=noise.json \
         --noise_sheets=sheets --new_list=cleaned.txt
 
-The checkpoint and the training data are never changed. Data set, folder and
-preprocessing are those of the training unless they are given.
+The checkpoint and the training data are never changed. The data set, its folder and the
+preprocessing default to those of the training.
 """
 
 from plsc_tf.options import cli
@@ -15,7 +15,7 @@ GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
 
 def main(settings):
-    """Does what the settings ask for and prints a table."""
+    """Edits the classes or reports label noise, and prints a table of the results."""
     from plsc_tf.jobs.classes import command
 
     cli.print_table(command.run(settings))

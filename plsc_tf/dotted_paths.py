@@ -1,4 +1,4 @@
-"""Objects of a user's code by dotted path, "package.module.Name" or "module:Name"."""
+"""Loads users' objects by dotted path, "package.module.Name" or "module:Name"."""
 
 import importlib
 
@@ -6,27 +6,27 @@ from plsc_tf.hints import did_you_mean
 
 
 def split(path):
-    """(module, name) of a path; one of them is "" where it is no dotted path."""
+    """Returns (module, name); one of them is "" if `path` isn't a dotted path."""
     module_name, _, name = path.replace(":", ".").rpartition(".")
     return module_name, name
 
 
 def load_module(name, what, path=""):
-    """The module of this name.
+    """Imports a module by name.
 
     Args:
         name: "package.module".
-        what: it is, for messages.
-        path: that was given; "" for the name itself.
+        what: description of the object for error messages.
+        path: the path that the user gave, or "" to show `name`.
 
     Raises:
-        ImportError: there is no such module.
+        ImportError: the module does not exist.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the user's module exists and itself misses a package
+            raise  # The user's module exists, but a package that it imports is missing.
         raise ImportError(
             f"No module {error.name!r} on the path for the {what} {path or name!r}. "
             "Run from the folder that holds it, or add that folder to PYTHONPATH."
@@ -34,15 +34,15 @@ def load_module(name, what, path=""):
 
 
 def load(path, what, separator="."):
-    """The object at a dotted path.
+    """Loads the object at a dotted path.
 
     Args:
-        path: of both parts, see `split`.
-        what: it is, for messages.
-        separator: between module and name in hints.
+        path: module and name; see `split`.
+        what: description of the object for error messages.
+        separator: separator between module and name in hints.
 
     Raises:
-        ImportError: it leads nowhere; says where it stopped.
+        ImportError: the module or the name does not exist; the message says which.
     """
     module_name, name = split(path)
     module = load_module(module_name, what, path)

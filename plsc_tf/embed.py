@@ -1,4 +1,4 @@
-r"""Embeds images: writes a .npy file and the names of a folder or list of images.
+r"""Embeds a folder or list of images; writes a .npy file and a list of the names.
 
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos --output=faces.npy
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos \
@@ -19,7 +19,7 @@ GROUPS = (
 
 
 def main(settings: Settings) -> None:
-    """Embeds as the settings say and prints a table of the results."""
+    """Embeds the images and prints a table of the results."""
     from plsc_tf.jobs.embed.command import embed
 
     cli.print_table(embed(settings))

@@ -1,4 +1,4 @@
-r"""Evaluates a trained model: verification, templates, identification, its own classes.
+r"""Evaluates verification, templates, identification and classification of a model.
 
     python -m plsc_tf.evaluate --flagfile=output/flags.cfg
     python -m plsc_tf.evaluate --checkpoint_dir=output --dataset_dir=train_data \
@@ -18,7 +18,7 @@ GROUPS = (
 
 
 def main(settings):
-    """Evaluates as the settings say; prints a table, in a cluster on its chief."""
+    """Evaluates the model and prints a table of the results, only on the chief."""
     from plsc_tf.jobs.evaluate.command import evaluate
 
     rows = evaluate(settings)

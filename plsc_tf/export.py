@@ -1,4 +1,4 @@
-"""Exports a trained model: a SavedModel for TensorFlow Serving, TFLite and ONNX files.
+"""Exports a trained model as a SavedModel for TensorFlow Serving, TFLite or ONNX.
 
     python -m plsc_tf.export --flagfile=output/flags.cfg
     python -m plsc_tf.export --checkpoint_dir=output --export_dir=serving/face \
@@ -15,7 +15,7 @@ GROUPS = (
 
 
 def main(settings: Settings) -> None:
-    """Exports as the settings say and prints where the model is."""
+    """Exports the model and prints a table with the paths of the results."""
     from plsc_tf.jobs.export import export_checkpoint
 
     cli.print_table(export_checkpoint(settings))

@@ -1,28 +1,28 @@
-"""Did you mean ...? The names nearest to one that is unknown."""
+"""Suggests similar names for an unknown one ("Did you mean ...?")."""
 
 import difflib
 
 
 def did_you_mean(name, names, *, most=1, before=""):
-    """Returns ` Did you mean 'x' or 'y'?` for the nearest of `names`, or nothing.
+    """Returns ` Did you mean 'x' or 'y'?`, or "" if no name is similar.
 
     Args:
-        name: what was written.
-        names: what it may stand for.
-        most: how many to name.
-        before: what to put before each, such as its module.
+        name: the unknown name.
+        names: the known names.
+        most: maximum number of names to suggest.
+        before: prefix of each suggestion, such as its module.
     """
     words = [f"'{before}{word}'" for word in nearest(name, names, most)]
     return f" Did you mean {' or '.join(words)}?" if words else ""
 
 
 def nearest(name, names, most=1):
-    """Returns the names nearest to `name` in spelling, the best first.
+    """Returns the names with the most similar spelling, best match first.
 
     Args:
-        name: what was written.
-        names: what it may stand for.
-        most: how many to return.
+        name: the unknown name.
+        names: the known names.
+        most: maximum number of names to return.
     """
     by_plain = {plain(other): other for other in sorted(names, reverse=True)}
     matches = difflib.get_close_matches(plain(name), by_plain, n=most, cutoff=0.65)
@@ -30,5 +30,5 @@ def nearest(name, names, most=1):
 
 
 def plain(name):
-    """Returns a name in lower case, with underscores."""
+    """Returns a name in lower case, with underscores instead of hyphens."""
     return name.lower().replace("-", "_")

@@ -4,9 +4,9 @@ r"""Imports a checkpoint of PLSC 0.1 / 0.2 or arcface_torch.
         --model_name=iresnet50 --num_classes=93431 --checkpoint_dir=imported
     python -m plsc_tf.train --checkpoint_dir=imported ...
 
-The new checkpoint holds the weights of backbone and head; evaluate, export and train
-take it as checkpoint_dir. It is written to checkpoint_dir or, if that is not set, to a
-folder in model_save_dir. Nothing is overwritten.
+The new checkpoint contains the weights of the backbone and the head. Pass its folder to
+evaluate, export and train as checkpoint_dir. It is written to checkpoint_dir or, if
+that is not set, to a folder in model_save_dir. Nothing is overwritten.
 """
 
 from plsc_tf.options import cli
@@ -19,7 +19,7 @@ GROUPS = (
 
 
 def main(settings):
-    """Imports as the settings say and prints a table of the contents."""
+    """Imports the checkpoint and prints a table of its contents."""
     from plsc_tf.jobs import import_checkpoint
 
     cli.print_table(import_checkpoint.import_checkpoint(settings))

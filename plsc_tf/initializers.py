@@ -1,15 +1,15 @@
-"""Keras's initializers as text: their names, and the distributions that they mean."""
+"""Parses Keras initializers given as text and returns their distributions."""
 
 import ast
 import math
 import re
 import typing
 
-# Keras cuts a truncated normal distribution at two standard deviations; its
-# VarianceScaling makes up for what is lost of the deviation.
+# Standard deviation of a normal distribution that is truncated at two standard
+# deviations, as in Keras; Keras's VarianceScaling divides by it.
 CUT_DEVIATION = 0.87962566103423978
 
-# Keras's initializers by their names, with their arguments and defaults.
+# Keras's initializers: {name: {argument: default}}.
 ARGUMENTS = {
     "random_normal": {"mean": 0.0, "stddev": 0.05},
     "truncated_normal": {"mean": 0.0, "stddev": 0.05},
@@ -30,7 +30,7 @@ ARGUMENTS = {
 }
 _SCALED = {"glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in")}
 _CONSTANTS = {"zeros": 0.0, "ones": 1.0}
-# Arguments that are words, and the words.
+# Arguments whose values are words, and the allowed words.
 _WORDS = {
     "mode": ("fan_in", "fan_out", "fan_avg"),
     "distribution": ("truncated_normal", "untruncated_normal", "uniform"),
@@ -39,13 +39,13 @@ _TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
 class Distribution(typing.NamedTuple):
-    """What each weight is drawn from.
+    """The distribution that each weight is drawn from.
 
     Attributes:
         kind: "normal", "truncated_normal", "uniform" or "constant".
         center: the mean, or the constant.
-        spread: standard deviation before truncation, or half the width; 0 of a
-            constant.
+        spread: standard deviation before truncation, half the width of a uniform
+            distribution, or 0 for a constant.
     """
 
     kind: str
@@ -54,14 +54,18 @@ class Distribution(typing.NamedTuple):
 
 
 def parse(text):
-    """Returns (name, arguments) of an initializer, as "he_normal" or "constant(0.1)".
+    """Parses an initializer such as "he_normal" or "constant(0.1)".
 
     Args:
-        text: name of a Keras initializer in snake case, and arguments by name in
-            brackets; a single one may stand without its name.
+        text: a Keras initializer's name in snake case, followed by keyword arguments in
+            parentheses. If an initializer has only one argument, its name may be
+            omitted.
+
+    Returns:
+        (name, `{argument: value}`).
 
     Raises:
-        ValueError: an unknown name or argument, or a value that is not allowed.
+        ValueError: a name or argument is unknown, or a value is not allowed.
     """
     match = _TEXT.fullmatch(text)
     name = match and match[1].lower()
@@ -93,10 +97,10 @@ def parse(text):
 
 
 def described(initializer):
-    """Returns the text that `parse` reads, of a Keras initializer or its name.
+    """Returns the text for `parse` that describes a Keras initializer or its name.
 
     Raises:
-        ValueError: the initializer has no such text.
+        ValueError: the initializer cannot be described as text.
     """
     if isinstance(initializer, str):
         parse(initializer)
@@ -123,10 +127,10 @@ def described(initializer):
 
 
 def distribution(text, fan_in, fan_out):
-    """Returns the `Distribution` that an initializer means for a matrix.
+    """Returns the `Distribution` that an initializer uses for the class weights.
 
     Args:
-        text: see `parse`.
+        text: the initializer; see `parse`.
         fan_in: length of an embedding.
         fan_out: number of classes.
     """
@@ -155,7 +159,7 @@ def distribution(text, fan_in, fan_out):
 
 
 def _value(key, text, whole):
-    """A number, or a word where the argument takes words."""
+    """Parses an argument's value: a word for arguments in `_WORDS`, else a number."""
     if key in _WORDS:
         word = text.strip("'\"")
         if word not in _WORDS[key]:

@@ -1,4 +1,4 @@
-r"""Starts the workers of this machine, one log each, and restarts them if asked to.
+r"""Starts the workers of this machine with one log each; can restart them.
 
     python -m plsc_tf.launch --num_workers=2 --log_dir=logs -- --flagfile=my.cfg
     python -m plsc_tf.launch --cluster_node_ips=10.0.0.1,10.0.0.2 --node_ip=10.0.0.1 \
@@ -6,9 +6,9 @@ r"""Starts the workers of this machine, one log each, and restarts them if asked
     python -m plsc_tf.launch --module=plsc_tf.evaluate -- --checkpoint_dir=output
     python -m plsc_tf.launch --selected_gpus=0,1,2,3 my_script.py --its_option=1
 
-The options after -- are those of the training (or another --module, or a script and its
-options). The exit status is 0 when all workers ended with 0, else that of the worker
-that failed: 128 + n when signal n ended it.
+The options after -- are passed to the training (or to another --module, or to a
+script). The exit status is 0 if all workers ended with status 0; otherwise, it is the
+status of the worker that failed, or 128 + n if signal n ended that worker.
 """
 
 import os
@@ -19,7 +19,7 @@ from plsc_tf.options import cli, effects
 from plsc_tf.parallel.launch import plan, supervise
 
 GROUPS = ("launching", "cluster")
-# Options that can turn out to have no effect; others of the cluster are the workers'.
+# Options that may have no effect here; the cluster's other options concern the workers.
 TOLD = ("launching", "node_port")
 
 
@@ -33,7 +33,7 @@ def run(
     Args:
         argv: the arguments after the program's name.
         environ: the environment of the workers.
-        patience: the `Patience` with the other workers when one has failed.
+        patience: the `Patience`, how long to wait for other workers after one failed.
     """
     own, words = plan.split(argv)
 
@@ -57,5 +57,5 @@ def run(
 
 
 if __name__ == "__main__":
-    # A copy: the command changes the environment for itself.
+    # The environment is copied, because the command changes its own.
     run(sys.argv[1:], dict(os.environ))

@@ -1,7 +1,7 @@
-"""The private APIs of TensorFlow and Keras that this package uses, all in one place.
+"""Wraps all private APIs of TensorFlow and Keras that this package uses.
 
-A new version of either is tried here. Checked with TensorFlow 2.16.2 and 2.17.1 and
-Keras 3.15.1.
+Check this module first for a new version of TensorFlow or Keras. It was tested with
+TensorFlow 2.16.2 and 2.17.1 and Keras 3.15.1.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ from tensorflow.tsl.protobuf import coordination_config_pb2
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveLauncher:
-    """Starts the collectives of the calling replica, in a `tf.function`.
+    """Launches the calling replica's collectives in a `tf.function`.
 
-    `ReplicaContext.all_gather` first gathers the shapes in a collective of its own,
-    even if they are known to be alike, and TensorFlow has no public all-to-all.
+    `ReplicaContext.all_gather` first gathers the shapes in a separate collective, even
+    if all shapes are known to be equal, and TensorFlow has no public all-to-all.
     """
 
     launcher: object
 
     @classmethod
     def of_this_replica(cls) -> "CollectiveLauncher | None":
-        """None where the strategy copies tensors instead of running collectives."""
+        """Returns the replica's launcher; None if the strategy has no collectives."""
         context = tf.distribute.get_replica_context()
         operations = context.strategy.extended._cross_device_ops
         if not isinstance(operations, CollectiveAllReduce):
@@ -42,11 +42,11 @@ class CollectiveLauncher:
         return cls(operations._launchers[context._replica_id])
 
     def is_on_cpu(self) -> bool:
-        """Whether the replica's device is a CPU."""
+        """Returns whether the replica's device is a CPU."""
         return tf.DeviceSpec.from_string(self.launcher._device).device_type == "CPU"
 
     def all_gather(self, value: tf.Tensor) -> tf.Tensor:
-        """`[replicas * b, ...]` of equal shapes `[b, ...]`."""
+        """Gathers tensors of equal shape `[b, ...]`; returns `[replicas * b, ...]`."""
         return self.launcher._all_gather(value, None)
 
     def all_to_all(self, parts: tf.Tensor) -> tf.Tensor:
@@ -64,9 +64,9 @@ class CollectiveLauncher:
 
 
 def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
-    """Sets how TensorFlow's coordination service looks after the workers.
+    """Configures the heartbeat timeout of TensorFlow's coordination service.
 
-    `MultiWorkerMirroredStrategy` starts it with a heartbeat of 10 seconds.
+    By default, `MultiWorkerMirroredStrategy` uses a heartbeat timeout of 10 seconds.
     """
     leader = tf.train.ClusterSpec({"worker": addresses})
     eager_context.context().configure_coordination_service(
@@ -82,68 +82,71 @@ def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
 
 
 def gpu_memory_limits() -> list[int]:
-    """Bytes that TensorFlow may use of each GPU; it starts all of them."""
+    """Returns TensorFlow's memory limit for each GPU in bytes; initializes all GPUs."""
     devices = device_lib.list_local_devices()
     return [d.memory_limit for d in devices if d.device_type == "GPU"]
 
 
-# Layers and weights files of Keras
+# Keras's layers and weights files
 
 
 def layers_inside(
     layer: keras.Layer, include_self: bool = False
 ) -> Iterator[keras.Layer]:
-    """All layers of a layer, nested ones too; `Model.layers` has the outermost only."""
+    """Yields all layers, including nested ones, which `Model.layers` doesn't list."""
     return layer._flatten_layers(include_self=include_self)
 
 
 def save_weights(network: keras.Model, file) -> None:
-    """`network.save_weights` into an open file."""
+    """Writes a weights file like `network.save_weights`, but to an open file."""
     with contextlib.closing(saving_lib.H5IOStore(file, mode="w")) as store:
         saving_lib._save_state(network, store, None, "", set())
 
 
 def load_weights(network: keras.Model, file) -> None:
-    """`network.load_weights` of an open file."""
+    """Reads a weights file like `network.load_weights`, but from an open file."""
     with contextlib.closing(saving_lib.H5IOStore(file, mode="r")) as store:
         saving_lib._load_state(network, store, None, "", visited_saveables=set())
 
 
-# Optimizers of Keras
+# Keras's optimizers
 
 
 def learning_rate_or_schedule(optimizer: keras.Optimizer):
-    """The optimizer's variable or schedule; `learning_rate` is a schedule's value."""
+    """Returns the learning rate's variable or schedule.
+
+    If there is a schedule, `optimizer.learning_rate` is only its current value.
+    """
     return optimizer._learning_rate
 
 
 def belongs_to(optimizer: keras.Optimizer, strategy: tf.distribute.Strategy) -> bool:
-    """Whether the optimizer was made in the scope of a strategy."""
+    """Returns whether the optimizer was created in a strategy's scope."""
     return optimizer._distribution_strategy is strategy
 
 
 def uses_weight_decay(optimizer: keras.Optimizer, variable) -> bool:
-    """Whether a variable was not excluded with `exclude_from_weight_decay`."""
+    """Returns False for a variable excluded with `exclude_from_weight_decay`."""
     return optimizer._use_weight_decay(variable)
 
 
 def copy_exclusions(source: keras.Optimizer, target: keras.Optimizer) -> None:
-    """Excludes the same names from weight decay; `get_config` leaves them out."""
+    """Copies the exclusions from weight decay, which `get_config` doesn't contain."""
     name = "_exclude_from_weight_decay_pattern"
     setattr(target, name, getattr(source, name, None))
 
 
 def has_own_update(optimizer: keras.Optimizer) -> bool:
-    """Whether an optimizer does more than its `update_step` for each variable."""
+    """Returns whether an update does more than `update_step` for each variable."""
     ordinary = keras.optimizers.Optimizer
     return type(optimizer)._backend_update_step is not ordinary._backend_update_step
 
 
 class OnTensors:
-    """Makes a Keras optimizer change values of a `StatelessScope` only.
+    """Mixin that makes a Keras optimizer update only values in a `StatelessScope`.
 
-    TensorFlow's backend of Keras would assign to the `tf.Variable`s below. Derive from
-    this class and an optimizer's class, in this order.
+    By default, Keras's TensorFlow backend assigns to the underlying `tf.Variable`s.
+    Derive from this class and an optimizer's class, in this order.
     """
 
     def assign(self, variable, value):
@@ -152,11 +155,11 @@ class OnTensors:
         scope.add_update((variable, tf.cast(value, variable.dtype)))
 
     def assign_add(self, variable, value):
-        """Adds to it."""
+        """Adds to the variable's value in the scope."""
         self.assign(variable, variable.value + tf.cast(value, variable.dtype))
 
     def assign_sub(self, variable, value):
-        """Subtracts from it."""
+        """Subtracts from the variable's value in the scope."""
         self.assign(variable, variable.value - tf.cast(value, variable.dtype))
 
     def _var_key(self, variable):

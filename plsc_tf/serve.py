@@ -4,9 +4,9 @@ r"""Serves an exported model over HTTP and gRPC.
     python -m plsc_tf.serve --model_dir=serving/face --port=8010 --grpc_port=8500 \
         --host=0.0.0.0 --gallery_dir=people
 
-It speaks PLSC's format (POST /FaceClassifyService/inference) and TensorFlow Serving's
-(REST and gRPC). New version folders are served as they appear. On SIGTERM it answers
-the requests that have begun, then ends.
+The server supports PLSC's protocol (POST /FaceClassifyService/inference) and TensorFlow
+Serving's (REST and gRPC). It loads new version folders as they appear. On SIGTERM, it
+finishes running requests before it exits.
 """
 
 import re
@@ -20,7 +20,7 @@ GROUPS = ("server",)
 
 
 def main(settings: Settings) -> None:
-    """Serves as the settings say, until a signal."""
+    """Serves the model until the process receives a signal."""
     if not settings.server.model_path:
         raise cli.UsageError(
             "model_dir must name the folder with the version folders of an export: "
@@ -38,7 +38,7 @@ def _say(app):
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """Replaces model_dir by model_path; elsewhere it is an alias of checkpoint_dir.
+    """Replaces model_dir, in other commands an alias of checkpoint_dir, by model_path.
 
     Args:
         argv: the arguments after the program's name.

@@ -1,7 +1,7 @@
 """Trains a class-sharded classifier, verifies it, saves it and exports it.
 
-A training that finds its own checkpoints in model_save_dir goes on from the newest.
-Without any option the quick start is trained, on drawn images.
+If model_save_dir contains checkpoints of the same training, it resumes from the newest.
+Without options, the command trains the quick start on synthetic images.
 
     python -m plsc_tf.train
     python -m plsc_tf.train --flagfile=hparams/quickstart.cfg
@@ -19,7 +19,7 @@ from plsc_tf.options import cli
 from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
-# Options of other commands that would be ignored here.
+# Option groups of other commands, which have no effect here.
 ELSEWHERE = (
     *("launching", "scoring", "server", "classes"),
     *("embedding", "importing", "checking", "conversion"),
@@ -37,7 +37,7 @@ All options: python -m plsc_tf.train --help
 
 
 def run(argv):
-    """Runs the command; without arguments on the options of the quick start."""
+    """Runs the command; without arguments, trains the quick start."""
     if argv:
         cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
     cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={_quick_start_flags()}"])
@@ -48,7 +48,7 @@ def _quick_start_flags():
 
 
 def quick_start(settings):
-    """Trains on drawn images and says how to go on (FastNN: dataset_name=mock)."""
+    """Trains on synthetic images and prints next steps (FastNN: dataset_name=mock)."""
     sys.stdout.write(
         "No option was given: training the quick start on drawn images, which takes "
         "a few minutes.\n"
@@ -60,7 +60,7 @@ def quick_start(settings):
 
 
 def main(settings):
-    """Trains as the settings say and prints the closing table, or plans the memory."""
+    """Trains and prints a table of the results, or plans the memory (--dry_run)."""
     if "dataset_name" not in settings.given:
         logging.info(
             "No dataset_name was given: taking drawn images (mock). The quick start "
@@ -92,7 +92,7 @@ def main(settings):
         settings, termination, stage=dimension_reduction.of(settings)
     )
     if outcome is None:
-        return  # a worker beside the chief, which tells
+        return  # Only the chief has an outcome to print.
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
     if "unsaved_steps" in outcome:
         sys.exit(NOT_SAVED_STATUS)
