@@ -1,4 +1,4 @@
-"""PLSC's `Entry`: a training as a sequence of setters, in Python.
+"""Provides PLSC's `Entry`, which configures and runs a training in Python.
 
     from plsc_tf import Entry
 
@@ -7,7 +7,7 @@
     ins.set_model_save_dir("./saved_model")
     ins.train()
 
-Every setter sets the option that the commands have under the documented name.
+Each setter sets options of the commands; docs/options.md documents them.
 """
 
 import json
@@ -35,32 +35,32 @@ from plsc_tf.options.settings import Settings, known_options
 
 @for_scripts
 class Entry:
-    """All that PLSC offers, behind one object (PLSC `plsc.entry.Entry`).
+    """Trains, tests and exports models like PLSC's `plsc.entry.Entry`.
 
     Attributes:
-        train_reader: what to train on instead of the files in dataset_dir: a function
-            that returns an iterator of (image, label) or of lists of them, a `Source`,
-            or one of `plsc_tf.utils.base64_reader`. Images are encoded bytes or arrays
-            of 0...255, [3, h, w] or [h, w, 3].
-        test_reader: what to verify on instead of val_targets: a function that returns
+        train_reader: training data instead of the files in dataset_dir: a function that
+            returns an iterator of (image, label) or of lists of such pairs, a `Source`,
+            or a reader from `plsc_tf.utils.base64_reader`. Images are encoded bytes or
+            arrays with values 0 to 255, `[3, h, w]` or `[h, w, 3]`.
+        test_reader: verification data instead of val_targets: a function that returns
             an iterator of (left image, right image, same).
-        predict_reader: the images of `predict`: a function that returns an iterator of
-            images, or of tuples that begin with one.
+        predict_reader: images for `predict`: a function that returns an iterator of
+            images, or of tuples whose first element is an image.
     """
 
     def __init__(self, **options):
-        """Starts from the defaults.
+        """Sets the given options; the others keep their defaults.
 
         Args:
-            **options: any option of `python -m plsc_tf.train --help` by name, such as
-                num_replicas=2 or seed=1, also those without a setter; a value may be
-                text, as in a flag file: image_shape="3,28,28".
+            **options: any option in `python -m plsc_tf.train --help`, such as
+                num_replicas=2 or seed=1, even without a setter; values may be text, as
+                in a flag file: image_shape="3,28,28".
 
         Raises:
-            ValueError: an unknown option, or a value that is not allowed.
+            ValueError: an option is unknown, or a value is not allowed.
         """
         boost = options.get("boost_config_dict")
-        if isinstance(boost, dict):  # MindSpore's form; the option is text
+        if isinstance(boost, dict):  # MindSpore uses a dict; our option is text.
             options["boost_config_dict"] = json.dumps(boost)
         self._values = {}
         self._backbone = self._optimizer = None
@@ -70,10 +70,10 @@ class Entry:
 
     @property
     def settings(self):
-        """The `Settings` as they stand; what the script has set counts as given.
+        """The current `Settings`; options that the script has set count as given.
 
         Raises:
-            ValueError: values that do not go together.
+            ValueError: values contradict each other.
         """
         values = {"dataset_name": "image_list", **self._values}
         given = set(self._values)
@@ -86,23 +86,23 @@ class Entry:
             values["model_name"] = _dotted(self._backbone)
             given.add("model_name")
         if "stop_at_step" in values and "num_epochs" not in values:
-            # An epoch has at least one step, so that the steps are what ends the run.
+            # An epoch has at least one step, so stop_at_step ends the run first.
             values["num_epochs"] = values["stop_at_step"]
         return Settings.build(values, given)
 
-    # PLSC 0.1 and 0.2, with the names of their parameters.
+    # Setters of PLSC 0.1 and 0.2, with PLSC's parameter names.
     set_calc_acc = setter(calc="calc_acc")
     set_checkpoint_dir = setter(directory="checkpoint_dir")
     set_class_num = setter(num="num_classes")
     set_dataset_dir = setter(directory="dataset_dir")
     set_emb_size = setter(size="emb_size")
-    set_image_num = setter(num="num_sample_per_epoch")  # a remark of the manual has it
+    set_image_num = setter(num="num_sample_per_epoch")  # only in PLSC's manual
     set_train_image_num = setter(num="num_sample_per_epoch")
     set_image_shape = setter(shape="image_shape")
     set_log_period = setter(steps="log_loss_every_n_iters")
     set_lr = setter(rate="learning_rate")
     set_lr_decay_factor = setter(factor="learning_rate_decay_factor")
-    set_lr_steps = setter(boundaries="lr_steps")  # PLSC 0.1: in its configuration only
+    set_lr_steps = setter(boundaries="lr_steps")  # only in PLSC 0.1's configuration
     set_step_boundaries = setter(boundaries="lr_steps")
     set_max_last_checkpoint_num = setter(num="keep_checkpoint_max")
     set_model_save_dir = setter(directory="model_save_dir")
@@ -124,15 +124,15 @@ class Entry:
     )
 
     def set_model(self, model):
-        """A network of your own.
+        """Sets your own network.
 
         Args:
             model: a `plsc_tf.models.base_model.BaseModel` or its class, a Keras model
-                from images [h, w, 3] to embeddings, a function that makes one, or the
-                dotted path of any of these; None: the one that model_name names.
+                from images `[h, w, 3]` to embeddings, a function that creates one, the
+                dotted path of any of these, or None to use model_name.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the value is none of these.
         """
         if isinstance(model, str) and not all(dotted_paths.split(model)):
             raise ValueError(
@@ -140,7 +140,7 @@ class Entry:
                 f"'package.module.Name'. Received: {model!r}; a network of the library "
                 f"is named by set_model_name({model!r})."
             )
-        # Not by class: Keras takes seconds to import, and may not be needed yet.
+        # Not an isinstance check: importing Keras takes seconds and may not be needed.
         known = isinstance(model, str) or hasattr(model, "build_network")
         if not (known or callable(model) or model is None):
             raise ValueError(
@@ -151,37 +151,37 @@ class Entry:
 
     @sets("model_name")
     def set_model_name(self, name):
-        """A network of the library, by name (PLSC 0.2)."""
+        """Sets one of the library's networks by name (PLSC 0.2)."""
         self._backbone = None
         self._set(model_name=name)
 
     @sets("num_epochs")
     def set_train_epochs(self, num):
-        """Epochs to train."""
+        """Sets the number of epochs to train."""
         self._set_or_clear({"num_epochs": num, "stop_at_step": None}.items())
 
     @sets("stop_at_step")
     def set_train_steps(self, num):
-        """Steps to train, instead of epochs (PLSC 0.2)."""
+        """Sets the number of steps to train, instead of epochs (PLSC 0.2)."""
         self._set_or_clear({"stop_at_step": num, "num_epochs": None}.items())
 
     @sets(*HEAD_OPTIONS)
     def set_distfc_attr(self, param_attr=None, bias_attr=None):
-        """Sets how the head's weights begin and train, and how its biases begin.
+        """Sets the initialization and training of the head's weights and biases.
 
         See `plsc_tf.entry_setters.head_options`.
         """
         self._set_or_clear(head_options(param_attr, bias_attr))
 
     def set_input_info(self, inputs):
-        """Sets the image's shape, from PLSC 0.2's list of dicts with "shape".
+        """Sets the image shape from PLSC 0.2's list of dicts with "shape".
 
-        The shape with three numbers, or four, the first of them the batch, counts.
+        Uses the first shape with three numbers, or four numbers including the batch.
         """
         self._set(image_shape=image_shape_of(inputs))
 
     def set_use_quant(self, quant):
-        """Accepted; PLSC 0.2 stores it and does not use it."""
+        """Logs a warning; PLSC 0.2 stores this value but does not use it."""
         if quant:
             logging.warning(
                 "set_use_quant has no effect, as in PLSC. python -m plsc_tf.export "
@@ -189,12 +189,12 @@ class Entry:
             )
 
     def set_optimizer(self, optimizer):
-        """Any Keras optimizer, with its own learning rate or schedule, or its name.
+        """Sets a Keras optimizer, with its learning rate or schedule, or its name.
 
-        It replaces lr, lr_steps, warm-up and the scaling to the batch.
+        An optimizer replaces lr, lr_steps, warm-up and scaling with the batch size.
 
         Raises:
-            ValueError: it is not an optimizer.
+            ValueError: the value is not an optimizer.
         """
         named = isinstance(optimizer, str) or optimizer is None
         made = hasattr(optimizer, "apply_gradients") and not isinstance(optimizer, type)
@@ -207,7 +207,7 @@ class Entry:
         self._optimizer = optimizer
 
     def set_model_parallel(self, model_parallel):
-        """Whether the classes are split over the replicas (PLSC 0.2)."""
+        """Sets whether the classes are sharded over the replicas (PLSC 0.2)."""
         if model_parallel not in (True, False):
             raise ValueError(
                 f"model_parallel must be True or False. Received: {model_parallel!r}."
@@ -226,12 +226,12 @@ class Entry:
                     "lists all options."
                 )
             item, value = known[name], as_option(value)
-            # As in a flag file: "3,28,28" is a shape.
+            # Text is parsed as in a flag file: "3,28,28" is a shape.
             text = isinstance(value, str) and not isinstance(value, Secret)
             self._values[item.name] = item.parse(value) if text else item.check(value)
 
     def _set_or_clear(self, pairs):
-        """Sets options, and returns those of None to their defaults."""
+        """Sets options; resets an option to its default if the value is None."""
         for name, value in pairs:
             if value is None:
                 self._values.pop(name, None)
@@ -239,11 +239,11 @@ class Entry:
                 self._set(**{name: value})
 
     def train(self):
-        """Trains, or goes on with the training in model_save_dir.
+        """Trains a model, or resumes the training in model_save_dir.
 
         Returns:
-            dict of the results, see `plsc_tf.jobs.train.train`; None in a worker that
-            is not the chief.
+            a dict of the results, see `plsc_tf.jobs.train.train`; None on workers other
+            than the chief.
         """
         cli.set_up_logging()
         from plsc_tf.jobs import dimension_reduction, results
@@ -272,8 +272,8 @@ class Entry:
         """Verifies the model in checkpoint_dir on the verification sets.
 
         Returns:
-            dict of the rows of the table that is printed; None in a worker that is not
-            the chief.
+            a dict with the rows of the printed table; None on workers other than the
+            chief.
         """
         cli.set_up_logging()
         from plsc_tf.jobs.evaluate.command import evaluate
@@ -283,13 +283,13 @@ class Entry:
     def predict(self):
         """Embeds the images of `predict_reader` with the model in checkpoint_dir.
 
-        Each worker of a cluster embeds all of them, so all workers call this.
+        In a cluster, all workers must call this method; each one embeds all images.
 
         Returns:
-            float32 [number of images, emb_size].
+            float32 `[num_images, emb]`.
 
         Raises:
-            ValueError: predict_reader is not set, or yields something else.
+            ValueError: predict_reader is not set, or does not yield images.
         """
         cli.set_up_logging()
         from plsc_tf.jobs import trained, workers
@@ -305,13 +305,13 @@ class Entry:
             return _embed(model, self.predict_reader)
 
     def convert_for_prediction(self):
-        """Exports the model in checkpoint_dir into model_save_dir, as a SavedModel.
+        """Exports the model in checkpoint_dir to model_save_dir as a SavedModel.
 
-        Of the workers of a cluster, the chief exports, and the others wait for it.
+        In a cluster, the chief exports, and the other workers wait for it.
 
         Returns:
-            dict of the rows of the table that is printed; None in a worker that is not
-            the chief.
+            a dict with the rows of the printed table; None on workers other than the
+            chief.
         """
         cli.set_up_logging()
         from plsc_tf.jobs import export, workers
@@ -328,7 +328,7 @@ class Entry:
         )
 
     def _parts(self):
-        """What is given in Python instead of by options."""
+        """Returns the objects given in Python instead of options, as `Parts`."""
         from plsc_tf.data.readers import python
         from plsc_tf.jobs.parts import Parts
 
@@ -350,7 +350,7 @@ class Entry:
 
 
 def _embed(found, reader):
-    """Embeds the images of a reader; `found` is what `trained.load` returns."""
+    """Embeds a reader's images with `found`, the result of `trained.load`."""
     from plsc_tf.data import images
     from plsc_tf.data.readers import python
     from plsc_tf.jobs.builders import preprocessing
@@ -374,7 +374,7 @@ def _embed(found, reader):
 
 
 def _table(rows):
-    """Prints rows and returns them as a dict; None stays None."""
+    """Prints rows as a table and returns them as a dict; returns None for None."""
     if rows is None:
         return None
     cli.print_table(rows)
@@ -382,7 +382,7 @@ def _table(rows):
 
 
 def _dotted(model):
-    """The name of a network that is given in Python, for messages and checkpoints."""
+    """Returns the dotted name of a user's network for messages and checkpoints."""
     if isinstance(model, str):
         return model.replace(":", ".")
     kind = model if hasattr(model, "__qualname__") else type(model)

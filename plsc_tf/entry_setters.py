@@ -1,7 +1,7 @@
-"""The setters of PLSC's `Entry`: the options that they set, and errors in their words.
+"""Creates the setters of PLSC's `Entry` and adds their names to error messages.
 
-A dict with the fields of Paddle's ParamAttr, as `Entry.set_distfc_attr` takes it,
-becomes options of the head.
+Also converts dicts with the fields of Paddle's ParamAttr, which `Entry.set_distfc_attr`
+accepts, to options of the head.
 """
 
 import functools
@@ -16,26 +16,26 @@ from plsc_tf import initializers
 from plsc_tf.options import cli
 from plsc_tf.options.settings import known_options
 
-# The options of `Entry.set_distfc_attr`.
+# The options that `Entry.set_distfc_attr` sets.
 HEAD_OPTIONS = (
     *("head_initial_deviation", "head_initializer", "head_learning_rate_factor"),
     *("head_weight_decay", "head_initial_bias"),
 )
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
 _NAMED = re.compile(r"--(\w+)|(?<![\w.(-])([a-z]\w+)(?==|\s+must\b)")
-# An error that went through nothing but these is no error of the script's own code.
+# If an error's traceback contains only these packages, the user's code didn't raise it.
 _LIBRARIES = {"plsc_tf", "tensorflow", "keras", "numpy", "absl", "PIL"}
 _LIBRARIES |= set(sys.stdlib_module_names)
 
 
 def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., None]:
-    """Returns a method that sets options; its class has `_set` and `_set_or_clear`.
+    """Returns a method that sets options; its class needs `_set` and `_set_or_clear`.
 
     Args:
-        *same: parameters that have the names of their options.
-        required: number of parameters without a default; of the others None means the
-            option's default.
-        **parameters: the options of further parameters.
+        *same: parameters with the same names as their options.
+        required: number of parameters without a default. For the other parameters, None
+            means the option's default.
+        **parameters: `{parameter: option}` for further parameters.
     """
     parameters = {**{name: name for name in same}, **parameters}
     kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
@@ -59,7 +59,7 @@ def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., No
 
 
 def sets(*options: str) -> Callable:
-    """Decorates a method that sets options, for `setters_of`."""
+    """Returns a decorator that records the options a method sets, for `setters_of`."""
 
     def decorate(method):
         method.options = options
@@ -69,7 +69,7 @@ def sets(*options: str) -> Callable:
 
 
 def as_option(value):
-    """Returns the text of a path, and of Paddle's lists for mixed precision."""
+    """Converts paths and Paddle's mixed precision lists to text."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "white_list") or hasattr(value, "black_list"):
@@ -82,7 +82,7 @@ def as_option(value):
 
 
 def image_shape_of(inputs):
-    """Returns the image's shape in PLSC 0.2's description of the inputs."""
+    """Returns the image shape from PLSC 0.2's description of the inputs."""
     for one in inputs if isinstance(inputs, list | tuple) else ():
         shape = one.get("shape") if isinstance(one, dict) else None
         if len(shape or ()) >= 3:
@@ -94,18 +94,19 @@ def image_shape_of(inputs):
 
 
 def head_options(param_attr, bias_attr):
-    """Returns the values of `HEAD_OPTIONS`, None if not set, as pairs.
+    """Returns pairs of `HEAD_OPTIONS` and their values; None if a value is not set.
 
     Args:
-        param_attr: None; a number, the standard deviation; a Keras initializer or its
-            name; or a dict with some of ParamAttr's fields: initializer (one of those),
+        param_attr: None; the standard deviation; a Keras initializer or its name; or a
+            dict with some of ParamAttr's fields: initializer (one of the above),
             learning_rate (a factor), regularizer (a weight decay or a
             `keras.regularizers.L2`) and trainable.
         bias_attr: None; a number; a constant Keras initializer or its name; or a dict
-            with such an initializer. Else biases train as weights do.
+            with such an initializer. It sets only the initial value: biases are trained
+            like the weights.
 
     Raises:
-        ValueError: they are none of these.
+        ValueError: a value is none of these.
     """
     fields = _fields(param_attr, "param_attr", _FIELDS)
     deviation, text = _initial(fields.get("initializer"), "param_attr")
@@ -126,7 +127,7 @@ def head_options(param_attr, bias_attr):
 
 
 def _fields(given, name, known):
-    """The fields of a ParamAttr; of anything else than a dict, its initializer."""
+    """Returns a ParamAttr's fields; a value other than a dict is the initializer."""
     if not isinstance(given, dict):
         return {"initializer": given}
     for key in given:
@@ -140,7 +141,7 @@ def _is_number(value):
 
 
 def _initial(initializer, name):
-    """(a number or None, the text of an initializer or None)."""
+    """Returns (a number or None, an initializer's text or None)."""
     if initializer is None or _is_number(initializer):
         return initializer, None
     try:
@@ -153,11 +154,11 @@ def _initial(initializer, name):
 
 
 def _decay(regularizer):
-    """The factor of the weights in the gradient, None if it is not set."""
+    """Returns the weight decay, a factor of the weights in the gradient, or None."""
     if regularizer is None or _is_number(regularizer):
         return regularizer
     if hasattr(regularizer, "l2") and not getattr(regularizer, "l1", 0):
-        # Keras's penalty is l2 x sum(w^2), and Paddle's half of it.
+        # Keras's penalty is l2 x sum(w^2), Paddle's is half of that.
         return 2 * float(regularizer.l2)
     raise ValueError(
         "A regularizer of the head must be a factor of weight decay or "
@@ -166,7 +167,7 @@ def _decay(regularizer):
 
 
 def setters_of(cls: type) -> dict[str, str]:
-    """Returns the setter of each option that has one; the last one counts."""
+    """Returns `{option: setter}`; if an option has several setters, the last one."""
     return {
         option: name
         for name, member in vars(cls).items()
@@ -175,12 +176,12 @@ def setters_of(cls: type) -> dict[str, str]:
 
 
 def for_scripts(cls: type) -> type:
-    """Decorates a class whose methods a script calls: its errors are worded for it.
+    """Decorates a class that scripts use: adds setter names to its error messages.
 
-    An error that a user can act on names setters besides flags, and its traceback ends
-    at the script's own line; PLSC_TF_TRACEBACK=1 in the environment shows all of it.
-    An error that comes from code of the user's own, as a reader or a network, stays as
-    it is.
+    If users can fix an error, its message also names the setters of the options, and
+    its traceback ends at the script's line unless the environment has
+    PLSC_TF_TRACEBACK=1. Errors raised by the user's own code, such as a reader or a
+    network, are unchanged.
     """
     setters = setters_of(cls)
     for name, member in list(vars(cls).items()):
@@ -208,11 +209,11 @@ def _worded(method, setters):
 
 
 def in_setters(text: str, setters: dict[str, str]) -> str:
-    """Returns a message with the calls that set the options that it names.
+    """Adds the setters of all options named in a message to the message.
 
     Args:
         text: the message.
-        setters: {option: setter}.
+        setters: `{option: setter}`.
     """
     known, calls = known_options(), []
     for flag, name in _NAMED.findall(text):
@@ -226,7 +227,7 @@ def in_setters(text: str, setters: dict[str, str]) -> str:
 
 
 def _is_of_libraries(error):
-    """Whether an error, and what led to it, was raised below no code of the user's."""
+    """Returns whether no user code is in the tracebacks of an error and its causes."""
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
