@@ -1,4 +1,7 @@
-"""Dimension-reduction training: its snapshots (stage 1) and its steps (stage 2)."""
+"""Defines the options of dimension-reduction training.
+
+Stage 1 takes snapshots of the weights; stage 2 trains with reduced dimensions.
+"""
 
 import functools
 
@@ -13,7 +16,7 @@ _stage_2 = functools.partial(option, applies=_STAGE_2)
 
 
 class Boost(OptionGroup):
-    """Dimension-reduction training, see docs/dimension_reduction.md."""
+    """Options of dimension-reduction training; see docs/dimension_reduction.md."""
 
     snapshot_every_n_steps: int = option(
         0, "stage 1: steps between two snapshots of the weights; 0: none", lower=0
@@ -131,10 +134,10 @@ class Boost(OptionGroup):
 
     @property
     def reduces(self) -> bool:
-        """Whether this is a training of stage 2."""
+        """True if this is a stage 2 training."""
         return self.dim_reduce and self.boost_level != "o0"
 
     @property
     def snapshots(self) -> bool:
-        """Whether to take snapshots."""
+        """True if the training takes snapshots."""
         return bool(self.snapshot_every_n_steps or self.snapshots_per_epoch)

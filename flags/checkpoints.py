@@ -1,10 +1,10 @@
-"""Where and how a run reads and writes checkpoints."""
+"""Defines the options for reading and writing checkpoints."""
 
 from plsc_tf.flags.option import OptionGroup, Secret, option
 
 
 class Checkpoints(OptionGroup):
-    """Folders of checkpoints, how they are written, and what happens to bad ones."""
+    """Options for checkpoint folders, saving, and handling damaged checkpoints."""
 
     model_save_dir: str = option(
         "./output", "folder of the run; if it holds checkpoints, the run resumes (PLSC)"

@@ -1,4 +1,4 @@
-"""Checks of single options, for `option(..., check=...)`: each raises ValueError."""
+"""Provides checks for `option(..., check=...)`; each raises ValueError if it fails."""
 
 import math
 import re
@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 def read_pairs(
     option: str, items: Sequence[str], sign: str, form: str, read: Callable
 ) -> dict:
-    """Returns `{key: value}` of items like "conv1:0.1".
+    """Parses items such as "conv1:0.1"; returns `{key: value}`.
 
     Args:
-        option: its name, for errors.
-        items: the texts.
-        sign: between key and value.
-        form: an item in words, for errors.
-        read: called with (key, text of the value); raises ValueError.
+        option: the option's name for error messages.
+        items: the items as text.
+        sign: separator between key and value.
+        form: description of an item for error messages.
+        read: function of (key, value as text) that returns the value or raises
+            ValueError.
     """
     pairs = {}
     for item in items:
@@ -34,7 +35,7 @@ def read_pairs(
 
 
 def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
-    """Returns `{regular expression: factor}` of items like "conv1:0.1"."""
+    """Parses items such as "conv1:0.1"; returns `{regular expression: factor}`."""
     form = "layer:factor, such as conv1:0.1 (a factor is at least 0)"
     return read_pairs(option, items, ":", form, _factor)
 
@@ -51,7 +52,7 @@ def _factor(layer, text):
 
 
 def rule(words: str, holds: Callable) -> Callable:
-    """Returns a check: `holds(value)`, or an error that the option "must <words>"."""
+    """Returns a check that raises "must <words>" unless `holds(value)` is true."""
 
     def check(option, value):
         if not holds(value):

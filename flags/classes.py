@@ -1,4 +1,4 @@
-"""Classes of a trained checkpoint, and label noise."""
+"""Defines the options for editing a checkpoint's classes and finding label noise."""
 
 import functools
 
@@ -10,7 +10,7 @@ _noise = functools.partial(option, applies="noise_report")
 
 
 class Classes(OptionGroup, saved=False):
-    """The edits and reports of `python -m plsc_tf.classes`."""
+    """Options of `python -m plsc_tf.classes`."""
 
     edit_dir: str = option("", "new folder for a checkpoint with edited classes")
     remove_classes: str = _edit(

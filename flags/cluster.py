@@ -1,4 +1,4 @@
-"""The processes that train together."""
+"""Defines the options of a cluster of worker processes."""
 
 import functools
 
@@ -10,12 +10,12 @@ _WORKER = checks.rule(
     "classes",
     lambda job: job.lower() == "worker",
 )
-# Options of one machine or start, which `flags.cfg` must not repeat.
+# Options that are specific to a machine or a start; `flags.cfg` must not repeat them.
 _unsaved = functools.partial(option, saved=False)
 
 
 class Cluster(OptionGroup):
-    """Which machines train together, and how they communicate."""
+    """Options for the machines of a cluster and their communication."""
 
     cluster_node_ips: tuple[str, ...] = _unsaved(
         (),
@@ -87,7 +87,7 @@ class Cluster(OptionGroup):
     )
 
     REFUSED = {
-        # task_index=0 without hosts is how FastNN's files say "one machine".
+        # In FastNN's files, task_index=0 without hosts means "one machine".
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
             "node_ip and task_index select this machine from cluster_node_ips: set "
             "that list too."

@@ -1,11 +1,11 @@
-"""Groups of one command each: check, convert, embed, import_checkpoint, launch."""
+"""Defines the options of check, convert, embed, import_checkpoint and launch."""
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
 
 class Checking(OptionGroup, saved=False):
-    """The input and output of `python -m plsc_tf.check`."""
+    """Options of `python -m plsc_tf.check`."""
 
     report: str = option("", ".json file for the findings")
     cleaned_list: str = option(
@@ -23,7 +23,7 @@ class Checking(OptionGroup, saved=False):
 
 
 class Conversion(OptionGroup, saved=False):
-    """The output of `python -m plsc_tf.convert`, and PLSC's names for it."""
+    """Options of `python -m plsc_tf.convert`, including those of PLSC's tool."""
 
     output_dir: str = option(
         "", "local folder to create; existing files are not overwritten"
@@ -89,12 +89,12 @@ class Conversion(OptionGroup, saved=False):
 
     @property
     def is_plsc(self) -> bool:
-        """Whether the options of PLSC's tool are used."""
+        """True if options of PLSC's tool are used."""
         return bool(self.data_dir or self.file_list or self.nranks)
 
 
 class Embedding(OptionGroup, saved=False):
-    """From images to a file of embeddings (`python -m plsc_tf.embed`)."""
+    """Options of `python -m plsc_tf.embed`."""
 
     images: str = option(
         "",
@@ -129,7 +129,7 @@ class Embedding(OptionGroup, saved=False):
 
 
 class Importing(OptionGroup, saved=False):
-    """The input of `python -m plsc_tf.import_checkpoint`."""
+    """Options of `python -m plsc_tf.import_checkpoint`."""
 
     import_from: str = option("", "local folder or file of the checkpoint to import")
     import_format: str = option(
@@ -141,7 +141,7 @@ class Importing(OptionGroup, saved=False):
 
 
 class Launching(OptionGroup, saved=False):
-    """How `python -m plsc_tf.launch` runs the workers of this machine."""
+    """Options of `python -m plsc_tf.launch`."""
 
     selected_gpus: tuple[int, ...] = option(
         (),

@@ -1,13 +1,15 @@
-"""Conditions on options: where an option acts, and which values contradict each other.
+"""Evaluates conditions on options.
 
-A condition is made of terms joined by " and ", and these by " or ":
+A condition specifies when an option has an effect, or which values contradict each
+other. It consists of alternatives joined by " or "; each alternative consists of terms
+joined by " and ":
 
     card_dir              the option is set: true, not 0, not empty
-    no decay_scheme       it is not
-    optimizer=adam,sgd    it has one of these values; * stands for any text, and the
-                          dist_ of loss_type may be left out
-    sample_rate<1         it is a number below 1; also >, <= and >=
-    cluster               one of FACTS, which only the command itself finds out
+    no decay_scheme       the option is not set
+    optimizer=adam,sgd    the option has one of these values; * matches any text, and
+                          the prefix dist_ of loss_type may be omitted
+    sample_rate<1         the option is a number below 1; also >, <= and >=
+    cluster               a key of `FACTS`, known only to the command itself
 """
 
 import fnmatch
@@ -16,7 +18,7 @@ import operator
 import re
 from collections.abc import Mapping
 
-# Terms other than options, in words for people.
+# Terms other than options, with their descriptions in messages.
 FACTS = {
     "files": "where images come from files",
     "cluster": "in a cluster of several processes",
@@ -44,7 +46,7 @@ _ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.
 
 @functools.cache
 def parse(condition: str) -> list[list[str]]:
-    """Returns a condition as a list of alternatives, each a list of terms."""
+    """Splits a condition into a list of alternatives, each a list of terms."""
     alternatives = condition.split(" or ") if condition else []
     return [terms.split(" and ") for terms in alternatives]
 
@@ -55,18 +57,18 @@ def name_in(term: str) -> str:
 
 
 def names_in(condition: str) -> list[str]:
-    """Returns the names in a condition, each once."""
+    """Returns the unique names in a condition."""
     terms = [term for alternative in parse(condition) for term in alternative]
     return list(dict.fromkeys(map(name_in, terms)))
 
 
 def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool | None:
-    """Returns whether a condition holds, None where an unknown fact decides.
+    """Returns whether a condition holds, or None if that depends on an unknown fact.
 
     Args:
-        condition: the text; the empty one always holds.
-        values: {option name: value}.
-        facts: {name of FACTS: whether it is so}.
+        condition: the condition; an empty condition always holds.
+        values: `{option name: value}`.
+        facts: `{key of FACTS: whether it is true}` for the known facts.
     """
     outcomes = [
         _all([_term_holds(term, values, facts or {}) for term in terms])
@@ -78,7 +80,7 @@ def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool
 
 
 def missing(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:
-    """Returns the terms of a condition that do not hold, as `parse` does."""
+    """Returns the terms that do not hold, in the same form as `parse`."""
     return [
         [term for term in terms if _term_holds(term, values, facts or {}) is False]
         for terms in parse(condition)
@@ -86,10 +88,10 @@ def missing(condition: str, values: Mapping, facts: Mapping | None) -> list[list
 
 
 def in_words(alternatives: list[list[str]]) -> str:
-    """Returns a condition in words, to stand after "only".
+    """Describes a condition in words that can follow "only".
 
     Args:
-        alternatives: from `parse`; terms may have been left out.
+        alternatives: the result of `parse`, possibly without some terms.
     """
     texts = [" and ".join(map(_term_in_words, terms)) for terms in alternatives]
     return ", or ".join(dict.fromkeys(texts))

@@ -1,4 +1,4 @@
-"""The data set: its module, its place and its size."""
+"""Defines the options for the data set: its module, location and size."""
 
 from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.storage import oss
@@ -14,7 +14,7 @@ def _without_keys(name, folder):
 
 
 class Dataset(OptionGroup):
-    """The training data."""
+    """Options for the training data."""
 
     dataset_name: str = option(
         "mock",

@@ -1,10 +1,10 @@
-"""Verification sets, protocols, saved embeddings, and the evaluation card."""
+"""Defines the options for verification sets and other evaluations."""
 
 from plsc_tf.flags.option import OptionGroup, option
 
 
 class Evaluation(OptionGroup):
-    """Verification sets."""
+    """Options for verification sets."""
 
     val_targets: tuple[str, ...] = option(
         ("lfw",),
@@ -29,7 +29,7 @@ class Evaluation(OptionGroup):
 
 
 class Scoring(OptionGroup, saved=False):
-    """Protocols, saved embeddings, the evaluation card."""
+    """Options for protocols, saved embeddings and the evaluation card."""
 
     pair_lists: tuple[str, ...] = option(
         (),
@@ -104,6 +104,6 @@ class Scoring(OptionGroup, saved=False):
 
     @property
     def has_lists(self) -> bool:
-        """Whether anything besides verification sets is to be compared."""
+        """True if there is something to evaluate besides verification sets."""
         listed = (self.pair_lists, self.template_dirs, self.tinyface_dir, self.gallery)
         return any(listed)

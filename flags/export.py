@@ -1,4 +1,4 @@
-"""The exported model: formats, and the comparison with the network."""
+"""Defines the options for exporting a model."""
 
 import functools
 
@@ -8,7 +8,7 @@ _at_end = functools.partial(option, applies="export_at_end")
 
 
 class Export(OptionGroup):
-    """The SavedModel for TensorFlow Serving, other formats, and their proof."""
+    """Options for export formats and for comparing the exports with the network."""
 
     export_dir: str = _at_end(
         "",

@@ -1,4 +1,4 @@
-"""The classification head: its loss, its share of the classes, its arithmetic."""
+"""Defines the options of the classification head."""
 
 import functools
 import math
@@ -7,7 +7,7 @@ from plsc_tf import initializers
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
-# Which of the three margins each loss has.
+# The margins that each loss uses.
 MARGINS = {
     "softmax": (),
     "arcface": ("margin1", "margin", "margin3"),
@@ -17,7 +17,7 @@ MARGINS = {
     "curricularface": ("margin",),
     "magface": (),
 }
-# The margins in the formula cos(m1 x angle + m2) - m3, as PLSC 0.2 names them.
+# PLSC 0.2's names of the margins, in the formula cos(m1 x angle + m2) - m3.
 SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
 _SHARDED = "loss_type=dist_*"
 _sharded = functools.partial(option, applies=_SHARDED)
@@ -41,7 +41,7 @@ def _initializer(name, text):
 
 
 class Head(OptionGroup):
-    """The head: which loss, which margin, whole or sharded by classes."""
+    """Options for the head's loss, margins, sharding, sampling and precision."""
 
     loss_type: str = option(
         "dist_arcface",
@@ -216,16 +216,16 @@ class Head(OptionGroup):
 
     @property
     def loss(self) -> str:
-        """The loss without `dist_`."""
+        """The loss type without the prefix `dist_`."""
         return self.loss_type.removeprefix("dist_")
 
     @property
     def sharded(self) -> bool:
-        """Whether the classes are split over the replicas."""
+        """True if the classes are sharded over the replicas."""
         return self.loss_type.startswith("dist_")
 
     def margins(self) -> dict[str, float]:
-        """The margins that are set and that the loss has, `{option: value}`."""
-        # A loss of the user's own has its margins in its code.
+        """Returns `{option: value}` for the margins that are set and the loss uses."""
+        # A user's own loss defines its margins in code.
         values = {name: getattr(self, name) for name in MARGINS.get(self.loss, ())}
         return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The learning rate and how it changes; formulas in docs/schedules.md."""
+"""Defines the options of the learning rate; see docs/schedules.md for the formulas."""
 
 import functools
 
@@ -13,7 +13,7 @@ _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 
 
 class LearningRate(OptionGroup):
-    """The schedule of the learning rate."""
+    """Options for the learning rate and its schedule."""
 
     learning_rate: float = _ours(
         0.1,
@@ -126,5 +126,5 @@ class LearningRate(OptionGroup):
 
     @property
     def layer_factors(self) -> dict[str, float]:
-        """`learning_rate_factors` as `{regular expression: factor}`."""
+        """Returns `learning_rate_factors` as `{regular expression: factor}`."""
         return checks.by_layer("learning_rate_factors", self.learning_rate_factors)

@@ -4,7 +4,7 @@ from plsc_tf.flags.option import OptionGroup, option
 
 
 class Logging(OptionGroup):
-    """Progress, logs and the report of a run."""
+    """Options for progress, logs and the report of a run."""
 
     log_loss_every_n_iters: int = option(
         10,

@@ -1,4 +1,4 @@
-"""The backbone."""
+"""Defines the options of the backbone."""
 
 from plsc_tf.flags.checks import read_pairs
 from plsc_tf.flags.option import OptionGroup, option
@@ -8,11 +8,11 @@ def read_model_options(name: str, text: str) -> dict:
     """Returns `model_options` as a dict of bool, int, float, tuple or str.
 
     Args:
-        name: of the option, for errors.
-        text: its value.
+        name: the option's name for error messages.
+        text: the option's value.
 
     Raises:
-        ValueError: an item that is not key=value, or a key given twice.
+        ValueError: an item is not key=value, or a key occurs twice.
     """
     items = list(filter(None, map(str.strip, text.split(","))))
     form = "key=value, lists with dashes (depths=1-1-1-1)"
@@ -20,7 +20,7 @@ def read_model_options(name: str, text: str) -> dict:
 
 
 def _read_value(key, text):
-    """Reads '3', '0.5', 'true', '1-2-2' or a word."""
+    """Converts '3', '0.5', 'true', '1-2-2' or a word to a value."""
     if not key.isidentifier():
         raise ValueError(key)
     if text.lower() in ("true", "false"):
@@ -42,7 +42,7 @@ def _read_numbers(text):
 
 
 class Model(OptionGroup):
-    """The backbone."""
+    """Options of the backbone."""
 
     model_name: str = option(
         "ResNet50",

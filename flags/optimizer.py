@@ -1,4 +1,4 @@
-"""The optimizer of backbone and head, with FastNN's constants."""
+"""Defines the options of the optimizer, with FastNN's constants."""
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
@@ -12,7 +12,7 @@ def _with(*optimizers):
 
 
 class Optimizer(OptionGroup):
-    """The optimizer and its constants; each is read by its own optimizer only."""
+    """Options for the optimizer and its constants; each constant has its optimizer."""
 
     optimizer: str = option(
         "momentum",
@@ -132,5 +132,5 @@ class Optimizer(OptionGroup):
 
     @property
     def layer_decays(self) -> dict[str, float]:
-        """`weight_decay_on` as `{regular expression: factor}`."""
+        """Returns `weight_decay_on` as `{regular expression: factor}`."""
         return checks.by_layer("weight_decay_on", self.weight_decay_on)

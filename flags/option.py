@@ -1,8 +1,8 @@
-"""What an option is: its type, default, bounds, text form and documented name.
+"""Defines options: their types, defaults, bounds, text format and names.
 
-The groups in `flags/` are dataclasses whose fields are made by `option`; the field
-is the flag. Everything else (command line, flag files, help, checks) follows from it,
-so a new option is one new line in its group.
+The groups in `flags/` are dataclasses whose fields are created by `option`; each field
+is a flag. The command line, flag files, help and checks are derived from it, so adding
+an option takes only one new field in its group.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _SWITCH = {
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 _BRACKETS = {"[": "]", "(": ")"}
-# Ends of an interval.
+# Comparisons and words for the ends of an interval.
 _ENDS = {
     "[": (operator.ge, "at least"),
     "(": (operator.gt, "above"),
@@ -37,14 +37,14 @@ def option(
 ) -> typing.Any:
     """Declares one option of a group as a dataclass field.
 
-    The annotation of the field is the option's type: bool, int, float, str, one of
-    them `| None`, or `tuple[int, ...]` and the like; `Secret` for text that must not
-    appear in a log, a file or an error.
+    The field's annotation is the option's type: bool, int, float, str, one of these
+    with `| None`, a tuple such as `tuple[int, ...]`, or `Secret` for text that must not
+    appear in a log, a file or an error message.
 
     Args:
-        default: value unless the user sets the option.
-        help: its effect, its unit, and the PLSC / FastNN option that it mirrors.
-        check: called with (name, value); raises ValueError.
+        default: value if the user doesn't set the option.
+        help: the option's effect and unit, and its counterpart in PLSC / FastNN.
+        check: function of (name, value) that raises ValueError for invalid values.
         **details: attributes of `Option`: choices, dotted, lower, within, aliases,
             saved, applies.
     """
@@ -54,21 +54,21 @@ def option(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option, complete: a field of a group together with its name and type.
+    """An option: a group's field with its name and type.
 
     Attributes:
-        choices: the only values allowed, in lower case; matched in any case.
+        choices: the allowed values in lower case; case is ignored in comparisons.
         dotted: whether the dotted path of a user's own object is allowed too.
-        lower: smallest value allowed (for a list: of each element).
-        within: both bounds as an interval, such as "[0, 1)"; a round bracket excludes
-            the bound, and inf is none.
-        aliases: other names that mean the same option.
+        lower: smallest allowed value (for a list: of each element).
+        within: both bounds as an interval, such as "[0, 1)"; a parenthesis excludes
+            the bound, and inf means no bound.
+        aliases: other names of the option.
         saved: False for options that `flags.cfg` must not repeat, such as secrets and
-            one-time requests; also for a whole group: `class G(OptionGroup,
+            one-time requests; for a whole group, use `class G(OptionGroup,
             saved=False)`.
-        applies: when the option has an effect, see `plsc_tf.flags.conditions`
-            ("optimizer=adam"); empty: always. The log says so when the user sets the
-            option and it has none.
+        applies: condition under which the option has an effect, such as
+            "optimizer=adam" (see `plsc_tf.flags.conditions`); empty if it always has
+            one. If the user sets an option that has no effect, the log says so.
     """
 
     group: str
@@ -90,27 +90,27 @@ class Option:
 
     @property
     def boolean(self):
-        """Whether `--name` alone and `--noname` are allowed."""
+        """True if `--name` without a value and `--noname` are allowed."""
         return self.type is bool and not self.many
 
     @functools.cached_property
     def limits(self):
-        """The bounds, [(comparison that holds, its words, bound)]."""
+        """The bounds, [(comparison that must hold, its description, bound)]."""
         text = self.within or f"[{self.lower}, inf)"
         ends = zip((text[0], text[-1]), text[1:-1].split(","), strict=True)
         limits = [(*_ENDS[sign], float(bound)) for sign, bound in ends]
         return [limit for limit in limits if math.isfinite(limit[-1])]
 
     def parse(self, text):
-        """Returns the checked value that `text` spells in a file or on a command line.
+        """Parses text from a file or the command line; returns the checked value.
 
         Raises:
-            ValueError: the text spells no allowed value.
+            ValueError: the text is not an allowed value.
         """
         if self.type is str and not self.many and not self.choices:
             if text.strip() != "None":
                 return self.check(text)
-            # FastNN documents None where a text may be empty here.
+            # FastNN's documentation uses None for an empty text.
             return None if self.optional else self.check("")
         text = text.strip()
         if self.many:
@@ -119,23 +119,24 @@ class Option:
                 text = text[1:-1].strip()
             items = [item.strip() for item in text.split(",")] if text else []
             if items and not items[-1]:
-                items.pop()  # PLSC users write tuples: "(100000,)"
+                items.pop()  # PLSC users write tuples such as "(100000,)".
             return self.check(tuple(self._parse_one(item, text) for item in items))
         if self.optional and text.lower() in ("", "none"):
             return None
         return self.check(self._parse_one(text, text))
 
     def format(self, value):
-        """Returns the text that `parse` reads back as exactly this value."""
+        """Returns text from which `parse` returns exactly the same value."""
         if self.many:
             return ",".join(self._format_one(item) for item in value)
         return "None" if value is None else self._format_one(value)
 
     def check(self, value):
-        """Returns `value` in the option's type.
+        """Checks a value and converts it to the option's type.
 
         Raises:
-            ValueError: wrong type, outside the bounds, or not one of the choices.
+            ValueError: the value has the wrong type, is outside the bounds, or is not
+                one of the choices.
         """
         value = self._typed(value)
         if self.run_check and value is not None:
@@ -145,7 +146,7 @@ class Option:
     def _typed(self, value):
         if self.many:
             if self.type is str and isinstance(value, str):
-                return self.parse(value)  # As on a command line: "lfw,cfp_fp".
+                return self.parse(value)  # text as on the command line: "lfw,cfp_fp"
             if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
                 self._refuse(value)
             return tuple(self._check_one(item, value) for item in value)
@@ -155,7 +156,7 @@ class Option:
         return Secret(checked) if self.secret else checked
 
     def expected(self):
-        """Returns the allowed values in words, for errors and `--help`."""
+        """Describes the allowed values in words for error messages and `--help`."""
         if self.choices:
             words = "one of " + ", ".join(self.choices)
             words += ", or the path of your own, package.module.Name" * self.dotted
@@ -167,7 +168,7 @@ class Option:
         return ", ".join(part for part in parts if part)
 
     def bounds(self):
-        """Returns the bounds in words, empty when there are none."""
+        """Describes the bounds in words; returns "" if there are none."""
         return " and ".join(f"{words} {bound:g}" for _, words, bound in self.limits)
 
     def _parse_one(self, text, whole):
@@ -197,7 +198,7 @@ class Option:
         return item
 
     def _survives_a_file(self, text):
-        """Whether a text comes back from `flags.cfg` as it went in."""
+        """Returns whether a text is unchanged after writing and reading `flags.cfg`."""
         if len(text.splitlines()) > 1 or text.endswith(("\n", "\r")):
             return False
         if not self.many:
@@ -213,7 +214,7 @@ class Option:
 
 
 def _converted(item, kind):
-    """Returns an element in a type; raises TypeError, ValueError or OverflowError."""
+    """Converts an element to a type; raises TypeError, ValueError or OverflowError."""
     if isinstance(item, str) is not (kind is str):
         raise TypeError
     if isinstance(item, bool) and kind is not bool:
@@ -227,23 +228,23 @@ def _converted(item, kind):
 
 
 class Secret(str):
-    """A text that shows as `***`, however it is printed, formatted or stored.
+    """A text that appears as `***` when it is printed, formatted or stored.
 
-    The text of the mask itself stands for nothing: so it is read back from files that
-    an option was written to.
+    `***` itself becomes an empty text, because files to which a secret was written
+    contain `***`.
     """
 
     MASK = "***"
 
     def __new__(cls, text=""):
-        """Hides a text; that of the mask itself becomes the empty one."""
+        """Hides a text; converts the mask to an empty text."""
         hidden = "" if text == cls.MASK else str(text)
         secret = super().__new__(cls, cls.MASK if hidden else "")
         secret._text = hidden
         return secret
 
     def reveal(self):
-        """Returns the text, for the one call that needs it."""
+        """Returns the hidden text; use it only in the call that needs it."""
         return self._text
 
     def __eq__(self, other):
@@ -258,11 +259,11 @@ class Secret(str):
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(option,))
 class OptionGroup:
-    """Base of the groups: makes them frozen dataclasses that check every option.
+    """Base class of the groups, which become frozen dataclasses with checked options.
 
     Attributes:
-        REFUSED: {condition: why it is refused}, see `plsc_tf.flags.conditions`; it may
-            name options of other groups. `Settings` checks them.
+        REFUSED: `{condition: reason for the refusal}` (see `plsc_tf.flags.conditions`);
+            conditions may refer to options of other groups. `Settings` checks them.
         SAVED: whether `flags.cfg` repeats the options.
     """
 
@@ -275,15 +276,15 @@ class OptionGroup:
 
     def __post_init__(self):
         for item in options_of(type(self)):
-            # The only way to store a converted value in a frozen dataclass.
+            # A frozen dataclass doesn't allow assigning the converted value directly.
             object.__setattr__(self, item.name, item.check(getattr(self, item.name)))
 
 
 @functools.cache
 def options_of(group_class: type[OptionGroup]) -> tuple[Option, ...]:
-    """Returns the options of a group's dataclass, in the order they are written."""
+    """Returns the options of a group's dataclass in the order of their declaration."""
     hints = typing.get_type_hints(group_class)
-    # LearningRate is the group learning_rate.
+    # Converts class names to group names: LearningRate becomes learning_rate.
     group = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", group_class.__name__).lower()
     return tuple(
         Option(
@@ -298,7 +299,7 @@ def options_of(group_class: type[OptionGroup]) -> tuple[Option, ...]:
 
 
 def _read_type(hint):
-    """Splits `float | None` or `tuple[int, ...]` into its properties."""
+    """Returns the `Option` attributes that an annotation implies."""
     optional = isinstance(hint, types.UnionType)
     if optional:
         hint = next(arg for arg in hint.__args__ if arg is not types.NoneType)

@@ -1,4 +1,4 @@
-"""Half precision, loss scaling, and steps that are not finite."""
+"""Defines the options for half precision, loss scaling, and NaN or infinity."""
 
 import functools
 
@@ -15,11 +15,11 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     """Returns `amp_lists` as `{"white": names, "black": names}`.
 
     Args:
-        name: of the option, for errors.
-        text: its value.
+        name: the option's name for error messages.
+        text: the option's value.
 
     Raises:
-        ValueError: the text has another form, or a layer is in both lists.
+        ValueError: the text has the wrong format, or a layer is in both lists.
     """
     items = list(filter(None, map(str.strip, text.split(";"))))
     form = "white:Conv2D,Dense;black:PReLU, names of layers or classes"
@@ -41,7 +41,7 @@ def _layers(kind, names):
 
 
 class Precision(OptionGroup):
-    """Half precision (PLSC's set_mixed_precision), and NaN."""
+    """Options for half precision (PLSC's set_mixed_precision), and NaN or infinity."""
 
     use_fp16: bool = option(
         False,
@@ -132,7 +132,7 @@ class Precision(OptionGroup):
 
     @property
     def dtype(self) -> str:
-        """Type that the backbone computes in: float32, float16 or bfloat16."""
+        """The backbone's compute type: float32, float16 or bfloat16."""
         if self.use_fp16:
             return "float16"
         return "bfloat16" if self.use_bf16 else "float32"

@@ -1,4 +1,4 @@
-"""How images are decoded, sampled, shuffled, augmented and batched."""
+"""Defines the options for decoding, sampling, shuffling and augmenting images."""
 
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -16,7 +16,7 @@ def _shape(name, shape):
 
 
 class Preprocessing(OptionGroup):
-    """The input pipeline and the augmentation."""
+    """Options for the input pipeline and the augmentation."""
 
     preprocessing_name: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""The server of an exported model."""
+"""Defines the options for serving an exported model."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,20 @@ from plsc_tf.flags.option import OptionGroup, option
 
 
 def read_labels(name: str, items: Sequence[str]) -> dict[str, int]:
-    """Returns `version_labels` as a dict, label -> version.
+    """Returns `version_labels` as `{label: version}`.
 
     Args:
-        name: of the option, for errors.
-        items: its value.
+        name: the option's name for error messages.
+        items: the option's value.
 
     Raises:
-        ValueError: an item that is not label:version, or a label given twice.
+        ValueError: an item is not label:version, or a label occurs twice.
     """
     return checks.read_pairs(name, items, ":", "label:version", lambda _, n: int(n))
 
 
 class Server(OptionGroup, saved=False):
-    """The models, addresses and limits of `python -m plsc_tf.serve`."""
+    """Options of `python -m plsc_tf.serve`: models, addresses and limits."""
 
     model_path: str = option(
         "",
@@ -125,5 +125,5 @@ class Server(OptionGroup, saved=False):
     )
 
     def labels(self) -> dict[str, int]:
-        """`version_labels` as a dict, label -> version."""
+        """Returns `version_labels` as `{label: version}`."""
         return read_labels("version_labels", self.version_labels)

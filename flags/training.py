@@ -1,10 +1,10 @@
-"""How long, from what, in which batches and on which devices to train."""
+"""Defines the options for a training's start, length, batches and devices."""
 
 from plsc_tf.flags.option import OptionGroup, option
 
 
 class Training(OptionGroup):
-    """The start, the length, the batches and the randomness of a training."""
+    """Options for the start, length, batches and random seed of a training."""
 
     task_type: str = option(
         "pretrain",
@@ -44,7 +44,7 @@ class Training(OptionGroup):
 
 
 class Performance(OptionGroup):
-    """Replicas, steps per call, and the plan of their memory."""
+    """Options for replicas, steps per call, and memory planning."""
 
     num_replicas: int = option(
         0,
