@@ -1,4 +1,4 @@
-"""Progress, logs and the report of a run."""
+"""Defines the options for progress, logs and the report of a run."""
 
 from plsc_tf.flags.option import OptionGroup, option
 

@@ -168,5 +168,5 @@ class Preprocessing(OptionGroup):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width in pixels; those of faces by default."""
+        """The image height and width in pixels; 112 x 112 (faces) by default."""
         return self.image_shape[1:] or (112, 112)
