@@ -126,5 +126,5 @@ class LearningRate(OptionGroup):
 
     @property
     def layer_factors(self) -> dict[str, float]:
-        """Returns `learning_rate_factors` as `{regular expression: factor}`."""
+        """`learning_rate_factors` as `{regular expression: factor}`."""
         return checks.by_layer("learning_rate_factors", self.learning_rate_factors)

@@ -132,5 +132,5 @@ class Optimizer(OptionGroup):
 
     @property
     def layer_decays(self) -> dict[str, float]:
-        """Returns `weight_decay_on` as `{regular expression: factor}`."""
+        """`weight_decay_on` as `{regular expression: factor}`."""
         return checks.by_layer("weight_decay_on", self.weight_decay_on)
