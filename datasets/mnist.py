@@ -96,7 +96,7 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
             raise OSError(f"{says}; received {received}")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(
-            f"{path} is no idx file or is cut off: {error}, in a file of "
+            f"{path} is not an idx file or is cut off: {error}, in a file of "
             f"{len(content)} bytes. Copy it again."
         ) from error
     return np.frombuffer(data, np.uint8).reshape(shape)

@@ -326,11 +326,11 @@ class ReducedStepper:
     def _commit(self, carried, path, size):
         """Applies the whole update, or nothing, on one replica."""
         model, updater, plan = self.model, self.model.trainer.updater, self.plan
-        values = dict.fromkeys(training.Passes.__dataclass_fields__) | carried
+        values = dict.fromkeys(training.StepGradients.__dataclass_fields__) | carried
         values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
         values["pending"] = _without_padding(carried["pending"])
         del values["own"]
-        passes = training.Passes(**values)
+        passes = training.StepGradients(**values)
         finite, votes = updater.apply(passes.gradients, passes.pending, passes.healthy)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)

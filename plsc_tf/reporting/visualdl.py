@@ -64,7 +64,7 @@ class VisualDL(Sink):
         self._file = open(path, "ab")
         self._file.truncate(kept)
         if not kept:
-            self._write(0, "meta_data_tag", meta_data={})
+            self._write(0, "meta_data_tag", meta_data={"display_name": ""})
 
     def scalars(self, step, values):
         """Writes `{name: number}`."""
@@ -100,8 +100,9 @@ class VisualDL(Sink):
 @functools.cache
 def record_class():
     """Returns the protocol buffer class of a record."""
+    # VisualDL expects a content in each record, and proto3 would not write a value of 0.
     file = descriptor_pb2.FileDescriptorProto(
-        name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto3"
+        name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto2"
     )
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():

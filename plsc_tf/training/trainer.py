@@ -303,7 +303,7 @@ class Trainer:
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
-    def gradients(self, *batch: tf.Tensor) -> Passes:
+    def gradients(self, *batch: tf.Tensor) -> StepGradients:
         """Runs a step's passes without the update; call it in replica context."""
         return gradients(self.model, *batch)
 
@@ -399,7 +399,7 @@ def train_step(
 
 
 @dataclasses.dataclass
-class Passes:
+class StepGradients:
     """Results of one replica's forward and backward pass.
 
     Attributes:
@@ -438,7 +438,7 @@ def gradients(
     weights: tf.Tensor,
     real: tf.Tensor | None = None,
     backward: bool = True,
-) -> Passes:
+) -> StepGradients:
     """Runs the forward pass, and the backward pass if `backward`.
 
     The other arguments are those of `train_step`.
@@ -479,13 +479,13 @@ def gradients(
     for outcome in outcomes if backward else ():
         # NaN or infinity from any shard shows up in the embedding gradients, before
         # any weight gradient is computed.
-        bad = tf.math.is_finite(outcome.embedding_gradients)
-        healthy &= tf.reduce_all(bad)
+        finite = tf.math.is_finite(outcome.embedding_gradients)
+        healthy &= tf.reduce_all(finite)
     ranks = None
     if model.ranked_metrics and backward:
         ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
     sharded = head.sharded and backward
-    return Passes(
+    return StepGradients(
         gradients=gradients,
         pending=join([o.pending for o in outcomes]) if sharded else None,
         healthy=healthy,
@@ -507,7 +507,7 @@ def finish(
 
     Args:
         model: the compiled `Classifier`.
-        passes: the `Passes`.
+        passes: the `StepGradients`.
         finite: bool scalar, True if the update was applied.
         votes: the outcome of the workers' votes in a cluster, see `Votes.count`.
 

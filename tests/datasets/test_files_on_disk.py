@@ -52,7 +52,9 @@ def test_mnist_errors(mnist_folder):
     with pytest.raises(ValueError, match="has the splits train, test"):
         open_source("mnist", _request(folder, split="dev"))
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
-    with pytest.raises(ValueError, match="idx3-ubyte.gz is no idx file or is cut off"):
+    with pytest.raises(
+        ValueError, match="idx3-ubyte.gz is not an idx file or is cut off"
+    ):
         open_source("mnist", _request(folder))
 
 
