@@ -100,7 +100,7 @@ class VisualDL(Sink):
 @functools.cache
 def record_class():
     """Returns the protocol buffer class of a record."""
-    # VisualDL expects a content in each record, and proto3 would not write a value of 0.
+    # VisualDL requires a value in each record; proto3 would not write a 0.
     file = descriptor_pb2.FileDescriptorProto(
         name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto2"
     )
