@@ -55,7 +55,7 @@ def examples(request: DataRequest) -> Source:
         describe=lambda index: f"drawn picture {index}",
         stamp=lambda: f"{seed} {size} {first}",
     )
-    source.heeds = frozenset({"num_examples"})
+    source.used_fields = frozenset({"num_examples"})
     return source
 
 

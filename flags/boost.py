@@ -11,6 +11,7 @@ from plsc_tf.flags.option import OptionGroup, option
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
 _STAGE_2 = "dim_reduce and no boost_level=o0"
 _ALL = f"{_STAGE_2} and dim_reduce_scope=all"
+_not_o0 = functools.partial(option, applies="no boost_level=o0")
 _stage_1 = functools.partial(option, applies=_STAGE_1)
 _stage_2 = functools.partial(option, applies=_STAGE_2)
 
@@ -28,34 +29,26 @@ class Boost(OptionGroup):
         0, "number of epochs before the first snapshot", lower=0
     )
     snapshot_max: int = _stage_1(
-        40,
-        "number of newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)",
-        lower=0,
+        40, "newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)", lower=0
     )
     snapshot_dir: str = _stage_1(
         "", "folder for the snapshots; empty: model_save_dir/snapshots"
     )
-    dim_reduce: bool = option(
-        False,
-        "stage 2: train in the few dimensions that the snapshots span (MindSpore)",
-        applies="no boost_level=o0",
+    dim_reduce: bool = _not_o0(
+        False, "stage 2: train in the dimensions that the snapshots span (MindSpore)"
     )
     boost_level: str | None = option(
         None,
-        "O0 turns dimension reduction off; with O1 and O2, dim_reduce decides "
-        "(MindSpore)",
+        "O0 turns dim_reduce off; O1 and O2 change nothing (MindSpore)",
         choices=("o0", "o1", "o2"),
         applies="dim_reduce or boost_config_dict",
     )
-    boost_config_dict: str = option(
-        "",
-        "the same options as a dictionary, in JSON or Python (MindSpore)",
-        applies="no boost_level=o0",
+    boost_config_dict: str = _not_o0(
+        "", "the same options as a dictionary, in JSON or Python (MindSpore)"
     )
     dim_reduce_scope: str = option(
         "backbone",
-        "weights in the snapshots and in stage 2: backbone, or all (with the class "
-        "weights)",
+        "weights of snapshots and stage 2: backbone, or all (with the class weights)",
         choices=("backbone", "all"),
         applies=f"{_STAGE_1} or {_STAGE_2}",
     )
@@ -63,33 +56,19 @@ class Boost(OptionGroup):
         "", "folder of snapshots (MindSpore)", applies=f"{_STAGE_2} and no pca_mat_path"
     )
     pca_mat_path: str = _stage_2(
-        "",
-        ".npy file of an earlier projection; empty: computed from weight_load_dir "
-        "(MindSpore)",
+        "", ".npy file of a projection; empty: from weight_load_dir (MindSpore)"
     )
     n_component: int = _stage_2(
-        32,
-        "number of dimensions to keep (MindSpore)",
-        lower=1,
-        aliases=("n_components",),
+        32, "dimensions to keep (MindSpore)", lower=1, aliases=("n_components",)
     )
     dim_reduce_rho: float = _stage_2(
-        0.55,
-        "length of each trial step relative to the previous one (MindSpore rho)",
-        within="(0, 1)",
-        aliases=("rho",),
+        0.55, "factor of the step length per trial", within="(0, 1)", aliases=("rho",)
     )
     dim_reduce_gamma: float = _stage_2(
-        0.9,
-        "momentum of the gradient outside the dimensions (MindSpore gamma)",
-        within="[0, 1)",
-        aliases=("gamma",),
+        0.9, "momentum outside the dimensions", within="[0, 1)", aliases=("gamma",)
     )
     dim_reduce_alpha: float = _stage_2(
-        0.001,
-        "learning rate outside the dimensions; 0: no update there (MindSpore alpha)",
-        lower=0,
-        aliases=("alpha",),
+        0.001, "learning rate outside the dimensions", lower=0, aliases=("alpha",)
     )
     dim_reduce_sigma: float = _stage_2(
         0.4,
@@ -102,7 +81,7 @@ class Boost(OptionGroup):
     )
     dim_reduce_timeout: float = _stage_2(
         1800.0,
-        "seconds for workers to wait for the chief's projection (MindSpore timeout)",
+        "seconds to wait for the chief's projection (MindSpore)",
         within="(0, inf)",
         aliases=("timeout",),
     )

@@ -1,6 +1,10 @@
 """Defines the options for reading and writing checkpoints."""
 
+import functools
+
 from plsc_tf.flags.option import OptionGroup, Secret, option
+
+_saver = functools.partial(option, applies="hooks=CheckpointSaverHook")
 
 
 class Checkpoints(OptionGroup):
@@ -11,36 +15,26 @@ class Checkpoints(OptionGroup):
     )
     checkpoint_dir: str = option(
         "",
-        "checkpoint to start from, evaluate or export (PLSC; FastNN model_dir)",
+        "checkpoint to start from, evaluate or export (PLSC)",
         aliases=("model_dir",),
     )
     ckpt_file_name: str | None = option(
         None, "name of a checkpoint in checkpoint_dir; None: the newest one (FastNN)"
     )
-    save_checkpoints_steps: int = option(
-        0,
-        "steps between two checkpoints, in addition to save_checkpoints_epochs; 0: "
-        "none (FastNN)",
-        lower=0,
-        applies="hooks=CheckpointSaverHook",
+    save_checkpoints_steps: int = _saver(
+        0, "steps between two checkpoints; 0: only by epochs (FastNN)", lower=0
     )
     keep_checkpoint_max: int = option(
-        5,
-        "number of newest checkpoints to keep; 0: all (PLSC "
-        "set_max_last_checkpoint_num)",
-        lower=0,
+        5, "newest checkpoints to keep; 0: all (PLSC max_last_checkpoint_num)", lower=0
     )
     restart: bool = option(False, "start over, in a new folder", saved=False)
-    save_checkpoints_epochs: int = option(
-        1,
-        "epochs between two checkpoints; 0: none, only by steps and at the end",
-        lower=0,
-        applies="hooks=CheckpointSaverHook",
+    save_checkpoints_epochs: int = _saver(
+        1, "epochs between two checkpoints; 0: only by steps and at the end", lower=0
     )
     save_weights_only: bool = option(False, "save only the data that evaluation needs")
     save_best: bool = option(
         False,
-        "keep the weights with the best verification accuracy in model_save_dir/best",
+        "also keep the checkpoint with the best accuracy, in model_save_dir/best",
         applies="with_test and val_targets",
     )
     save_in_background: bool = option(
@@ -58,36 +52,33 @@ class Checkpoints(OptionGroup):
     )
     allow_changes: tuple[str, ...] = option(
         (),
-        "options, such as margin, that a resume may change although they define the "
-        "run",
+        "options that a resume may change although they define the run, such as margin",
         saved=False,
         applies="resumed",
     )
     prove_resume: int = option(
         0,
-        "only check that a resume after this number of steps is exact, to the bit",
+        "only check that a resume after this many steps is exact",
         lower=0,
         saved=False,
     )
 
     fs_name: str = option(
         "",
-        "file system of the folders below, such as hdfs://namenode:9000 (PLSC "
-        "set_hdfs_info)",
+        "file system of the folders below, such as hdfs://namenode:9000 (PLSC)",
         applies="fs_checkpoint_dir or fs_dir_for_save",
     )
     fs_ugi: Secret = option(
         "",
-        "user,password for that file system, or @file for a file with both on its "
-        "first line; PLSC_TF_FS_UGI is safer. Never shown or saved (PLSC "
-        "set_hdfs_info)",
+        "user,password for it, or @file with both on its first line; never shown or "
+        "saved; PLSC_TF_FS_UGI in the environment is safer (PLSC)",
         saved=False,
     )
     fs_checkpoint_dir: str = option(
-        "", "folder to copy into checkpoint_dir before training (PLSC set_hdfs_info)"
+        "", "folder to copy into checkpoint_dir before training (PLSC)"
     )
     fs_dir_for_save: str = option(
-        "", "folder to copy model_save_dir into after training (PLSC set_hdfs_info)"
+        "", "folder to copy model_save_dir into after training (PLSC)"
     )
 
     REFUSED = {

@@ -21,20 +21,19 @@ class Classes(OptionGroup, saved=False):
     )
     merge_weights: str = option(
         "pictures",
-        "weight of each class in a merge: pictures (its number of images) or equal",
+        "weight of a class in a merge: pictures (its number of images) or equal",
         choices=("pictures", "equal"),
         applies="edit_dir and merge_classes",
     )
     class_rows: str = _edit(
-        "", ".npy file with the weight rows of new classes, [n, emb_size]"
+        "", ".npy file with weight rows of new classes, [n, emb_size]"
     )
     class_images: str = _edit("", "folder with one folder of images for each new class")
     add_classes: int = _edit(
         0, "number of new classes to add with random weights, as in a new head", lower=0
     )
     drop_sub_centers: bool = option(
-        False,
-        "keep only the center of each class that is nearest to most of its images",
+        False, "keep only each class's center that is nearest to most of its images"
     )
     drop_angle: float = option(
         75.0,
@@ -45,33 +44,24 @@ class Classes(OptionGroup, saved=False):
     edit_weights_only: bool = _edit(False, "leave out the optimizer state")
     noise_report: str = option(
         "",
-        ".json file for a report of labels that look wrong; a text file is written "
-        "next to it",
+        ".json file for a report of labels that look wrong; a text file is written too",
         check=checks.json_file,
     )
     noise_centers: str = _noise(
         "embeddings",
-        "center of a class: the mean of its embeddings (embeddings) or the head's row"
-        " (weights)",
+        "center of a class: mean of its embeddings, or its row in the head (weights)",
         choices=("embeddings", "weights"),
     )
     noise_pair: float | None = _noise(
         None,
-        "similarity above which two classes count as one; None: 0.97, or 0.7 with "
-        "noise_centers=weights",
+        "cosine at which classes count as one; None: 0.97 (weights: 0.7)",
         lower=0.5,
     )
     noise_margin: float = _noise(
-        0.2,
-        "smallest difference in cosine by which a wrong label is nearer to another "
-        "center",
-        lower=0.0,
+        0.2, "difference in cosine by which another center must be nearer", lower=0.0
     )
     noise_split: float = _noise(
-        6.0,
-        "deviations between two groups of a class above which they count as two "
-        "identities",
-        lower=0.0,
+        6.0, "deviations between groups of a class that count as two classes", lower=0.0
     )
     noise_top: int = _noise(200, "number of findings of each kind to list", lower=1)
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")

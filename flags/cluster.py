@@ -12,6 +12,7 @@ _WORKER = checks.rule(
 )
 # Options that are specific to a machine or a start; `flags.cfg` must not repeat them.
 _unsaved = functools.partial(option, saved=False)
+_in_cluster = functools.partial(_unsaved, applies="cluster")
 
 
 class Cluster(OptionGroup):
@@ -19,65 +20,47 @@ class Cluster(OptionGroup):
 
     cluster_node_ips: tuple[str, ...] = _unsaved(
         (),
-        "machines that train together, host or host:port, the same list on each of "
-        "them; empty: as the environment defines, or this machine alone (PLSC; FastNN"
-        " worker_hosts)",
+        "host or host:port of every machine, the same list on each; empty: as the "
+        "environment defines, or this machine alone (PLSC)",
         aliases=("worker_hosts",),
     )
     node_ip: str = _unsaved("", "this machine's entry in cluster_node_ips (PLSC)")
     task_index: int | None = _unsaved(
-        None,
-        "index of this machine in cluster_node_ips; None: by node_ip (FastNN)",
-        lower=0,
+        None, "index of this machine in cluster_node_ips (FastNN)", lower=0
     )
     job_name: str = _unsaved(
-        "worker", "kind of process; only worker is allowed (FastNN)", check=_WORKER
+        "worker", "kind of process; must be worker (FastNN)", check=_WORKER
     )
-    node_port: int | None = _unsaved(
+    node_port: int | None = _in_cluster(
         None,
-        "port of the first worker on a machine; None: 6170, or any free port on a "
-        "single machine (Paddle)",
+        "port of the first worker; None: 6170, or any on a single machine (Paddle)",
         within="[1, 65535]",
         aliases=("started_port",),
-        applies="cluster",
     )
     num_workers: int = _unsaved(
-        1,
-        "processes on each machine; for more than 1, use `python -m plsc_tf.launch`",
-        lower=1,
+        1, "processes per machine, started by `python -m plsc_tf.launch`", lower=1
     )
     cluster_resolver: str = _unsaved(
         "auto",
         "source of the cluster; auto: the first source that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
     )
-    join_timeout: float = _unsaved(
-        300.0,
-        "seconds within which all workers must join before training",
-        within="(0, inf)",
-        applies="cluster",
+    join_timeout: float = _in_cluster(
+        300.0, "seconds within which all workers must join", within="(0, inf)"
     )
-    worker_timeout: float = _unsaved(
-        30.0,
-        "seconds of silence after which a worker counts as lost",
-        within="(0, inf)",
-        applies="cluster",
+    worker_timeout: float = _in_cluster(
+        30.0, "seconds of silence after which a worker is lost", within="(0, inf)"
     )
     step_timeout: float = option(
         600.0, "longest time of a step or a batch, in seconds; 0: no limit", lower=0
     )
-    communication: str = _unsaved(
+    communication: str = _in_cluster(
         "auto",
-        "implementation of collectives: ring (gRPC), nccl (GPUs), or auto, which lets"
-        " TensorFlow choose",
+        "collectives: ring (gRPC), nccl (GPUs), or auto (TensorFlow chooses)",
         choices=("auto", "ring", "nccl"),
-        applies="cluster",
     )
     gradient_bucket_mb: float = option(
-        8.0,
-        "megabytes of backbone gradients to sum in one collective; 0: all",
-        lower=0,
-        applies="buckets",
+        8.0, "megabytes of gradients to sum at once; 0: all", lower=0, applies="buckets"
     )
     gradient_dtype: str = option(
         "float32",

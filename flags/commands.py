@@ -1,7 +1,12 @@
 """Defines the options of check, convert, embed, import_checkpoint and launch."""
 
+import functools
+
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
+
+_records = functools.partial(option, applies="output_dir or nranks")
+_shards = functools.partial(option, applies="output_dir and no nranks")
 
 
 class Checking(OptionGroup, saved=False):
@@ -9,17 +14,13 @@ class Checking(OptionGroup, saved=False):
 
     report: str = option("", ".json file for the findings")
     cleaned_list: str = option(
-        "", "new file for a list of the good images, with lines 'path label'"
+        "", "new file with lines 'path label' of the good images"
     )
     check_split: str = option("train", "split of the data set to check")
     near_duplicates: bool = option(
-        False,
-        "also search for images similar to those in the verification sets",
-        applies="val_targets",
+        False, "also find near-duplicates of verification images", applies="val_targets"
     )
-    check_threads: int = option(
-        0, "number of decoding threads; 0: one per core", lower=0
-    )
+    check_threads: int = option(0, "decoding threads; 0: one per core", lower=0)
 
 
 class Conversion(OptionGroup, saved=False):
@@ -35,47 +36,29 @@ class Conversion(OptionGroup, saved=False):
         aliases=("to",),
     )
     pairs: str = option(
-        "",
-        "for bin: pairs.txt of LFW, CALFW or CPLFW, or a file with lines 'left right "
-        "1'",
+        "", "for bin: pairs.txt of LFW, CALFW or CPLFW, or lines 'left right 1'"
     )
-    pairs_dir: str = option(
-        "",
-        "folder of the images in pairs; empty: the folder of the file",
-        applies="output_dir and no nranks",
+    pairs_dir: str = _shards(
+        "", "folder of the images in pairs; empty: the folder of the file"
     )
-    num_shards: int = option(
+    num_shards: int = _shards(
         8,
-        "number of files, of equal numbers of records; use a multiple of the number "
-        "of replicas",
+        "files with equal numbers of records; best a multiple of the replicas",
         lower=1,
-        applies="output_dir and no nranks",
     )
-    shuffle: bool = option(
-        True, "shuffle all records, by the seed", applies="output_dir or nranks"
-    )
-    pad_shards: bool = option(
-        False,
-        "repeat random records so that all shards have the same number of records",
-        applies="output_dir and no nranks",
+    shuffle: bool = _records(True, "shuffle all records, by the seed")
+    pad_shards: bool = _shards(
+        False, "repeat random records so that all shards have the same size"
     )
     split: str = option("train", "part of the data set: train, val or test")
-    memory_mb: int = option(
-        256,
-        "megabytes (2^20 bytes) of memory to use",
-        lower=8,
-        applies="output_dir or nranks",
-    )
+    memory_mb: int = _records(256, "megabytes (2^20 bytes) of memory to use", lower=8)
     preview: str = option(
         "", "PNG file to write, with the first images after each augmentation"
     )
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
     file_list: str = option("", "file with the names of the part files (PLSC's tool)")
     nranks: int = option(
-        0,
-        "number of base64 files to write into <data_dir>/shuffled_<nranks> (PLSC's "
-        "tool)",
-        lower=0,
+        0, "number of files in <data_dir>/shuffled_<nranks> (PLSC's tool)", lower=0
     )
 
     REFUSED = {
@@ -97,22 +80,17 @@ class Embedding(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.embed`."""
 
     images: str = option(
-        "",
-        "folder of images, or a text file with one image per line, which the "
-        "coordinates of five landmarks may follow",
+        "", "folder of images, or a list with one per line, optionally with landmarks"
     )
     image_dir: str = option(
         "", "folder of the listed images; empty: the folder of the list"
     )
     landmarks: str = option(
-        "",
-        "file with lines 'image x y x y x y x y x y', in pixels, by which to align "
-        "the images",
+        "", "file with lines 'image x y x y x y x y x y', in pixels, for the alignment"
     )
     output: str = option(
         "",
-        ".npy file to write, float32 [images, embedding_size]; the names go to the "
-        "same path with .txt for .npy",
+        "new .npy file, float32 [images, embedding_size]; the names go to a .txt file",
         check=checks.npy_file,
     )
     saved_model: str = option("", "exported model to use instead of a checkpoint")
@@ -134,8 +112,7 @@ class Importing(OptionGroup, saved=False):
     import_from: str = option("", "local folder or file of the checkpoint to import")
     import_format: str = option(
         "auto",
-        "arcface_torch (needs the extra [torch]), plsc, or auto: detected from the "
-        "files",
+        "arcface_torch (needs the extra [torch]), plsc, or auto (by the files)",
         choices=("auto", "arcface_torch", "plsc"),
     )
 
@@ -145,16 +122,14 @@ class Launching(OptionGroup, saved=False):
 
     selected_gpus: tuple[int, ...] = option(
         (),
-        "GPUs of this machine to use, split over its workers; empty: all GPUs (PLSC)",
+        "GPUs of this machine, split over its workers; empty: all (PLSC)",
         lower=0,
         check=checks.unique,
     )
     log_dir: str = option(
-        "", "folder with a log of each worker; empty: no logs (Paddle)"
+        "", "folder for a log of each worker; empty: no logs (Paddle)"
     )
-    max_restarts: int = option(
-        0, "number of times to restart all workers after one fails", lower=0
-    )
+    max_restarts: int = option(0, "restarts of all workers after one fails", lower=0)
     module: str = option(
-        "plsc_tf.train", "Python module for the workers to run", applies="no script"
+        "plsc_tf.train", "module for the workers to run", applies="no script"
     )

@@ -18,8 +18,8 @@ class Dataset(OptionGroup):
 
     dataset_name: str = option(
         "mock",
-        "a module of datasets/ (mnist, cifar10, folder, image_list, ...) or the "
-        "dotted path of your own; mock generates synthetic images (FastNN)",
+        "module of datasets/, such as folder, or the dotted path of your own; mock "
+        "generates synthetic images (FastNN)",
         applies="no nranks",
     )
     dataset_dir: str = option(
@@ -30,29 +30,24 @@ class Dataset(OptionGroup):
     )
     train_files: tuple[str, ...] = option(
         (),
-        "TFRecord files in dataset_dir to train on; empty: those of the data set "
-        "(FastNN)",
+        "TFRecord files in dataset_dir; empty: those of the data set (FastNN)",
         applies="no own_source and no nranks",
     )
     num_classes: int = option(
         85742,
-        "number of classes; if not set, that of the data set, if known (PLSC; FastNN)",
+        "number of classes; if not set, the data set's, if known (PLSC; FastNN)",
         lower=1,
     )
-    allow_empty_classes: bool = option(
-        False, "train even if some classes have no image"
-    )
+    allow_empty_classes: bool = option(False, "train even if classes have no images")
     num_sample_per_epoch: int = option(
         5822653,
-        "images per epoch, for data that cannot be counted (PLSC; FastNN)",
+        "images per epoch, if they cannot be counted (PLSC; FastNN)",
         lower=1,
         aliases=("train_image_num", "image_num"),
         applies="uncounted",
     )
     labels_offset: int = option(
-        0,
-        "number to subtract from the labels in the files (FastNN)",
-        applies="examples and label_numbers",
+        0, "number to subtract from labels", applies="examples and label_numbers"
     )
     min_images_per_class: int = option(
         1,
@@ -62,7 +57,7 @@ class Dataset(OptionGroup):
     )
     held_back: float = option(
         0.0,
-        "share of the training images to hold out as the test split",
+        "share of the training images that becomes the test split",
         within="[0, 1)",
         applies="examples and splits",
     )

@@ -1,6 +1,10 @@
 """Defines the options for verification sets and other evaluations."""
 
+import functools
+
 from plsc_tf.flags.option import OptionGroup, option
+
+_during_training = functools.partial(option, applies="with_test and val_targets")
 
 
 class Evaluation(OptionGroup):
@@ -8,23 +12,18 @@ class Evaluation(OptionGroup):
 
     val_targets: tuple[str, ...] = option(
         ("lfw",),
-        "verification sets: <dataset_dir>/<name>.bin, the path of a .bin file or "
-        "pairs.txt, or a name defined by the data set (PLSC)",
+        "<name> for <dataset_dir>/<name>.bin, a path of a .bin file or pairs.txt, or a "
+        "name that the data set defines (PLSC)",
     )
     test_batch_size: int = option(
         120, "images per step in verification (PLSC)", lower=1, applies="with_test"
     )
     with_test: bool = option(True, "verify during training, after each epoch (PLSC)")
-    eval_every_n_steps: int = option(
-        0,
-        "steps between two verifications; 0: after each epoch (PLSC set_test_period)",
-        lower=0,
-        applies="with_test and val_targets",
+    eval_every_n_steps: int = _during_training(
+        0, "steps between verifications; 0: each epoch (PLSC test_period)", lower=0
     )
-    raw_pixel_baseline: bool = option(
-        False,
-        "also print the accuracy of a comparison of raw pixels",
-        applies="with_test and val_targets",
+    raw_pixel_baseline: bool = _during_training(
+        False, "also print the accuracy of comparing raw pixels"
     )
 
 
@@ -32,64 +31,50 @@ class Scoring(OptionGroup, saved=False):
     """Options for protocols, saved embeddings and the evaluation card."""
 
     pair_lists: tuple[str, ...] = option(
-        (),
-        "files with lines 'left right 1' (or 0), of names of images or saved "
-        "embeddings",
+        (), "files with lines 'left right 1' (or 0): names of images or of embeddings"
     )
     template_dirs: tuple[str, ...] = option(
-        (),
-        "folders of template protocols such as IJB-C, which contain meta/ and "
-        "loose_crop/",
+        (), "folders of protocols such as IJB-C, with meta/ and loose_crop/"
     )
     tinyface_dir: str = option(
         "", "folder Testing_Set of TinyFace, or of its aligned images"
     )
     detector_scores: bool = option(
         True,
-        "weight the images of a template by the detector's scores, if they exist",
+        "weight templates' images by detector scores, if any",
         applies="template_dirs",
     )
     gallery: str = option(
-        "", "file with a line 'name identity' for each known image; needs probes"
+        "", "file with lines 'name identity' of known images; needs probes"
     )
-    probes: str = option(
-        "", "file with a line 'name identity' for each image to identify"
-    )
+    probes: str = option("", "file with lines 'name identity' of images to identify")
     picture_dir: str = option(
         "",
-        "folder of the images in the lists; empty: the folder of the list",
+        "folder of the listed images; empty: that of the list",
         applies="pair_lists or gallery",
     )
     embeddings: str = option(
-        "", "file of saved embeddings to evaluate, .npy [n, embedding_size]"
+        "", "saved embeddings to evaluate, .npy [n, embedding_size]"
     )
     embedding_names: str = option(
         "",
-        "file with the name of each row; empty: the path of embeddings with .txt for "
-        ".npy",
+        "file with a name per row; empty: the path of embeddings, with .txt for .npy",
         applies="embeddings",
     )
     plot_dir: str = option(
-        "", "folder for SVG plots of ROC, score histogram and CMC of each set"
+        "", "folder for SVG plots of ROC, scores and CMC of each set"
     )
     card_dir: str = option("", "folder for card.json and card.html")
     card_far: float = option(
-        1e-3,
-        "false accept rate at which to calibrate the threshold",
-        within="(0, 1)",
-        applies="card_dir",
+        1e-3, "false accept rate of the threshold", within="(0, 1)", applies="card_dir"
     )
     card_duplicates: bool = option(
         True,
-        "search the training set for images of the verification sets; reads all of it",
+        "search the training set for verification images (reads all of it)",
         applies="card_dir and no embeddings",
     )
     bootstrap_samples: int = option(
-        1000,
-        "number of random draws of identities for the confidence intervals; 0: no "
-        "intervals",
-        lower=0,
-        applies="card_dir",
+        1000, "draws for confidence intervals; 0: none", lower=0, applies="card_dir"
     )
 
     REFUSED = {

@@ -19,9 +19,10 @@ MARGINS = {
 }
 # PLSC 0.2's names of the margins, in the formula cos(m1 x angle + m2) - m3.
 SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
-_SHARDED = "loss_type=dist_*"
-_sharded = functools.partial(option, applies=_SHARDED)
-_COSINES = "no loss_type=softmax"
+_sharded = functools.partial(option, applies="loss_type=dist_*")
+_cosines = functools.partial(option, applies="no loss_type=softmax")
+_adaface = functools.partial(option, applies="loss_type=adaface")
+_magface = functools.partial(option, applies="loss_type=magface")
 _REPLICATED = (
     "{0} is for a head that is split over the replicas: put dist_ before the loss, as "
     "in loss_type=dist_arcface, which also works on a single replica."
@@ -45,139 +46,106 @@ class Head(OptionGroup):
 
     loss_type: str = option(
         "dist_arcface",
-        "arcface, cosface, sphereface, adaface, curricularface, magface or softmax; "
-        "the prefix dist_ splits the classes over the replicas; or the path of your "
-        "own plsc_tf.MarginLoss (PLSC)",
+        "softmax, arcface, cosface, sphereface, adaface, curricularface, magface, or "
+        "your own plsc_tf.MarginLoss; dist_ splits the classes over replicas (PLSC)",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
         dotted=True,
     )
     margin: float | None = option(
         None,
-        "angle to add for the true class, in radians; None: the default of the loss "
-        "(PLSC)",
+        "angle to add for the true class, in radians; None: the loss's default (PLSC)",
         within=f"[0, {math.pi})",
         aliases=("margin2",),
         applies="loss_type=arcface,adaface,curricularface",
     )
-    scale: float = option(
-        64.0, "factor of the cosines (PLSC)", within="(0, inf)", applies=_COSINES
-    )
+    scale: float = _cosines(64.0, "factor of the cosines (PLSC)", within="(0, inf)")
     margin1: float | None = option(
         None,
-        "factor of the true class's angle; arcface is cos(margin1 x angle + margin) - "
-        "margin3 (PLSC 0.2 set_loss_type; arcface_torch margin_list)",
+        "factor of the true angle: cos(margin1 x angle + margin) - margin3 (PLSC)",
         within="(0, 4]",
         applies="loss_type=arcface,sphereface",
     )
     margin3: float | None = option(
-        None,
-        "number to subtract from the true class's cosine; see margin1",
-        within="[0, 2)",
-        applies="loss_type=arcface,cosface",
+        None, "see margin1", within="[0, 2)", applies="loss_type=arcface,cosface"
     )
     margin_gradient: str = option(
         "exact",
-        "exact, or straight_through, which uses 1 as the margin's derivative "
-        "(arcface_torch)",
+        "straight_through uses 1 as the margin's derivative (arcface_torch)",
         choices=("exact", "straight_through"),
         applies="loss_type=arcface,cosface,sphereface",
     )
-    adaface_h: float = option(
-        0.333,
-        "factor of the standardized norms on which the margin depends (AdaFace h)",
-        within="[0, 1]",
-        applies="loss_type=adaface",
+    adaface_h: float = _adaface(
+        0.333, "factor of the standardized norms (AdaFace h)", within="[0, 1]"
     )
-    adaface_t_alpha: float = option(
-        0.01,
-        "weight of a batch in the running statistics of the norms (AdaFace t_alpha)",
-        within="(0, 1]",
-        applies="loss_type=adaface",
+    adaface_t_alpha: float = _adaface(
+        0.01, "weight of a batch in the norms' statistics (AdaFace)", within="(0, 1]"
     )
-    magface_norms: tuple[float, ...] = option(
+    magface_norms: tuple[float, ...] = _magface(
         (10.0, 110.0),
         "norms between which the margin varies (MagFace l_a, u_a)",
         within="(0, inf)",
         check=checks.growing_pair,
-        applies="loss_type=magface",
     )
-    magface_margins: tuple[float, ...] = option(
+    magface_margins: tuple[float, ...] = _magface(
         (0.45, 0.8),
         "margins at these norms, in radians (MagFace l_margin, u_margin)",
         within=f"[0, {math.pi / 2})",
         check=checks.pair,
-        applies="loss_type=magface",
     )
-    magface_lambda_g: float = option(
-        35.0,
-        "factor of the penalty on short embeddings (MagFace lambda_g)",
-        lower=0,
-        applies="loss_type=magface",
+    magface_lambda_g: float = _magface(
+        35.0, "factor of the penalty on short embeddings (MagFace)", lower=0
     )
-    interclass_filtering_threshold: float = option(
-        0.0,
-        "ignore other classes whose cosine exceeds this; 0: off (arcface_torch)",
-        within="[0, 1)",
-        applies=_COSINES,
+    interclass_filtering_threshold: float = _cosines(
+        0.0, "ignore other classes above this cosine; 0: off", within="[0, 1)"
     )
     sub_centers: int = option(
-        1,
-        "centers per class, of which the nearest counts (Sub-center ArcFace: 3)",
-        lower=1,
+        1, "centers per class; the nearest counts (Sub-center ArcFace: 3)", lower=1
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target to spread over all classes (MindSpore smooth_factor)",
+        "share of the target for all classes",
         within="[0, 1)",
         aliases=("smooth_factor",),
     )
     sample_rate: float = _sharded(
         1.0,
-        "Partial FC: share of the classes used in a step (arcface_torch; PLSC 0.2)",
+        "Partial FC: share of the classes in a step (arcface_torch; PLSC 0.2)",
         within="(0, 1]",
         aliases=("sample_ratio",),
     )
     head_tile_rows: int | None = _sharded(
-        None,
-        "classes to process at a time; None: chosen for the processor's caches",
-        lower=1,
+        None, "classes to process at a time; None: to fit the caches", lower=1
     )
     head_logits_mb: int = option(
-        1024, "megabytes of logits per replica to keep for the second pass", lower=0
+        1024, "megabytes of logits that a replica keeps for the second pass", lower=0
     )
     head_initial_deviation: float | None = option(
         None,
-        "standard deviation of the initial class weights; None: sqrt(2 / (emb_size + "
-        "num_classes)) (PLSC set_distfc_attr)",
+        "deviation of initial weights; None: sqrt(2 / (emb_size + num_classes))",
         lower=0,
     )
     head_initializer: str = option(
         "",
-        "initial class weights: a Keras initializer, such as he_normal or "
-        "truncated_normal(stddev=0.02) (PLSC set_distfc_attr)",
+        "Keras initializer, such as he_normal or truncated_normal(stddev=0.02)",
         check=_initializer,
     )
     head_initial_bias: float = option(
-        0.0, "initial biases (PLSC set_distfc_attr)", applies="loss_type=softmax"
+        0.0, "initial value of the biases", applies="loss_type=softmax"
     )
     head_learning_rate_factor: float = option(
-        1.0,
-        "factor of the learning rate for the head; 0 freezes it (PLSC set_distfc_attr)",
-        lower=0,
+        1.0, "factor of the learning rate for the head; 0 freezes it", lower=0
     )
     head_weight_decay: float | None = option(
-        None,
-        "weight decay of the head; None: weight_decay (PLSC set_distfc_attr)",
-        lower=0,
+        None, "weight decay of the head; None: weight_decay", lower=0
     )
     head_dtype: str = option(
         "float32",
-        "type of the inputs of the head's matrix products; sums are in float32",
+        "type of the inputs of matrix products; sums are in float32",
         choices=("float32", "bfloat16", "float16"),
     )
     head_slot_dtype: str = _sharded(
         "float32",
-        "type of a sharded head's optimizer slots; bfloat16 halves their size",
+        "type of the optimizer's slots; bfloat16 halves them",
         choices=("float32", "bfloat16"),
     )
     calc_acc: bool = option(

@@ -17,24 +17,21 @@ class LearningRate(OptionGroup):
 
     learning_rate: float = _ours(
         0.1,
-        "learning rate for a global batch of lr_base_batch_size (PLSC lr; FastNN)",
+        "rate for a global batch of lr_base_batch_size (PLSC)",
         lower=0,
         aliases=("lr",),
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
-        "factors of the rate by layer, such as conv1:0.1,stage4:2: regular "
-        "expressions for the beginning of the name; the last match counts",
+        "factors of the rate by layer, such as conv1:0.1,stage4:2: regular expressions "
+        "for the beginning of the name; the last match counts",
         check=checks.by_layer,
     )
     learning_rate_decay_type: str = option(
         "piecewise",
-        "piecewise decays at lr_steps, exponential once per epoch; polynomial, cosine "
-        "and linear fall to end_learning_rate; or fixed (FastNN)",
-        choices=(
-            *("piecewise", "fixed", "polynomial", "cosine"),
-            *("exponential", "linear"),
-        ),
+        "piecewise: at lr_steps; exponential: once per epoch; polynomial, cosine and "
+        "linear: down to end_learning_rate; fixed: never (FastNN)",
+        choices=("piecewise", "fixed", "polynomial", "cosine", "exponential", "linear"),
         applies=f"{_OURS} and no decay_scheme",
     )
     lr_steps: tuple[int, ...] = option(
@@ -46,15 +43,14 @@ class LearningRate(OptionGroup):
     )
     lr_epochs: tuple[float, ...] = option(
         (),
-        "epochs (fractions are allowed) at which piecewise decays, instead of lr_steps",
+        "epochs, or fractions, at which piecewise decays, instead of lr_steps",
         within="(0, inf)",
         check=checks.growing,
         applies=f"{_DECAY}=piecewise",
     )
     lr_steps_batch_size: int = option(
         0,
-        "global batch for which lr_steps and warmup_steps are meant, 1024 for PLSC's;"
-        " 0: that of the run",
+        "global batch that lr_steps and warmup_steps are for; 0: the run's",
         lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
@@ -66,16 +62,16 @@ class LearningRate(OptionGroup):
     )
     decay_scheme: str | None = _ours(
         None,
-        "halve the rate 5 or 10 times in the second half of the steps (luong5, "
-        "luong10), or 4 times in the last third (luong234) (FastNN)",
+        "halve the rate 5 or 10 times in the second half (luong5, luong10), or 4 times "
+        "in the last third (luong234) (FastNN)",
         choices=("luong5", "luong10", "luong234"),
     )
     luong_decay_factor: float = option(
-        0.5, "factor of each decay of decay_scheme", within="(0, 1]", applies=_SCHEME
+        0.5, "factor of each decay", within="(0, 1]", applies=_SCHEME
     )
     warmup_epochs: float = _ours(
         0.0,
-        "epochs (fractions are allowed) in which the rate rises to its value (PLSC)",
+        "epochs, or fractions, in which the rate rises to its value (PLSC)",
         lower=0,
     )
     warmup_steps: int = _ours(
@@ -83,9 +79,8 @@ class LearningRate(OptionGroup):
     )
     warmup_scheme: str = option(
         "linear",
-        "linear; linear_from_zero: the same, but with a rate of 0 in the first step "
-        "(MindSpore); linear_from_lr: from the unscaled rate (PLSC's code); t2t: "
-        "exponentially from a hundredth of the rate (FastNN)",
+        "linear; linear_from_zero: with a rate of 0 in the first step (MindSpore); "
+        "linear_from_lr: from the unscaled rate (PLSC); t2t: exponential (FastNN)",
         choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
@@ -97,20 +92,15 @@ class LearningRate(OptionGroup):
     )
     lr_total_epochs: float | None = option(
         None,
-        "length of the decay in epochs; None: num_epochs (MindSpore total_epochs)",
+        "epochs of the decay; None: num_epochs (MindSpore total_epochs)",
         within="(0, inf)",
         applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
     )
     polynomial_power: float = option(
-        1.0,
-        "exponent of the polynomial decay; 1: linear",
-        within="(0, inf)",
-        applies=f"{_DECAY}=polynomial",
+        1.0, "exponent; 1: linear", within="(0, inf)", applies=f"{_DECAY}=polynomial"
     )
     lr_base_batch_size: int = _ours(
-        1024,
-        "multiply the rate by global batch / lr_base_batch_size; 0: do not (PLSC)",
-        lower=0,
+        1024, "multiply the rate by global batch / this; 0: do not (PLSC)", lower=0
     )
 
     REFUSED = {

@@ -1,26 +1,25 @@
 """Defines the options for progress, logs and the report of a run."""
 
+import functools
+
 from plsc_tf.flags.option import OptionGroup, option
+
+_charts = functools.partial(option, applies="tensorboard or visualdl")
+_profiler = functools.partial(option, applies="hooks=ProfilerHook")
 
 
 class Logging(OptionGroup):
     """Options for progress, logs and the report of a run."""
 
     log_loss_every_n_iters: int = option(
-        10,
-        "steps between two progress lines (FastNN)",
-        lower=1,
-        applies="hooks=LoggingTensorHook",
+        10, "steps between progress lines", lower=1, applies="hooks=LoggingTensorHook"
     )
-    profile_every_n_iters: int = option(
-        0,
-        "steps between two traces for TensorBoard's profiler; 0: none (FastNN)",
-        lower=0,
-        applies="hooks=ProfilerHook",
+    profile_every_n_iters: int = _profiler(
+        0, "steps between profiles for TensorBoard; 0: none (FastNN)", lower=0
     )
     profile_at_task: int = option(
         0,
-        "index of the worker that writes traces; 0: the chief (FastNN)",
+        "index of the worker that writes profiles; 0: the chief (FastNN)",
         lower=0,
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
@@ -28,40 +27,29 @@ class Logging(OptionGroup):
         False, "log the device that holds or computes each tensor (FastNN)"
     )
     print_model_statistics: bool = option(
-        False, "print tables of the layers and of the trainable variables (FastNN)"
+        False, "print tables of layers and trainable variables (FastNN)"
     )
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
-        "callbacks: FastNN's four by name (leave one out to turn it off), and your "
-        "own Keras callbacks by dotted path, my.module:Callback (FastNN)",
+        "FastNN's four, unless left out, and your own Keras callbacks, module:Callback",
     )
-    check_shape: bool = option(
-        False, "print the shapes of each layer once (Paddle course)"
-    )
+    check_shape: bool = option(False, "print the shapes of each layer (Paddle course)")
     check_content: bool = option(
-        False, "print the values of each layer once (Paddle course)"
+        False, "print the values of each layer (Paddle course)"
     )
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
     visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
     metrics_files: bool = option(
-        True, "write metrics.jsonl and metrics.csv, with a row for each progress line"
+        True, "write metrics.jsonl and metrics.csv, as the progress lines"
     )
-    angles_every_n_iters: int = option(
-        0,
-        "steps between two histograms of the angles to class centers; 0: none",
-        lower=0,
-        applies="tensorboard or visualdl",
+    angles_every_n_iters: int = _charts(
+        0, "steps between histograms of angles to class centers; 0: none", lower=0
     )
-    images_every_n_iters: int = option(
-        0,
-        "steps between two logs of input images, as the network receives them; 0: none",
-        lower=0,
-        applies="tensorboard or visualdl",
+    images_every_n_iters: int = _charts(
+        0, "steps between logs of the network's input images; 0: none", lower=0
     )
     projector: bool = option(
-        False, "at the end, write embeddings and images for TensorBoard's projector"
+        False, "at the end, write data for TensorBoard's projector"
     )
-    save_losses: bool = option(
-        False, "write the exact loss of every step into losses.txt"
-    )
+    save_losses: bool = option(False, "write each step's exact loss to losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

@@ -45,8 +45,7 @@ class Model(OptionGroup):
     """Options of the backbone."""
 
     model_name: str = option(
-        "ResNet50",
-        "name of the backbone, or the dotted path of your own (PLSC; FastNN)",
+        "ResNet50", "a backbone, or the dotted path of your own (PLSC; FastNN)"
     )
     emb_size: int | None = option(
         None,
@@ -55,28 +54,20 @@ class Model(OptionGroup):
         aliases=("emb_dim", "embedding_size"),
     )
     dropout: float | None = option(
-        None,
-        "share of the features to drop before the embedding; None: the default of the"
-        " backbone",
-        within="[0, 1)",
+        None, "dropout before the embedding; None: the backbone's", within="[0, 1)"
     )
     aux_logits_weight: float = option(
-        0.4,
-        "weight of the loss of auxiliary logits; 0: none (FastNN: 0.4)",
-        lower=0,
-        applies="auxiliary_logits",
+        0.4, "weight of the auxiliary logits' loss", lower=0, applies="auxiliary_logits"
     )
     freeze_layers: str = option(
-        "",
-        "regular expression that matches the beginning of the names of layers to "
-        "freeze",
+        "", "regular expression for the beginning of the names of layers to freeze"
     )
     synchronized_batch_norm: bool = option(
-        False, "compute batch statistics over all replicas", applies="several_replicas"
+        False, "use statistics of all replicas", applies="several_replicas"
     )
     model_options: str = option(
         "",
-        "arguments of the backbone, such as width=32,depths=1-1-1-1",
+        "the backbone's arguments: width=32,depths=1-1-1-1",
         check=read_model_options,
     )
 

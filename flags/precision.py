@@ -8,6 +8,7 @@ from plsc_tf.flags.option import OptionGroup, option
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
 _DYNAMIC = "use_fp16 and use_dynamic_loss_scaling and loss_scale=0.0,1.0"
+_half = functools.partial(option, applies="use_fp16 or use_bf16")
 _dynamic = functools.partial(option, applies=_DYNAMIC)
 
 
@@ -44,67 +45,53 @@ class Precision(OptionGroup):
     """Options for half precision (PLSC's set_mixed_precision), and NaN or infinity."""
 
     use_fp16: bool = option(
-        False,
-        "train the backbone in float16 with float32 weights (PLSC; FastNN)",
-        aliases=("fp16",),
+        False, "train the backbone in float16 (PLSC; FastNN)", aliases=("fp16",)
     )
     use_bf16: bool = option(False, "train the backbone in bfloat16", aliases=("bf16",))
     amp_level: str | None = option(
         None,
-        "O0: float32; all others: as use_fp16 (MindSpore)",
+        "O0: float32; others: as use_fp16 (MindSpore)",
         choices=("o0", "o1", "o2", "o3"),
     )
-    keep_batchnorm_fp32: bool = option(
-        False,
-        "let batch normalization output float32 too (MindSpore)",
-        applies="use_fp16 or use_bf16",
+    keep_batchnorm_fp32: bool = _half(
+        False, "batch normalization outputs float32 too (MindSpore)"
     )
-    amp_lists: str = option(
+    amp_lists: str = _half(
         "",
-        "layers, by class or name, to compute in half precision (white) or in float32"
-        " (black): 'white:embedding_dense;black:PReLU,stem_conv' (PLSC)",
+        "layers or classes to compute in half precision (white) or in float32 (black): "
+        "white:embedding_dense;black:PReLU,stem_conv (PLSC)",
         check=read_layer_lists,
-        applies="use_fp16 or use_bf16",
     )
     init_loss_scaling: float = option(
         1.0, "initial loss scale (PLSC)", lower=1, applies="use_fp16"
     )
     use_dynamic_loss_scaling: bool = option(
-        True,
-        "adjust the loss scale during training (PLSC)",
-        applies="use_fp16 and loss_scale=0.0,1.0",
+        True, "adjust the loss scale (PLSC)", applies="use_fp16 and loss_scale=0.0,1.0"
     )
     incr_every_n_steps: int = _dynamic(
-        2000, "consecutive finite steps before the loss scale grows (PLSC)", lower=1
+        2000, "finite steps in a row before the loss scale grows (PLSC)", lower=1
     )
     decr_every_n_nan_or_inf: int = _dynamic(
-        2,
-        "consecutive steps with NaN or infinity before the loss scale shrinks (PLSC)",
-        lower=1,
+        2, "steps with NaN or infinity in a row before it shrinks (PLSC)", lower=1
     )
     incr_ratio: float = _dynamic(
-        2.0, "factor by which the loss scale grows (PLSC)", within="(1, inf)"
+        2.0, "factor by which it grows (PLSC)", within="(1, inf)"
     )
     decr_ratio: float = _dynamic(
-        0.5,
-        "factor by which the loss scale shrinks, to no less than 1 (PLSC)",
-        within="(0, 1)",
+        0.5, "factor by which it shrinks, down to 1 (PLSC)", within="(0, 1)"
     )
     loss_scale: float = option(
-        1.0,
-        "a fixed loss scale instead of the dynamic one; 0 or 1: none (FastNN)",
-        lower=0,
-        applies="use_fp16",
+        1.0, "fixed loss scale; 0 or 1: none (FastNN)", lower=0, applies="use_fp16"
     )
     on_nonfinite: str = option(
         "stop",
-        "if a loss or gradient is NaN or infinite: stop; rollback to the last "
-        "checkpoint and leave the batch out; or skip the batch",
+        "if a loss or gradient is NaN or infinite: stop, rollback to the last "
+        "checkpoint and leave the batch out, or skip the batch",
         choices=("stop", "rollback", "skip"),
     )
     max_nonfinite: int = option(
         5,
-        "largest number of rollbacks or skips; one more stops the run",
+        "rollbacks or skips before a stop",
         lower=1,
         applies="on_nonfinite=rollback,skip",
     )

@@ -1,6 +1,10 @@
 """Defines the options for decoding, sampling, shuffling and augmenting images."""
 
+import functools
+
 from plsc_tf.flags.option import OptionGroup, option
+
+_share = functools.partial(option, None, within="[0, 1]")
 
 
 def _shape(name, shape):
@@ -20,13 +24,12 @@ class Preprocessing(OptionGroup):
 
     preprocessing_name: str | None = option(
         None,
-        "name of the preprocessing; None: that of the network or, failing that, of "
-        "the data set (FastNN)",
+        "None: that of the network or, failing that, of the data set (FastNN)",
         choices=("cifarnet", "face", "inception", "lenet", "none", "vgg"),
     )
     image_shape: tuple[int, ...] = option(
         (),
-        "channels, height, width of the network's input, such as 3,112,112 (PLSC)",
+        "channels, height and width, such as 3,112,112 (PLSC)",
         lower=1,
         check=_shape,
     )
@@ -44,15 +47,15 @@ class Preprocessing(OptionGroup):
     )
     datasets_use_caching: bool = option(False, "keep decoded images in memory (FastNN)")
     datasets_cache_dir: str = option(
-        "", "keep decoded images in a file in this folder instead, for later runs too"
+        "", "keep decoded images in a file in this folder, for later runs too"
     )
     skip_bad_records: bool = option(
-        False, "replace each unreadable record with the next readable one, and log it"
+        False, "log and replace unreadable records with the next ones"
     )
     sampling: str = option(
         "uniform",
-        "uniform; class_balanced: every class equally often; per_identity: "
-        "images_per_identity consecutive images of a class",
+        "class_balanced: all classes equally often; per_identity: images_per_identity "
+        "consecutive images of a class",
         choices=("uniform", "class_balanced", "per_identity"),
     )
     images_per_identity: int = option(
@@ -60,103 +63,66 @@ class Preprocessing(OptionGroup):
     )
     random_flip: bool | None = option(
         None,
-        "mirror images with probability 0.5; for this and the next options, None "
-        "leaves the choice to the preprocessing",
+        "mirror half of the images; None, here and below: as the preprocessing says",
     )
     random_rotate: float | None = option(
         None, "rotate by up to this number of degrees (PLSC: 10)", within="[0, 180]"
     )
-    random_shift: float | None = option(
-        None, "shift by up to this fraction of the side", within="[0, 1]"
-    )
+    random_shift: float | None = _share("shift by up to this fraction of the side")
     random_resized_crop: float | None = option(
-        None,
-        "smallest area of a random crop, as a share of the image; 1: off (PLSC: 0.08)",
-        within="(0, 1]",
+        None, "smallest share of the area to crop; 1: off (PLSC: 0.08)", within="(0, 1]"
     )
     random_zoom: float | None = option(
         None, "enlarge or shrink by up to this fraction", within="[0, 0.9]"
     )
-    random_shear: float | None = option(
-        None, "shear by up to this fraction of the height", within="[0, 1]"
-    )
-    color_jitter: float | None = option(
-        None,
-        "change brightness, contrast and saturation by up to this fraction (0.2)",
-        within="[0, 1]",
+    random_shear: float | None = _share("shear by up to this fraction of the height")
+    color_jitter: float | None = _share(
+        "change brightness, contrast, saturation by up to this fraction (0.2)"
     )
     random_hue: float | None = option(
-        None, "rotate the hue by up to this fraction of the circle", within="[0, 0.5]"
+        None, "rotate the hue by up to this share of the circle", within="[0, 0.5]"
     )
-    random_grey: float | None = option(
-        None, "probability of converting an image to grayscale", within="[0, 1]"
+    random_grey: float | None = _share("probability of converting to grayscale")
+    cutout: float | None = _share(
+        "largest side of an erased square, as a share of the shorter side"
     )
-    cutout: float | None = option(
-        None,
-        "largest side of an erased square, as a share of the image's shorter side",
-        within="[0, 1]",
-    )
-    random_erasing: float | None = option(
-        None,
-        "probability of replacing a rectangle with noise (arXiv:1708.04896)",
-        within="[0, 1]",
+    random_erasing: float | None = _share(
+        "probability of noise in a rectangle (arXiv:1708.04896)"
     )
     mixup: float = option(
-        0.0,
-        "mix each image with its neighbor in the batch, with a weight from "
-        "Beta(mixup, mixup); 0: off. For softmax (arXiv:1710.09412: 0.2)",
-        lower=0,
+        0.0, "mix each image with a neighbor, by Beta(mixup, mixup); 0: off", lower=0
     )
     cutmix: float = option(
         0.0,
-        "paste a rectangle of its neighbor into each image, with an area from "
-        "Beta(cutmix, cutmix); 0: off. For softmax (arXiv:1905.04899: 1.0)",
+        "paste a rectangle of the neighbor; area: Beta(cutmix, cutmix); 0: off",
         lower=0,
     )
-    low_resolution: float | None = option(
-        None,
-        "probability of shrinking and enlarging an image (AdaFace: 0.2)",
-        within="[0, 1]",
+    low_resolution: float | None = _share(
+        "probability of shrinking and enlarging (AdaFace: 0.2)"
     )
-    crop_in_place: float | None = option(
-        None,
-        "probability of blackening all of an image but a rectangle (AdaFace: 0.2)",
-        within="[0, 1]",
+    crop_in_place: float | None = _share(
+        "probability of blackening all but a rectangle (AdaFace: 0.2)"
     )
     randaugment_layers: int | None = option(
-        None,
-        "RandAugment's N: number of random operations in sequence",
-        within="[0, 3]",
+        None, "RandAugment's N: operations in sequence", within="[0, 3]"
     )
     randaugment_magnitude: float | None = option(
         None,
-        "RandAugment's M: strength of the operations (9)",
+        "RandAugment's M: strength (9)",
         within="[0, 10]",
         applies="randaugment_layers",
     )
-    rotate_probability: float | None = option(
-        None,
-        "share of the images to rotate (default 1)",
-        within="[0, 1]",
-        applies="rotates",
+    rotate_probability: float | None = _share(
+        "share of the images to rotate (1)", applies="rotates"
     )
-    crop_probability: float | None = option(
-        None,
-        "share of the images to crop (default 1)",
-        within="[0, 1]",
-        applies="crops",
+    crop_probability: float | None = _share(
+        "share of the images to crop (1)", applies="crops"
     )
-    color_probability: float | None = option(
-        None,
-        "share of the images whose colors to change (default 1)",
-        within="[0, 1]",
-        applies="recolors",
+    color_probability: float | None = _share(
+        "share of the images to recolor (1)", applies="recolors"
     )
-    cutout_probability: float | None = option(
-        None,
-        "share of the images with an erased square (default 1)",
-        within="[0, 1]",
-        applies="erases",
+    cutout_probability: float | None = _share(
+        "share of the images to erase from (1)", applies="erases"
     )
 
     REFUSED = {

@@ -8,33 +8,30 @@ class Training(OptionGroup):
 
     task_type: str = option(
         "pretrain",
-        "pretrain, or finetune: start from the weights in checkpoint_dir (FastNN)",
+        "finetune starts from the weights in checkpoint_dir (FastNN)",
         choices=("pretrain", "finetune"),
     )
     num_epochs: int = option(
-        120, "number of epochs (PLSC; FastNN)", lower=1, aliases=("train_epochs",)
+        120, "epochs to train (PLSC; FastNN)", lower=1, aliases=("train_epochs",)
     )
     stop_at_step: int = option(
-        0,
-        "stop after this step; 0: after num_epochs (FastNN)",
-        lower=0,
-        applies="hooks=StopAtStepHook",
+        0, "stop after this step; 0: never", lower=0, applies="hooks=StopAtStepHook"
     )
     batch_size: int = option(
         128,
-        "images per replica in a step (PLSC train_batch_size; FastNN)",
+        "images per replica in a step (PLSC; FastNN)",
         lower=1,
         aliases=("train_batch_size",),
         applies="no global_batch_size",
     )
     global_batch_size: int = option(
-        0, "images in a step, over all replicas; 0: batch_size x replicas", lower=0
+        0, "images per step, of all replicas; 0: batch_size x replicas", lower=0
     )
     seed: int = option(
-        0, "seed of initial weights, data order, augmentation and dropout", lower=0
+        0, "seed of weights, data order, augmentation and dropout", lower=0
     )
     deterministic: bool = option(
-        False, "compute the same results in every run, bit for bit"
+        False, "compute the same results in each run, bit for bit"
     )
 
     REFUSED = {
@@ -48,28 +45,21 @@ class Performance(OptionGroup):
 
     num_replicas: int = option(
         0,
-        "number of GPUs per worker, or of logical CPU devices; 0: all GPUs, or one "
-        "CPU device",
+        "GPUs per worker, or logical CPU devices; 0: all GPUs, or one CPU device",
         lower=0,
     )
     steps_per_execution: int = option(
-        1,
-        "steps in one call of a TensorFlow function (Keras; MindSpore sink_size)",
-        lower=1,
-        aliases=("sink_size",),
+        1, "steps per call of a function (Keras)", lower=1, aliases=("sink_size",)
     )
     dry_run: bool = option(
-        False,
-        "only estimate the memory of a step and the number of classes that fit",
-        saved=False,
+        False, "only estimate the memory, and the classes that fit", saved=False
     )
     json: bool = option(
         False, "print the estimate as one JSON object", saved=False, applies="dry_run"
     )
     device_memory_gb: float | None = option(
         None,
-        "memory of each replica's device in GB (10^9 bytes); None: that of this "
-        "machine",
+        "memory of a device in GB (10^9 bytes); None: that of this machine",
         within="(0, inf)",
         saved=False,
         applies="dry_run",

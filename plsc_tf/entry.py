@@ -254,7 +254,7 @@ class Entry:
         if threading.current_thread() is threading.main_thread():
             termination.listen()
         settings = self.settings
-        effects.tell(settings)
+        effects.log_unused(settings)
         try:
             settings, outcome = run.train(
                 settings,

@@ -199,7 +199,7 @@ def _worded(method, setters):
             return method(*args, **kwargs)
         except Exception as error:
             shown = os.environ.get(cli.TRACEBACK_VARIABLE) == "1"
-            if shown or not cli.is_for_users(error) or not _is_of_libraries(error):
+            if shown or not cli.is_user_error(error) or not _is_of_libraries(error):
                 raise
             if len(error.args) == 1 and isinstance(error.args[0], str):
                 error.args = (in_setters(error.args[0], setters),)

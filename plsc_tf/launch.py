@@ -42,7 +42,9 @@ def run(
         options = settings.launching
         planned = plan.make_plan(settings.cluster, options.selected_gpus, environ)
         script = bool(words) and words[0].endswith(".py")
-        effects.tell(settings, {"cluster": planned.size > 1, "script": script}, TOLD)
+        effects.log_unused(
+            settings, {"cluster": planned.size > 1, "script": script}, TOLD
+        )
         supervisor = supervise.Supervisor(
             planned,
             plan.command(options.module, words),

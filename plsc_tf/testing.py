@@ -138,7 +138,7 @@ def _check_sharded(loss, rng):
     weight = rng.normal(size=(CLASSES, EMBEDDING)).astype(np.float32)
     embeddings = tf.constant(rng.normal(size=(BATCH, EMBEDDING)), tf.float32)
     labels = tf.constant(rng.integers(0, CLASSES, BATCH))
-    upstream = tf.fill([BATCH], 1.0 / BATCH)
+    sample_weights = tf.fill([BATCH], 1.0 / BATCH)
 
     def run(kind, **options):
         """Returns losses and embedding gradients."""
@@ -147,7 +147,7 @@ def _check_sharded(loss, rng):
         head.set_weights_from_numpy(weight)
 
         def step():
-            outcome = head.loss_and_gradients(embeddings, labels, upstream)
+            outcome = head.loss_and_gradients(embeddings, labels, sample_weights)
             return outcome.losses, outcome.embedding_gradients
 
         return tf.function(step, autograph=False)()

@@ -25,8 +25,8 @@ OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.na
 
 def idle_names(values, facts, groups):
     settings = Settings.from_values(**values)
-    early = effects.idle(settings, groups=groups)
-    late = effects.idle(settings, facts, groups) if facts else []
+    early = effects.unused(settings, groups=groups)
+    late = effects.unused(settings, facts, groups) if facts else []
     return [name for name, _ in (*early, *late)]
 
 
@@ -105,7 +105,7 @@ def test_weights_are_spared_from_any_decay():
 def test_our_own_files_hold_nothing_without_effect(path):
     groups = options_guide.groups_of("train")
     settings = cli.parse([f"--flagfile={path}"])
-    names = {name for name, _ in effects.idle(settings, None, groups)}
+    names = {name for name, _ in effects.unused(settings, None, groups)}
     names -= settings.ignored
     # FastNN's warm-up begins when warmup_steps is added to its defaults.
     assert names <= ({"warmup_scheme"} if path.stem == "fastnn_defaults" else set())

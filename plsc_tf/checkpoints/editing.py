@@ -121,7 +121,7 @@ class _Edited:
         stored = reader.read_variables(self._source, self._content, described)
         for name, slot in self._dense.items():
             edited = self._edited(name, slot, RowsInMemory(stored[name]))
-            stored[name] = edited.read(*edited.here())
+            stored[name] = edited.read(*edited.local_range())
         return writer.numpy_archive(stored)
 
     def describe_backbone(self):

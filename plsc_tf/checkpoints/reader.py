@@ -126,7 +126,7 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
 
 def _load_part(stored, array, part):
     """Loads the rows of one file that belong to this process, chunk by chunk."""
-    first, end = array.here()
+    first, end = array.local_range()
     first, end = max(first, part["first"]), min(end, part["last"] + 1)
     rows = max(1, CHUNK_BYTES // stored.row_bytes)
     if first < end:

@@ -40,7 +40,7 @@ class Rows:
         """Returns the given rows, in any order; reads each one separately."""
         return np.concatenate([self.read(int(row), int(row) + 1) for row in rows])
 
-    def here(self) -> tuple[int, int]:
+    def local_range(self) -> tuple[int, int]:
         """Returns (first, last + 1) of this process's rows, which are all rows."""
         return 0, self.shape[0]
 

@@ -81,9 +81,9 @@ class Content:
         network: the backbone, a Keras model.
         values: `[(keras.Variable, tensor)]` for all its variables.
         variables: `{name: tensor}` of values that are needed only to resume.
-        arrays: `{name: rows}`, each with `shape`, `dtype`, `here()`, `pieces(low,
-            high)` and `release(low, high)`: `ShardedRows`, `ReplicatedRows`, `Rows` or
-            snapshots of their values.
+        arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()`,
+            `pieces(low, high)` and `release(low, high)`: `ShardedRows`,
+            `ReplicatedRows`, `Rows` or snapshots of their values.
     """
 
     kind: str
@@ -216,7 +216,7 @@ def _write_share(target, content, is_chief, heartbeat):
         if content.kind == "training":
             jobs[TRAINING] = functools.partial(_write, content.variables_file)
     for name, array in content.arrays.items():
-        if is_chief or array.here() != (0, array.shape[0]):
+        if is_chief or array.local_range() != (0, array.shape[0]):
             parts[name] = _parts(name, array)
             for part in parts[name]:
                 rows = part["first"], part["last"] + 1
@@ -226,7 +226,7 @@ def _write_share(target, content, is_chief, heartbeat):
 
 def _parts(name, array):
     """Splits this process's rows of an array into files; returns their descriptions."""
-    first, end = array.here()
+    first, end = array.local_range()
     header = len(_npy_header(array, array.shape[0]))
     step = max(1, (FILE_BYTES - header) // row_size(array.shape, array.dtype))
     plain, parts = name.replace("/", "."), []

@@ -42,15 +42,15 @@ class Source:
         num_classes: number of classes, or None if unknown.
         num_examples: number of examples, or None if unknown.
         label_range: (smallest, largest) label, or None if unknown.
-        heeds: names of the optional `DataRequest` fields that affect the examples;
-            None if unknown. Fields that every data set uses are not included.
+        used_fields: names of the optional `DataRequest` fields that affect the
+            examples; None if unknown. Fields that every data set uses are not included.
     """
 
     name: str
     num_classes: int | None
     num_examples: int | None
     label_range: tuple[int, int] | None = None
-    heeds: frozenset | None = None
+    used_fields: frozenset | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """Returns the entries of an epoch in order, in blocks.

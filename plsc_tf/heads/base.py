@@ -220,7 +220,7 @@ class Head(tf.Module):
         self,
         embeddings: tf.Tensor,
         labels: tf.Tensor,
-        upstream: tf.Tensor,
+        sample_weights: tf.Tensor,
         with_ranks: bool = False,
         *,
         step: Any = 0,
@@ -234,8 +234,9 @@ class Head(tf.Module):
             embeddings: `[batch, emb]` embeddings of the replica's own examples; the
                 batch size is the same on all replicas.
             labels: int64 `[batch]`.
-            upstream: `[batch]` derivative of the objective with respect to each loss:
-                the example's weight divided by the sum of the global batch's weights.
+            sample_weights: `[batch]` derivative of the objective with respect to each
+                loss: the example's weight divided by the sum of the global batch's
+                weights.
             with_ranks: whether to rank the true class (for top-1 / top-5 accuracy).
             step: int64 scalar, the global step; part of the sampling seed.
             chosen: the rows returned by `sample`, if a batch is processed in parts.
@@ -245,7 +246,7 @@ class Head(tf.Module):
         Raises:
             ValueError: the batch is empty, or the shapes don't match.
         """
-        examples = self._enter(embeddings, labels, upstream, step, chosen, state)
+        examples = self._enter(embeddings, labels, sample_weights, step, chosen, state)
         exchange, softmax = self.exchange, self.softmax
         first = softmax.first_pass(examples, with_ranks, gradients)
         losses, example = softmax.combine(
@@ -268,14 +269,14 @@ class Head(tf.Module):
         pending = softmax.pending(first, examples, example)
         return HeadStep(losses, own_gradients, ranks, pending, examples.state)
 
-    def _enter(self, embeddings, labels, upstream, step, chosen, state):
+    def _enter(self, embeddings, labels, sample_weights, step, chosen, state):
         """Gathers the batch, locates its true classes and returns its `Examples`."""
         self._check_batch(embeddings, labels)
         own, inverse = embeddings, None
         if self.loss.normalized:
             own, inverse = normalize(embeddings)
         inputs, weights, norms, labels = self.exchange.gather(
-            [own, upstream, tf.norm(embeddings, axis=1), labels]
+            [own, sample_weights, tf.norm(embeddings, axis=1), labels]
         )
         if chosen is None:
             chosen = self.sample(labels, step, gathered=True)
@@ -292,7 +293,7 @@ class Head(tf.Module):
             inputs=inputs,
             rows=rows,
             toward=toward,
-            upstream=weights,
+            sample_weights=weights,
             score=score,
             target=self.loss.target(score, norms, state),
             state=state,

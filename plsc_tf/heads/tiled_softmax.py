@@ -44,7 +44,7 @@ class Examples:
         rows: int32 `[batch]` row of the true class on this replica, or −1 if another
             replica holds it.
         toward: `[batch, emb]` ∂score/∂input from `TiledSoftmax.true_class`.
-        upstream: `[batch]` derivative of the objective with respect to each loss.
+        sample_weights: `[batch]` derivative of the objective with respect to each loss.
         score: `[batch]` score of the true class without margin, whichever replica
             holds the class.
         target: the loss function's `Target`.
@@ -58,7 +58,7 @@ class Examples:
     inputs: tf.Tensor
     rows: tf.Tensor
     toward: tf.Tensor
-    upstream: tf.Tensor
+    sample_weights: tf.Tensor
     score: tf.Tensor
     target: Target
     state: dict
@@ -271,7 +271,7 @@ class TiledSoftmax:
             "log_total": log_total,
             "target_error": error * target.slope,
             "error": error,
-            "factor": self.kernels.scale * examples.upstream,
+            "factor": self.kernels.scale * examples.sample_weights,
         }
 
     def input_gradients(
@@ -298,7 +298,7 @@ class TiledSoftmax:
             return None
         gradient = example["factor"] * example["error"] * target.norm_slope
         if target.penalty_slope is not None:
-            gradient += examples.upstream * target.penalty_slope
+            gradient += examples.sample_weights * target.penalty_slope
         return gradient
 
     def pending(

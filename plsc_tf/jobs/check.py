@@ -45,7 +45,7 @@ def check(settings, groups=ALL):
             threads=options.check_threads,
             on_progress=progress.at,
         )
-    effects.tell(settings, effects.of_data(result.listing.heeds), groups)
+    effects.log_unused(settings, effects.of_data(result.listing.used_fields), groups)
     rows = report.rows(result.report)
     if options.report:
         report.write_report(options.report, result.report)

@@ -45,7 +45,7 @@ def convert(settings, groups=ALL):
         return rows + _write_pairs(options)
     plan = _make_plan(settings)
     source, facts = _open_input(settings)
-    effects.tell(settings, facts, groups)
+    effects.log_unused(settings, facts, groups)
     content, existed = run.convert(source, plan)
     return _table(plan.output_dir, content, existed) + rows
 
@@ -104,7 +104,7 @@ def _open_input(settings):
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
     source = load.open_source(dataset.dataset_name, request)
-    facts = effects.of_data(source.heeds)
+    facts = effects.of_data(source.used_fields)
     facts["files"] = not facts.get("uncounted", False)
     return SourceInput(source, identity), facts
 

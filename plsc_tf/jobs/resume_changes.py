@@ -114,7 +114,7 @@ def of_run(settings, checkpoint, batches):
     """
     source = batches.source
     data = {"images": source.num_examples, "contents": source.contents()}
-    effects.tell(settings, {"resumed": checkpoint is not None})
+    effects.log_unused(settings, {"resumed": checkpoint is not None})
     if checkpoint is None:
         return {}, {"data": data, "changes": []}
     _check_data(checkpoint, data, settings)

@@ -64,14 +64,14 @@ def log_idle_options(settings, batches, pairs, model, parts):
     """
     source, own = batches.source, parts.source is not None
     # A source from Python takes only its number of examples from the options.
-    heeds = frozenset({"num_examples"}) if own else source.heeds
+    used_fields = frozenset({"num_examples"}) if own else source.used_fields
     several = model.strategy.num_replicas_in_sync > 1
     on_gpus = bool(tf.config.get_visible_devices("GPU"))
     random = batches.options.augmentation or Augmentation()
     colors = (random.color_jitter, random.hue, random.brightness, random.contrast)
     facts = {
-        **effects.of_data(heeds, counted=source.num_examples is not None),
-        "files": "num_examples" not in (heeds or ())
+        **effects.of_data(used_fields, counted=source.num_examples is not None),
+        "files": "num_examples" not in (used_fields or ())
         or any(one.path for one in pairs.values()),
         "streamed": not isinstance(source, IndexedSource),
         "own_source": own,
@@ -84,4 +84,4 @@ def log_idle_options(settings, batches, pairs, model, parts):
         "auxiliary_logits": model.auxiliary is not None,
         "own_optimizer": parts.optimizer is not None,
     }
-    effects.tell(settings, facts)
+    effects.log_unused(settings, facts)

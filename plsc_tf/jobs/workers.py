@@ -146,7 +146,7 @@ def joined(settings):
     """
     cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
-        effects.tell(settings, {"cluster": False})
+        effects.log_unused(settings, {"cluster": False})
         yield Workers(SingleWorker(), make_strategy(settings.performance.num_replicas))
         return
     member = _membership()

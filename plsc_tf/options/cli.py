@@ -79,7 +79,7 @@ def main(
         _report(error, "--help lists the options.")
         sys.exit(2)
     set_up_logging()
-    effects.tell(settings, groups=groups)
+    effects.log_unused(settings, groups=groups)
     effects.log_assumptions(settings)
     try:
         function(settings)
@@ -90,7 +90,7 @@ def main(
         _report(error, "--help lists the options.")
         sys.exit(2)
     except Exception as error:
-        if not is_for_users(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
+        if not is_user_error(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
         _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
         if hasattr(error, "exit_status"):
@@ -287,7 +287,7 @@ class _LogFormatter(logging.Formatter):
         return True
 
 
-def is_for_users(error):
+def is_user_error(error):
     """Returns whether an error is of a type that a user, not a developer, can fix."""
     known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
     return isinstance(error, known) or _is_of_tensorflow(error)

@@ -1,6 +1,6 @@
 """Logs options that were given but have no effect, with the reason.
 
-Each command calls `tell` when it starts, and again when it knows more facts.
+Each command calls `log_unused` when it starts, and again when it knows more facts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from plsc_tf.options.other_systems import IGNORED, fastnn_assumptions
 from plsc_tf.options.settings import ALL, Settings, known_options, select
 
 
-def tell(
+def log_unused(
     settings: Settings, facts: Mapping | None = None, groups: Sequence[str] = ALL
 ) -> None:
     """Logs, in one line, the options that were given but have no effect.
@@ -24,14 +24,14 @@ def tell(
         groups: the options of the command; see `plsc_tf.options.settings.select`.
     """
     reasons: dict[str, list[str]] = {}
-    for name, why in idle(settings, facts, groups):
+    for name, why in unused(settings, facts, groups):
         reasons.setdefault(why, []).append(name)
     if reasons:
         parts = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
         logging.info("No effect here: %s.", "; ".join(parts))
 
 
-def idle(
+def unused(
     settings: Settings, facts: Mapping | None = None, groups: Sequence[str] = ALL
 ) -> list[tuple[str, str]]:
     """Returns (name, reason) for each option that was given but has no effect.
@@ -39,7 +39,7 @@ def idle(
     Options that are off, 0 or empty request nothing and are not included.
 
     Args:
-        settings, facts, groups: as for `tell`.
+        settings, facts, groups: as for `log_unused`.
     """
     options = select(groups)
     # Options that the command does not use must not affect the conditions.
@@ -62,21 +62,23 @@ def idle(
     return without
 
 
-def of_data(heeds: Collection[str] | None, counted: bool = True) -> dict[str, bool]:
+def of_data(
+    used_fields: Collection[str] | None, counted: bool = True
+) -> dict[str, bool]:
     """Returns the facts about a data set.
 
     Args:
-        heeds: `plsc_tf.data.source.Source.heeds`.
+        used_fields: `plsc_tf.data.source.Source.used_fields`.
         counted: whether the number of examples is known.
     """
-    if heeds is None:
+    if used_fields is None:
         return {} if counted else {"uncounted": True}
     return {
         "examples": True,
-        "class_folders": "min_images_per_class" in heeds,
-        "splits": "held_back" in heeds,
-        "label_numbers": "labels_offset" in heeds,
-        "uncounted": "num_examples" in heeds or not counted,
+        "class_folders": "min_images_per_class" in used_fields,
+        "splits": "held_back" in used_fields,
+        "label_numbers": "labels_offset" in used_fields,
+        "uncounted": "num_examples" in used_fields or not counted,
     }
 
 

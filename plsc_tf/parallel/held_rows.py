@@ -32,7 +32,7 @@ class HeldRows:
         values: {shard: values of its tiles}.
         places: function of (low, high) that yields (shard, tile, first row within
             the tile, last + 1, first global row).
-        here: this process's global rows, (first, last + 1).
+        local_range: this process's global rows, (first, last + 1).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class HeldRows:
         dtype: str,
         values: Mapping[int, Sequence[tf.Tensor]],
         places: Callable,
-        here: tuple[int, int],
+        local_range: tuple[int, int],
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._values: dict[int, list[Any]] = {
@@ -53,12 +53,12 @@ class HeldRows:
             for shard, tiles in values.items()
         }
         self._places = places
-        self._here = here
+        self._local_range = local_range
         self._lock = threading.Lock()
 
-    def here(self) -> tuple[int, int]:
+    def local_range(self) -> tuple[int, int]:
         """Returns this process's global rows, (first, last + 1)."""
-        return self._here
+        return self._local_range
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
         """Yields the global rows `[low, high)` in order, as arrays of bounded size."""
@@ -123,7 +123,7 @@ class ReplicatedRows:
         """Returns the calling replica's only tile."""
         return [tf.convert_to_tensor(self.variable)]
 
-    def here(self) -> tuple[int, int]:
+    def local_range(self) -> tuple[int, int]:
         """Returns this process's rows, which are all rows, as (first, last + 1)."""
         return 0, self.shape[0]
 
@@ -145,7 +145,9 @@ class ReplicatedRows:
         def places(low, high):
             yield 0, 0, low, high, low
 
-        return HeldRows(self.shape, self.dtype, {0: [value]}, places, self.here())
+        return HeldRows(
+            self.shape, self.dtype, {0: [value]}, places, self.local_range()
+        )
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
         """Cuts `[low, high)` into spans (first, last + 1) of at most `most` rows."""

@@ -192,7 +192,7 @@ class ShardedRows:
         """Returns the calling replica's tiles."""
         return self.tiles[collectives.replica_id()]
 
-    def here(self) -> tuple[int, int]:
+    def local_range(self) -> tuple[int, int]:
         """Returns this process's global rows, (first, last + 1)."""
         first, end = min(self.tiles), max(self.tiles) + 1
         return self.split.first(first), self.split.first(end)
@@ -234,7 +234,9 @@ class ShardedRows:
             shard: [tile.read_value() for tile in tiles]
             for shard, tiles in self.tiles.items()
         }
-        return HeldRows(self.shape, self.dtype, values, self._places, self.here())
+        return HeldRows(
+            self.shape, self.dtype, values, self._places, self.local_range()
+        )
 
     def write(self, low: int, rows: np.ndarray) -> None:
         """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""

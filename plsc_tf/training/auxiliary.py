@@ -57,24 +57,24 @@ class Auxiliary:
         self.label_smoothing = label_smoothing
 
     def __call__(
-        self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Computes embeddings in training mode, and the auxiliary loss.
 
         Args:
             images: `[batch, h, w, 3]`, normalized.
             labels: int64 `[batch]`.
-            upstream: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
+            sample_weights: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
 
         Returns:
             (embeddings `[batch, emb]`, the replica's share of the weighted loss).
         """
         embeddings, logits = self._network(images, training=True)
-        logs = tf.nn.log_softmax(tf.cast(logits, upstream.dtype))
+        logs = tf.nn.log_softmax(tf.cast(logits, sample_weights.dtype))
         true = tf.gather(logs, labels, axis=1, batch_dims=1)
         smooth = self.label_smoothing
         losses = -(1 - smooth) * true - smooth * tf.reduce_mean(logs, axis=1)
-        return embeddings, self.weight * tf.reduce_sum(upstream * losses)
+        return embeddings, self.weight * tf.reduce_sum(sample_weights * losses)
 
 
 def has_auxiliary_logits(backbone: keras.Model) -> bool:

@@ -95,14 +95,14 @@ class Classifier(keras.Model):
         return (keras.ops.cast(images, keras.config.floatx()) - 127.5) / 128.0
 
     def forward(
-        self, images: tf.Tensor, labels: tf.Tensor, upstream: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
         """Runs the networks' forward pass in training mode, for all gradients.
 
         Args:
             images: `[b, h, w, 3]` in 0 ... 255.
             labels: int64 `[b]`, for the auxiliary logits.
-            upstream: `[b]` factor of each example's loss in the objective.
+            sample_weights: `[b]` factor of each example's loss in the objective.
 
         Returns:
             (embeddings `[b, emb]`, list of the layers' scalar penalties, loss of the
@@ -112,7 +112,7 @@ class Classifier(keras.Model):
         if self.auxiliary is None:
             embeddings = self.backbone(images, training=True)
         else:
-            embeddings, extra = self.auxiliary(images, labels, upstream)
+            embeddings, extra = self.auxiliary(images, labels, sample_weights)
         dtype = keras.config.floatx()
         return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
 

@@ -145,7 +145,7 @@ def of_both_labels(
     head: Head,
     embeddings: tf.Tensor,
     labels: tf.Tensor,
-    upstream: tf.Tensor,
+    sample_weights: tf.Tensor,
     share: tf.Tensor,
     of_head: dict,
 ) -> HeadStep:
@@ -157,7 +157,7 @@ def of_both_labels(
     outcome = head.loss_and_gradients(
         tf.concat([embeddings, embeddings], axis=0),
         tf.concat(tf.unstack(labels, axis=1), axis=0),
-        tf.concat([share * upstream, (1 - share) * upstream], axis=0),
+        tf.concat([share * sample_weights, (1 - share) * sample_weights], axis=0),
         **of_head,
     )
     first, second = tf.split(outcome.losses, 2)

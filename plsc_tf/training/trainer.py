@@ -410,7 +410,7 @@ class StepGradients:
         healthy: bool scalar, True if the loss and the embedding gradients are finite.
         loss: scalar, the replica's share of the objective.
         examples: scalar, number of examples in the global batch.
-        upstream: `[b]` factor of each example's loss in the objective.
+        sample_weights: `[b]` factor of each example's loss in the objective.
         real: `[b]` factor of each example in an unweighted mean.
         ranks: int32 `[b]`, number of classes that score above the true one, or None.
         state: the loss function's state.
@@ -423,7 +423,7 @@ class StepGradients:
     healthy: tf.Tensor
     loss: tf.Tensor
     examples: tf.Tensor
-    upstream: tf.Tensor
+    sample_weights: tf.Tensor
     real: tf.Tensor
     ranks: tf.Tensor | None
     state: dict | None
@@ -443,7 +443,7 @@ def gradients(
 
     The other arguments are those of `train_step`.
     """
-    upstream, real, total = shares(weights, real)
+    sample_weights, real, total = shares(weights, real)
     statistics, random = _states(model) if backward else ([], [])
     before = [tf.identity(value) for value in statistics]
     before_random = [tf.identity(value) for value in random]
@@ -457,8 +457,8 @@ def gradients(
     state: dict | None = None
     before_next: list = []
     outcomes, extra_losses = [], []
-    penalty = tf.zeros([], upstream.dtype)
-    parts = (tf.split(value, count) for value in (images, labels, upstream))
+    penalty = tf.zeros([], sample_weights.dtype)
+    parts = (tf.split(value, count) for value in (images, labels, sample_weights))
     for part in zip(*parts, strict=True):
         # Run the parts one after the other: in parallel, the activations of all parts
         # would be in memory at once.
@@ -472,7 +472,9 @@ def gradients(
         outcomes.append(outcome)
         extra_losses.append(extra)
     losses = tf.concat([outcome.losses for outcome in outcomes], axis=0)
-    own_loss = tf.reduce_sum(upstream * losses) + penalty / collectives.num_replicas()
+    own_loss = (
+        tf.reduce_sum(sample_weights * losses) + penalty / collectives.num_replicas()
+    )
     if model.auxiliary is not None:
         own_loss += tf.add_n(extra_losses)
     healthy = tf.math.is_finite(own_loss)
@@ -491,7 +493,7 @@ def gradients(
         healthy=healthy,
         loss=own_loss,
         examples=total,
-        upstream=upstream,
+        sample_weights=sample_weights,
         real=real,
         ranks=ranks,
         state=state,
@@ -530,11 +532,11 @@ def finish(
     }
     for name, k in model.ranked_metrics.items():
         weighted = name in model.weighted_metrics
-        share = passes.upstream if weighted else passes.real
+        share = passes.sample_weights if weighted else passes.real
         correct = tf.cast(passes.ranks < k, share.dtype)
         result[name] = collectives.all_sum(tf.reduce_sum(share * correct))
     if model.weighted_metrics:
-        total = collectives.all_sum(tf.reduce_sum(passes.upstream))
+        total = collectives.all_sum(tf.reduce_sum(passes.sample_weights))
         for name in model.weighted_metrics:
             result[name] = tf.math.divide_no_nan(result[name], total)
         result["weights"] = total * passes.examples
@@ -574,7 +576,7 @@ def _part(model, part, share, backward, **of_head):
     """Runs the forward and backward pass on a part of the replica's batch.
 
     Args:
-        part: (images, labels, upstream); labels are `[b, 2]` if `share` is set.
+        part: (images, labels, sample_weights); labels are `[b, 2]` if `share` is set.
         share: share of the first label, from `Mixing`, or None.
         backward: whether to run the backward pass.
         of_head: step, chosen and state, passed to the head.
@@ -583,13 +585,13 @@ def _part(model, part, share, backward, **of_head):
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
         the layers' penalties, loss of the auxiliary logits or None).
     """
-    images, labels, upstream = part
+    images, labels, sample_weights = part
     dtype = keras.config.floatx()
     with tf.GradientTape() as tape:
-        embeddings, penalties, extra = model.forward(images, labels, upstream)
+        embeddings, penalties, extra = model.forward(images, labels, sample_weights)
     penalty = tf.add_n([tf.zeros([], dtype), *penalties])
     of_head["with_ranks"] = bool(model.ranked_metrics) and backward
-    batch = tf.cast(embeddings, dtype), labels, upstream
+    batch = tf.cast(embeddings, dtype), labels, sample_weights
     if not backward:
         outcome = model.head.loss_and_gradients(*batch, **of_head, gradients=False)
         return outcome, [], penalty, extra

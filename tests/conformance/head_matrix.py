@@ -95,8 +95,8 @@ class Stepper:
             found["sampled"] = join_samples(self.head, parts["sampled"])
         return found
 
-    def _replica(self, inputs, labels, upstream):
-        x, y, u = (collectives.own_slice(v) for v in (inputs, labels, upstream))
+    def _replica(self, inputs, labels, sample_weights):
+        x, y, u = (collectives.own_slice(v) for v in (inputs, labels, sample_weights))
         with tf.GradientTape() as tape:
             embeddings = x @ self.kernel.value
         step = tf.convert_to_tensor(self.optimizer.iterations)

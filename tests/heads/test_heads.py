@@ -24,9 +24,9 @@ def test_zero_embeddings_and_zero_weights_stay_finite(loss):
     @tf.function
     def step():
         def replica():
-            upstream = tf.fill([6], 1 / 12)
+            sample_weights = tf.fill([6], 1 / 12)
             labels = tf.range(6, dtype="int64")
-            outcome = head.loss_and_gradients(tf.constant(x), labels, upstream)
+            outcome = head.loss_and_gradients(tf.constant(x), labels, sample_weights)
             gradients = head.weight_gradients(outcome.pending)
             return outcome.losses, outcome.embedding_gradients, *gradients
 

@@ -30,7 +30,7 @@ def test_losses_ranks_and_state_are_the_same(kind, replicas, options):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((BATCH, EMBEDDING)).astype(np.float32)
     labels = rng.integers(0, CLASSES, BATCH)
-    upstream = np.full(BATCH, 1 / BATCH, np.float32)
+    sample_weights = np.full(BATCH, 1 / BATCH, np.float32)
 
     def run(gradients):
         def replica(*batch):
@@ -41,7 +41,7 @@ def test_losses_ranks_and_state_are_the_same(kind, replicas, options):
         function = tf.function(
             lambda *batch: strategy.run(replica, batch), autograph=False
         )
-        found = function(*map(tf.constant, (x, labels, upstream)))
+        found = function(*map(tf.constant, (x, labels, sample_weights)))
         *found, pending = (strategy.experimental_local_results(v) for v in found)
         return pending, [
             np.concatenate([np.atleast_1d(v) for v in tf.nest.flatten(one)])

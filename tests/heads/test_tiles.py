@@ -142,8 +142,8 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     @tf.function
     def step():
         def replica():
-            upstream = tf.fill([classes], 1 / classes)
-            outcome = head.loss_and_gradients(near, tf.constant(labels), upstream)
+            sample_weights = tf.fill([classes], 1 / classes)
+            outcome = head.loss_and_gradients(near, tf.constant(labels), sample_weights)
             return outcome.embedding_gradients
 
         return strategy.run(replica)

@@ -66,12 +66,13 @@ class Listing:
     Attributes:
         num_classes: number of classes; None if unknown. For some layouts it becomes
             known only while the files are read.
-        heeds: see `plsc_tf.data.source.Source`.
+        used_fields: see `plsc_tf.data.source.Source`.
     """
 
     def __init__(self, layout: layouts.Layout, name: str, folder: str | None = None):
         self.name, self.folder = name, folder
-        self.num_classes, self.heeds = layout.request.num_classes, layout.heeds
+        self.num_classes = layout.request.num_classes
+        self.used_fields = layout.used_fields
         self._layout = layout
         # Stores many short texts with an overhead of 8 bytes each.
         self._places, self._ends = bytearray(), array.array("q", [0])
@@ -79,7 +80,7 @@ class Listing:
     def items(self, findings: Findings) -> Iterator[Item]:
         """Yields all items; adds faults that do not belong to an item to `findings`."""
         offset = 0
-        if self.heeds is not None and "labels_offset" in self.heeds:
+        if self.used_fields is not None and "labels_offset" in self.used_fields:
             offset = self._layout.request.labels_offset
         for item in self._items(findings):
             if item.label is not None:
@@ -197,7 +198,7 @@ class SourceImages(Listing):
         self._source = layout.open()
         super().__init__(layout, self._source.name)
         self.num_classes = self.num_classes or self._source.num_classes
-        self.heeds = self._source.heeds
+        self.used_fields = self._source.used_fields
         self.describe = self._source.describe
 
     def items(self, findings):

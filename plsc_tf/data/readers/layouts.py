@@ -35,11 +35,11 @@ class Layout:
 
     Attributes:
         request: the request for the data set's examples.
-        heeds: see `plsc_tf.data.source.Source.heeds`.
+        used_fields: see `plsc_tf.data.source.Source.used_fields`.
     """
 
     request: DataRequest
-    heeds = frozenset({"labels_offset"})
+    used_fields = frozenset({"labels_offset"})
 
     def open(self) -> Source:
         """Opens the files as a source; raises an error at the first fault."""
@@ -47,7 +47,7 @@ class Layout:
         source = self._read(
             num_classes=request.num_classes, labels_offset=request.labels_offset
         )
-        source.heeds = self.heeds
+        source.used_fields = self.used_fields
         return source
 
     def _read(self, **numbers) -> Source:
@@ -93,7 +93,7 @@ class ClassFoldersLayout(Layout):
     numbered_by: str | None = None
 
     @property
-    def heeds(self):
+    def used_fields(self):
         """See `Layout`."""
         held_back = ("held_back",) if self.images else ()
         return frozenset({"min_images_per_class", *held_back})

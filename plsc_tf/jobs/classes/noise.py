@@ -121,7 +121,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         images.check_listable(settings)
     batches = images.open_batches(settings)
     source = batches.source
-    effects.tell(settings, effects.of_data(source.heeds))
+    effects.log_unused(settings, effects.of_data(source.used_fields))
     model = trained.load(settings.replace(checkpoint_dir=path)).model
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None

@@ -234,8 +234,8 @@ def _evaluate_model(evaluation, settings, parts, joined):
     test = recipe.load_test(settings)
     facts = {"examples": bool(settings.scoring.card_dir)}
     if test is not None:
-        facts = effects.of_data(test.source.heeds)
-    effects.tell(settings, facts)
+        facts = effects.of_data(test.source.used_fields)
+    effects.log_unused(settings, facts)
     if test is not None:
         ranks, labels = closed_set.ranks(model, test)
         evaluation.add(reports.of_classes("test", ranks, labels, evaluation.options))
