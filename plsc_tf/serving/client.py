@@ -18,8 +18,8 @@ from collections.abc import Iterable
 import numpy as np
 
 _PLSC_PATH = "/FaceClassifyService/inference"
-# A failed server gets no requests for this many seconds, doubled after each failure.
-_FIRST_REST, _LONGEST_REST = 0.5, 30.0
+# Seconds for which a failed server is avoided, unless it sends Retry-After.
+_REST_SECONDS = 5.0
 # Another server, or the same server later, may not answer with these statuses.
 _ELSEWHERE = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException.
@@ -65,8 +65,7 @@ class Client:
         """
         if protocol not in ("auto", "plsc", "tensorflow"):
             raise ValueError(
-                "protocol must be auto, plsc or tensorflow. Received: "
-                f"protocol={protocol!r}."
+                f"protocol must be auto, plsc or tensorflow. Received: {protocol!r}."
             )
         if batch_images < 1 or timeout <= 0:
             raise ValueError(
@@ -109,7 +108,7 @@ class Client:
         for index, image in enumerate(images):
             if not isinstance(image, (bytes, bytearray, memoryview)):
                 raise ValueError(
-                    "images must be a list of bytes, the contents of files. Received: "
+                    "images must be a list of bytes (file contents). Received: "
                     f"images[{index}] of type {type(image).__name__}."
                 )
         parts = [
@@ -140,7 +139,7 @@ class Client:
             try:
                 return server.embeddings(texts)
             except _Elsewhere as failure:
-                server.failed(failure.seconds)
+                server.rests_until = time.monotonic() + failure.seconds
                 failures.append(f"{server.address}: {failure}")
         raise ServiceError(f"No server answered. {'; '.join(failures)}.")
 
@@ -148,7 +147,7 @@ class Client:
         """Returns all servers, starting with the next in turn, failed ones last."""
         with self._lock:
             if not self._servers:
-                raise ServiceError("There is no server: call connect('host:port').")
+                raise ServiceError("Call connect('host:port') to add a server.")
             turn = self._turn % len(self._servers)
             self._turn += 1
             order = self._servers[turn:] + self._servers[:turn]
@@ -170,7 +169,7 @@ class FaceService(Client):
 class _Elsewhere(Exception):
     """This server cannot answer now; another might."""
 
-    def __init__(self, message, seconds=None):
+    def __init__(self, message, seconds=_REST_SECONDS):
         super().__init__(message)
         self.seconds = seconds
 
@@ -183,19 +182,13 @@ class _Server:
         host, colon, port = str(address).rpartition(":")
         if not colon or not host or not port.isdecimal():
             raise ValueError(
-                f"A server must be host:port, as 127.0.0.1:8010. Received: {address!r}."
+                "A server must be host:port, for example 127.0.0.1:8010. Received: "
+                f"{address!r}."
             )
         self._host, self._port, self._timeout = host.strip("[]"), int(port), timeout
         self._protocol, self._model = protocol, model
         self._unused = collections.deque()
-        self._failures = 0
         self.rests_until = 0.0
-
-    def failed(self, seconds):
-        """Puts the server last in the order for `seconds`, or for a growing delay."""
-        rest = min(_FIRST_REST * 2**self._failures, _LONGEST_REST)
-        self._failures += 1
-        self.rests_until = time.monotonic() + (rest if seconds is None else seconds)
 
     def close(self):
         """Closes the unused connections."""
@@ -232,8 +225,7 @@ class _Server:
         if status in _ELSEWHERE or not isinstance(answer, dict):
             raise _Elsewhere(f"HTTP {status}: {reason}", retry)
         if status != 200:
-            raise ValueError(f"{self.address} refused: {reason}")
-        self._failures = 0
+            raise ValueError(f"{self.address} rejected the request: {reason}")
         try:
             rows = [
                 row.get("embedding") if isinstance(row, dict) else row
@@ -243,11 +235,11 @@ class _Server:
         except (TypeError, ValueError):
             array = np.zeros(0, np.float32)
         if array.ndim != 2 or len(array) != count:
-            raise _Elsewhere(f"did not answer with {count} embeddings")
+            raise _Elsewhere(f"the answer does not have {count} embeddings")
         return array
 
     def _post(self, path, value):
-        """Returns (status, JSON answer or None, Retry-After in seconds or None)."""
+        """Returns (status, JSON answer or None, seconds to avoid a busy server)."""
         body = json.dumps(value).encode()
         headers = {"Content-Type": "application/json"}
         while True:
@@ -278,4 +270,5 @@ class _Server:
         except ValueError:
             answer = None
         seconds = response.headers.get("Retry-After", "")
-        return response.status, answer, float(seconds) if seconds.isdecimal() else None
+        rest = float(seconds) if seconds.isdecimal() else _REST_SECONDS
+        return response.status, answer, rest

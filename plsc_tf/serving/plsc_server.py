@@ -57,8 +57,8 @@ def _choose_gpu(index):
     gpus = tf.config.list_physical_devices("GPU")
     if index >= max(1, len(gpus)):
         raise ValueError(
-            f"gpu_index must be below the number of GPUs, {len(gpus)}, or 0 on a "
-            f"machine without GPUs. Received: gpu_index={index}."
+            f"gpu_index must be less than the number of GPUs, {len(gpus)}, or 0 if "
+            f"there are none. Received: gpu_index={index}."
         )
     if gpus:
         tf.config.set_visible_devices(gpus[index], "GPU")
@@ -159,14 +159,13 @@ class PLSCServer:
         """
         if not port_list or len(gpu_index_list) != len(port_list):
             raise ValueError(
-                "run_multi takes as many GPUs as ports, one at least. Received: "
-                f"gpu_index_list={gpu_index_list}, port_list={port_list}."
+                "gpu_index_list and port_list must have the same length, at least 1. "
+                f"Received: {gpu_index_list} and {port_list}."
             )
         if self._options.gallery_dir or self._options.grpc_port:
             raise ValueError(
-                "Several processes cannot share a gallery or a port: run_multi takes "
-                "no gallery_dir, and grpc_port=None or 0. Received: gallery_dir="
-                f"{self._options.gallery_dir!r}, grpc_port={self._options.grpc_port}."
+                "run_multi starts several processes, which cannot share gallery_dir or "
+                "grpc_port. Remove gallery_dir, and set grpc_port to None or 0."
             )
         self._check_stopped()
         environ = dict(os.environ)
@@ -220,4 +219,4 @@ class PLSCServer:
 
     def _check_stopped(self):
         if self._app is not None or self._processes:
-            raise RuntimeError("This server runs already; call stop() first.")
+            raise RuntimeError("The server is already running. Call stop() first.")

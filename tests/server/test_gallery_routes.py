@@ -83,7 +83,7 @@ def test_embeddings_of_two_models_are_not_compared(tmp_path):
             pass
         status, answer = post(server, "identify", base64_string=faces(10))
         assert status == 409
-        assert "enrol again" in answer["error"]
+        assert "enroll again" in answer["error"]
         assert ask(server, "GET", "/gallery")[1]["usable"] is False
     finally:
         serving.stop()

@@ -43,6 +43,7 @@ class App:
         self.draining = False
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = set()
+        self.metrics.connections.set_function(self._connections.__len__)
         self._loop = self._stopping = None
 
     def stop(self) -> None:
@@ -100,7 +101,7 @@ class App:
             rpc_end = [] if rpc is None else [rpc.stop(options.drain_timeout)]
             await asyncio.gather(self._drain(), *rpc_end)
             await runner.server.shutdown(1.0)
-            logging.info("The server has ended")
+            logging.info("The server has stopped.")
 
     async def _open_http(self, stack):
         options = self.options
@@ -123,11 +124,10 @@ class App:
             handler_cancellation=True,
         )
         await runner.setup()
-        gauge = self.metrics.connections
 
         def make_protocol():
             inner = runner.server()
-            return Guard(inner, self._connections, options, _IDLE_SECONDS, gauge)
+            return Guard(inner, self._connections, options, _IDLE_SECONDS)
 
         stack.push_async_callback(runner.cleanup)
         try:
@@ -167,8 +167,8 @@ class App:
 
 def _not_bound(option, host, port, error):
     return OSError(
-        f"Cannot listen on {option}={port} of host={host!r}: {error}. Is another "
-        f"server running? {option}=0 takes a free port."
+        f"Cannot listen on {option}={port} of host={host!r}: {error}. Stop the other "
+        f"server, or set {option}=0 to use a free port."
     )
 
 
@@ -176,10 +176,9 @@ class Metrics:
     """One server's Prometheus metrics, in a separate registry.
 
     Attributes:
-        waiting, connections, version, gallery: gauges, which other modules set.
+        images, batches, loads, waiting, connections, version, gallery: metrics that
+            other modules update.
     """
-
-    content_type = prometheus.CONTENT_TYPE_LATEST
 
     def __init__(self):
         self._registry = registry = prometheus.CollectorRegistry()
@@ -198,13 +197,13 @@ class Metrics:
             ("interface",),
             buckets=_SECONDS,
         )
-        self._images = counter("plsc_tf_images", "Images computed.")
-        self._batches = histogram(
+        self.images = counter("plsc_tf_images", "Images computed.")
+        self.batches = histogram(
             "plsc_tf_batch_images",
             "Images in a batch, without filling.",
             buckets=tuple(1 << power for power in range(11)),
         )
-        self._loads = counter(
+        self.loads = counter(
             "plsc_tf_model_loads",
             "Versions loaded, by result: ok or failed.",
             ("result",),
@@ -218,15 +217,6 @@ class Metrics:
         """Counts an answer."""
         self._requests.labels(interface, str(status)).inc()
         self._seconds.labels(interface).observe(seconds)
-
-    def batch(self, count: int) -> None:
-        """Counts a batch of `count` images."""
-        self._images.inc(count)
-        self._batches.observe(count)
-
-    def load(self, succeeded: bool) -> None:
-        """Counts an attempt to load a version."""
-        self._loads.labels("ok" if succeeded else "failed").inc()
 
     def text(self) -> bytes:
         """Returns all metrics in Prometheus's text format."""

@@ -97,7 +97,7 @@ class Batcher:
         """
         if len(self._waiting) + len(rows) > self._options.queue_images:
             raise self._busy(
-                "UNAVAILABLE", f"{len(self._waiting)} images are waiting already."
+                "UNAVAILABLE", f"{len(self._waiting)} images are already waiting."
             )
         loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
         futures = [loop.create_future() for _ in rows]
@@ -190,7 +190,8 @@ class Batcher:
                 row.fail(failure)
         else:
             self._learn(size, loop.time() - start)
-            self._metrics.batch(len(batch))
+            self._metrics.images.inc(len(batch))
+            self._metrics.batches.observe(len(batch))
             for place, row in enumerate(batch):
                 if not row.future.done():
                     row.future.set_result({k: a[place] for k, a in outputs.items()})

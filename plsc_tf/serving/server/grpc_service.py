@@ -80,7 +80,12 @@ class Services(
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature = version.check_signature(request.model_spec.signature_name)
-        inputs = _inputs(request.inputs, version.inputs(signature))
+        specs = version.inputs(signature)
+        # `LoadedModel.predict` rejects unknown names.
+        inputs = {
+            name: _input(name, proto, *specs[name]) if name in specs else ()
+            for name, proto in request.inputs.items()
+        }
         outputs = await version.predict(signature, inputs)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
@@ -88,10 +93,7 @@ class Services(
         response.model_spec.signature_name = signature
         for name in list(request.output_filter) or outputs:
             if name not in outputs:
-                raise invalid(
-                    f"output tensor alias not found in signature: {name} Outputs "
-                    f"expected to be in the set {{{','.join(outputs)}}}."
-                )
+                raise invalid(f"Outputs are {sorted(outputs)}. Received: {name!r}.")
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response
 
@@ -99,10 +101,7 @@ class Services(
     async def GetModelMetadata(self, request):
         """Returns the signatures of a version."""
         if list(request.metadata_field) != ["signature_def"]:
-            raise invalid(
-                "metadata_field must be signature_def. Received: "
-                f"{list(request.metadata_field)}"
-            )
+            raise invalid("metadata_field must be ['signature_def'].")
         return rest.metadata(self._models, *_which(request.model_spec))
 
     @_answered
@@ -113,40 +112,30 @@ class Services(
 
 def _which(spec):
     if not spec.name:
-        raise invalid("Missing ModelSpec")
+        raise invalid("model_spec must have a name.")
     version = spec.version.value if spec.HasField("version") else None
     return spec.name, version, spec.version_label or None
 
 
-def _inputs(protos, specs):
-    """Converts the request's tensors for `LoadedModel.predict`."""
-    inputs = {}
-    for name, proto in protos.items():
-        # `LoadedModel.predict` rejects unknown names.
-        dtype, _ = specs.get(name, (None, None))
-        inputs[name] = () if dtype is None else _input(name, proto, dtype)
-    return inputs
-
-
-def _input(name, proto, dtype):
+def _input(name, proto, dtype, _):
     received = tf.dtypes.as_dtype(proto.dtype)
     if np.dtype(received.as_numpy_dtype) != dtype:
         raise invalid(
-            f"Expected input {name} to be {tf.dtypes.as_dtype(dtype).name}. "
-            f"Received: dtype {received.name}."
+            f"Input {name} must have the dtype {tf.dtypes.as_dtype(dtype).name}. "
+            f"Received: {received.name}."
         )
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if dtype.kind == "O":
         if shape != [len(proto.string_val)]:
             raise invalid(
-                f"Expected input {name} to be a list of strings. Received: shape "
-                f"{shape} with {len(proto.string_val)} values."
+                f"Input {name} must be a list of strings. Received: shape {shape} with "
+                f"{len(proto.string_val)} values."
             )
         return list(proto.string_val)
     # The format allows one value to fill a whole tensor. Reject this, because a small
     # request could then allocate any amount of memory.
     if min(shape, default=0) < 0 or math.prod(shape) > proto.ByteSize():
-        raise invalid(f"Input {name} has fewer values than its shape {shape} says.")
+        raise invalid(f"Input {name} has too few values for its shape {shape}.")
     try:
         return np.asarray(tf.make_ndarray(proto))
     except (ValueError, TypeError) as error:

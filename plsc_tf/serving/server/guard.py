@@ -30,9 +30,7 @@ _LARGE = 256 * 1024
 class Guard(asyncio.Protocol):
     """Forwards all events to aiohttp's protocol and enforces time limits."""
 
-    def __init__(
-        self, inner: asyncio.Protocol, connections: set, options, idle_seconds, gauge
-    ):
+    def __init__(self, inner, connections: set, options, idle_seconds: float):
         """Guards one connection.
 
         Args:
@@ -40,12 +38,10 @@ class Guard(asyncio.Protocol):
             connections: set of the guards of all open connections.
             options: the option group `server`.
             idle_seconds: maximum number of seconds between requests.
-            gauge: gauge that shows the number of connections.
         """
         self._inner, self._connections = inner, connections
         self._options, self._idle_seconds = options, idle_seconds
-        self._gauge, self._transport = gauge, None
-        self._refused = False
+        self._transport, self._refused = None, False
         self._phase, self._timers = _IDLE, {}
 
     @property
@@ -64,7 +60,6 @@ class Guard(asyncio.Protocol):
             transport.close()
             return
         self._connections.add(self)
-        self._gauge.set(len(self._connections))
         self._inner.connection_made(transport)
         self._limit_reading(self._options.receive_timeout)
 
@@ -74,7 +69,6 @@ class Guard(asyncio.Protocol):
         self._limit_writing(None)
         if not self._refused:
             self._connections.discard(self)
-            self._gauge.set(len(self._connections))
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -170,7 +164,7 @@ class Bodies:
         reserved = self._limit if length is None else length
         if self._held and self._held + reserved > self._limit_together:
             raise RequestError(
-                "UNAVAILABLE", "Too many requests are being received.", retry_after=1
+                "UNAVAILABLE", "The server is receiving too many requests.", 1
             )
         self._held += reserved
         try:
@@ -192,8 +186,10 @@ class Bodies:
             raise self._too_large() from None
         except TimeoutError:
             raise RequestError(
-                "TOO_SLOW", f"The body did not come within {self._seconds:g} s."
+                "TOO_SLOW", f"The body did not arrive within {self._seconds:g} s."
             ) from None
 
     def _too_large(self):
-        return RequestError("TOO_LARGE", f"A body may have {self._limit} bytes.")
+        return RequestError(
+            "TOO_LARGE", f"The body of a request may have {self._limit} bytes."
+        )

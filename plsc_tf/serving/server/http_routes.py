@@ -2,19 +2,20 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import re
 import time
 import urllib.parse
 
 from absl import logging
 from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from plsc_tf.serving.gallery import Gallery
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.guard import guard_of
 from plsc_tf.serving.server.limits import check_count
-from plsc_tf.serving.server.models import DEFAULT_SIGNATURE
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
@@ -53,8 +54,7 @@ class Routes:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
         body = await self._app.bodies.read_json(request)
         embeddings = await self._models.get().embed(images_of(body, self._app.options))
-        instances = [{"embedding": row} for row in embeddings]
-        return answer(rest.write_json({"instance": instances}, [embeddings]))
+        return _json(instance=[{"embedding": row} for row in embeddings])
 
     async def tensorflow(self, request: web.Request) -> web.Response:
         """Handles TF Serving's REST interface."""
@@ -75,7 +75,7 @@ class Routes:
         version = self._models.get(*which)
         signature = body.get("signature_name", "")
         if not isinstance(signature, str):
-            raise invalid("'signature_name' key must be a string value.")
+            raise invalid("signature_name must be a string.")
         signature = version.check_signature(signature)
         form, inputs = rest.inputs_from_json(body, version.inputs(signature))
         outputs = await version.predict(signature, inputs)
@@ -84,14 +84,13 @@ class Routes:
     async def health(self, request: web.Request) -> web.Response:
         """Answers 200 if the server accepts requests, else 503."""
         if self._app.draining or not self._models.ready:
-            return answer(b'{"status": "not serving"}', 503)
-        return answer(b'{"status": "serving"}')
+            return _json(503, status="not serving")
+        return _json(status="serving")
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Answers with the metrics in Prometheus's text format."""
-        metrics = self._app.metrics
-        headers = {"Content-Type": metrics.content_type}
-        return web.Response(body=metrics.text(), headers=headers)
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=self._app.metrics.text(), headers=headers)
 
 
 def images_of(body: dict, options) -> list[bytes]:
@@ -102,7 +101,7 @@ def images_of(body: dict, options) -> list[bytes]:
     """
     texts = body.get("base64_string")
     if not isinstance(texts, list):
-        raise invalid('Expecting {"base64_string": [texts in base64]}.')
+        raise invalid("base64_string must be a list of base64 strings.")
     check_count(len(texts), options)
     images = [rest.decode_base64(text) for text in texts]
     if None in images:
@@ -115,8 +114,8 @@ def answer(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def _refusal(message, status):
-    return answer(rest.write_json({"error": message}), status)
+def _json(status=200, /, **values):
+    return answer(rest.write_json(values), status)
 
 
 def make_middleware(app):
@@ -162,20 +161,20 @@ async def _handle(request, handler):
     except RequestError as error:
         if error.code == "INTERNAL":
             logging.error("%s: %s", request.path, error, exc_info=error)
-        response = _refusal(error.message, error.status)
+        response = _json(error.status, error=error.message)
         if error.retry_after is not None:
             response.headers["Retry-After"] = str(error.retry_after)
         return response
     except web.HTTPException as error:
-        response = _refusal(error.reason, error.status)
+        response = _json(error.status, error=error.reason)
         if "Allow" in error.headers:
             response.headers["Allow"] = error.headers["Allow"]
         return response
     except (web.RequestPayloadError, ConnectionError):
-        return _refusal("The body could not be read.", 400)
+        return _json(400, error="The body could not be read.")
     except Exception:  # noqa: BLE001 - logged, and answered with 500
         logging.exception("%s failed", request.path)
-        return _refusal("The server failed.", 500)
+        return _json(500, error="The server failed.")
 
 
 def _which(match):
@@ -202,16 +201,14 @@ class GalleryRoutes:
     def __init__(self, app):
         self._app = app
         model = app.models.get()
-        outputs = model.outputs(DEFAULT_SIGNATURE)
-        _, shape = outputs.get("embedding") or next(iter(outputs.values()))
         self._fingerprint = model.fingerprint
         self._gallery = Gallery(
             app.options.gallery_dir,
-            shape[-1],
+            model.embedding_size,
             dtype=app.options.gallery_dtype,
             model=model.fingerprint,
         )
-        self._count()
+        app.metrics.gallery.set_function(self._gallery.__len__)
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
         self._threads = concurrent.futures.ThreadPoolExecutor(
@@ -235,7 +232,6 @@ class GalleryRoutes:
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
         faces = await self._do(self._gallery.enrol, name, embeddings)
-        self._count()
         return _json(name=name, faces=faces)
 
     async def identify(self, request: web.Request) -> web.Response:
@@ -249,28 +245,28 @@ class GalleryRoutes:
         body = await self._app.bodies.read_json(request)
         count, threshold = body.get("count", 1), body.get("threshold")
         if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
-            raise invalid(f"count must be a number from 1 to {_MOST_CANDIDATES}.")
+            raise invalid(f"count must be an integer from 1 to {_MOST_CANDIDATES}.")
         if threshold is not None and type(threshold) not in (int, float):
-            raise invalid("threshold must be a number, the smallest cosine.")
+            raise invalid("threshold must be a number (the smallest cosine) or null.")
         model = self._app.models.get()
         embeddings = await self._embed(model, body)
         if "threshold" not in body and model.threshold:
             threshold = model.threshold["cosine"]
-        people = await self._do(
-            lambda: self._gallery.identify(embeddings, count=count, threshold=threshold)
+        identify = functools.partial(
+            self._gallery.identify, count=count, threshold=threshold
         )
-        people = [
-            {"candidates": [match._asdict() for match in matches]} for matches in people
+        instances = [
+            {"candidates": [match._asdict() for match in matches]}
+            for matches in await self._do(identify, embeddings)
         ]
-        return _json(instance=people, threshold=threshold)
+        return _json(instance=instances, threshold=threshold)
 
     async def remove(self, request: web.Request) -> web.Response:
         """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
         name = _name(await self._app.bodies.read_json(request))
         faces = await self._do(self._gallery.remove, name)
         if not faces:
-            raise RequestError("NOT_FOUND", f"The gallery does not know {name!r}.")
-        self._count()
+            raise RequestError("NOT_FOUND", f"The gallery does not contain {name!r}.")
         return _json(name=name, faces=faces)
 
     async def about(self, request: web.Request) -> web.Response:
@@ -290,9 +286,8 @@ class GalleryRoutes:
         if model.fingerprint != self._fingerprint:
             raise RequestError(
                 "ABORTED",
-                f"The gallery was made with another model than version {model.version};"
-                " their embeddings cannot be compared. Start the server with a new "
-                "gallery_dir and enrol again.",
+                f"Version {model.version} is not the model that the gallery was made "
+                "with. Start the server with a new gallery_dir and enroll again.",
             )
         return embeddings
 
@@ -307,16 +302,9 @@ class GalleryRoutes:
         except OSError as error:
             raise RequestError("INTERNAL", f"The gallery failed: {error}") from error
 
-    def _count(self):
-        self._app.metrics.gallery.set(len(self._gallery))
-
 
 def _name(body):
     name = body.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-        raise invalid(f"name must be a text of 1 to {_LONGEST_NAME} characters.")
+        raise invalid(f"name must be a string of 1 to {_LONGEST_NAME} characters.")
     return name
-
-
-def _json(**values):
-    return answer(rest.write_json(values))

@@ -22,9 +22,9 @@ def check_count(count: int, options) -> None:
     """Raises RequestError if a request has no images or too many."""
     limit = options.max_request_images
     if not count:
-        raise invalid("The request has no image.")
+        raise invalid("The request has no images.")
     if count > limit:
-        raise _too_large(f"A request may have {limit} images. Received: {count}.")
+        raise _too_large(f"A request may contain {limit} images. Received: {count}.")
 
 
 def check_image(index: int, data: bytes, options) -> int:
@@ -35,12 +35,12 @@ def check_image(index: int, data: bytes, options) -> int:
     """
     limit = int(options.max_image_mb * 1e6)
     if len(data) > limit:
-        raise _too_large(f"Image {index} has {len(data)} bytes; {limit} are allowed.")
+        raise _too_large(f"Image {index} has {len(data)} bytes; the limit is {limit}.")
     pixels, limit = num_pixels(data), int(options.max_megapixels * 1e6)
     if pixels is None:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
-        raise _too_large(f"Image {index} has {pixels} pixels; {limit} are allowed.")
+        raise _too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
     return pixels
 
 
@@ -48,10 +48,8 @@ def _too_large(message):
     return RequestError("TOO_LARGE", message)
 
 
-def check_shape(name: str, array: np.ndarray, shape: tuple | None) -> None:
+def check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
     """Raises RequestError if an array does not fit the input's shape."""
-    if shape is None:
-        return
     fits = array.ndim == len(shape) and all(
         wanted in (None, size)
         for wanted, size in zip(shape[1:], array.shape[1:], strict=True)

@@ -5,11 +5,12 @@ all new requests, while the old version finishes its requests and is unloaded.
 """
 
 import asyncio
+import functools
 import gc
 import hashlib
 import json
-import os
-import time
+import pathlib
+import timeit
 from collections.abc import Iterable
 
 import numpy as np
@@ -24,13 +25,12 @@ from plsc_tf.serving.server.limits import check_count, check_image, check_shape
 from plsc_tf.storage import files
 
 DEFAULT_SIGNATURE = "serving_default"
-EMBEDDING_OUTPUT = "embedding"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
-# Height and width of the warm-up image if the model card has no image size.
+# Height and width of the warm-up image.
 _SIDE = 112
-# Seconds before a failed version is loaded again: after the first failure, and at most.
-_FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
+# Seconds before a version that could not be loaded is tried again.
+_RETRY_SECONDS = 10.0
 # Number of unloaded versions whose status is still reported.
 _MOST_ENDED = 20
 
@@ -41,6 +41,7 @@ class LoadedModel:
     Attributes:
         version: version number.
         signature_defs: {signature: `SignatureDef`}, as stored in the file.
+        embedding_size: length of an embedding.
         fingerprint: hexadecimal SHA-256 of the graph and the checksums of the weights;
             models with the same fingerprint compute the same embeddings.
         seconds: {batch size: measured seconds per batch}.
@@ -65,13 +66,14 @@ class LoadedModel:
         self.version, self.seconds, self._options = version, {}, options
         graph = files.read(files.join(folder, "saved_model.pb"))
         self.signature_defs = _signature_defs(graph)
+        _, shape = _specs(self.signature_defs[DEFAULT_SIGNATURE].outputs)["embedding"]
+        self.embedding_size = shape[-1]
         # The index contains a checksum of each variable.
         weights = _read(folder, "variables/variables.index")
         self.fingerprint = hashlib.sha256(graph + weights).hexdigest()
-        self._card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
-        threshold = self._card.get("threshold")
-        usable = isinstance(threshold, dict) and threshold.get("cosine") is not None
-        self.threshold = threshold if usable else None
+        card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
+        threshold = card.get("threshold") or {}
+        self.threshold = threshold if threshold.get("cosine") is not None else None
         self._loaded = tf.saved_model.load(folder)
         self._warm_up(sizes_up_to(options.max_batch_images))
         self._batchers = {
@@ -93,17 +95,14 @@ class LoadedModel:
         name = name or DEFAULT_SIGNATURE
         if name not in self.signature_defs:
             raise invalid(
-                f'Serving signature name: "{name}" not found in signature def'
+                f"The model's signatures are {sorted(self.signature_defs)}. Received: "
+                f"{name!r}."
             )
         return name
 
     def inputs(self, signature: str) -> dict:
         """Returns {input name: (numpy dtype, shape)}; unknown sizes are None."""
         return _specs(self.signature_defs[signature].inputs)
-
-    def outputs(self, signature: str) -> dict:
-        """Returns {output name: (numpy dtype, shape)}; unknown sizes are None."""
-        return _specs(self.signature_defs[signature].outputs)
 
     async def predict(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
         """Checks the inputs and computes a signature's outputs.
@@ -121,9 +120,8 @@ class LoadedModel:
         specs = self.inputs(signature)
         if set(inputs) != set(specs):
             raise invalid(
-                f"input size does not match signature: {len(inputs)}!={len(specs)}. "
-                f"Sent extra: {sorted(set(inputs) - set(specs))}. Missing but "
-                f"required: {sorted(set(specs) - set(inputs))}."
+                f"The signature's inputs are {sorted(specs)}. Received: "
+                f"{sorted(inputs)}."
             )
         counts = {len(value) for value in inputs.values()}
         if len(counts) != 1:
@@ -144,21 +142,10 @@ class LoadedModel:
         """Returns the embeddings of encoded images, float32 `[N, embedding_size]`.
 
         Raises:
-            RequestError: an image is invalid, the default signature takes no images, or
-                the images cannot be computed now.
+            RequestError: an image is invalid, or the images cannot be computed now.
         """
-        specs = self.inputs(DEFAULT_SIGNATURE)
-        names = [name for name, (dtype, _) in specs.items() if dtype.kind == "O"]
-        if len(names) != 1:
-            raise RequestError(
-                "UNIMPLEMENTED", "The model's default signature takes no images."
-            )
-        outputs = await self.predict(DEFAULT_SIGNATURE, {names[0]: images})
-        if EMBEDDING_OUTPUT not in outputs and len(outputs) > 1:
-            raise RequestError(
-                "UNIMPLEMENTED", f"The model has no output {EMBEDDING_OUTPUT!r}."
-            )
-        return outputs.get(EMBEDDING_OUTPUT, next(iter(outputs.values())))
+        outputs = await self.predict(DEFAULT_SIGNATURE, {"bytes": images})
+        return outputs["embedding"]
 
     def run(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
         """Computes one batch.
@@ -176,40 +163,32 @@ class LoadedModel:
 
     def _warm_up(self, sizes: Iterable[int]) -> None:
         """Runs and times every batch size, which also makes the first requests fast."""
-        row = self._example(DEFAULT_SIGNATURE)
-        self.run(DEFAULT_SIGNATURE, _repeated(row, max(sizes)))
-        for size in sizes:
-            batch, times = _repeated(row, size), []
-            for _ in range(3):
-                start = time.perf_counter()
-                self.run(DEFAULT_SIGNATURE, batch)
-                times.append(time.perf_counter() - start)
-            self.seconds[size] = min(times)
-        for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
-            self.run(signature, _repeated(self._example(signature), 1))
-
-    def _example(self, signature):
-        """Returns one row for every input: zeros, or a JPEG image of noise."""
-        size = self._card.get("image_size", (_SIDE, _SIDE))
-        noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+        noise = np.random.default_rng(0).integers(0, 256, (_SIDE, _SIDE, 3), np.uint8)
         image = tf.io.encode_jpeg(noise).numpy()
-        return {
-            name: image
-            if dtype.kind == "O"
-            else np.zeros([n or 1 for n in shape[1:]], dtype)
-            for name, (dtype, shape) in self.inputs(signature).items()
-        }
+        for size in sizes:
+            run = functools.partial(
+                self.run, DEFAULT_SIGNATURE, {"bytes": [image] * size}
+            )
+            self.seconds[size] = min(timeit.repeat(run, number=1, repeat=3))
+        for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
+            inputs = self.inputs(signature).items()
+            row = {
+                name: [image] if dtype.kind == "O" else np.zeros((1, *shape[1:]), dtype)
+                for name, (dtype, shape) in inputs
+            }
+            self.run(signature, row)
 
 
 def _signature_defs(graph):
     for meta in saved_model_pb2.SavedModel.FromString(graph).meta_graphs:
-        if "serve" in meta.meta_info_def.tags:
-            signatures = dict(meta.signature_def)
-            signatures.pop(_INIT_SIGNATURE, None)
-            if DEFAULT_SIGNATURE in signatures:
-                return signatures
+        signatures = dict(meta.signature_def)
+        signatures.pop(_INIT_SIGNATURE, None)
+        default = signatures.get(DEFAULT_SIGNATURE)
+        if default and "bytes" in default.inputs and "embedding" in default.outputs:
+            return signatures
     raise ValueError(
-        f"the SavedModel has no signature {DEFAULT_SIGNATURE!r} under the tag 'serve'"
+        "The model must be an export of plsc_tf.export: a SavedModel whose signature "
+        f"{DEFAULT_SIGNATURE!r} maps 'bytes' to 'embedding'."
     )
 
 
@@ -226,26 +205,16 @@ def _specs(infos):
 def _spec(info):
     # Strings have numpy's dtype object.
     dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
-    if info.tensor_shape.unknown_rank:
-        return dtype, None
     sizes = [dim.size for dim in info.tensor_shape.dim]
     return dtype, tuple(None if size < 0 else size for size in sizes)
-
-
-def _repeated(row, count):
-    return {
-        name: [value] * count if isinstance(value, bytes) else np.stack([value] * count)
-        for name, value in row.items()
-    }
 
 
 def name_of(options) -> str:
     """Returns the model's name in URLs."""
     if options.served_name:
         return options.served_name
-    folder = os.path.abspath(os.fspath(options.model_path))
-    name = os.path.basename(folder)
-    return os.path.basename(os.path.dirname(folder)) if name.isdecimal() else name
+    folder = pathlib.Path(options.model_path).absolute()
+    return folder.parent.name if folder.name.isdecimal() else folder.name
 
 
 class Models:
@@ -266,6 +235,7 @@ class Models:
         # {version: TF Serving's (state, code, message)} if the version is not served.
         self._others = {}
         self._retries = {}
+        metrics.version.set_function(lambda: max(self._served, default=0))
 
     async def start(self) -> None:
         """Loads the newest versions.
@@ -278,7 +248,7 @@ class Models:
             errors = [message for _, _, message in self._others.values() if message]
             raise OSError(
                 f"No version of {self._options.model_path!r} could be loaded: "
-                f"{errors[0] if errors else 'it has no version folders 1, 2, ...'}"
+                f"{errors[0] if errors else 'it has no version folders (1, 2, 3)'}."
             )
 
     async def watch(self) -> None:
@@ -292,13 +262,11 @@ class Models:
 
     async def refresh(self) -> None:
         """Loads new versions, then unloads all but the newest ones."""
-        loop = asyncio.get_running_loop()
-        folders = await asyncio.to_thread(
-            versions.find_models, self._options.model_path
-        )
+        path, loop = self._options.model_path, asyncio.get_running_loop()
+        folders = await asyncio.to_thread(versions.find_models, path)
         wanted = sorted(folders, reverse=True)[: self._options.num_versions]
         for version in wanted:
-            due, _ = self._retries.get(version, (0.0, 0.0))
+            due = self._retries.get(version, 0.0)
             if version not in self._served and loop.time() >= due:
                 await self._load(folders[version], version)
         for version in set(self._retries) - set(folders):
@@ -320,24 +288,21 @@ class Models:
             common = self._executor, self._options, self._metrics
             model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
-            _, wait = self._retries.get(version, (0.0, _FIRST_RETRY))
-            due = asyncio.get_running_loop().time() + wait
-            self._retries[version] = (due, min(2 * wait, _LONGEST_RETRY))
+            now = asyncio.get_running_loop().time()
+            self._retries[version] = now + _RETRY_SECONDS
             self._others[version] = ("END", "UNKNOWN", str(error)[:300])
-            self._metrics.load(False)
+            self._metrics.loads.labels("failed").inc()
             logging.error("Cannot load version %d: %s", version, error)
             return
         self._served[version] = model
         self._others.pop(version, None)
         self._retries.pop(version, None)
-        self._metrics.load(True)
-        self._metrics.version.set(max(self._served))
+        self._metrics.loads.labels("ok").inc()
         logging.info("Serving version %d of %s", version, self.name)
 
     async def _unload(self, version):
         model = self._served.pop(version)
         self._others[version] = ("UNLOADING", "OK", "")
-        self._metrics.version.set(max(self._served, default=0))
         while not model.idle:
             await asyncio.sleep(0.01)
         del model

@@ -4,10 +4,8 @@ The "Predict API" in https://www.tensorflow.org/tfx/serving/api_rest defines the
 of tensors. The gRPC services use the same messages for status and metadata.
 """
 
-import base64
 import binascii
 import json
-from collections.abc import Iterable
 
 import numpy as np
 import orjson
@@ -40,22 +38,13 @@ def read_json(body: bytes) -> dict:
     return value
 
 
-def write_json(value, arrays: Iterable[np.ndarray] = ()) -> bytes:
-    """Converts a value to JSON.
+def write_json(value) -> bytes:
+    """Converts a value, which may contain numpy arrays and numbers, to JSON.
 
-    Args:
-        value: JSON value, which may contain numpy arrays and numbers.
-        arrays: the arrays in `value` that may contain NaN or infinity, which orjson
-            cannot write.
+    NaN and infinity become null.
     """
-    if all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays):
-        option = orjson.OPT_SERIALIZE_NUMPY
-        return orjson.dumps(value, default=_as_list, option=option)
-    return json.dumps(value, default=_as_list).encode()
-
-
-def _as_list(array):
-    return array.tolist()
+    option = orjson.OPT_SERIALIZE_NUMPY
+    return orjson.dumps(value, default=np.ndarray.tolist, option=option)
 
 
 def decode_base64(text: object) -> bytes | None:
@@ -89,96 +78,62 @@ def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
     Raises:
         RequestError: the request does not fit the signature.
     """
-    if ROW in request and COLUMN in request:
-        raise invalid(
-            "Not formatted correctly expecting only one of 'inputs' or 'instances' "
-            "keys to exist"
-        )
-    if ROW in request:
-        form, values = ROW, _from_rows(request[ROW], specs)
-    elif COLUMN in request:
-        form, values = COLUMN, _from_columns(request[COLUMN], specs)
+    if (ROW in request) == (COLUMN in request):
+        raise invalid("The request must have either 'instances' or 'inputs'.")
+    if COLUMN in request:
+        form, values = COLUMN, _named(request[COLUMN], specs, COLUMN)
     else:
-        raise invalid("Missing 'inputs' or 'instances' key")
+        form, values = ROW, _from_rows(request[ROW], specs)
     return form, {name: _tensor(name, values[name], specs[name]) for name in specs}
 
 
 def _from_rows(rows, specs):
-    if not isinstance(rows, list):
-        raise invalid("Expecting 'instances' to be a list/array")
-    if not rows:
-        raise invalid("No values in 'instances' array")
-    named = _is_object(rows[0])
-    if not named:
-        _check_single("instances is a plain list, but expecting list of objects", specs)
-    for index, row in enumerate(rows):
-        if _is_object(row) != named:
-            raise invalid(
-                f"Expecting {'object' if named else 'value/list'} at item {index} of "
-                "input list"
-            )
-        if named and set(row) != set(specs):
-            raise invalid(
-                f"Failed to process element: {index} of 'instances' list. Keys must "
-                f"be equal to: {','.join(specs)}"
-            )
-    return {name: [row[name] if named else row for row in rows] for name in specs}
+    if not isinstance(rows, list) or not rows:
+        raise invalid("'instances' must be a list with at least one item.")
+    named = [_named(row, specs, f"instances[{n}]") for n, row in enumerate(rows)]
+    return {name: [row[name] for row in named] for name in specs}
 
 
-def _from_columns(value, specs):
-    if not _is_object(value):
-        _check_single("inputs is a plain value/list, but expecting an object", specs)
+def _named(value, specs, place):
+    """Returns {input name: value}; if there is only one input, its name is optional."""
+    is_object = isinstance(value, dict) and not _is_base64(value)
+    if not is_object and len(specs) == 1:
         return dict.fromkeys(specs, value)
-    for name in specs:
-        if name not in value:
-            raise invalid(f"Missing named input: {name} in 'inputs' object.")
+    if not is_object or set(value) != set(specs):
+        raise invalid(f"{place} must be an object with the keys: {', '.join(specs)}.")
     return value
 
 
-def _check_single(problem, specs):
-    if len(specs) > 1:
-        raise invalid(
-            f"{problem} as multiple input tensors required as per tensorinfo_map"
-        )
-
-
-def _is_object(value):
-    return isinstance(value, dict) and not (
-        len(value) == 1 and isinstance(value.get("b64"), str)
-    )
+def _is_base64(value):
+    return isinstance(value, dict) and list(value) == ["b64"]
 
 
 def _tensor(name, value, spec):
     dtype, _ = spec
     if dtype.kind == "O":
         if not isinstance(value, list):
-            raise invalid(f"Input {name}: expecting a list of strings")
+            raise invalid(f"Input {name} must be a list of strings.")
         return [_string(name, index, one) for index, one in enumerate(value)]
     try:
         array = np.array(value)
     except ValueError:
-        raise invalid(f"Input {name}: lists of unequal lengths") from None
+        raise invalid(f"Input {name} has lists of unequal lengths.") from None
     if array.size and array.dtype.kind not in _ALLOWED.get(dtype.kind, ""):
-        raise invalid(f"Input {name}: value is not of expected type: {dtype.name}")
-    if dtype.kind in "iu" and array.size:
-        limits = np.iinfo(dtype)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise invalid(f"Input {name}: a number does not fit {dtype.name}")
+        raise invalid(f"Input {name} must have the dtype {dtype.name}.")
     with np.errstate(over="ignore"):
-        return array.astype(dtype)
+        converted = array.astype(dtype)
+    if dtype.kind in "iu" and not np.array_equal(converted, array):
+        raise invalid(f"Input {name} has a number that does not fit {dtype.name}.")
+    return converted
 
 
 def _string(name, index, value):
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
-    if not isinstance(value, dict) or _is_object(value):
-        raise invalid(
-            f"Input {name}: item {index} is neither a string nor an object with the "
-            "only key b64"
-        )
-    data = decode_base64(value["b64"])
+    data = decode_base64(value["b64"]) if _is_base64(value) else None
     if data is None:
-        raise invalid(f"Input {name}: item {index}: Unable to base64 decode")
+        expected = 'a string or {"b64": base64}'
+        raise invalid(f"Item {index} of input {name} must be {expected}.")
     return data
 
 
@@ -192,30 +147,14 @@ def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
     Returns:
         The answer's JSON.
     """
-    values = {
-        name: _texts(array.tolist(), binary=name.endswith("_bytes"))
-        if array.dtype.kind == "O"
-        else array
-        for name, array in outputs.items()
-    }
-    if len(values) == 1:
-        (value,) = values.values()
+    if len(outputs) == 1:
+        (value,) = outputs.values()
     elif form == COLUMN:
-        value = values
+        value = outputs
     else:
-        rows = zip(*values.values(), strict=True)
-        value = [dict(zip(values, row, strict=True)) for row in rows]
-    key = "predictions" if form == ROW else "outputs"
-    return write_json({key: value}, outputs.values())
-
-
-def _texts(value, binary):
-    if isinstance(value, list):
-        return [_texts(item, binary) for item in value]
-    data = value if isinstance(value, bytes) else str(value).encode()
-    if binary:
-        return {"b64": base64.b64encode(data).decode()}
-    return data.decode("utf-8", "replace")
+        rows = zip(*outputs.values(), strict=True)
+        value = [dict(zip(outputs, row, strict=True)) for row in rows]
+    return write_json({"predictions" if form == ROW else "outputs": value})
 
 
 def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
@@ -234,18 +173,14 @@ def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
 def metadata(models, name, *which) -> get_model_metadata_pb2.GetModelMetadataResponse:
     """Returns a version's signatures."""
     version = models.get(name, *which)
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    for signature, definition in version.signature_defs.items():
+        signatures.signature_def[signature].CopyFrom(definition)
     response = get_model_metadata_pb2.GetModelMetadataResponse()
     response.model_spec.name = name
     response.model_spec.version.value = version.version
-    response.metadata["signature_def"].Pack(_signature_map(version))
+    response.metadata["signature_def"].Pack(signatures)
     return response
-
-
-def _signature_map(version):
-    message = get_model_metadata_pb2.SignatureDefMap()
-    for name, signature in version.signature_defs.items():
-        message.signature_def[name].CopyFrom(signature)
-    return message
 
 
 def status_json(models, *which) -> bytes:
@@ -253,20 +188,10 @@ def status_json(models, *which) -> bytes:
     return json.dumps(_fields(status(models, *which)), indent=1).encode()
 
 
-def metadata_json(models, name, *which) -> bytes:
-    """Returns the metadata as JSON.
-
-    The version is a string, as protobuf's JSON mapping writes 64-bit integers.
-    """
-    version = models.get(name, *which)
-    value = {
-        "model_spec": {
-            "name": name,
-            "signature_name": "",
-            "version": str(version.version),
-        },
-        "metadata": {"signature_def": _fields(_signature_map(version))},
-    }
+def metadata_json(models, *which) -> bytes:
+    """Returns the metadata as JSON."""
+    value = _fields(metadata(models, *which))
+    del value["metadata"]["signature_def"]["@type"]  # as TF Serving does
     return json.dumps(value, indent=1).encode()
 
 
