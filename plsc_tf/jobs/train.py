@@ -17,7 +17,7 @@ from plsc_tf.reporting.recorder import GuardedCallback
 from plsc_tf.reporting.steps import StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training.callbacks import EpochLength, TrainingLog, Verification
+from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
 from plsc_tf.training.ending import Termination
 from plsc_tf.training.ending import rescue as rescue_steps
@@ -96,8 +96,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     verify.set_model(model)
     log = _training_log(plan, reporter)
     seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
-    length = EpochLength(plan.steps_per_epoch, settings.training.global_batch_size)
-    callbacks = [*losses, termination, log, length, verify, *seen, checkpoints]
+    callbacks = [*losses, termination, log, verify, *seen, checkpoints]
     run_facts.log_run(plan, model, batches, parts)
     reporter.begin(model, changes)
     before = model.trainer.position.global_step
@@ -261,6 +260,7 @@ def _training_log(plan, reporter):
         every_n_steps=settings.logging.log_loss_every_n_iters,
         total_steps=plan.total_steps,
         global_batch_size=settings.training.global_batch_size,
+        steps_per_epoch=plan.steps_per_epoch,
         recorder=reporter.recorder,
         lines=reporter.shows_progress,
         interruptions=(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.heads.margins import require
 from plsc_tf.parallel.strategy import local_replicas
 
 
@@ -18,13 +19,17 @@ def whole_labels(labels: Any) -> np.ndarray:
         ValueError: the array has another shape, or its values are not whole numbers.
     """
     labels = np.asarray(labels)
-    check_label_shape(labels.shape)
+    if labels.shape[1:] not in ((), (1,)):
+        raise ValueError(
+            "Labels must be integers [batch]. Received: labels of shape "
+            f"{labels.shape}. Convert one-hot labels with argmax(axis=1)."
+        )
     labels = labels.reshape(-1)
     is_number = labels.dtype.kind in "biuf"
     if not is_number or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
         raise ValueError(
-            "Labels must be whole numbers from 0 on. Received: "
-            f"{labels.dtype.name}, as in {labels[:3].tolist()}"
+            "Labels must be whole numbers, starting at 0. Received: "
+            f"{labels.dtype.name}, such as {labels[:3].tolist()}"
         )
     return labels.astype(np.int64)
 
@@ -44,9 +49,9 @@ def check_rank(shape: Sequence[int], name: str) -> None:
     """
     if len(shape) != 4:
         raise ValueError(
-            f"{name} must be images [N, height, width, 3]. Received: shape "
-            f"{tuple(shape)}. A single image is {name}[np.newaxis]; gray ones are "
-            f"np.stack([{name}] * 3, axis=-1)."
+            f"{name} must have the shape [N, height, width, 3]. Received: "
+            f"{tuple(shape)}. Pass a single image as {name}[np.newaxis] and gray "
+            f"images as np.stack([{name}] * 3, axis=-1)."
         )
 
 
@@ -61,11 +66,11 @@ def check_channels(shape: Sequence[int], channels: int) -> None:
         return
     hint = ""
     if shape[1] == channels:
-        hint = " Channels come last: transpose(0, 2, 3, 1)."
+        hint = " Put the channels last: transpose(0, 2, 3, 1)."
     elif shape[3] == 1:
-        hint = " Of gray images take np.repeat(x, 3, axis=-1)."
+        hint = " Convert gray images with np.repeat(x, 3, axis=-1)."
     raise ValueError(
-        f"The network takes images of {channels} channels, [N, height, width, "
+        f"The network takes images with {channels} channels: [N, height, width, "
         f"{channels}]. Received: shape {tuple(shape)}.{hint}"
     )
 
@@ -82,7 +87,7 @@ def check_shape(shape: Sequence[int], input_shape: tuple) -> None:
     if any(a != b for a, b in zip(size, wanted, strict=True) if a and b):
         raise ValueError(
             f"The network takes images of {_by(wanted)} pixels (height x width). "
-            f"Received: {_by(size)}. tf.image.resize makes them fit."
+            f"Received: {_by(size)}. Resize them with tf.image.resize."
         )
 
 
@@ -90,18 +95,50 @@ def _by(size):
     return " x ".join(str(number or "?") for number in size)
 
 
-def check_label_shape(shape: Sequence[int]) -> None:
-    """Raises ValueError unless labels are `[batch]` or `[batch, 1]`."""
-    if len(shape) > 1 and tuple(shape[1:]) != (1,):
-        raise ValueError(
-            "Labels must be integers [batch]; of one-hot labels take argmax(axis=1). "
-            f"Received: labels of shape {tuple(shape)}"
-        )
+def checked(images: Any, labels: Any, weights: Any = None) -> tuple:
+    """Checks that images, labels and weights form examples.
+
+    Args:
+        images: `[N, h, w, channels]`.
+        labels: `[N]` or `[N, 1]`.
+        weights: `[N]` or `[N, 1]`, or None.
+
+    Returns:
+        (images, int64 labels `[N]`), or (images, labels, float32 weights `[N]`).
+
+    Raises:
+        ValueError: the lengths differ, or a label or a weight is invalid.
+    """
+    arrays = {"images": images, "labels": whole_labels(labels)}
+    if weights is not None:
+        arrays["weights"] = np.asarray(weights, np.float32).reshape(-1)
+    counts = {name: len(array) for name, array in arrays.items()}
+    rule = "images, labels and weights must have the same length, at least 1"
+    require(counts["labels"] > 0 and len(set(counts.values())) == 1, rule, **counts)
+    bad = bad_weights(arrays.get("weights", []))
+    if bad.size:
+        received = {f"weights[{bad[0]}]": arrays["weights"][bad[0]]}
+        require(False, "Weights must be finite and must not be negative", **received)
+    return tuple(arrays.values())
 
 
-def pad(
-    images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None, size: int
-) -> tuple[tf.Tensor, ...]:
+def check_classes(labels: Any, num_classes: int) -> None:
+    """Raises ValueError if a label is outside [0, num_classes)."""
+    labels = np.asarray(labels)
+    outside = labels[(labels < 0) | (labels >= num_classes)]
+    rule = f"Labels must be in [0, num_classes={num_classes})"
+    require(not outside.size, rule, labels=outside[:9])
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Raises ValueError unless `class_weight` is None or `{label: weight}`."""
+    weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
+    fits = class_weight is None or (weights and not bad_weights(weights).size)
+    rule = "class_weight must be {label: weight} with finite weights, none negative"
+    require(bool(fits), rule, class_weight=class_weight)
+
+
+def pad(images: Any, labels: Any, weights: Any, size: int) -> tuple[tf.Tensor, ...]:
     """Pads a global batch to `size` examples; the added examples have weight 0.
 
     The added examples repeat real ones, because blank images would distort a network's
@@ -117,119 +154,35 @@ def pad(
         (images, labels, real), or (images, labels, weights, real) with weights. `real`
         is float32 `[size]`, 1 for the examples of the batch and 0 for the added ones.
     """
-    count = tf.shape(labels)[0]
-    index = tf.range(size) % tf.maximum(count, 1)
-    real = tf.cast(tf.range(size) < count, tf.float32)
-    padded = (
-        tf.ensure_shape(tf.gather(images, index), [size, *images.shape[1:]]),
-        tf.gather(labels, index),
-    )
-    if weights is None:
-        return *padded, real
-    return *padded, tf.gather(weights, index) * real, real
+    index = np.arange(size) % len(labels)
+    with tf.device("CPU"):
+        real = tf.constant(np.arange(size) < len(labels), tf.float32)
+        padded = tf.gather(images, index), tf.gather(labels, index)
+        if weights is None:
+            return *padded, real
+        return *padded, tf.gather(weights, index) * real, real
+
+
+def weighted(
+    batch: tuple[tf.Tensor, ...], class_weight: Mapping[int, float] | None
+) -> tuple[tf.Tensor, ...]:
+    """Multiplies the weights of a batch from `pad` by the weights of its classes.
+
+    Args:
+        batch: (images, labels, real) or (images, labels, weights, real).
+        class_weight: `{label: weight}`; other classes have weight 1. None returns the
+            batch unchanged.
+    """
+    if class_weight is None:
+        return batch
+    images, labels, weights = batch[:3]
+    factors = [class_weight.get(label, 1.0) for label in labels.numpy().tolist()]
+    return images, labels, np.array(factors, np.float32) * weights, batch[-1]
 
 
 def padded_size(batch_size: int, num_replicas: int) -> int:
     """Returns the smallest multiple of the replica count that fits the batch."""
     return -(-batch_size // num_replicas) * num_replicas
-
-
-def prepare(
-    dataset: tf.data.Dataset, batch_size: int, num_replicas: int, num_classes: int
-) -> tf.data.Dataset:
-    """Checks the labels of every batch of a dataset and pads the batch with `pad`.
-
-    Args:
-        dataset: `tf.data.Dataset` of (images, labels) or (images, labels, weights),
-            global batches of at most `batch_size`.
-        batch_size: number of examples in a full global batch.
-        num_replicas: the padded size is a multiple of this number.
-        num_classes: labels outside [0, num_classes) are an error.
-    """
-    size = padded_size(batch_size, num_replicas)
-    too_many = (
-        f"A batch is larger than the first one of {batch_size}; batch after shuffling:"
-    )
-
-    check_labels = _label_check(num_classes, batch_size)
-
-    def complete(images, labels, weights=None):
-        if labels.shape.rank is not None:
-            check_label_shape(labels.shape.as_list())
-        count = tf.shape(labels)[0]
-        tf.debugging.Assert(count <= size, [too_many, count])
-        tf.debugging.Assert(
-            count == tf.shape(images)[0],
-            ["Images and labels must be equally many:", tf.shape(images)[0], count],
-        )
-        labels = _whole(tf.reshape(labels, [-1]))
-        check_labels(labels)
-        if weights is not None:
-            weights = _checked_weights(weights, count)
-        return pad(images, labels, weights, size)
-
-    complete = tf.autograph.experimental.do_not_convert(complete)
-    return dataset.map(complete).with_options(_options())
-
-
-def _whole(labels):
-    """Converts labels to int64; labels that are not whole numbers are an error."""
-    if labels.dtype == tf.string:
-        raise ValueError("Labels must be whole numbers from 0 on. Received: strings.")
-    if labels.dtype.is_floating:
-        whole = tf.reduce_all(labels == tf.floor(labels))
-        tf.debugging.Assert(whole, ["Labels must be whole numbers:", labels])
-    return tf.cast(labels, tf.int64)
-
-
-def _checked_weights(weights, count):
-    """Converts weights to float32 `[count]`; negative or infinite ones are errors."""
-    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
-    tf.debugging.Assert(
-        count == tf.shape(weights)[0],
-        ["Weights must be one for each image:", count, tf.shape(weights)[0]],
-    )
-    good = tf.reduce_all((weights >= 0) & (weights < np.inf))
-    message = "Weights must be numbers, none negative:"
-    tf.debugging.Assert(good, [message, weights], summarize=1000)
-    return weights
-
-
-def checked(dataset: tf.data.Dataset, num_classes: int) -> tf.data.Dataset:
-    """Adds a check of the labels to a dataset of padded batches.
-
-    Args:
-        dataset: `tf.data.Dataset` of batches padded as by `pad`.
-        num_classes: labels outside [0, num_classes) are an error.
-    """
-    size = dataset.element_spec[1].shape[0]
-    check_labels = _label_check(num_classes, size)
-
-    def check(images, labels, *weights):
-        check_labels(labels)
-        return images, labels, *weights
-
-    check = tf.autograph.experimental.do_not_convert(check)
-    return dataset.map(check).with_options(_options())
-
-
-def _label_check(num_classes, most):
-    """Returns a function that fails on labels out of range, and shows up to `most`."""
-    complaint = f"A label is outside [0, num_classes={num_classes}); labels:"
-
-    def check(labels):
-        fits = tf.reduce_all((labels >= 0) & (labels < num_classes))
-        tf.debugging.Assert(fits, [complaint, labels], summarize=most)
-
-    return check
-
-
-def _options():
-    options = tf.data.Options()
-    # With autotuning, the end of every epoch waits for a planning thread, up to two
-    # minutes on two cores. `data.pipeline` disables it as well.
-    options.autotune.enabled = False
-    return options
 
 
 def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:

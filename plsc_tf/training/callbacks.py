@@ -104,47 +104,6 @@ class Verification(keras.callbacks.Callback):
         return self.results
 
 
-class EpochLength(keras.callbacks.Callback):
-    """Warns once if an epoch does not have the planned number of steps.
-
-    Args:
-        steps_per_epoch: planned number of steps.
-        global_batch_size: images per step.
-    """
-
-    def __init__(self, steps_per_epoch: int, global_batch_size: int) -> None:
-        super().__init__()
-        self.steps_per_epoch = steps_per_epoch
-        self.global_batch_size = global_batch_size
-        self._steps = 0
-        self._warned = False
-
-    def wants(self, step: int) -> bool:
-        """Returns False: this callback does not use the model, see `several_steps`."""
-        return False
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts the epoch's steps, including those before a resume."""
-        self._steps = self.model.trainer.position.step
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Compares the numbers of steps if the epoch is complete."""
-        steps, self._steps = self._steps, 0
-        whole = steps and self.model.trainer.position.epoch > epoch
-        if self._warned or not whole or steps == self.steps_per_epoch:
-            return
-        self._warned = True
-        logging.warning(
-            "Epoch %d had %d steps, but %d were planned: the learning rate and the "
-            "time left are for another length. Set num_sample_per_epoch to the number "
-            "of examples, which is at most %d.",
-            epoch,
-            steps,
-            self.steps_per_epoch,
-            steps * self.global_batch_size,
-        )
-
-
 @dataclasses.dataclass
 class _Clock:
     """Adds up the duration of steps."""
@@ -168,6 +127,8 @@ class TrainingLog(keras.callbacks.Callback):
     Args:
         every_n_steps: steps between two lines (FastNN: log_loss_every_n_iters).
         total_steps: steps of the whole run, or None if unknown.
+        steps_per_epoch: planned steps of an epoch; warns once if an epoch has another
+            number of steps. None plans nothing.
         global_batch_size: images per step.
         recorder: the `Recorder` that records the values.
         interruptions: step intervals at which other callbacks verify or save; their
@@ -187,6 +148,7 @@ class TrainingLog(keras.callbacks.Callback):
         every_n_steps: int,
         total_steps: int | None,
         global_batch_size: int,
+        steps_per_epoch: int | None = None,
         recorder: Recorder | None = None,
         interruptions: Iterable[int] = (),
         lines: bool = True,
@@ -194,6 +156,7 @@ class TrainingLog(keras.callbacks.Callback):
         super().__init__()
         self.every_n_steps = every_n_steps
         self.total_steps = total_steps
+        self.steps_per_epoch = steps_per_epoch
         self.global_batch_size = global_batch_size
         self.recorder = recorder or Recorder()
         self.interruptions = tuple(n for n in interruptions if n)
@@ -206,6 +169,7 @@ class TrainingLog(keras.callbacks.Callback):
         # the epoch began.
         self._run, self._of_line, self._of_epoch = _Clock(), _Clock(), _Clock()
         self._steps = 0
+        self._epoch_steps = 0
         self._last = 0.0
         self._paused = True
 
@@ -237,6 +201,7 @@ class TrainingLog(keras.callbacks.Callback):
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         step = self.model.trainer.position.global_step
+        self._epoch_steps = self.model.trainer.position.step
         if self.model.trainer.step_result:  # empty if the step was skipped
             self._since_line.append(self.model.trainer.step_result)
         self._count(seconds, step)
@@ -254,6 +219,8 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Records the epoch's means and durations (MindSpore: TimeMonitor)."""
         self.pause()
+        if self.model.trainer.position.epoch > epoch:
+            self._check_length(epoch, self._epoch_steps)
         values = {
             f"epoch/{name}": float(value)
             for name, value in (logs or {}).items()
@@ -269,6 +236,21 @@ class TrainingLog(keras.callbacks.Callback):
         if values:
             self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
+
+    def _check_length(self, epoch, steps):
+        planned = self.steps_per_epoch
+        if not planned or not steps or steps == planned:
+            return
+        self.steps_per_epoch = None  # warns once
+        logging.warning(
+            "Epoch %d had %d steps instead of the planned %d, so the learning rate and "
+            "the remaining time are wrong. Set num_sample_per_epoch to the number of "
+            "examples, which is at most %d.",
+            epoch,
+            steps,
+            planned,
+            steps * self.global_batch_size,
+        )
 
     def _redraw(self, step, now):
         if self._line.wants_more(now):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from plsc_tf.heads.heads import describe
 from plsc_tf.training import (
+    batching,
     diagnosis,
     freezing,
     inference,
@@ -253,13 +254,13 @@ class Classifier(keras.Model):
         self.trainer.check_compiled()
         keras_limits.refuse("fit", options, trainer.FIT_OPTIONS)
         keras_limits.check_callbacks(callbacks)
+        batching.check_class_weight(class_weight)
         done = self.trainer.position.global_step - options.get("initial_step", 0)
         data = user_data.training_data(
             x,
             y,
             batch_size=batch_size,
             sample_weight=sample_weight,
-            class_weight=class_weight,
             shuffle=shuffle,
             begun=(done, initial_epoch),
         )
@@ -279,6 +280,7 @@ class Classifier(keras.Model):
             callbacks=callbacks,
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
+            class_weight=class_weight,
             **options,
         )
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.images import check_range
 from plsc_tf.data.sampling import Part
+from plsc_tf.heads.margins import require
 from plsc_tf.training import batching
 
 if TYPE_CHECKING:
@@ -76,81 +79,94 @@ class Position:
         }
 
 
-class Passes:
-    """Iterates over a user's data set again and again, independently of epochs.
+def passes(data: Any, done: int) -> Iterator[Any]:
+    """Yields a user's batches again and again, independently of epochs.
 
     A resumed run skips the batches it has already trained on, which is correct if the
     data set always yields the same batches.
 
     Args:
-        model: the `Classifier`.
         data: a data set with `one_pass`.
-        steps_per_epoch: steps of an epoch.
+        done: number of batches to skip.
     """
-
-    def __init__(self, model: Classifier, data: Any, steps_per_epoch: int) -> None:
-        self._model, self._data = model, data
-        self._steps_per_epoch = steps_per_epoch
-        self._iterator: Any = None
-
-    def __next__(self):
-        if self._iterator is None:
-            position = self._model.trainer.position
-            done = position.epoch * self._steps_per_epoch + position.step
-            if self._data.steps_per_epoch:
-                done %= self._data.steps_per_epoch
-            self._iterator = self._from(done)
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            self._iterator = self._from(0)
-        return next(self._iterator)
-
-    @property
-    def element_spec(self) -> Any:
-        """The `element_spec` of the padded global batches."""
-        return self._iterator.element_spec
-
-    def _from(self, step):
-        left = self._data.epoch(0, step)
-        return iter(
-            prepared(self._model, self._data, left, self._model.trainer.batch_parts)
-        )
+    start = done % data.steps_per_epoch if data.steps_per_epoch else done
+    while True:
+        count = -1
+        for count, batch in enumerate(data.epoch(0, start)):  # noqa: B007 - is read
+            yield batch
+        if count < 0 and not start:
+            return  # the data set is empty
+        start = 0
 
 
-def batches_of_epoch(model: Classifier, data: Any, passes: Any) -> Iterator[Any]:
+def batches_of_epoch(
+    model: Classifier,
+    data: Any,
+    batches: Iterator[Any] | None,
+    class_weight: Mapping[int, float] | None,
+) -> Iterator[Any]:
     """Yields an epoch's per-replica batches from the trainer's position on.
 
     Args:
         model: the `Classifier`.
         data: the training data.
-        passes: the `Passes` to take batches from, or None to read the epoch.
+        batches: the result of `passes`, or None to read the epoch.
+        class_weight: `{label: weight}`, or None.
 
     Raises:
         ValueError: a batch could not be read; names the bad example if possible. In a
             cluster, this worker votes to abort instead.
     """
-    part, where = _local_part(model, data), dataclasses.replace(model.trainer.position)
-    iterator, last = passes, None
-    if passes is None:
-        iterator = iter(_dataset(model, data, part))
+    trainer, part = model.trainer, _local_part(model, data)
+    where = dataclasses.replace(trainer.position)
+    if part is not None:
+        parts_of_batches = data.part_of_epoch(where.epoch, where.step, part=part)
+        batches = iter(parts_of_batches)
+    elif batches is None:
+        batches = iter(data.epoch(where.epoch, where.step))
+    size = batching.padded_size(data.batch_size, trainer.batch_parts)
+    last = None
     while True:
         try:
-            batch = next(iterator, None)
-        except READ_ERRORS as error:
+            batch = _next(model, batches, size, part, first=last is None)
+        except (*READ_ERRORS, ValueError) as error:
             fault = explained(data, where, error, part)
-            if model.trainer.votes is None:
+            if trainer.votes is None:
                 raise fault from error
             # The other workers are already in the step, so end it together with them.
-            model.trainer.votes.abort(fault)
-            batch = last or _nothing(iterator.element_spec)
+            trainer.votes.abort(fault)
+            batch = last or _blank(model, data, part.size if part else size)
         if batch is None:
             return
-        if last is None and batch[0].dtype.is_floating:
-            check_range(batch[0].numpy(), "images")
         last = batch
         where.step += 1
+        batch = batching.weighted(batch, class_weight)
         yield batching.split(model.strategy, batch, local=part is not None)
+
+
+def padded_batches(
+    model: Classifier, data: Any, batches: Iterator[Any]
+) -> Iterator[tuple[tf.Tensor, ...]]:
+    """Yields the batches of the first epoch, padded for the replicas, for `evaluate`.
+
+    Args:
+        model: the `Classifier`.
+        data: the data, which has `batch_size`.
+        batches: iterator of global batches (images, labels[, weights]).
+
+    Raises:
+        ValueError: a batch could not be read; names the bad example if possible.
+    """
+    size = batching.padded_size(data.batch_size, model.strategy.num_replicas_in_sync)
+    for step in itertools.count():
+        try:
+            batch = _next(model, batches, size, first=not step)
+        except (*READ_ERRORS, ValueError) as error:
+            where = Position(step=step)
+            raise explained(data, where, error, what="data to evaluate") from error
+        if batch is None:
+            return
+        yield batch
 
 
 def _local_part(model, data):
@@ -161,39 +177,32 @@ def _local_part(model, data):
     return Part(*batching.own_range(model.strategy, size), size)
 
 
-def _dataset(model, data, part):
-    """Returns the epoch's remaining padded global batches, or a part of each."""
-    position, classes = model.trainer.position, model.head.num_classes
+def _next(model, batches, size, part=None, first=False):
+    """Returns the next batch, checked and padded by `batching.pad`; None at the end."""
+    element = next(batches, None)
+    if element is None:
+        return None
+    images, labels, *weights = element
+    if part is None:
+        batching.check_shape(images.shape, model.backbone.input_shape)
+        images, labels, *weights = batching.checked(images, labels, *weights)
+    if first:
+        check_range(np.asarray(images), "images")
+    batching.check_classes(labels, model.head.num_classes)
     if part is not None:
-        part_of_epoch = data.part_of_epoch(position.epoch, position.step, part=part)
-        return batching.checked(part_of_epoch, classes)
-    left = data.epoch(position.epoch, position.step)
-    return prepared(model, data, left, model.trainer.batch_parts)
+        return element  # already padded
+    rule = "The first batch must be the largest; call .batch() after .shuffle()"
+    require(len(labels) <= size, rule, first=size, batch=len(labels))
+    return batching.pad(images, labels, weights[0] if weights else None, size)
 
 
-def prepared(
-    model: Classifier, data: Any, left: tf.data.Dataset, parts: int
-) -> tf.data.Dataset:
-    """Checks and pads the remaining global batches of an epoch.
-
-    Args:
-        model: the `Classifier`.
-        data: the data, which has `batch_size`.
-        left: `tf.data.Dataset` of the remaining batches (images, labels[, weights]).
-        parts: the padded size is a multiple of this number.
-
-    Returns:
-        `tf.data.Dataset` of batches padded by `batching.pad`.
-    """
-    spec = left.element_spec
-    shape = getattr(spec[0] if isinstance(spec, tuple) else spec, "shape", None)
-    if shape is not None and shape.rank == 4:
-        batching.check_shape(shape, model.backbone.input_shape)
-    return batching.prepare(left, data.batch_size, parts, model.head.num_classes)
-
-
-def _nothing(spec):
-    return tf.nest.map_structure(lambda one: tf.zeros(one.shape, one.dtype), spec)
+def _blank(model, data, size):
+    """Returns a batch of zeros for a step that all workers abort."""
+    epoch = data.epoch(0)
+    images, _, *weights = getattr(epoch, "element_spec", None) or next(epoch)
+    shape = [size, *model.backbone.input_shape[1:]]
+    floats = [tf.zeros([size])] * (1 + len(weights))
+    return tf.zeros(shape, images.dtype), tf.zeros([size], tf.int64), *floats
 
 
 def explained(
@@ -208,7 +217,7 @@ def explained(
     Args:
         data: the data that was read.
         position: the `Position` of the batch that failed.
-        error: TensorFlow's error.
+        error: the error that was raised.
         part: the `Part` of the global batches that was read, or None for all.
         what: description of the data for the message.
     """

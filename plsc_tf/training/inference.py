@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
-from plsc_tf.data.faults import READ_ERRORS
 from plsc_tf.data.images import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.strategy import gather
@@ -229,17 +228,6 @@ def evaluate_step(
 
 def _batches(model, data, steps):
     """Yields per-replica batches of the data's first epoch, padded."""
-    parts = model.strategy.num_replicas_in_sync
-    dataset = feed.prepared(model, data, data.epoch(0), parts)
-    iterator = iter(dataset.take(steps) if steps else dataset)
-    for number in itertools.count():
-        try:
-            batch = next(iterator, None)
-        except READ_ERRORS as error:
-            where = Position(step=number)
-            raise feed.explained(data, where, error, what="data to evaluate") from error
-        if batch is None:
-            return
-        if not number and batch[0].dtype.is_floating:
-            check_range(batch[0].numpy(), "images")
+    batches = itertools.islice(data.epoch(0), steps)
+    for batch in feed.padded_batches(model, data, batches):
         yield batching.split(model.strategy, batch)

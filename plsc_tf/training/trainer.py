@@ -145,6 +145,7 @@ class Trainer:
         initial_step: int = 0,
         stop_at_step: int | None = None,
         sentinel: Sentinel | None = None,
+        class_weight: Mapping[int, float] | None = None,
     ) -> keras.callbacks.History:
         """Trains for several epochs of global batches.
 
@@ -162,6 +163,7 @@ class Trainer:
             stop_at_step: global step to stop at.
             sentinel: a `training.sentinel.Sentinel`, called when a step produces NaN or
                 infinity.
+            class_weight: `{label: weight}`, or None.
 
         Returns:
             `keras.callbacks.History` with each epoch's means over its examples.
@@ -186,7 +188,7 @@ class Trainer:
         user_data.check_endless(data, limit, "steps_per_epoch")
         passes = None
         if steps_per_epoch and getattr(data, "one_pass", False):
-            passes = feed.Passes(model, data, steps_per_epoch)
+            passes = feed.passes(data, initial_epoch * steps_per_epoch + initial_step)
         model.stop_training = False
         position.epoch, position.step = initial_epoch, initial_step
         if not initial_step:
@@ -202,7 +204,7 @@ class Trainer:
             self._stop_at(stop_at_step)
             while position.epoch < epochs and not model.stop_training:
                 callbacks.on_epoch_begin(position.epoch)
-                batches = feed.batches_of_epoch(model, data, passes)
+                batches = feed.batches_of_epoch(model, data, passes, class_weight)
                 batches = self._batches_left(batches, steps_per_epoch, stop_at_step)
                 if self.calls is not None:
                     batches = self.calls.gathered(batches)

@@ -1,13 +1,13 @@
 """Wraps user data for `fit` and `evaluate` in the interface of plsc_tf's own data.
 
 The interface consists of `batch_size`, `steps_per_epoch` and
-`epoch(number, start_step)`, which returns a `tf.data.Dataset` of global batches
+`epoch(number, start_step)`, which returns an iterable of global batches
 (images, labels[, weights]).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,12 +38,12 @@ class DatasetBatches:
     def __init__(self, dataset: tf.data.Dataset) -> None:
         spec = dataset.element_spec
         fits = isinstance(spec, tuple) and len(spec) in (2, 3)
-        rule = "A data set must yield (images, labels) or (images, labels, weights)"
+        rule = "The data set must yield (images, labels) or (images, labels, weights)"
         require(fits, rule, elements=spec)
         if spec[0].shape.rank != 4:
             raise ValueError(
-                "Images must come in batches [batch, height, width, 3]; did you "
-                f"forget .batch()? Received: elements {spec}"
+                "The data set must yield images in batches [batch, height, width, 3]. "
+                f"Did you forget .batch()? Received: elements {spec}"
             )
         self._dataset = dataset
         self.batch_size = spec[0].shape[0]
@@ -62,7 +62,11 @@ class DatasetBatches:
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """Returns the data set from batch `start_step` on, the same in every epoch."""
         del epoch  # a `tf.data.Dataset` does not depend on the epoch
-        return self._dataset.skip(start_step) if start_step else self._dataset
+        options = tf.data.Options()
+        # With autotuning, the end of every epoch waits for a planning thread, up to two
+        # minutes on two cores. `data.pipeline` disables it as well.
+        options.autotune.enabled = False
+        return self._dataset.skip(start_step).with_options(options)
 
 
 class ArrayBatches:
@@ -84,76 +88,21 @@ class ArrayBatches:
         shuffle: bool,
         begun: tuple[int, int] = (0, 0),
     ) -> None:
-        with tf.device("CPU"):
-            self._arrays = tuple(tf.convert_to_tensor(array) for array in arrays)
+        self._arrays = arrays
         self.batch_size = batch_size
         self.steps_per_epoch = -(-len(arrays[1]) // batch_size)
         steps, epoch = begun
         self._shuffle = shuffle
         self._seed = max(steps - epoch * self.steps_per_epoch, 0)
 
-    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches of an epoch from `start_step` on."""
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[tuple]:
+        """Yields the batches of an epoch from `start_step` on."""
         order = np.arange(len(self._arrays[1]))
         if self._shuffle:
             order = np.random.default_rng([self._seed, epoch]).permutation(order)
-        rows = tf.data.Dataset.from_tensor_slices(order[start_step * self.batch_size :])
-
-        def gather(chosen):
-            return tuple(tf.gather(array, chosen) for array in self._arrays)
-
-        gather = tf.autograph.experimental.do_not_convert(gather)
-        return rows.batch(self.batch_size).map(gather)
-
-
-class WeighedBatches:
-    """Batches whose examples are weighted by class.
-
-    Args:
-        data: data with the interface that `training.feed` needs.
-        class_weight: `{label: weight}`; other classes have weight 1.
-
-    Raises:
-        ValueError: `class_weight` has another form, or an invalid weight.
-    """
-
-    def __init__(self, data: Any, class_weight: Mapping[int, float]) -> None:
-        self._data = data
-        _check_class_weight(class_weight)
-        pairs = tf.lookup.KeyValueTensorInitializer(
-            np.fromiter(class_weight, np.int64),
-            np.fromiter(class_weight.values(), np.float32),
-        )
-        self._table = tf.lookup.StaticHashTable(pairs, default_value=1.0)
-
-    def __getattr__(self, name):
-        value = getattr(self._data, name)
-        if name != "part_of_epoch":
-            return value
-        return lambda *where, **part: self._weighed(value(*where, **part), padded=True)
-
-    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the weighted batches of an epoch from `start_step` on."""
-        return self._weighed(self._data.epoch(epoch, start_step))
-
-    def _weighed(self, dataset, padded=False):
-        def weigh(images, labels, weights=None):
-            class_weights = self._table.lookup(tf.cast(labels, tf.int64))
-            class_weights = tf.reshape(class_weights, [-1])
-            if weights is not None:
-                class_weights *= tf.cast(tf.reshape(weights, [-1]), tf.float32)
-            # In padded batches, the original weights mark the real examples.
-            weighed = images, labels, class_weights
-            return (*weighed, weights) if padded else weighed
-
-        return dataset.map(tf.autograph.experimental.do_not_convert(weigh))
-
-
-def _check_class_weight(class_weight):
-    weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
-    fits = bool(weights) and not batching.bad_weights(weights).size
-    rule = "class_weight must be {label: weight}, no weight negative"
-    require(fits, rule, class_weight=class_weight)
+        for step in range(start_step, self.steps_per_epoch):
+            rows = order[step * self.batch_size : (step + 1) * self.batch_size]
+            yield tuple(array[rows] for array in self._arrays)
 
 
 def training_data(
@@ -162,7 +111,6 @@ def training_data(
     *,
     batch_size: int | None = None,
     sample_weight: Any = None,
-    class_weight: Mapping[int, float] | None = None,
     shuffle: bool = True,
     begun: tuple[int, int] = (0, 0),
 ) -> Any:
@@ -173,7 +121,6 @@ def training_data(
         y: labels if `x` is an array.
         batch_size: images per global batch if `x` is an array.
         sample_weight: weights `[N]` if `x` is an array.
-        class_weight: `{label: weight}`.
         shuffle: whether to shuffle an array.
         begun: determines an array's order, see `ArrayBatches`.
 
@@ -183,22 +130,19 @@ def training_data(
     if is_ours(x) or isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError(
-                "y and sample_weight must be left out with a data set: it yields "
+                "Leave out y and sample_weight with a data set, which must yield "
                 "(images, labels) or (images, labels, weights)."
             )
-        data = x if is_ours(x) else DatasetBatches(x)
-    else:
-        if y is None:
-            raise ValueError(
-                "x must be what plsc_tf.load returns, a tf.data.Dataset of (images, "
-                "labels), or an array of images with y=labels. A generator becomes a "
-                f"tf.data.Dataset by from_generator. Received: {type(x)}"
-            )
-        arrays = _arrays(x, y, sample_weight, "x")
-        size = 32 if batch_size is None else batch_size
-        require(size >= 1, "batch_size must be at least 1", batch_size=batch_size)
-        data = ArrayBatches(arrays, size, shuffle, begun)
-    return data if class_weight is None else WeighedBatches(data, class_weight)
+        return x if is_ours(x) else DatasetBatches(x)
+    if y is None:
+        raise ValueError(
+            "x must be the result of plsc_tf.load, a tf.data.Dataset of (images, "
+            "labels), or an array of images with y=labels. Convert a generator with "
+            f"tf.data.Dataset.from_generator. Received: {type(x)}"
+        )
+    size = 32 if batch_size is None else batch_size
+    require(size >= 1, "batch_size must be at least 1", batch_size=batch_size)
+    return ArrayBatches(_arrays(x, y, sample_weight, "x"), size, shuffle, begun)
 
 
 def is_ours(x: Any) -> bool:
@@ -260,26 +204,16 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
         return
     if data.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
-            f"The data set repeats without end: say {argument}, or leave out .repeat()."
+            f"The data set is infinite. Set {argument}, or leave out .repeat()."
         )
 
 
 def _arrays(images, labels, weights, name):
     """Checks images `[N, h, w, 3]`, labels `[N]` and weights `[N]`; returns arrays."""
-    images, labels = np.asarray(images), batching.whole_labels(labels)
+    images = np.asarray(images)
     batching.check_rank(images.shape, name)
     check_range(images, name)
-    arrays = {"images": images, "labels": labels}
-    if weights is not None:
-        arrays["weights"] = np.asarray(weights, np.float32).reshape(-1)
-    counts = {name: len(array) for name, array in arrays.items()}
-    rule = "images, labels and weights must have the same length, at least 1"
-    require(len(labels) > 0 and len(set(counts.values())) == 1, rule, **counts)
-    bad = batching.bad_weights(arrays.get("weights", []))
-    if bad.size:
-        received = {f"weights[{bad[0]}]": arrays["weights"][bad[0]]}
-        require(False, "Weights must be numbers, none negative", **received)
-    return tuple(arrays.values())
+    return batching.checked(images, labels, weights)
 
 
 def one_batch(
@@ -298,18 +232,10 @@ def one_batch(
     Raises:
         ValueError: the arrays do not fit together, or do not fit the model.
     """
-    arrays = _arrays(images, labels, sample_weight, "images")
-    labels, classes = arrays[1], model.head.num_classes
-    outside = labels[(labels < 0) | (labels >= classes)]
-    rule = f"Labels must lie in [0, num_classes={classes})"
-    require(not outside.size, rule, labels=outside[:9])
-    batching.check_shape(arrays[0].shape, model.backbone.input_shape)
-    tensors = [tf.convert_to_tensor(array) for array in arrays]
-    weights = tensors[2] if len(tensors) > 2 else None
-    if class_weight is not None:
-        _check_class_weight(class_weight)
-        of_classes = tf.constant([class_weight.get(i, 1.0) for i in labels.tolist()])
-        weights = of_classes if weights is None else of_classes * weights
+    images, labels, *weights = _arrays(images, labels, sample_weight, "images")
+    batching.check_classes(labels, model.head.num_classes)
+    batching.check_shape(images.shape, model.backbone.input_shape)
+    batching.check_class_weight(class_weight)
     size = batching.padded_size(len(labels), model.trainer.batch_parts)
-    batch = batching.pad(tensors[0], tensors[1], weights, size)
-    return batching.split(model.strategy, batch)
+    batch = batching.pad(images, labels, weights[0] if weights else None, size)
+    return batching.split(model.strategy, batching.weighted(batch, class_weight))

@@ -118,7 +118,7 @@ def test_a_given_model_stays_and_data_of_another_length_is_noticed(tmp_path, cap
     given = parts(backbone=model, optimizer=keras.optimizers.SGD(0.0))
     with caplog.at_level(logging.WARNING, logger="absl"):
         train.train(asked, parts=given)
-    assert caplog.text.count("Epoch 0 had 3 steps, but 6 were planned") == 1
+    assert caplog.text.count("Epoch 0 had 3 steps instead of the planned 6") == 1
     found = trained.load(settings(tmp_path), parts=Parts(backbone=network))
     for old, own, new in zip(
         before, model.get_weights(), found.model.backbone.get_weights(), strict=True

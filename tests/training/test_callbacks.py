@@ -9,7 +9,7 @@ import pytest
 import plsc_tf
 from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.recorder import Recorder
-from plsc_tf.training.callbacks import EpochLength, TrainingLog, format_seconds
+from plsc_tf.training.callbacks import TrainingLog, format_seconds
 
 
 class Pairs:
@@ -71,18 +71,21 @@ def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
 def test_an_epoch_of_another_length_than_planned_is_told_once(
     any_model, pictures, caplog, planned, told
 ):
+    log = TrainingLog(
+        every_n_steps=2, total_steps=8, global_batch_size=5, steps_per_epoch=planned
+    )
     with caplog.at_level(logging.WARNING, logger="absl"):
         # A resume in mid-epoch, two epochs, and the end in the midst of another.
         fit(
             any_model,
             pictures,
-            [EpochLength(planned, 5)],
+            [log],
             epochs=3,
             initial_step=2,
             stop_at_step=8,
         )
-    text = "Epoch 0 had 4 steps, but 5 were planned"
-    assert caplog.text.count(text) == caplog.text.count("were planned") == told
+    text = "Epoch 0 had 4 steps instead of the planned 5"
+    assert caplog.text.count(text) == caplog.text.count("the planned") == told
 
 
 def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, caplog):

@@ -8,8 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.python import from_dataset
-from plsc_tf.data.sampling import Part
-from plsc_tf.training import user_data
+from plsc_tf.training import batching
 from plsc_tf.training.user_data import ArrayBatches
 from tests.training.conftest import build
 
@@ -72,21 +71,20 @@ def test_epochs_of_some_steps_go_on_where_the_last_ended(model, numbered):
 
 def test_what_has_no_end_is_refused(model, numbered):
     endless = batched(numbered, 10).repeat()
-    with pytest.raises(ValueError, match="say steps_per_epoch, or"):
+    with pytest.raises(ValueError, match="Set steps_per_epoch, or"):
         model.fit(endless, verbose=0)
-    with pytest.raises(ValueError, match="say validation_steps, or"):
+    with pytest.raises(ValueError, match="Set validation_steps, or"):
         model.fit(*numbered, validation_data=endless, verbose=0)
-    with pytest.raises(ValueError, match="say steps, or"):
+    with pytest.raises(ValueError, match="Set steps, or"):
         model.evaluate(endless)
-    with pytest.raises(ValueError, match="say steps"):
+    with pytest.raises(ValueError, match="Set steps"):
         model.predict(endless)
     assert model.predict(endless, steps=1).shape == (10, 8)
     model.fit(endless, verbose=0, stop_at_step=model.trainer.position.global_step + 1)
 
 
 def orders(data, epoch, start_step=0):
-    found = data.epoch(epoch, start_step).as_numpy_iterator()
-    return [labels.tolist() for _, labels in found]
+    return [labels.tolist() for _, labels in data.epoch(epoch, start_step)]
 
 
 def test_the_order_of_arrays_is_that_of_the_epoch():
@@ -138,22 +136,20 @@ def test_weights_may_be_a_column(model, numbered):
     model.train_on_batch(*numbered, sample_weight=weights[:, None])
 
 
-def test_a_worker_s_part_of_weighed_batches_says_what_is_padding():
-    # Ten pictures in batches of 4: of the last batch a worker has positions 1 and 2.
-    faces = plsc_tf.load("mock", batch_size=4, num_classes=5, num_examples=10)
-    by_class = dict.fromkeys(range(5), 0.5)
-    data = user_data.training_data(faces, class_weight=by_class)
-    *_, (_, _, weights, real) = data.part_of_epoch(0, part=Part(1, 3, 4))
-    assert weights.numpy().tolist() == [0.5, 0.0]
-    assert real.numpy().tolist() == [1.0, 0.0]
+def test_class_weights_leave_padding_at_0():
+    images, labels = np.zeros((3, 1, 1, 3), np.uint8), np.arange(3)
+    padded = batching.pad(images, labels, None, 4)
+    *_, weights, real = batching.weighted(padded, {0: 0.5, 2: 3.0})
+    assert weights.numpy().tolist() == [0.5, 1.0, 3.0, 0.0]
+    assert real.numpy().tolist() == [1.0, 1.0, 1.0, 0.0]
 
 
 BAD = {
     "0...1": (lambda x, y, w: (x / 255.0, y, w), "must be pixels in 0...255"),
     "fractions": (lambda x, y, w: (x, y + 0.7, w), "whole numbers"),
     "strings": (lambda x, y, w: (x, y.astype(str), w), "whole numbers"),
-    "negative": (lambda x, y, w: (x, y, -w), "none negative"),
-    "nan": (lambda x, y, w: (x, y, w * np.nan), "none negative"),
+    "negative": (lambda x, y, w: (x, y, -w), "must not be negative"),
+    "nan": (lambda x, y, w: (x, y, w * np.nan), "must not be negative"),
     "too large": (lambda x, y, w: (x, y + 1, w), "num_classes"),
     "channels": (lambda x, y, w: (x[..., :1], y, w), r"np.repeat\(x, 3, axis=-1\)"),
     "order": (lambda x, y, w: (x.transpose(0, 3, 1, 2), y, w), r"0, 2, 3, 1"),
@@ -241,9 +237,9 @@ def test_data_without_examples_are_refused_and_nothing_is_updated(model, numbere
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
 
 
-def test_a_list_is_no_class_weight(numbered):
+def test_a_list_is_no_class_weight(model, numbered):
     with pytest.raises(ValueError, match=r"\{label: weight\}"):
-        user_data.training_data(*numbered, class_weight=[1, 1, 1, 1, 2])
+        model.fit(*numbered, class_weight=[1, 1, 1, 1, 2])
 
 
 def test_compile_takes_metrics_as_keras_does(make_model):
