@@ -122,7 +122,7 @@ def test_other_options_start_anew(tmp_path, caplog):
     work = tmp_path / ".out.converting"
     (work / "shards").mkdir(parents=True)
     (work / "shards/base64_rank_0").write_bytes(b"old")
-    (work / "journal-2.json").write_text('{"fingerprint": "another", "state": {}}')
+    (work / "journal-3.json").write_text('{"fingerprint": "another", "state": {}}')
     plan = run.ConversionPlan(
         str(tmp_path / "out"), output_format="base64", shuffle=False
     )

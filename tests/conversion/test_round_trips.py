@@ -131,25 +131,6 @@ def test_arrays_become_pngs_of_the_same_pixels(tmp_path, layout):
     assert all((a == b[..., 0]).all() for a, b in zip(found, pictures, strict=True))
 
 
-def test_a_source_of_files_is_read_in_threads(tmp_path):
-    class Files:
-        name, num_classes, num_examples = "files", 7, 200
-        labels = np.arange(200) % 7
-
-        def __init__(self):
-            self.files = []
-            for k, (image, _) in enumerate(drawn.images(200)):
-                (tmp_path / f"{k}.img").write_bytes(image)
-                self.files.append(str(tmp_path / f"{k}.img"))
-
-        def describe(self, index):
-            return self.files[index]
-
-    converted(SourceInput(Files(), {}), tmp_path / "out", "base64", shuffle=False)
-    expected = [(image, k % 7) for k, (image, _) in enumerate(drawn.images(200))]
-    assert drawn.read_base64(tmp_path / "out") == expected
-
-
 def test_the_manifest_adds_up(tmp_path):
     converted(
         inputs("base64", tmp_path / "in"), tmp_path / "out", "base64", num_shards=7

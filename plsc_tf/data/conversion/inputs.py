@@ -6,7 +6,6 @@ JSON.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +17,10 @@ from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
-# Use threads because reading many small files is limited by the disk, not the CPU.
-_THREADS, _AT_ONCE = 4, 64
 _MOST_BUCKETS = 512
 _BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
 # Guess for the number of records of a source of unknown length.
-_UNKNOWN = 1 << 21
+UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
 # Leading bytes of the formats that `plsc_tf.data.images.decode` supports.
 _BEGINNINGS = {
@@ -179,10 +176,6 @@ class Base64Input(_FilesInput):
 
     layout = "base64"
 
-    def count(self) -> int:
-        """Returns the number of records; reads all files."""
-        return sum(base64_text.count_lines(path) for path in self.paths)
-
     def _blocks(self, path, output, batch_bytes, offset, line):
         """Yields (records, payload lengths, labels, end position, next line)."""
         for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
@@ -204,10 +197,6 @@ class RecordInput(_FilesInput):
     """TFRecord files; unchanged records are copied with their checksums."""
 
     layout = "tfrecord"
-
-    def count(self) -> int:
-        """Returns the number of records; reads only their headers."""
-        return sum(len(tfrecord.find_records(path)[0]) for path in self.paths)
 
     def _blocks(self, path, output, batch_bytes, offset, record):
         """Yields (records, payload lengths, labels, end position, next record)."""
@@ -244,7 +233,7 @@ class SourceInput:
 
     def num_buckets(self) -> int:
         """Returns the number of shuffle buckets; depends only on the input."""
-        return _buckets((self.total or _UNKNOWN) / _BUCKET_RECORDS)
+        return _buckets((self.total or UNKNOWN) / _BUCKET_RECORDS)
 
     def fingerprint(self) -> dict:
         """Returns facts that identify this source; there are few for a stream."""
@@ -257,43 +246,23 @@ class SourceInput:
         """Returns facts about the source for the manifest."""
         return {"layout": self.layout, "name": self._source.name, **self._identity}
 
-    def count(self) -> int:
-        """Returns the number of records; reads a source of unknown length once."""
-        if self.total is not None:
-            return self.total
-        return sum(1 for _ in self._source.records())
-
     def batches(
         self, output: Output, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yields the records after a position; {} is the start of the input."""
         first = position.get("record", 0)
-        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-            for group in _groups(self._records(first, pool), batch_bytes):
-                images = list(pool.map(_encoded, [image for image, _ in group]))
+        for group in _groups(self._source.records(first), batch_bytes):
 
-                def where(row, start=first):
-                    return self._source.describe(start + row)
+            def where(row, start=first):
+                return self._source.describe(start + row)
 
-                labels = [label for _, label in group]
-                labels = _checked(labels, self._source.num_classes, where)
-                records, sizes = output.pack(images, labels, where)
-                first += len(group)
-                table = _table(records, sizes, labels)
-                yield Batch(records, table, {"record": first}, len(group))
-
-    def _records(self, first, pool):
-        """Yields (image, label); reads image files in threads."""
-        paths = getattr(self._source, "files", None)
-        if paths is None:
-            for record in self._source.records(first):
-                yield record.image, record.label
-            return
-        labels = self._source.labels
-        for start in range(first, len(labels), _AT_ONCE):
-            block = labels[start : start + _AT_ONCE].tolist()
-            names = (paths[row] for row in range(start, start + len(block)))
-            yield from zip(pool.map(files.read, names), block, strict=True)
+            images = [_encoded(record.image) for record in group]
+            labels = [record.label for record in group]
+            labels = _checked(labels, self._source.num_classes, where)
+            records, sizes = output.pack(images, labels, where)
+            first += len(group)
+            table = _table(records, sizes, labels)
+            yield Batch(records, table, {"record": first}, len(group))
 
 
 def _table(records, sizes, labels):
@@ -327,9 +296,9 @@ def _checked(labels, num_classes, where):
 def _groups(records, batch_bytes):
     """Yields lists of records with about `batch_bytes` bytes of images each."""
     group, size = [], 0
-    for image, label in records:
-        group.append((image, label))
-        size += len(image) if isinstance(image, bytes) else image.nbytes
+    for record in records:
+        group.append(record)
+        size += memoryview(record.image).nbytes
         if size >= batch_bytes or len(group) >= _MOST_RECORDS:
             yield group
             group, size = [], 0

@@ -3,7 +3,8 @@
 To shuffle more records than fit in memory, each record is appended to a random bucket;
 then the buckets are written one after another, each in a random order. All orders are
 equally likely: Rao 1961, Sandelius 1962 ("A simple randomization procedure"). The order
-depends only on the seed and the record numbers, not on memory or interruptions.
+depends only on the seed and the record numbers, not on memory or interruptions. Without
+shuffling, the buckets are filled one after another, and the order does not change.
 
 All work is done in the folder `.<output>.converting` in the output's parent folder, so
 that publishing the finished shards is a single rename.
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import logging
 
-from plsc_tf.data.conversion.inputs import OUTPUTS
+from plsc_tf.data.conversion.inputs import OUTPUTS, UNKNOWN
 from plsc_tf.data.conversion.shards import (
     RecordFile,
     ShardWriter,
@@ -47,8 +48,8 @@ _BUCKET, _ORDER, _PADDING = 1, 2, 3
 # Buckets are drawn in blocks of this size, so that drawing can start anywhere.
 _DRAWS = 1 << 16
 _SYNC_THREADS = 8
-# Version 1 was journal.json; its states cannot be resumed.
-_JOURNAL, _LOCK = "journal-2.json", "lock"
+# States of journal.json and journal-2.json, earlier versions, cannot be resumed.
+_JOURNAL, _LOCK = "journal-3.json", "lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,9 +171,9 @@ class _Conversion:
     """The steps of a conversion.
 
     The journal stores `_state`: `count`, the number of input records (None until all
-    are read); `buckets`, (records, bytes) of each bucket; `position` in the input or
-    the buckets; `done`, the units of the input read so far; and `shards`, (records
-    written, bytes of the last shard).
+    are read); `buckets`, (records, bytes) of each bucket; `position` in the input;
+    `done`, the units of the input read so far; and `shards`, (records written, bytes of
+    the last shard).
     """
 
     def __init__(self, source, plan, folder, fingerprint):
@@ -228,25 +229,50 @@ class _Conversion:
         self._committed = time.monotonic()
 
     def read(self):
-        """Distributes the input to buckets; without shuffling, only counts records."""
-        state = self._state
+        """Distributes the input to buckets."""
+        state, source = self._state, self._source
         if state["count"] is not None:
             return
-        if self._plan.shuffle:
-            self._scatter()
-            count = sum(records for records, _ in state["buckets"])
-        else:
-            count = self._source.count()
+        buckets = [
+            RecordFile(self._bucket(number), self._output.lead, *kept)
+            for number, kept in enumerate(state["buckets"])
+        ]
+        count = sum(bucket.count for bucket in buckets)
+
+        def commit():
+            with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
+                list(pool.map(RecordFile.sync, buckets))
+            state["buckets"] = [(bucket.count, bucket.size) for bucket in buckets]
+            self._commit()
+
+        batches = source.batches(self._output, state["position"], self._batch_bytes)
+        work = "Reading", source.total, source.unit, state["done"]
+        with self._progress(*work) as progress:
+            for batch in _ahead(batches):
+                chosen = self._choose_buckets(count, len(batch.records))
+                order = np.argsort(chosen, kind="stable")
+                ends = np.cumsum(np.bincount(chosen, minlength=len(buckets)))
+                rows_of_each = np.split(order, ends[:-1])
+                for bucket, rows in zip(buckets, rows_of_each, strict=True):
+                    if len(rows):
+                        records = [batch.records[row] for row in rows.tolist()]
+                        bucket.add(records, batch.table[rows])
+                count += len(batch.records)
+                state["position"] = batch.position
+                state["done"] += batch.done
+                progress.add(batch.done, f"{count:,} records")
+                if self._is_due():
+                    commit()
         if count < self._plan.num_shards:
             raise ValueError(
                 f"num_shards must not exceed the number of records, {count}. "
                 f"Received: num_shards={self._plan.num_shards}."
             )
-        state.update(count=count, position={}, done=0)
-        self._commit()
+        state["count"] = count
+        commit()
 
     def write(self):
-        """Writes the shards from the buckets or, without shuffling, from the input."""
+        """Writes the shards from the buckets."""
         state, plan = self._state, self._plan
         count, total = state["count"], state["count"] + self._padding()
         shards = ShardWriter(
@@ -255,23 +281,15 @@ class _Conversion:
             self._output.lead,
             *state["shards"],
         )
-        pieces = self._gather(shards.count) if plan.shuffle else self._stream()
         with self._progress("Writing", count, "records", shards.count) as progress:
-            for records, table, position in _ahead(pieces):
-                room = max(count - shards.count, 0)
-                shards.add(records[:room], table[:room])
+            for bucket, records, table in _ahead(self._gather(shards.count)):
+                shards.add(records, table)
                 progress.add(len(records))
-                state["position"] = position
                 if self._is_due():
                     shards.sync()
                     state["shards"] = shards.count, shards.size
                     self._commit()
-                    self._remove_buckets(position.get("bucket", 0))
-        if shards.count < count:
-            raise RuntimeError(
-                f"The input had {count} records when they were counted, and "
-                f"{shards.count} when they were read: it was changed."
-            )
+                    self._remove_buckets(bucket)
         random = np.random.default_rng([plan.seed, _PADDING])
         rows = random.choice(count, total - count, replace=False).tolist()
         shards.sync()
@@ -304,42 +322,12 @@ class _Conversion:
         local.rename(self._shards, os.path.abspath(self._plan.output_dir))
         shutil.rmtree(self._folder)
 
-    def _scatter(self):
-        """Appends each record of the input to a random bucket."""
-        state, source = self._state, self._source
-        buckets = [
-            RecordFile(self._bucket(number), self._output.lead, *kept)
-            for number, kept in enumerate(state["buckets"])
-        ]
-        count = sum(bucket.count for bucket in buckets)
-
-        def commit():
-            with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
-                list(pool.map(RecordFile.sync, buckets))
-            state["buckets"] = [(bucket.count, bucket.size) for bucket in buckets]
-            self._commit()
-
-        work = "Reading", source.total, source.unit, state["done"]
-        with self._progress(*work) as progress:
-            for batch in _ahead(self._batches()):
-                drawn = self._draw_buckets(count, len(batch.records), len(buckets))
-                order = np.argsort(drawn, kind="stable")
-                ends = np.cumsum(np.bincount(drawn, minlength=len(buckets)))
-                rows_of_each = np.split(order, ends[:-1])
-                for bucket, rows in zip(buckets, rows_of_each, strict=True):
-                    if len(rows):
-                        records = [batch.records[row] for row in rows.tolist()]
-                        bucket.add(records, batch.table[rows])
-                count += len(batch.records)
-                state["position"] = batch.position
-                state["done"] += batch.done
-                progress.add(batch.done, f"{count:,} records")
-                if self._is_due():
-                    commit()
-        commit()
-
-    def _draw_buckets(self, first, count, num_buckets):
-        """Draws the buckets of records `[first, first + count)`."""
+    def _choose_buckets(self, first, count):
+        """Returns the buckets of the input's records `[first, first + count)`."""
+        num_buckets = len(self._state["buckets"])
+        if not self._plan.shuffle:
+            share = self._state["done"] / (self._source.total or UNKNOWN)
+            return np.full(count, min(int(share * num_buckets), num_buckets - 1))
         blocks = range(first // _DRAWS, (first + count) // _DRAWS + 1)
         draws = [
             np.random.default_rng([self._plan.seed, _BUCKET, block]).integers(
@@ -351,24 +339,17 @@ class _Conversion:
         return np.concatenate(draws)[start : start + count]
 
     def _gather(self, first) -> Iterator[tuple]:
-        """Yields the buckets' records in random order, skipping the first ones."""
+        """Yields (bucket, records, table) in the output's order from a record on."""
         for number, (count, _) in enumerate(self._state["buckets"]):
             if first < count:
-                random = np.random.default_rng([self._plan.seed, _ORDER, number])
-                order = random.permutation(count)[first:]
+                order = np.arange(count)
+                if self._plan.shuffle:
+                    seed = [self._plan.seed, _ORDER, number]
+                    order = np.random.default_rng(seed).permutation(count)
                 path = self._bucket(number)
-                for records, table in read_records(path, self._output.lead, order):
-                    yield records, table, {"bucket": number}
+                for piece in read_records(path, self._output.lead, order[first:]):
+                    yield number, *piece
             first = max(first - count, 0)
-
-    def _stream(self) -> Iterator[tuple]:
-        """Yields the records of the input, starting at the journal's position."""
-        for batch in self._batches():
-            yield batch.records, batch.table, batch.position
-
-    def _batches(self):
-        position = self._state["position"]
-        return self._source.batches(self._output, position, self._batch_bytes)
 
     def _remove_buckets(self, end):
         """Removes buckets whose records are all in the shards."""

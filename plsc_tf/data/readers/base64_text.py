@@ -276,11 +276,6 @@ def read_blocks(
         yield block
 
 
-def count_lines(path: str, block_bytes: int = 1 << 22) -> int:
-    """Counts the nonempty lines of a file; raises the errors of `read_blocks`."""
-    return sum(len(block.labels) for block in read_blocks(path, block_bytes))
-
-
 def _shown(text):
     """Returns the beginning of a text in printable form."""
     shown = bytes(text[:60]).decode("ascii", "backslashreplace")
