@@ -67,8 +67,6 @@ def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False)
             several centers per class and `changes` doesn't choose one.
     """
     content = manifest.read(source)
-    if "weight" not in content["arrays"]:
-        raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
     check_centers(source, content, changes.dominant is not None)
     reader.verify(source, content)
     return writer.save(target, _Edited(source, content, changes, weights_only))
@@ -78,19 +76,21 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
     """Checks that each class has one center, or several if `dropping` is true.
 
     Raises:
-        ValueError: the classes have several centers, or none to drop.
+        ValueError: the classes have several centers, none to drop, or no rows at all.
     """
+    if "weight" not in content["arrays"]:
+        raise ValueError(f"The checkpoint {source} has no class rows.")
     shape = content["arrays"]["weight"]["shape"]
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
     if several and not dropping:
         raise ValueError(
-            f"Checkpoint {source} has {shape[1]} centers per class; expected one. "
+            f"The checkpoint {source} has {shape[1]} centers per class. Expected one. "
             "Drop the others: --edit_dir=<new folder> --drop_sub_centers."
         )
     if dropping and not several:
         raise ValueError(
-            f"Checkpoint {source} has one center per class: there are none to drop. "
-            "Leave out drop_sub_centers."
+            f"The checkpoint {source} has one center per class, so there are no others "
+            "to drop. Leave out drop_sub_centers."
         )
 
 

@@ -59,7 +59,7 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
         `Pairs`.
     """
     present = np.asarray(centers.present)
-    found, floor = [np.empty((0, 3), np.float64)], _LEAST
+    best, floor = np.empty((0, 3), np.float64), _LEAST
     lows = range(0, centers.num_classes, _CLASSES)
     total, done = len(lows) * (len(lows) + 1) // 2, 0
     for number, low in enumerate(lows):
@@ -79,24 +79,17 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
                 floor = np.partition(high_ones, -most)[-most]
             del high_ones
             a, b = np.nonzero(products >= floor)
-            found.append(np.stack([a + low, b + other, products[a, b]], axis=1))
-            if sum(map(len, found)) > 2 * most:
-                found = [_largest(found, most)]
-                floor = found[0][-1, 2]
+            more = np.stack([a + low, b + other, products[a, b]], axis=1)
+            best = np.concatenate([best, more]) if len(more) else best
+            best = best[np.lexsort((best[:, 1], best[:, 0], -best[:, 2]))][:most]
+            floor = best[-1, 2] if len(best) == most else floor
             done += 1
             progress(done, total)
-    best = _largest(found, most)
     return Pairs(
         best[:, 0].astype(np.int64),
         best[:, 1].astype(np.int64),
         best[:, 2].astype(np.float32),
     )
-
-
-def _largest(found, most):
-    whole = np.concatenate(found)
-    order = np.lexsort((whole[:, 1], whole[:, 0], -whole[:, 2]))
-    return whole[order[:most]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,8 @@
 import contextlib
 
 from plsc_tf.data import load, paths
-from plsc_tf.data.checks import doctor, report
+from plsc_tf.data.checks import check as data_check
+from plsc_tf.data.checks import report
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
@@ -37,7 +38,7 @@ def check(settings, groups=ALL):
         report.check_listable(open_listing(name, request), "cleaned_list")
     targets = _targets(settings, request)
     with contextlib.closing(Progress("checking", None, "images")) as progress:
-        result = doctor.check(
+        result = data_check.check(
             name,
             request,
             val_targets=targets,

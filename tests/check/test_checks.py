@@ -1,4 +1,4 @@
-"""The data doctor on lists and folders: every finding, counted and named."""
+"""The data check of lists and folders: it counts and names every finding."""
 
 import os
 import pickle
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.checks import report
-from plsc_tf.data.checks.doctor import check, find_leaks
+from plsc_tf.data.checks.check import check, find_leaks
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import ROW, Examined
@@ -327,7 +327,7 @@ def test_difference_hashes_are_compared_bit_by_bit():
             expected.append(row)
     images = [("x", Examined(near_hash=near)) for near in wanted]
     listing, findings = open_listing("mock", DataRequest(num_classes=2)), Findings()
-    find_leaks(table, images, listing, findings, near=True)
+    find_leaks(table, images, listing, findings)
     (leaks,) = findings.as_list()
     places = [one["where"] for one in leaks["first"]]
     assert places == [listing.describe(row) for row in expected]

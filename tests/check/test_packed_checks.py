@@ -1,4 +1,4 @@
-"""The data doctor on record files: it steps over what is damaged and goes on."""
+"""The data check of record files: it continues after damaged records."""
 
 import base64
 import struct
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.checks.doctor import check
+from plsc_tf.data.checks.check import check
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import encode, pixels
 from tests.check.test_checks import counts, places

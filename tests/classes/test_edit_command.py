@@ -175,7 +175,7 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
             ValueError,
             "--merge_weights=equal",
         ),
-        (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class: there"),
+        (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class, so"),
         ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
         ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
         (NOISE | OTHER_DATA, ValueError, "not files of their own"),

@@ -210,7 +210,7 @@ def test_a_head_is_needed(tmp_path):
     content = make_content(5)
     content.arrays.clear()
     writer.save(str(tmp_path / "old"), content)
-    with pytest.raises(ValueError, match="holds no class rows"):
+    with pytest.raises(ValueError, match="has no class rows"):
         editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), Edit(LabelsMap(7)))
 
 

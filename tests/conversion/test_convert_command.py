@@ -145,7 +145,7 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
         (["--to=bin"], cli.UsageError, "pairs are written with output_format=bin"),
         (["--pairs=p.txt"], cli.UsageError, "pairs are written with output_format=bin"),
         (["--output_format=zip"], cli.UsageError, "output_format must be"),
-        (["--dataset_name=mock"], ValueError, "output_dir must be set"),
+        (["--dataset_name=mock"], ValueError, "output_dir must be a local folder"),
         (["--output_dir=s3://a/b"], ValueError, "output_dir must be a local folder"),
         (
             ["--data_dir=/nowhere", "--file_list=x", "--nranks=2"],

@@ -73,7 +73,7 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
     [b"QUJD", b"QUI=", b"QQ==", b"QUJD====", b"QR==", b"QQ==QUJD", b"Q===", b"QU+/"]
     + [b"QU-_", b"QQ=a", b"QUJD    "],
 )
-def test_training_conversion_and_doctor_accept_the_same_text(tmp_path, text):
+def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
     path = tmp_path / "part-0"
     path.write_bytes(text + b"\t0\n")
     source = base64_files([str(path)])

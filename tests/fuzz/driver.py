@@ -88,14 +88,14 @@ def _read(target, read, folder, rejections):
 
 
 def _check(target, folder, rejections):
-    """Returns what is wrong with the data doctor on this file, or ""."""
+    """Returns what is wrong with the data check on this file, or ""."""
     try:
-        target.doctor(folder)
+        target.check_data(folder)
     except rejections as error:
         if str(folder) not in str(error):
-            return f"doctor names no file: {type(error).__name__}: {str(error)[:300]}"
+            return f"check names no file: {type(error).__name__}: {str(error)[:300]}"
     except Exception as error:  # noqa: BLE001
-        return f"doctor: {type(error).__name__}: {str(error)[:300]}"
+        return f"check: {type(error).__name__}: {str(error)[:300]}"
     return ""
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data import images
-from plsc_tf.data.checks.doctor import check
+from plsc_tf.data.checks.check import check
 from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
@@ -40,7 +40,7 @@ class Target:
         name: of the file within the folder.
         contents: what is mutated, several variants.
         open: called with the folder; returns a source, or None when all was read.
-        check: (data set, fields of the request) for the data doctor, or None.
+        check: (data set, fields of the request) for the data check, or None.
         others: files that lie beside it, not mutated.
         wrap: what is done to the mutated bytes before they are written.
     """
@@ -90,7 +90,7 @@ class Target:
             given = SourceInput(source, {"fuzzing": 1})
         convert(given, ConversionPlan(f"{folder}/converted", num_shards=1))
 
-    def doctor(self, folder):
+    def check_data(self, folder):
         """Checks the folder: damaged files are findings, no errors."""
         name, fields = self.check
         check(name, DataRequest(dataset_dir=str(folder), **fields))
@@ -127,7 +127,7 @@ def _decode(path):
 
 
 def _read_picture(folder):
-    """Decodes as training does and looks at it with Pillow as the doctor does."""
+    """Decodes as training does and looks at it with Pillow as the data check does."""
     examine((folder / "a/x.jpg").read_bytes(), near=True)
     return class_folders(str(folder))
 

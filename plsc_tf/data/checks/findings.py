@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from typing import NamedTuple
 
 # Errors make a training run fail or learn the wrong thing; warnings may be harmless.
@@ -72,22 +71,18 @@ class Findings:
         self._counts = collections.Counter()
         self._first = collections.defaultdict(list)
 
-    def add(
-        self, kind: str, where: str | Callable = "", detail: str = "", count: int = 1
-    ) -> None:
+    def add(self, kind: str, where: str = "", detail: str = "", count: int = 1) -> None:
         """Adds a finding.
 
         Args:
             kind: a key of `KINDS`.
-            where: the file, line or record, or a function that returns it, which is
-                called only if the finding is stored.
+            where: the file, line or record.
             detail: more text.
             count: number of images or files that the finding represents.
         """
         self._counts[kind] += count
         if len(self._first[kind]) < _STORED:
-            place = where() if callable(where) else where
-            self._first[kind].append({"where": place, "detail": detail})
+            self._first[kind].append({"where": where, "detail": detail})
 
     def total(self, severity: str) -> int:
         """Returns the number of findings with the given severity."""

@@ -73,25 +73,24 @@ class Listing:
         self.name, self.folder = name, folder
         self.num_classes = layout.request.num_classes
         self.used_fields = layout.used_fields
-        self._layout = layout
+        self._layout, self._offset = layout, 0
+        if "labels_offset" in (layout.used_fields or ()):
+            self._offset = layout.request.labels_offset
         # Stores many short texts with an overhead of 8 bytes each.
         self._places, self._ends = bytearray(), array.array("q", [0])
 
     def items(self, findings: Findings) -> Iterator[Item]:
         """Yields all items; adds faults that do not belong to an item to `findings`."""
-        offset = 0
-        if self.used_fields is not None and "labels_offset" in self.used_fields:
-            offset = self._layout.request.labels_offset
         for item in self._items(findings):
             if item.label is not None:
-                item.label -= offset
+                item.label -= self._offset
             self._places += item.place
             self._ends.append(len(self._places))
             yield item
 
     def describe(self, index: int) -> str:
-        """Describes an item that `items` has already yielded."""
-        raise NotImplementedError
+        """Describes an item that `items` has already yielded: by default, its file."""
+        return paths.join(self.name, self._place(index).decode(errors="replace"))
 
     def path(self, index: int) -> bytes:
         """Returns the path of an item, relative to `folder`."""
@@ -146,10 +145,6 @@ class FolderImages(Listing):
         paths.require_folder(layout.folder)
         super().__init__(layout, layout.folder, layout.folder)
 
-    def describe(self, index):
-        """See `Listing.describe`."""
-        return paths.join(self.folder, self._place(index).decode(errors="replace"))
-
     def _items(self, findings):
         least = self._layout.request.min_images_per_class
         chosen = self._layout.images or (lambda path: True)
@@ -200,10 +195,7 @@ class SourceImages(Listing):
         self.num_classes = self.num_classes or self._source.num_classes
         self.used_fields = self._source.used_fields
         self.describe = self._source.describe
-
-    def items(self, findings):
-        """See `Listing.items`; the source itself subtracts labels_offset."""
-        return self._items(findings)
+        self._offset = 0  # The source itself subtracts labels_offset.
 
     def _items(self, findings):
         count, total = 0, self._source.num_examples

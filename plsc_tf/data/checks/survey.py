@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import functools
 import hashlib
 import io
 import itertools
@@ -102,8 +101,7 @@ def survey(
                     if item.label is not None and not 0 <= item.label < limit:
                         result.add("label_out_of_range", f"label {item.label}")
                     for kind, detail in result.faults:
-                        place = functools.partial(listing.describe, count)
-                        findings.add(kind, place, detail)
+                        findings.add(kind, listing.describe(count), detail)
                     rows.append(_row(item.label, result))
                     count += 1
                 tables.append(np.array(rows, ROW))

@@ -23,11 +23,7 @@ _BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
 UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
 # Leading bytes of the formats that `plsc_tf.data.images.decode` supports.
-_BEGINNINGS = {
-    b"\xff\xd8\xff": b"jpeg",
-    b"\x89PNG\r\n\x1a\n": b"png",
-    b"GIF8": b"gif",
-}
+_BEGINNINGS = {b"\xff\xd8\xff": b"jpeg", b"\x89PNG\r\n\x1a\n": b"png", b"GIF8": b"gif"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +74,7 @@ def _frames(payloads):
 OUTPUTS = {
     "base64": Output("base64", 0, "base64_rank_{0}", _pack_lines, "file_list.txt"),
     "tfrecord": Output(
-        "tfrecord",
-        tfrecord.HEADER,
-        "part-{0:05d}-of-{1:05d}.tfrecord",
-        _pack_examples,
+        "tfrecord", tfrecord.HEADER, "part-{0:05d}-of-{1:05d}.tfrecord", _pack_examples
     ),
 }
 

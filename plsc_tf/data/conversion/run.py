@@ -78,12 +78,10 @@ class ConversionPlan:
     commit_every_s: float = 30.0
 
     def __post_init__(self):
-        if not self.output_dir:
-            raise ValueError("output_dir must be set. Received: output_dir=''.")
-        if not files.is_local(self.output_dir):
+        if not self.output_dir or not files.is_local(self.output_dir):
             raise ValueError(
-                "output_dir must be a local folder: shards are written in pieces. "
-                f"Received: {self.output_dir}. Copy the finished folder there."
+                "output_dir must be a local folder, because shards are written in "
+                f"pieces. Received: {self.output_dir!r}. Copy the shards afterwards."
             )
 
     def result(self) -> dict:
@@ -125,17 +123,16 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         except OSError as error:
             if error.errno not in _FULL:
                 raise
+            free = shutil.disk_usage(folder).free / 1e6
             raise StorageError(
-                f"The disk of {folder} is full "
-                f"({shutil.disk_usage(folder).free / 1e6:.0f} MB are free): "
-                f"{error.strerror}. Make room, then run the same command again: it "
-                "resumes.",
+                f"The disk of {folder} is full: {error.strerror}, {free:.0f} MB free. "
+                "Free some space, then run the same command again to resume.",
                 error.errno,
             ) from error
         if _fingerprint(source, plan) != fingerprint:
             raise RuntimeError(
-                "The files to convert were changed meanwhile. Nothing was published; "
-                "run the same command again."
+                "The input changed during the conversion, so nothing was published. "
+                "Run the same command again."
             )
         conversion.publish()
     return content, False
@@ -150,8 +147,8 @@ def _locked(folder):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RuntimeError(
-                f"Another process is converting in {folder}. Wait for it, or end it "
-                "first."
+                f"Another process is converting to {folder}. Wait until it ends, or "
+                "stop it."
             ) from None
         yield
 
@@ -204,18 +201,14 @@ class _Conversion:
 
     def _stored_state(self):
         path = os.path.join(self._folder, _JOURNAL)
-        if not os.path.exists(path):
-            return None
-        journal = json.loads(files.read(path))
-        if journal["fingerprint"] == self._fingerprint:
-            logging.info("Resuming the conversion in %s.", self._folder)
-            return journal["state"]
-        logging.warning(
-            "%s holds an unfinished conversion of other inputs or options; it starts "
-            "over.",
-            self._folder,
-        )
-        os.remove(path)
+        if os.path.exists(path):
+            journal = json.loads(files.read(path))
+            if journal["fingerprint"] == self._fingerprint:
+                logging.info("Resuming the conversion in %s.", self._folder)
+                return journal["state"]
+            text = "Starting over: %s is from a conversion with other inputs or options"
+            logging.warning(text, self._folder)
+            os.remove(path)
         return None
 
     def _is_due(self):

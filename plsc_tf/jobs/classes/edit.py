@@ -3,21 +3,21 @@
 import functools
 import re
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import DominantRows, StoredRows
+from plsc_tf.data.checks import report
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
-from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
-from plsc_tf.training.rules import RowRules
 
 MAP = "labels_map.txt"
 _LABELS = re.compile(r"[\d,+\s]+")
@@ -46,7 +46,7 @@ def edit(settings):
     _check(options, source, content)
     settings, run = images.complete(settings, source)
     if options.new_list:
-        images.check_listable(settings)
+        report.check_listable(images.open_listing(settings), "new_list")
     old = content["state"]["num_classes"]
     removed = [k for group in read_groups(options.remove_classes) for k in group]
     merged = read_groups(options.merge_classes)
@@ -56,31 +56,23 @@ def edit(settings):
         stored = DominantRows(stored, dominant.centers)
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
-    rows, labels = collect(settings, run, source, stored, make_labels)
+    read, added_names, labels = collect(settings, run, source, stored, make_labels)
     weights, names, unnamed = _data_facts(settings, labels)
     target = files.join(options.edit_dir, _name(source, content["state"]))
     changes = editing.Edit(
         labels=labels,
         weights=weights,
-        added=rows.read,
+        added=read,
         fills=_fills(content, run, options.edit_weights_only) if labels.added else {},
-        names=rows.names,
+        names=added_names,
         dominant=dominant and dominant.centers,
         flags={"model_save_dir": options.edit_dir, "sub_centers": run.head.sub_centers},
     )
     labels_map = files.join(options.edit_dir, MAP)
-    try:
-        with WriterLock("Give another edit_dir.") as lock:
-            lock.acquire(options.edit_dir)
-            editing.edit(
-                source, target, changes, weights_only=options.edit_weights_only
-            )
-            labels.write(labels_map, names, rows.names)
-    except BaseException:
-        # The writer removes its files, which leaves an empty folder.
-        if files.is_dir(options.edit_dir) and not files.list_dir(options.edit_dir):
-            files.remove_tree(options.edit_dir)
-        raise
+    with WriterLock("Give another edit_dir.") as lock:
+        lock.acquire(options.edit_dir)
+        editing.edit(source, target, changes, weights_only=options.edit_weights_only)
+        labels.write(labels_map, names, added_names)
     table = _table(source, target, labels, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
         table += dominant_table(dominant, options.drop_angle)
@@ -94,8 +86,6 @@ def _check(options, source, content):
     for path in filter(None, (options.edit_dir, options.new_list)):
         if files.exists(path):
             raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
-    if "weight" not in content["arrays"]:
-        raise ValueError(f"Checkpoint {source} holds no class rows to edit.")
     editing.check_centers(source, content, options.drop_sub_centers)
 
 
@@ -109,18 +99,16 @@ def read_groups(text):
         FileNotFoundError: the text is neither labels nor an existing file.
         ValueError: a line of the file is invalid.
     """
-    if not text.strip():
-        return []
-    if _LABELS.fullmatch(text):
-        groups = [part.replace("+", " ").split() for part in text.split(",")]
-        return [[int(label) for label in group] for group in groups if group]
-    if not files.exists(text):
-        raise FileNotFoundError(
-            "Expected labels such as 3,17 or 3+17, or a file of them. Received: "
-            f"{text!r}."
-        )
+    lines = text.split(",")
+    if text.strip() and not _LABELS.fullmatch(text):
+        if not files.exists(text):
+            raise FileNotFoundError(
+                "Expected labels such as 3,17 or 3+17, or a file of them. Received: "
+                f"{text!r}."
+            )
+        lines = files.read(text).decode().splitlines()
     groups = []
-    for number, line in enumerate(files.read(text).decode().splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         line = line.partition("#")[0]
         try:
             group = [int(label) for label in line.replace("+", " ").split()]
@@ -169,25 +157,19 @@ def _fills(content, run, weights_only):
     if "optimizer" not in content["state"].get("flags", {}):
         return fills
     optimizer, _ = optimizers.build(run.optimizer, 0.1)
-    strategy = tf.distribute.get_strategy()
-    arrays = {
-        name: ShardedRows.create(
-            strategy,
-            lambda low, high, shape=array["shape"]: np.zeros(
-                (high - low, *shape[1:]), np.float32
-            ),
-            1,
-            name,
-        )
+    rows = [
+        keras.Variable(np.zeros((1, *array["shape"][1:])), name=name)
         for name, array in content["arrays"].items()
         if "/" not in name
-    }
-    numbers = dict.fromkeys(arrays, 0)
-    for name, rows in RowRules(optimizer, arrays, None).slots().items():
-        owner = name.partition("/")[0]
-        first = float(np.ravel(rows.read(0, 1))[0])
-        fills[name] = fills[f"{owner}/{numbers[owner]}"] = first
-        numbers[owner] += 1
+    ]
+    optimizer.build(rows)
+    for row in rows:
+        prefix = f"{row.name}_"
+        slots = [one for one in optimizer.variables if one.name.startswith(prefix)]
+        for number, slot in enumerate(slots):
+            name = slot.name.removeprefix(prefix)
+            first = float(np.ravel(slot.numpy())[0])
+            fills[f"{row.name}/{name}"] = fills[f"{row.name}/{number}"] = first
     return fills
 
 
@@ -222,8 +204,7 @@ def _write_list(settings, labels, dominant):
             return -1
         return int(labels.new_labels[label]) if 0 <= label < known else -1
 
-    embedded = dominant and dominant.labels
-    return images.write_list(options.new_list, settings, new_label, embedded)
+    return images.write_list(options.new_list, settings, new_label)
 
 
 def _next_steps(options, content, labels, run):

@@ -5,15 +5,13 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.checkpoints import manifest
-from plsc_tf.data import load as data_load
-from plsc_tf.data.checks import report
+from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.builders.preprocessing import preprocessing_options
+from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.options.settings import Settings
 
 _NAMES = (
@@ -47,11 +45,10 @@ def open_batches(settings, source=None):
         settings: the `Settings`.
         source: `Source` of other images to open instead.
     """
-    module = data_load.find(settings.dataset.dataset_name)
+    frame = framing(settings)
     options = PipelineOptions(
-        **preprocessing_options(
-            settings.preprocessing, data_load.suitable_preprocessing(module)
-        ),
+        image_size=frame.image_size,
+        preprocessing=frame.name,
         training=False,
         shuffle=False,
     )
@@ -67,12 +64,13 @@ def embeddings(model, batches):
         yield rows / np.maximum(norms, 1e-12), np.asarray(labels)
 
 
-def check_listable(settings):
-    """Raises ValueError if a new_list can't name the images, as they aren't files."""
-    report.check_listable(_listing(settings), "new_list")
+def open_listing(settings):
+    """Returns the `Listing` of the training images."""
+    name = settings.dataset.dataset_name
+    return listings.open_listing(name, recipe.data_request(settings))
 
 
-def write_list(path, settings, new_label, embedded=None):
+def write_list(path, settings, new_label):
     """Writes "path label" lines for the training images, like `plsc_tf.check`.
 
     Args:
@@ -80,38 +78,19 @@ def write_list(path, settings, new_label, embedded=None):
         settings: the `Settings`; the data set's images must be files.
         new_label: function that takes an image's index and label and returns its label
             in the list; a negative label leaves the image out.
-        embedded: the images' labels when they were embedded; None if they were not.
 
     Returns:
         A table row.
-
-    Raises:
-        ValueError: the data set has changed since the images were embedded.
     """
     listing = None
 
     def entries():
         nonlocal listing
-        listing = _listing(settings)
+        listing = open_listing(settings)
         for number, item in enumerate(listing.items(Findings())):
-            if item.fault is not None:
-                continue
-            old = item.label
-            if embedded is not None and (
-                number >= len(embedded) or embedded[number] != old
-            ):
-                raise ValueError(
-                    f"Image {number} has the label {old} in the list, but had another "
-                    "when it was embedded. Has the data set changed?"
-                )
-            label = new_label(number, old)
+            label = -1 if item.fault else new_label(number, item.label)
             if label >= 0:
                 yield listing.path(number), label
 
     count = report.write_list(path, entries)
     return "new list", f"{path}: {count:,} images in {listing.folder}"
-
-
-def _listing(settings):
-    name = settings.dataset.dataset_name
-    return open_listing(name, recipe.data_request(settings))

@@ -108,17 +108,13 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     path = trained.find(settings.checkpoints)
     content = manifest.read(path)
     if options.noise_centers == "weights":
-        if "weight" not in content["arrays"]:
-            raise ValueError(
-                f"Checkpoint {path} holds no class rows: --noise_centers=embeddings."
-            )
         editing.check_centers(path, content, dropping=False)
     settings, _ = images.complete(settings, path)
     check_report.check_outputs(
         {"noise_report": options.noise_report}, {"new_list": options.new_list}
     )
     if options.new_list:
-        images.check_listable(settings)
+        check_report.check_listable(images.open_listing(settings), "new_list")
     batches = images.open_batches(settings)
     source = batches.source
     effects.log_unused(settings, effects.of_data(source.used_fields))
@@ -145,8 +141,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
             def new_label(number, label):
                 return -1 if findings.mislabelled[number] else label
 
-            row = images.write_list(options.new_list, settings, new_label, store.labels)
-            table.append(row)
+            table.append(images.write_list(options.new_list, settings, new_label))
     return table
 
 

@@ -7,7 +7,6 @@ from it are removed from the data, and an ordinary head is trained on the rest.
 
 import dataclasses
 import io
-from collections.abc import Callable
 
 import numpy as np
 
@@ -23,30 +22,6 @@ from plsc_tf.storage.paths import local_path
 _SAMPLE = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class NewRows:
-    """Rows of new classes.
-
-    Attributes:
-        known: `[n, size]`, rows of the first n new classes.
-        draw: function that takes (low, high) and returns random rows for the new
-            classes `[low, high)`, which come after the known rows.
-        names: names of the first new classes; the others have no names.
-    """
-
-    known: np.ndarray
-    draw: Callable[[int, int], np.ndarray]
-    names: tuple
-
-    def read(self, low, high):
-        """Returns the rows of the new classes `[low, high)`."""
-        known = self.known[low:high]
-        if high <= len(self.known):
-            return known
-        drawn = self.draw(max(low, len(self.known)), high)
-        return np.concatenate([known, drawn]) if len(known) else drawn
-
-
 def collect(settings, run, source, stored, make_labels):
     """Collects the rows of the new classes that the settings specify.
 
@@ -59,7 +34,8 @@ def collect(settings, run, source, stored, make_labels):
             and returns the `LabelsMap`.
 
     Returns:
-        (`NewRows`, the `LabelsMap`).
+        (function that takes (low, high) and returns the rows of the new classes
+        `[low, high)`, names of the first new classes, the `LabelsMap`).
 
     Raises:
         FileNotFoundError: a file or folder does not exist.
@@ -74,20 +50,23 @@ def collect(settings, run, source, stored, make_labels):
         means, folders = _means(settings, source, stored)
         names = ("-",) * sum(map(len, parts)) + tuple(folders)
         parts.append(means)
+    parts = parts or [np.empty((0, size), np.float32)]
     # A single file of rows is not copied to memory.
-    known = parts[0] if parts else np.empty((0, size), np.float32)
-    if len(parts) > 1:
-        known = np.concatenate(parts)
+    known = np.concatenate(parts) if len(parts) > 1 else parts[0]
     labels = make_labels(len(known) + options.add_classes)
     # The other rows are initialized like the head's rows in a new training.
     head = make_head(run.replace(num_classes=labels.num_classes))
     head.embedding_size = size
     first = len(labels.origins)
 
-    def draw(low, high):
-        return head.initial_weight(first + low, first + high)
+    def read(low, high):
+        rows = known[low:high]
+        if high <= len(known):
+            return rows
+        drawn = head.initial_weight(first + max(low, len(known)), first + high)
+        return np.concatenate([rows, drawn])
 
-    return NewRows(known, draw, names), labels
+    return read, names, labels
 
 
 def _load(path, size):

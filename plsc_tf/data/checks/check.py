@@ -8,7 +8,6 @@ from __future__ import annotations
 import array
 import contextlib
 import dataclasses
-import functools
 import os
 import time
 
@@ -79,23 +78,25 @@ def check(
     for target in val_targets:
         verification += _examine_set(name, request, target, near, findings)
     listing = open_listing(name, request)
-    near = near and bool(verification)
     table = survey(
-        listing, findings, near=near, threads=threads, on_progress=on_progress
+        listing,
+        findings,
+        near=near and bool(verification),
+        threads=threads,
+        on_progress=on_progress,
     )
     find_duplicates(table, listing, findings)
-    find_leaks(table, verification, listing, findings, near)
+    find_leaks(table, verification, listing, findings)
     searched = None
     if isinstance(listing, ListedImages):
         searched = find_unlisted(listing, len(table), findings)
     classes = class_figures(table, findings, listing.num_classes)
-    errors = findings.total(ERROR)
     report = {
         "data_set": name,
         "read": listing.name,
         "pictures": len(table),
-        "sound": not errors,
-        "errors": errors,
+        "sound": not findings.total(ERROR),
+        "errors": findings.total(ERROR),
         "warnings": findings.total(WARNING),
         "classes": classes,
         "verification_pictures": len(verification),
@@ -148,11 +149,11 @@ def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> 
         files = {table["byte_hash"][first]}
         for row in others:
             digest = table["byte_hash"][row]
-            place = functools.partial(listing.describe, row)
             kind = "same_bytes" if digest in files else "same_pixels"
-            findings.add(kind, place, f"as {listing.describe(first)}")
+            origin = f"as {listing.describe(first)}"
+            findings.add(kind, listing.describe(row), origin)
             files.add(digest)
-            table["removed"][row] = True
+        table["removed"][others] = True
 
 
 def find_leaks(
@@ -160,17 +161,17 @@ def find_leaks(
     verification: list[tuple[str, Examined]],
     listing: Listing,
     findings: Findings,
-    near: bool,
 ) -> None:
     """Marks images that are identical or similar to a verification image.
+
+    Images are similar if their difference hashes, when there are any, differ in fewer
+    bits than there are bands.
 
     Args:
         table: the survey's table.
         verification: (place, `Examined`) of each image of the verification sets.
         listing: the images of the data set.
         findings: findings to add to.
-        near: whether to look for similar images as well. Images are similar if their
-            difference hashes differ in fewer bits than there are bands.
     """
     leaks = np.full(len(table), -1)
     for name in ("pixel_hash", "byte_hash"):
@@ -179,15 +180,12 @@ def find_leaks(
         hashes = np.fromiter(number_of, np.uint64, len(number_of))
         for row in np.flatnonzero(np.isin(table[name], hashes) & (leaks < 0)).tolist():
             leaks[row] = number_of[int(table[name][row])]
-    matches = {"leak": leaks}
-    if near:
-        near_hashes = [one.near_hash for _, one in verification]
-        closest = _closest(table["near_hash"], near_hashes)
-        matches["near_leak"] = np.where(leaks < 0, closest, -1)
-    for kind, numbers in matches.items():
+    closest = _closest(table["near_hash"], [one.near_hash for _, one in verification])
+    closest[leaks >= 0] = -1
+    for kind, numbers in (("leak", leaks), ("near_leak", closest)):
         for row in np.flatnonzero(numbers >= 0).tolist():
-            place = functools.partial(listing.describe, row)
-            findings.add(kind, place, f"is {verification[numbers[row]][0]}")
+            place = verification[numbers[row]][0]
+            findings.add(kind, listing.describe(row), f"is {place}")
             table["removed"][row] |= KINDS[kind].removed
 
 
@@ -198,9 +196,8 @@ def _closest(hashes: np.ndarray, wanted: list[int]) -> np.ndarray:
         keys = (hashes >> np.uint64(band * _BAND_BITS)).astype(np.uint16)
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
-        for number, digest in enumerate(wanted):
-            if not digest:
-                continue
+        for number in np.flatnonzero(wanted).tolist():
+            digest = wanted[number]
             key = np.uint16((digest >> band * _BAND_BITS) & 0xFFFF)
             low, high = (np.searchsorted(ordered, key, s) for s in ("left", "right"))
             rows = order[low:high]
