@@ -151,6 +151,6 @@ def test_a_head_that_only_embeds_may_be_smaller_than_its_tiles():
 
 def test_every_part_of_a_batch_needs_an_example():
     settings = Settings.from_values(global_batch_size=8, gradient_accumulation_steps=4)
-    recipe.check_parts(settings, replicas=2)
-    with pytest.raises(ValueError, match="=4, with 8 images on 3 replica"):
-        recipe.check_parts(settings, replicas=3)
+    recipe.check_accumulation(settings, replicas=2)
+    with pytest.raises(ValueError, match="=4 splits .* only 8 images on 3 replica"):
+        recipe.check_accumulation(settings, replicas=3)

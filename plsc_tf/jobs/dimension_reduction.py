@@ -8,11 +8,7 @@ import keras
 from absl import logging
 
 from plsc_tf.boost import projection, trajectory
-from plsc_tf.boost.reduced_step import (
-    ReducedStepper,
-    ReducedUpdater,
-    ReductionPlan,
-)
+from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
 from plsc_tf.boost.snapshots import NAME, Snapshots
 from plsc_tf.boost.space import TILE
 from plsc_tf.checkpoints import catalog
@@ -63,9 +59,7 @@ class BoostStage(Stage):
         )
         model.trainer.updater_class = functools.partial(ReducedUpdater, plan=self._plan)
         logging.info(
-            "Dimension reduction: %s weights in %d dimensions",
-            f"{whole.size:,}",
-            boost.n_component,
+            f"Reducing {whole.size:,} weights to {boost.n_component} dimensions."
         )
 
     def callbacks(self, model, settings):
@@ -159,13 +153,10 @@ def _check_memory(whole, model, boost):
     needed = sum(_bytes(whole.size // workers, replicated, replicas, boost))
     free = free_memory()
     if free and needed > free:
-        other = "use more workers, which share it"
-        if boost.dim_reduce_scope == "all":
-            other = "use dim_reduce_scope=backbone"
         raise ValueError(
-            f"dim_reduce_scope={boost.dim_reduce_scope} with n_component="
-            f"{boost.n_component} needs {needed:,} bytes for {whole.size:,} weights. "
-            f"Received: {free:,} bytes free. Lower n_component, or {other}."
+            f"n_component={boost.n_component} needs {needed:,} bytes for "
+            f"{whole.size:,} weights, but only {free:,} bytes are free. Decrease "
+            "n_component, use more workers, or set dim_reduce_scope=backbone."
         )
 
 

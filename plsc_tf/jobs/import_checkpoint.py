@@ -33,7 +33,7 @@ def import_checkpoint(settings):
         FolderInUseError: a training is writing to model_save_dir.
         ValueError: the checkpoint does not match the settings; nothing was written.
     """
-    settings = recipe.completed(settings)
+    settings = recipe.complete(settings)
     options = settings.importing
     if not options.import_from:
         raise ValueError(

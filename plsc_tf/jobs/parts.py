@@ -48,17 +48,15 @@ class Parts:
         names = ("backbone", "optimizer", "source")
         return [name for name in names if getattr(self, name) is not None]
 
-    def settled(self, settings):
+    def drop_replaced_targets(self, settings):
         """Returns the settings without the val_targets that `pairs` replaces."""
         if self.pairs is None:
             return settings
         targets = settings.evaluation.val_targets
         replaced = ",".join(name for name in targets if name != TEST_SPLIT)
         if replaced and "val_targets" in settings.given:
-            logging.info(
-                "No effect here: val_targets=%s (pairs made in Python replace them).",
-                replaced,
-            )
+            message = "No effect here: val_targets=%s (pairs from Python replace them)."
+            logging.info(message, replaced)
         kept = tuple(name for name in targets if name == TEST_SPLIT)
         return settings.replace(val_targets=kept)
 
@@ -81,18 +79,16 @@ class Parts:
         dataset = settings.dataset
         if dataset.labels_offset or dataset.min_images_per_class > 1:
             raise ValueError(
-                "labels_offset and min_images_per_class are for files. Change the "
-                f"labels in your source. Received: {dataset.labels_offset} and "
-                f"{dataset.min_images_per_class}."
+                "labels_offset and min_images_per_class apply only to files: leave "
+                "them out, and change the labels in your source."
             )
         if isinstance(self.source, Source):
             return self.source
-        counts = {"name": "source"}
-        # The defaults describe PLSC's data set, not this one.
-        if "num_classes" in settings.given:
-            counts["num_classes"] = dataset.num_classes
-        if "num_sample_per_epoch" in settings.given:
-            counts["num_examples"] = dataset.num_sample_per_epoch
+        counts = {  # the defaults describe PLSC's data set, not this one
+            "name": "source",
+            "num_classes": settings.if_given("num_classes"),
+            "num_examples": settings.if_given("num_sample_per_epoch"),
+        }
         if isinstance(self.source, tf.data.Dataset):
             return python.from_dataset(self.source, **counts)
         return python.from_generator(self.source, **counts)
@@ -111,7 +107,7 @@ class Parts:
 NONE = Parts()
 
 
-def made_here(backbone):
+def copy_to_strategy(backbone):
     """Returns a backbone whose variables belong to the current strategy.
 
     Call it inside `strategy.scope()`.
@@ -130,7 +126,7 @@ def made_here(backbone):
     except (TypeError, ValueError, NotImplementedError) as error:
         raise ValueError(
             f"{type(backbone).__name__} cannot be copied to the replicas ({error}). "
-            "Give a function that makes it instead of the model itself."
+            "Pass a function that creates it instead of the model."
         ) from error
     copy.set_weights(backbone.get_weights())
     copy.trainable = backbone.trainable
@@ -148,19 +144,13 @@ def check_resumed(path: str, stored: dict, given: Sequence[str]) -> None:
         given: `Parts.given()` of the current parts.
 
     Raises:
-        ValueError: a part was given in Python before but not now, or the reverse.
+        ValueError: the parts differ.
     """
     before = stored.get("given", [])
-    missing = " and ".join(name for name in before if name not in given)
-    added = " and ".join(name for name in given if name not in before)
-    if missing:
+    if sorted(before) != sorted(given):
+        names = [" and ".join(parts) or "no parts" for parts in (before, given)]
         raise ValueError(
-            f"{path} was trained with {missing} given in Python, not by options. Give "
-            "the same again (plsc_tf.Entry, or parts= of plsc_tf.jobs.train.train)."
-        )
-    if added:
-        raise ValueError(
-            f"{path} was trained with the {added} that its options name. Received: "
-            f"{added} given in Python. Leave it out, or start from these weights: "
-            f"checkpoint_dir={path} and another model_save_dir."
+            f"{path} was trained with {names[0]} from Python. Received: {names[1]}. "
+            "Pass the same parts (plsc_tf.Entry, or parts= of plsc_tf.jobs.train."
+            f"train), or start a new run: checkpoint_dir={path}, a new model_save_dir."
         )

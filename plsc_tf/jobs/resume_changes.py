@@ -78,13 +78,12 @@ def find(checkpoint, settings):
     ]
     if refused:
         save_dir = settings.checkpoints.model_save_dir
-        then, asked = (
+        then, now = (
             ", ".join(f"{name}={changes[name][i]}" for name in refused) for i in (0, 1)
         )
         raise ValueError(
-            f"The run in {save_dir} was trained with {then}. Received: {asked}. "
-            f"{_advice(checkpoint)}, or allow the change: "
-            f"--allow_changes={','.join(refused)}."
+            f"The run in {save_dir} was trained with {then}. Received: {now}. "
+            f"{_advice(checkpoint, refused)}"
         )
     return changes
 
@@ -119,13 +118,10 @@ def of_run(settings, checkpoint, batches):
         return {}, {"data": data, "changes": []}
     _check_data(checkpoint, data, settings)
     changes = find(checkpoint, settings)
-    idle = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
-    if idle:
-        logging.info(
-            "No effect on a resume: %s; the head goes on from the weights in %s.",
-            ", ".join(idle),
-            checkpoint,
-        )
+    unused = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
+    if unused:
+        message = "No effect on a resume: %s; the weights of the head are in %s."
+        logging.info(message, ", ".join(unused), checkpoint)
     for name, (old, new) in changes.items():
         logging.info("changed: %s %s -> %s", name, old, new)
     stored = manifest.read(checkpoint)["state"]
@@ -140,22 +136,22 @@ def _check_data(checkpoint, data, settings):
     before = stored.get("data", data)
     if before == data:
         return
+    # num_classes affects which images mock generates and which images are used.
+    dataset = settings.dataset
     old, new = (
-        f"{one['images']} images ({one['contents'][:8]})" for one in (before, data)
+        f"{one['images']} images of {classes} classes ({one['contents'][:8]})"
+        for one, classes in (
+            (before, stored.get("num_classes")),
+            (data, dataset.num_classes),
+        )
     )
     if _allowed(settings) & {*DATA, *PLACES}:
         logging.info("changed: data %s -> %s", old, new)
         return
-    # num_classes affects which images mock generates and which images are used.
-    dataset, classes = settings.dataset, stored.get("num_classes")
-    if classes != dataset.num_classes:
-        old += f", num_classes={classes}"
-        new += f", num_classes={dataset.num_classes}"
     raise ValueError(
         f"The run in {settings.checkpoints.model_save_dir} was trained on other data: "
         f"{old}. Received: {new}, with dataset_name={dataset.dataset_name}, "
-        f"dataset_dir={dataset.dataset_dir}. {_advice(checkpoint)}, or allow the "
-        "change: --allow_changes=dataset_dir."
+        f"dataset_dir={dataset.dataset_dir}. {_advice(checkpoint, ['dataset_dir'])}"
     )
 
 
@@ -189,8 +185,9 @@ def _means_another(name, old, new):
     return True
 
 
-def _advice(checkpoint):
+def _advice(checkpoint, names):
     return (
-        "Resume with what it had, or start a new run from these weights: "
-        f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>"
+        "Restore the old value, start a new run from these weights: --checkpoint_dir="
+        f"{checkpoint} --model_save_dir=<another folder>, or allow the change: "
+        f"--allow_changes={','.join(names)}."
     )

@@ -36,13 +36,13 @@ def prove(settings: Settings) -> dict:
     save_dir = settings.checkpoints.model_save_dir
     if cluster.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
-            "prove_resume starts processes of its own: run it without "
-            "cluster_node_ips, TF_CONFIG and the launcher."
+            "prove_resume works in a single process: run it without cluster_node_ips, "
+            "TF_CONFIG and the launcher."
         )
     if not files.is_local(save_dir):
         raise ValueError(
-            "prove_resume compares files on a local disk. Received: model_save_dir="
-            f"{save_dir!r}; set a local one for the proof."
+            "prove_resume needs a model_save_dir on a local disk. Received: "
+            f"model_save_dir={save_dir!r}."
         )
     os.makedirs(save_dir, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="prove_resume-", dir=save_dir)
@@ -89,13 +89,13 @@ def text(proof: dict) -> str:
     """Describes the result of `prove`; the last line is one JSON object."""
     if proof["exact"]:
         result = (
-            f"Exact: {proof['steps']} losses and all weights and optimizer states are "
-            f"equal bit for bit with a stop after step {proof['stopped_at']}."
+            f"Exact: {proof['steps']} losses, all weights and the optimizer state are "
+            f"bit-identical after stopping at step {proof['stopped_at']} and resuming."
         )
     elif proof["first_difference"] is not None:
         result = (
-            f"NOT exact: the loss of step {proof['first_difference']} differs. "
-            "--deterministic leaves out the operations that TensorFlow reorders."
+            f"NOT exact: the loss of step {proof['first_difference']} differs. Try "
+            "--deterministic, which avoids TensorFlow's nondeterministic operations."
         )
     else:
         result = f"NOT exact: these files differ: {', '.join(proof['files_differ'])}."
@@ -119,6 +119,6 @@ def _train(settings, folder, name, stop_at_step):
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise RuntimeError(
-            f"The training of the proof ended with status {done.returncode}; its "
-            f"messages are above. Its command is {' '.join(command)}"
+            f"A training ended with status {done.returncode}; see its messages above. "
+            f"Its command was: {' '.join(command)}"
         )

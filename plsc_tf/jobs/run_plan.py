@@ -1,7 +1,6 @@
 """Plans a run before anything is built or trained."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from absl import logging
 
@@ -36,13 +35,7 @@ class Plan:
     schedule: object
 
 
-def choose_folder(
-    settings: Settings,
-    num_replicas: int,
-    group=None,
-    given: Sequence[str] = (),
-    lock=None,
-) -> tuple[Settings, str | None]:
+def choose_folder(settings, num_replicas, group=None, given=(), lock=None):
     """Chooses the folder and the global batch, and finds the checkpoint to resume.
 
     Args:
@@ -92,27 +85,25 @@ def _resumed_batch(settings, checkpoint, batch, given):
     """Returns the global batch of a resumed run after checking that it can resume."""
     stored = manifest.read(checkpoint)["state"]
     run_batch = stored.get("flags", {}).get("global_batch_size")
-    elsewhere = f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
+    advice = (
+        "start a new run from these weights: "
+        f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
+    )
     if run_batch is None:
         raise ValueError(
-            f"{checkpoint} was saved from Python, not by this command, which cannot "
-            f"resume it. Start from its weights: {elsewhere}"
+            f"This command cannot resume {checkpoint}, which a Python script saved. "
+            f"Resume it there, or {advice}"
         )
     check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, settings)
     if settings.training.global_batch_size not in (0, run_batch):
         raise ValueError(
-            f"The run in {settings.checkpoints.model_save_dir} has "
-            f"global_batch_size={run_batch}, which a resume keeps. Received: "
-            f"global_batch_size={batch}. Leave it out, or start a new run from these "
-            f"weights: {elsewhere}"
+            f"{checkpoint} has global_batch_size={run_batch}, which a resume keeps. "
+            f"Received: global_batch_size={batch}. Leave it out, or {advice}"
         )
     if batch != run_batch:
-        logging.warning(
-            "A resume keeps the run's global batch of %d images, not %d.",
-            run_batch,
-            batch,
-        )
+        message = "The resume keeps the global batch of %d images; it is not %d here."
+        logging.warning(message, run_batch, batch)
     return run_batch
 
 
@@ -127,13 +118,13 @@ def make_plan(settings: Settings, checkpoint: str | None, batches) -> Plan:
     training, rates = settings.training, settings.learning_rate
     if batches.num_examples is None and "num_sample_per_epoch" not in settings.given:
         message = (
-            "The data does not say how many examples an epoch has. Expected: "
-            "num_sample_per_epoch (in a script of PLSC: set_train_image_num), or a "
-            "tf.data.Dataset with .apply(tf.data.experimental.assert_cardinality(n))."
+            "The number of examples in an epoch is unknown. Set num_sample_per_epoch "
+            "(PLSC: set_train_image_num), or use a tf.data.Dataset with "
+            ".apply(tf.data.experimental.assert_cardinality(n))."
         )
         if schedules.depends_on_length(rates):
-            raise ValueError(f"{message} The learning rate depends on it.")
-        logging.warning("%s Only the ETA depends on it.", message)
+            raise ValueError(f"{message} The learning rate depends on this number.")
+        logging.warning("%s Only the ETA depends on this number.", message)
     examples = batches.num_examples or settings.dataset.num_sample_per_epoch
     batch, stop = training.global_batch_size, training.stop_at_step
     steps_per_epoch = -(-examples // batch)

@@ -11,6 +11,7 @@ from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.parallel import preflight
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.reporting.recorder import GuardedCallback
@@ -25,10 +26,7 @@ from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.watchdog import Watchdog
 from plsc_tf.training.weight_rules import WeightRule
 
-IN_USE = (
-    "Wait until it ends, set another model_save_dir, or set restart=true, which starts "
-    "over in a fresh folder."
-)
+IN_USE = "Wait until it ends, set another model_save_dir, or start over with --restart."
 
 
 def train(settings, termination=None, parts=NONE, stage=ORDINARY):
@@ -61,7 +59,7 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
 
 def _train(settings, joined, termination, parts, stage, lock):
     group, strategy = joined.group, joined.strategy
-    settings = hooks.applied(parts.settled(settings))
+    settings = hooks.turn_off_omitted(parts.drop_replaced_targets(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
     changes, origin = resume_changes.of_run(settings, checkpoint, batches)
     save_dir, losses = settings.checkpoints.model_save_dir, []
@@ -69,7 +67,7 @@ def _train(settings, joined, termination, parts, stage, lock):
         path = files.join(save_dir, "losses.txt")
         losses = [GuardedCallback(StepLines(path, exact_loss), path)]
     pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
-    recipe.check_parts(settings, strategy.num_replicas_in_sync)
+    recipe.check_accumulation(settings, strategy.num_replicas_in_sync)
     export.check(settings)
     plan = make_plan(settings, checkpoint, batches)
     earlier = results.read(save_dir)  # before training, so a bad file fails early
@@ -104,7 +102,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     def rescue(error):
         log.pause()
         rescue_steps(model, checkpoints, termination, before, error)
-        reporter.abandon()
+        reporter.close()
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
@@ -129,7 +127,7 @@ def _open(settings, joined, parts, lock):
         (settings as they will be used, checkpoint to resume from or None, batches).
     """
     group = joined.group
-    settings = recipe.completed(settings)
+    settings = recipe.complete(settings)
     if group.is_chief:
         fs_options.download_start(settings.checkpoints)
     group.gather("the chief is ready", None)
@@ -139,13 +137,14 @@ def _open(settings, joined, parts, lock):
     settings, checkpoint = choose_folder(
         settings, replicas, group=group, given=parts.given(), lock=lock
     )
-    if joined.together:
+    if group.size > 1:
         workers.check_shared(group, settings.checkpoints.model_save_dir)
     source, size = parts.open_source(settings), settings.training.global_batch_size
     batches = recipe.load_batches(settings, size, source=source)
-    settings = class_count.settled(settings, batches)
-    if joined.together:
-        workers.compare(group, {"data": batches.fingerprint(), **parts.checksums()})
+    settings = class_count.from_data(settings, batches)
+    if group.size > 1:
+        facts = {"data": batches.fingerprint(), **parts.checksums()}
+        preflight.compare(group.gather("facts", facts))
     return settings, checkpoint, batches
 
 
@@ -186,8 +185,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
     if model.trainer.position.global_step == before:
         logging.info(
             f"Nothing to train: the run is at step {before} of {plan.total_steps}. "
-            "Raise num_epochs or set stop_at_step=0 to continue; --restart starts over "
-            "in a fresh folder."
+            "Increase num_epochs or set stop_at_step=0, or start over with --restart."
         )
     return history
 
@@ -246,8 +244,9 @@ def _load_weights(model, plan, checkpoints):
         # `resume_changes` has already compared the options.
         start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
         at = model.trainer.position
-        message = "Resuming %s at epoch %d, step %d."
-        logging.info(message, plan.checkpoint, at.epoch, at.global_step)
+        logging.info(
+            f"Resuming {plan.checkpoint} at epoch {at.epoch}, step {at.global_step}."
+        )
         return start
     if plan.settings.checkpoints.checkpoint_dir:
         trained.start_from(model, plan.settings)
@@ -331,19 +330,18 @@ def _finish(outcome, settings, model, verify, test):
 def _leave(settings, model, reporter, outcome, batches):
     """Writes and uploads the known results of a run that failed after training."""
 
+    if not model.trainer.group.is_chief:
+        return
+
     def write():
         save_dir = settings.checkpoints.model_save_dir
         if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
             results.write(save_dir, outcome)
 
-    steps = [reporter.abandon]
-    if model.trainer.group.is_chief:
-        steps = [
-            write,
-            lambda: reporter.abandon(model, outcome, batches),
-            lambda: fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS),
-        ]
-    for step in steps:
+    def upload():
+        fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
+
+    for step in (write, lambda: reporter.close(model, outcome, batches), upload):
         try:
             step()
         except Exception as failure:  # noqa: BLE001 - the first failure is raised

@@ -12,7 +12,7 @@ from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
 from plsc_tf.heads.heads import ShardedHead
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.parts import NONE, Parts, made_here
+from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files, fs_options
@@ -116,19 +116,12 @@ def load(
 def _completed(settings, flags):
     """Returns the settings with the run's network, and its data unless requested."""
     values = settings.as_dict()
-    decided = [
-        name
-        for name in OF_THE_NETWORK
-        if name in settings.given and flags.get(name, values[name]) != values[name]
-    ]
-    if decided:
-        logging.info(
-            "No effect here: %s (the checkpoint has %s).",
-            ", ".join(f"{name}={values[name]}" for name in decided),
-            ", ".join(f"{name}={flags[name]}" for name in decided),
-        )
-    settings = settings.merged(flags, (*OF_THE_DATA, "ema_in_use"))
     network = {name: flags[name] for name in OF_THE_NETWORK if name in flags}
+    for name in settings.given & network.keys():
+        if values[name] != network[name]:
+            message = "No effect here: %s=%s (the checkpoint has %s)."
+            logging.info(message, name, values[name], network[name])
+    settings = settings.merged(flags, (*OF_THE_DATA, "ema_in_use"))
     return settings.replace(**network)
 
 
@@ -187,16 +180,16 @@ def load_model(folder, *, backbone=None, head=None):
 def _network(path, stored, backbone):
     if backbone is not None:
         built = isinstance(backbone, keras.Model)
-        return made_here(backbone) if built else backbone()
-    reason = "it has layers of your own" if "network" in stored else "it is older"
+        return copy_to_strategy(backbone) if built else backbone()
+    reason = "it has custom layers" if "network" in stored else "an older version"
     if stored.get("network"):
         try:
             return model_config.make_network(stored["network"])
         except ValueError as error:
             reason = str(error).partition("\n")[0]
     raise ValueError(
-        f"Checkpoint {path} does not hold its network ({reason}). Pass it, or a "
-        "function that makes it: plsc_tf.load_model(folder, backbone=...)."
+        f"Checkpoint {path} does not hold its network ({reason}). Pass the network, or "
+        "a function that creates it: plsc_tf.load_model(folder, backbone=...)."
     )
 
 
@@ -209,8 +202,8 @@ def _head(path, content, strategy):
         return head
     loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE
     logging.warning(
-        f"Checkpoint {path} does not hold the loss of its head: taking {loss}. Pass "
-        "head= to evaluate the loss; embeddings do not depend on it."
+        f"Checkpoint {path} does not hold the loss of its head: using {loss}, which "
+        "does not affect embeddings. To evaluate the loss, pass head=."
     )
     return ShardedHead(classes, loss=loss)
 
@@ -235,14 +228,12 @@ def start_from(model: Classifier, settings: Settings) -> None:
     stored = content["state"]["num_classes"]
     if stored != model.head.num_classes:
         raise ValueError(
-            f"Checkpoint {path} has {stored} classes. Received: "
-            f"num_classes={model.head.num_classes}. --task_type=finetune loads "
-            "the weights of the backbone that fit and starts a new head."
+            f"Checkpoint {path} has {stored} classes. Received: num_classes="
+            f"{model.head.num_classes}. --task_type=finetune starts a new head."
         )
     if not content["arrays"]:
         raise ValueError(
-            f"Checkpoint {path} is a snapshot of the backbone alone. "
-            "--task_type=finetune starts from it with a new head."
+            f"Checkpoint {path} holds no head. --task_type=finetune starts a new one."
         )
     state.restore_weights(path, model)
     logging.info("Starting from the weights of %s.", path)
@@ -271,7 +262,7 @@ def _load_matching(path, content, model, settings):
         f"backbone are loaded; the head is {head}."
     )
     kept = [f"{name}: {why}" for name, why in matched.kept.items()]
-    for what, names in (("loaded", kept), ("used of the checkpoint", matched.unused)):
+    for title, names in (("Not loaded", kept), ("Unused weights", matched.unused)):
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         if names:
-            logging.info("Not %s: %s%s", what, "; ".join(names[:LISTED]), more)
+            logging.info("%s: %s%s", title, "; ".join(names[:LISTED]), more)

@@ -25,7 +25,7 @@ from plsc_tf.storage import files
 from plsc_tf.training.ending import Votes
 
 # Options that may differ between workers, because they state a worker's location.
-OF_A_PLACE = ("node_ip", "task_index")
+LOCATION_OPTIONS = ("node_ip", "task_index")
 # If TensorFlow's servers do not connect within this time, the process ends.
 SERVERS_S = 45.0
 
@@ -69,7 +69,7 @@ class Membership:
             return self._checked(terms)
         logging.info(
             f"Worker {cluster.index} of {cluster.size} ({cluster.address}, from "
-            f"{cluster.source}); waiting up to {given.join_timeout:g} s for the others."
+            f"{cluster.source}): waiting up to {given.join_timeout:g} s for the others."
         )
         self._group = Group.join(
             cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
@@ -93,16 +93,16 @@ class Membership:
     def _checked(self, terms):
         if self._error is not None:
             raise RuntimeError(
-                "This process has left its cluster after an error, and TensorFlow can "
-                f"join only once in a process. Start the script again. {self._error}"
+                "This process has left its cluster after an error, and it cannot join "
+                f"again. Restart the script. The error was {self._error}"
             )
         if self._group.lost:
             raise self._group.lost
         for name, value in terms.items():
             if value != self._terms[name]:
                 raise ValueError(
-                    "A process joins one cluster, with the options of its first run. "
-                    f"Expected: {name}={self._terms[name]}. Received: {name}={value}."
+                    "All runs of a process use the cluster of the first run. Expected: "
+                    f"{name}={self._terms[name]}. Received: {name}={value}."
                 )
         return self._group
 
@@ -120,11 +120,6 @@ class Workers:
     group: Group | SingleWorker
     strategy: tf.distribute.Strategy
     votes: Votes | None = None
-
-    @property
-    def together(self):
-        """True if there are several workers."""
-        return self.group.size > 1
 
     @property
     def local_strategy(self):
@@ -153,7 +148,11 @@ def joined(settings):
     group = member.join(cluster, settings)
     votes = None
     try:
-        compare(group, {"versions": _versions(), "flags": _flags(settings)})
+        versions = {one.__name__: one.__version__ for one in (plsc_tf, tf, keras, np)}
+        versions["python"] = platform.python_version()
+        flags = settings.as_dict() | dict.fromkeys(LOCATION_OPTIONS)
+        flags = {name: repr(value) for name, value in flags.items()}
+        preflight.compare(group.gather("facts", {"versions": versions, "flags": flags}))
         if member.strategy is None:
             member.strategy = _start_servers(group, cluster, settings)
             timeout_s = settings.cluster.join_timeout
@@ -162,7 +161,12 @@ def joined(settings):
         yield Workers(group, member.strategy, votes)
     except BaseException as error:
         member.fail(error)
-        _end(group, votes, error)
+        if votes is not None and votes.ended:
+            group.leave()
+            raise
+        lost = group.fail(str(error) or type(error).__name__)
+        if lost is not None and lost.index != group.index:
+            raise lost from error
         raise
 
 
@@ -186,11 +190,6 @@ def by_the_chief(settings, function):
         return result
 
 
-def compare(group, facts):
-    """Checks that facts are equal on all workers; see `preflight.compare`."""
-    preflight.compare(group.gather("facts", facts))
-
-
 def check_shared(group, folder):
     """Checks that all workers share a folder; each writes its rows of the head there.
 
@@ -208,9 +207,8 @@ def check_shared(group, folder):
     if not all(seen):
         blind = ", ".join(str(index) for index, sees in enumerate(seen) if not sees)
         raise ValueError(
-            "model_save_dir must be one folder that all workers share, on a network "
-            f"disk or HDFS. Worker {blind} does not see what worker 0 writes. "
-            f"Received: model_save_dir={folder}"
+            "All workers must share model_save_dir, on a network disk or HDFS. Worker "
+            f"{blind} does not see the files of worker 0. Received: {folder}"
         )
 
 
@@ -222,8 +220,8 @@ def _start_servers(group, cluster, settings):
     group.gather("before the servers", None)
     group.flush()
     logging.info(
-        "TensorFlow's servers start. If nothing follows within "
-        f"{SERVERS_S:g} s, another worker is lost."
+        f"Starting TensorFlow's servers. If this process ends after {SERVERS_S:g} s, "
+        "they cannot reach a worker."
     )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:
@@ -234,35 +232,6 @@ def _start_servers(group, cluster, settings):
         )
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _end(group, votes, error):
-    """Reports an error to the other workers.
-
-    If another worker failed first, raises `WorkerLostError` for it instead. If all
-    workers have voted to end, only leaves the group.
-    """
-    if votes is not None and votes.ended:
-        group.leave()
-        return
-    lost = group.fail(str(error) or type(error).__name__)
-    if lost is not None and lost.index != group.index:
-        raise lost from error
-
-
-def _versions():
-    return {
-        "plsc_tf": plsc_tf.__version__,
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _flags(settings):
-    flags = settings.as_dict()
-    return {n: repr(value) for n, value in flags.items() if n not in OF_A_PLACE}
 
 
 @functools.cache

@@ -101,7 +101,7 @@ def test_a_step_that_is_not_finite_is_one_finding_of_all(scenarios):
     [
         ("unequal_flags", "flags.learning_rate: '1.0' on worker 0; '2.0' on worker 1"),
         ("unequal_data", r"data: 'examples: 46, .* on worker 0; 'examples: 45, "),
-        ("unshared_folder", "Worker 1 does not see what worker 0 writes"),
+        ("unshared_folder", "Worker 1 does not see the files of worker 0"),
     ],
 )
 def test_what_does_not_fit_is_said_before_training(scenarios, name, words):

@@ -192,7 +192,7 @@ def test_an_embedding_layer_comes_where_a_size_is_asked_for():
 
 def test_the_network_decides_what_the_flags_leave_open():
     def decided(**values):
-        found = recipe.completed(Settings.from_values(**values))
+        found = recipe.complete(Settings.from_values(**values))
         given = found.preprocessing
         return given.image_shape, found.model.emb_size, given.preprocessing_name
 

@@ -141,8 +141,8 @@ def test_a_trained_model_is_evaluated_and_exported(finished):
 @pytest.mark.parametrize(
     ("left_out", "message"),
     [
-        (("source",), "trained with source given in Python"),
-        (("backbone", "optimizer", "source"), "with backbone and optimizer and source"),
+        (("source",), "and source from Python. Received: backbone and optimizer"),
+        (("backbone", "optimizer", "source"), "from Python. Received: no parts"),
     ],
 )
 def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):
@@ -160,14 +160,14 @@ def test_data_of_unknown_length_is_refused_where_the_rate_needs_it(tmp_path, cap
         return dataclasses.replace(asked, given=asked.given - {"num_sample_per_epoch"})
 
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):
-        with pytest.raises(ValueError, match="does not say how many examples an epoch"):
+        with pytest.raises(ValueError, match="examples in an epoch is unknown"):
             train.train(left_open(**depends), parts=parts())
     # PLSC's piecewise rate depends on steps, not on the length of an epoch.
     by_steps = {"learning_rate_decay_type": "piecewise", "lr_steps": (2,)}
     with caplog.at_level(logging.WARNING, logger="absl"):
         _, outcome = train.train(left_open(**by_steps), parts=parts())
     assert outcome["steps"] == 3
-    assert caplog.text.count("does not say how many examples an epoch") == 1
+    assert caplog.text.count("number of examples in an epoch is unknown") == 1
 
 
 def few_pairs():
@@ -184,7 +184,7 @@ def bad_optimizer():
     ("given", "flags", "message"),
     [
         ({"optimizer": lambda: "SGDD"}, {}, "SGDD"),
-        ({"optimizer": bad_optimizer}, {}, "must be a new one"),
+        ({"optimizer": bad_optimizer}, {}, "must be new"),
         ({}, {"max_gradient_norm": 5}, "global_clipnorm=5"),
         ({}, {"labels_offset": 1}, "labels_offset and min_images_per_class"),
         ({}, {"emb_size": 16}, "must return 16 numbers per image"),
@@ -203,10 +203,12 @@ def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
 def test_val_targets_that_pairs_replace_are_named(caplog):
     parts = Parts(pairs={"mine": None})
     with caplog.at_level(logging.INFO, "absl"):
-        parts.settled(Settings())
+        parts.drop_replaced_targets(Settings())
         assert not caplog.messages
-        settled = parts.settled(Settings.from_values(val_targets="lfw,test"))
+        settled = parts.drop_replaced_targets(
+            Settings.from_values(val_targets="lfw,test")
+        )
     assert settled.evaluation.val_targets == ("test",)
     assert caplog.messages == [
-        "No effect here: val_targets=lfw (pairs made in Python replace them)."
+        "No effect here: val_targets=lfw (pairs from Python replace them)."
     ]

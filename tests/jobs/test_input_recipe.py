@@ -15,8 +15,10 @@ from plsc_tf.options.settings import Settings
 from tests.seeds.plsc_folder import make_train_data
 
 
-def _options(suitable="face", **flags):
-    return preprocessing_options(Settings.from_values(**flags).preprocessing, suitable)
+def _options(dataset_name="mock", **flags):
+    return preprocessing_options(
+        Settings.from_values(dataset_name=dataset_name, **flags)
+    )
 
 
 def test_without_flags_the_data_set_decides():
@@ -25,12 +27,12 @@ def test_without_flags_the_data_set_decides():
         "preprocessing": "face",
         "augmentation": Augmentation(flip=0.5),
     }
-    assert _options("none")["augmentation"] is None
+    assert _options("mnist")["augmentation"] is None
 
 
 @pytest.mark.parametrize("name", ["face", "vgg", "inception", "cifarnet", "lenet"])
 def test_a_name_brings_its_own_changes(name):
-    options = _options("none", preprocessing_name=name)
+    options = _options("mnist", preprocessing_name=name)
     assert options["preprocessing"] == name
     assert options["augmentation"] == own_augmentation(name)
 
@@ -82,7 +84,7 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
     )
     with caplog.at_level(logging.WARNING, logger="absl"):
         recipe.load_batches(asked, 128, split=split)
-    words = "128 images, and the data set 'mock' only 10. Every step computes 118 more"
+    words = "128 images, but the data set 'mock' has 10: every step wastes 118."
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
 
@@ -134,7 +136,7 @@ def opened(folder, name="image_list", **options):
         dataset_name=name, dataset_dir=str(folder), image_shape=(3, 4, 4), **options
     )
     batches = recipe.load_batches(settings, 2)
-    return class_count.settled(settings, batches), batches
+    return class_count.from_data(settings, batches), batches
 
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])
@@ -142,15 +144,13 @@ def test_a_number_that_was_not_given_is_the_datas(name, listed, folders, caplog)
     with caplog.at_level(logging.INFO, logger="absl"):
         settings, _ = opened(listed if name == "image_list" else folders, name)
     assert settings.dataset.num_classes == 4
-    assert f"num_classes was not given: 4, the classes of the data set '{name}'" in (
-        caplog.text
-    )
+    assert f"num_classes is not set: using the 4 classes of '{name}'" in caplog.text
 
 
 # 85742 is the default.
 @pytest.mark.parametrize("asked", [9, 85742, 85743])
 def test_more_classes_than_the_data_has_must_be_allowed(asked, listed, folders):
-    words = f"num_classes={asked}, but .* has 4 classes.*Pass --num_classes=4"
+    words = f"num_classes={asked}, but .* has 4 classes.*Set --num_classes=4"
     for folder, name in ((listed, "image_list"), (folders, "folder")):
         with pytest.raises(ValueError, match=words):
             opened(folder, name, num_classes=asked)
@@ -162,7 +162,7 @@ def test_more_classes_than_the_data_has_must_be_allowed(asked, listed, folders):
 
 def test_an_empty_class_folder_must_be_allowed(folders):
     (folders / "b2" / ".hidden").mkdir(parents=True)
-    words = r"1 of 5 class folders of 'folder' hold no image: b2\..*4 classes"
+    words = r"1 of 5 class folders of 'folder' have no images: b2\..*4 classes"
     for asked in ({}, {"num_classes": 4}, {"num_classes": 5}):
         with pytest.raises(ValueError, match=words):
             opened(folders, "folder", **asked)
@@ -182,7 +182,7 @@ def test_classes_with_too_few_images_are_left_out_unsaid(folders):
 def test_labels_that_begin_at_1_propose_an_offset(asked, tmp_path):
     make_train_data(tmp_path, [1, 2, 3])
     folder = tmp_path / "train_data"
-    with pytest.raises(ValueError, match=r"1\.\.\.3.*--labels_offset=1; .* 3 classes"):
+    with pytest.raises(ValueError, match=r"1\.\.\.3.*--labels_offset=1 .* 3 classes"):
         opened(folder, **asked)
     # num_classes equals the number of labels, so the largest label is out of range.
     with pytest.raises(ValueError, match="Label 3.*begin at 1: set labels_offset to 1"):

@@ -72,7 +72,7 @@ def test_a_store_out_of_reach_is_waited_for_once(caplog):
     for step in (1, 2):
         reporter.recorder.scalars(step, {"loss": 1.0})
     caplog.clear()
-    reporter.abandon()
+    reporter.close()
     assert caplog.text.count("Could not write") == 1
     assert "Could not write metrics, logs and report in nosuch://" in caplog.text
 

@@ -6,7 +6,7 @@ from plsc_tf.data import load as data_load
 from plsc_tf.options.settings import Settings
 
 
-def asked(settings: Settings) -> int | None:
+def to_request(settings: Settings) -> int | None:
     """Returns the number of classes to request of the data set; None if it decides.
 
     The default of num_classes describes PLSC's data set. It is requested only for mock
@@ -22,17 +22,16 @@ def asked(settings: Settings) -> int | None:
     return None if data_load.info(module).num_classes else dataset.num_classes
 
 
-def settled(settings: Settings, batches) -> Settings:
+def from_data(settings: Settings, batches) -> Settings:
     """Returns settings with the data's number of classes, unless the user gave one."""
     name, classes = settings.dataset.dataset_name, batches.num_classes
     if "num_classes" in settings.given:
         return settings
     if classes is None:
         default = settings.dataset.num_classes
-        logging.warning("num_classes is unknown: taking the default, %d.", default)
+        logging.warning("num_classes is unknown: using the default, %d.", default)
         return settings
-    text = "num_classes was not given: %d, the classes of the data set '%s'."
-    logging.info(text, classes, name)
+    logging.info(f"num_classes is not set: using the {classes} classes of '{name}'.")
     return settings.replace(num_classes=classes)
 
 
@@ -43,8 +42,8 @@ def check(settings, source, *, opened, training):
         settings: the `Settings`.
         source: the `Source` of the data.
         opened: True if the source was opened by the name of its data set, with the
-            number of classes from `asked`; False if it was made in Python and has its
-            own number.
+            number of classes from `to_request`; False if it was made in Python and has
+            its own number.
         training: whether the source is training data; other splits may lack classes.
 
     Raises:
@@ -56,12 +55,12 @@ def check(settings, source, *, opened, training):
     classes = settings.dataset.num_classes
     if known is not None and known > classes and (given or not training):
         raise ValueError(
-            f"num_classes={classes}, but the data set '{name}' has {known} classes "
-            f"(labels 0...{known - 1}). Pass --num_classes={known}."
+            f"num_classes={classes}, but the data set '{name}' has {known} classes. "
+            f"Set --num_classes={known}."
         )
     if not training or settings.dataset.allow_empty_classes:
         return
-    allow = "If you mean it, pass --allow_empty_classes."
+    allow = "To train anyway, set --allow_empty_classes."
     own = _own_classes(settings, source) if opened else known
     # `held_back` may have taken all images of the first class folder, so a smallest
     # label of 1 is an error only if there are no class folders.
@@ -70,22 +69,22 @@ def check(settings, source, *, opened, training):
         last, advice = source.label_range[1], "Subtract 1 from them."
         if opened:
             offset = settings.dataset.labels_offset + 1
-            advice = f"Pass --labels_offset={offset}; there are {last} classes then."
+            advice = f"Set --labels_offset={offset} to get {last} classes."
         raise ValueError(
-            f"The labels of {source.name} are 1...{last}, so that class 0 would get no "
-            f"image. {advice} {allow}"
+            f"The labels of {source.name} are 1...{last}, so class 0 has no images. "
+            f"{advice} {allow}"
         )
     empty = getattr(source, "empty_folders", ())
     if empty:
         raise ValueError(
-            f"{len(empty)} of {len(empty) + own} class folders of '{name}' hold no "
-            f"image: {', '.join(sorted(empty)[:3])}. Without them there are {own} "
-            f"classes. Fill or remove them. {allow}"
+            f"{len(empty)} of {len(empty) + own} class folders of '{name}' have no "
+            f"images: {', '.join(sorted(empty)[:3])}. Add images, or remove these "
+            f"folders to train {own} classes. {allow}"
         )
     if given and own is not None and own < classes:
         raise ValueError(
-            f"num_classes={classes}, but the data set '{name}' has {own} classes: the "
-            f"others would get no image. Pass --num_classes={own}. {allow}"
+            f"num_classes={classes}, but the data set '{name}' has {own} classes. "
+            f"Set --num_classes={own}. {allow}"
         )
 
 

@@ -61,7 +61,7 @@ def load_loss(path):
     loss = loss() if callable(loss) else loss
     if not isinstance(loss, margins.MarginLoss):
         raise TypeError(
-            "A loss must be a plsc_tf.MarginLoss, or a class or function that makes "
+            "A loss must be a plsc_tf.MarginLoss, or a class or function that returns "
             f"one without arguments. Received: loss_type={path}, which gives {loss!r}."
         )
     return loss

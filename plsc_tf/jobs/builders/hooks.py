@@ -1,7 +1,5 @@
 """Resolves the hooks option: FastNN's four hooks, and the user's Keras callbacks."""
 
-import inspect
-
 import keras
 from absl import logging
 
@@ -21,17 +19,17 @@ LEFT_OUT = {
 }
 
 
-def applied(settings):
+def turn_off_omitted(settings):
     """Returns the settings with the features of omitted FastNN hooks turned off."""
     changes = {}
     for name, (effect, options) in LEFT_OUT.items():
         if name not in settings.logging.hooks:
-            logging.info("hooks has no %s: %s.", name, effect)
+            logging.info("hooks does not include %s: %s.", name, effect)
             changes |= options
     return settings.replace(**changes) if changes else settings
 
 
-def own(names):
+def load_callbacks(names):
     """Creates the user's callbacks among the names.
 
     Args:
@@ -41,8 +39,9 @@ def own(names):
 
     Raises:
         ImportError: a path cannot be imported.
+        TypeError: the object at a path needs arguments.
         ValueError: a name is neither a path nor one of FastNN's four hooks, or the
-            object at a path is not a Keras callback or needs arguments.
+            object at a path is not a Keras callback.
     """
     return [_make(name) for name in names if name not in LEFT_OUT]
 
@@ -52,21 +51,14 @@ def _make(path):
         hint = did_you_mean(path, LEFT_OUT)
         raise ValueError(
             f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
-            f"as my_package.module:Callback. Received: {path!r}.{hint}"
+            f"such as my_package.module:Callback. Received: {path!r}.{hint}"
         )
-    made = dotted_paths.load(path, "hook", separator=":")
-    if callable(made) and not isinstance(made, keras.callbacks.Callback):
-        try:
-            inspect.signature(made).bind()
-        except TypeError as error:
-            raise ValueError(
-                f"A hook is called without arguments. Received: {path!r}, {error}. "
-                "Name a function that makes it with its arguments."
-            ) from error
-        made = made()
-    if not isinstance(made, keras.callbacks.Callback):
+    hook = dotted_paths.load(path, "hook", separator=":")
+    if callable(hook) and not isinstance(hook, keras.callbacks.Callback):
+        hook = hook()
+    if not isinstance(hook, keras.callbacks.Callback):
         raise ValueError(
-            "A hook must be a keras.callbacks.Callback, not a SessionRunHook. "
-            f"Received: {path!r}, which is {type(made).__name__}"
+            "A hook must be a keras.callbacks.Callback, not a SessionRunHook, or a "
+            f"function that returns one. Received: {path!r}, a {type(hook).__name__}."
         )
-    return made
+    return hook

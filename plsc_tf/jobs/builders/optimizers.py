@@ -114,19 +114,18 @@ def adopt(optimizer, settings):
         )
     if optimizer.built:
         raise ValueError(
-            f"The optimizer must be a new one. Received: a {kind} that belongs to "
-            "another model."
+            f"The optimizer must be new. Received: a {kind} of another model."
         )
     bound = settings.optimizer.max_gradient_norm
     if bound is not None:
         raise ValueError(
-            f"max_gradient_norm={bound} has no effect on an optimizer of your own. "
-            f"Clip there: {kind}(..., global_clipnorm={bound})."
+            "max_gradient_norm does not apply to an optimizer from Python. Set "
+            f"{kind}(..., global_clipnorm={bound}) instead."
         )
     rate = private_apis.learning_rate_or_schedule(optimizer)
     if isinstance(rate, keras.Variable):
         rate = float(rate.numpy())
     config = {**optimizer.get_config(), "learning_rate": rate}
-    made = type(optimizer).from_config(config)
-    private_apis.copy_exclusions(optimizer, made)
-    return made
+    copy = type(optimizer).from_config(config)
+    private_apis.copy_exclusions(optimizer, copy)
+    return copy

@@ -7,28 +7,17 @@ from plsc_tf.data import preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 
-# Options that set the field of `Augmentation` with the same name, less "random_".
-_FLAGS = (
-    *("random_rotate", "random_shift", "random_zoom", "random_shear", "random_hue"),
-    *("random_grey", "random_erasing", "color_jitter", "cutout", "low_resolution"),
-    *("crop_in_place", "randaugment_layers", "randaugment_magnitude"),
-    *("rotate_probability", "crop_probability", "color_probability"),
-    "cutout_probability",
-)
 
-
-def preprocessing_options(given, suitable: str = "face") -> dict:
+def preprocessing_options(settings) -> dict:
     """Returns the fields of `PipelineOptions` that the preprocessing options describe.
 
     Args:
-        given: the group `settings.preprocessing`.
-        suitable: name of the data set's own preprocessing, used if preprocessing_name
-            is None.
+        settings: the `Settings` of the run.
 
     Returns:
         {"image_size", "preprocessing", "augmentation"}.
     """
-    name = given.preprocessing_name or suitable
+    name, given = preprocessing_name(settings), settings.preprocessing
     own = own_augmentation(name) or Augmentation()
     return {
         "image_size": given.image_size,
@@ -56,20 +45,18 @@ def framing(settings) -> preprocessing.Preprocessing:
 def preprocessing_name(settings) -> str:
     """Returns preprocessing_name, or the data set's own preprocessing if it is None."""
     name = settings.preprocessing.preprocessing_name
-    if name is not None:
+    if name:
         return name
-    return data_load.suitable_preprocessing(
-        data_load.find(settings.dataset.dataset_name)
-    )
+    module = data_load.find(settings.dataset.dataset_name)
+    return data_load.suitable_preprocessing(module)
 
 
 def _changed(own, given):
     """Returns the preprocessing's augmentation as changed by the options, or None."""
-    fields = {
-        flag.removeprefix("random_"): getattr(given, flag)
-        for flag in _FLAGS
-        if getattr(given, flag) is not None
-    }
+    names = {field.name for field in dataclasses.fields(own)}
+    # An option has the name of a field of `Augmentation`, or this name after random_.
+    options = {name.removeprefix("random_"): v for name, v in vars(given).items()}
+    fields = {name: v for name, v in options.items() if name in names and v is not None}
     if given.random_flip is not None:
         fields["flip"] = 0.5 if given.random_flip else 0.0
     crop = given.random_resized_crop

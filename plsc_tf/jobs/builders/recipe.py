@@ -13,7 +13,7 @@ from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.jobs.builders import class_count
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
-from plsc_tf.jobs.parts import TEST_SPLIT, made_here
+from plsc_tf.jobs.parts import TEST_SPLIT, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, oss
 from plsc_tf.training import freezing
@@ -36,7 +36,7 @@ LOSS_SCALE_OPTIONS = frozenset(
 EMBEDDING_SIZE, IMAGE_SIZE = 512, 112
 
 
-def completed(settings: Settings, own=None) -> Settings:
+def complete(settings: Settings, own=None) -> Settings:
     """Fills in options whose defaults depend on the network.
 
     Args:
@@ -71,7 +71,7 @@ def data_request(settings, split="train"):
         dataset_dir=dataset.dataset_dir,
         split=split,
         train_files=dataset.train_files if split == "train" else (),
-        num_classes=class_count.asked(settings),
+        num_classes=class_count.to_request(settings),
         num_examples=dataset.num_sample_per_epoch,
         image_size=settings.preprocessing.image_size,
         labels_offset=dataset.labels_offset,
@@ -102,9 +102,8 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     """
     given = settings.preprocessing
     training = split == "train"
-    module = data_load.find(settings.dataset.dataset_name)
     options = PipelineOptions(
-        **preprocessing_options(given, data_load.suitable_preprocessing(module)),
+        **preprocessing_options(settings),
         training=training,
         seed=settings.training.seed,
         shuffle=training,
@@ -126,9 +125,8 @@ def load_batches(settings, global_batch_size, split="train", source=None):
     if training and count < batches.batch_size:
         size, name = batches.batch_size, settings.dataset.dataset_name
         logging.warning(
-            f"The global batch has {size} images, and the data set '{name}' only "
-            f"{count}. Every step computes {size - count} more, copies of weight 0. "
-            "Lower batch_size (global_batch_size if it is set)."
+            f"The global batch has {size} images, but the data set '{name}' has {count}"
+            f": every step wastes {size - count}. Lower batch_size (global_batch_size)."
         )
     return batches
 
@@ -162,8 +160,8 @@ def load_pairs(settings, given=None):
     for name, one in pairs.items():
         if len(one) < FOLDS:
             raise ValueError(
-                f"The verification set '{name}' must have at least {FOLDS} pairs, one "
-                f"for each fold. Received: {len(one)} pairs."
+                f"Verification needs at least {FOLDS} pairs, one for each fold. "
+                f"Received: '{name}' with {len(one)} pairs."
             )
     return {name: one.framed(frame) for name, one in pairs.items()}
 
@@ -178,7 +176,7 @@ def build_model(settings, strategy, half=None, backbone=None):
             only computes embeddings.
         backbone: a network that replaces model_name, see `Parts`; or None.
     """
-    settings = completed(settings, backbone)
+    settings = complete(settings, backbone)
     keras.utils.set_random_seed(settings.training.seed)
     with strategy.scope():
         backbone = _build_backbone(settings, backbone)
@@ -217,7 +215,7 @@ def make_auxiliary(settings, backbone, half):
     )
 
 
-def check_parts(settings, replicas):
+def check_accumulation(settings, replicas):
     """Checks that gradient accumulation leaves examples in every part of a batch.
 
     Args:
@@ -231,9 +229,8 @@ def check_parts(settings, replicas):
     batch = settings.training.global_batch_size
     if parts > 1 and batch < parts * replicas:
         raise ValueError(
-            "gradient_accumulation_steps cuts each replica's batch into parts. "
-            f"Received: gradient_accumulation_steps={parts}, with {batch} images on "
-            f"{replicas} replica(s)."
+            f"gradient_accumulation_steps={parts} splits each replica's batch into "
+            f"parts, but there are only {batch} images on {replicas} replica(s)."
         )
 
 
@@ -241,7 +238,7 @@ def backbone_precision(settings):
     """Returns the `backbones.precision.Precision` of a training."""
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
-        logging.warning("float16 is up to 80 times slower on CPUs; use_bf16 is not.")
+        logging.warning("On CPUs, float16 is up to 80 times slower: set use_bf16.")
     lists = given.layer_lists()
     return precision.Precision(given.dtype, given.keep_batchnorm_fp32, **lists)
 
@@ -264,8 +261,8 @@ def make_loss_scale(settings, optimizer=None):
         twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
         if twice:
             raise ValueError(
-                "The loss scale is set by the optimizer, LossScaleOptimizer. Leave out "
-                f"{', '.join(twice)}, or give its inner_optimizer."
+                "The LossScaleOptimizer sets the loss scale. Leave out "
+                f"{', '.join(twice)}, or pass its inner_optimizer."
             )
         return None
     if not given.use_fp16:
@@ -307,10 +304,10 @@ def _build_backbone(settings, own=None):
         given = model.dropout is not None, model.model_options
         if any((*given, model.synchronized_batch_norm)):
             raise ValueError(
-                "dropout, model_options and synchronized_batch_norm are for the "
-                f"library's networks. Received: model_name={model.model_name!r}"
+                "dropout, model_options and synchronized_batch_norm apply only to the "
+                "library's networks. Leave them out."
             )
-        return backbones.from_user(made_here(own), **arguments)
+        return backbones.from_user(copy_to_strategy(own), **arguments)
     return backbones.build(
         model.model_name,
         dropout=model.dropout,

@@ -28,7 +28,7 @@ class RunReporter:
         group: the `Group` of workers; only the chief writes, except traces.
 
     Raises:
-        ValueError: no worker has the number profile_at_task, a name in hooks is
+        ValueError: profile_at_task is not the index of a worker, a name in hooks is
             invalid, or an option needs a local folder.
         ImportError: the path of a hook cannot be imported.
 
@@ -41,8 +41,8 @@ class RunReporter:
         options = settings.logging
         if options.profile_at_task >= group.size:
             raise ValueError(
-                f"profile_at_task is the number of a worker, 0 to {group.size - 1} "
-                f"here. Received: profile_at_task={options.profile_at_task}"
+                "profile_at_task must be the index of a worker, at most "
+                f"{group.size - 1}. Received: {options.profile_at_task}."
             )
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
@@ -51,7 +51,7 @@ class RunReporter:
         self.metrics = MetricsFiles(self.folder, written=written)
         self.recorder = Recorder()
         self.shows_progress = hooks.LOGGING in options.hooks
-        self._hooks = hooks.own(options.hooks)
+        self._hooks = hooks.load_callbacks(options.hooks)
         self._guards: dict[str, Guard] = {}
         self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
@@ -74,26 +74,23 @@ class RunReporter:
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Returns the callbacks that the settings select."""
-        options, made = self.options, {}
+        options, callbacks = self.options, {}
         angles, images, traces = self.interruptions
         if traces and self.group.index == options.profile_at_task:
-            made["traces"] = Traces(self._board, traces)
+            callbacks["traces"] = Traces(self._board, traces)
         if self.group.is_chief and (options.check_shape or options.check_content):
             check = layers.LayerCheck(options.check_content)
-            made["the layers' shapes and contents"] = check
+            callbacks["the layers' shapes and contents"] = check
         if self.group.is_chief and (images or options.run_report):
-            made["input images"] = self._images
+            callbacks["input images"] = self._images
         if angles:
-            made["angles"] = AngleHistograms(self.recorder, angles)
-        callbacks = [
+            callbacks["angles"] = AngleHistograms(self.recorder, angles)
+        for name, one in callbacks.items():
             # Measuring angles needs all workers, so no worker may skip it after an
             # error.
-            one
-            if name == "angles" and self.group.size > 1
-            else GuardedCallback(one, name)
-            for name, one in made.items()
-        ]
-        return [*callbacks, *self._hooks]
+            if name != "angles" or self.group.size == 1:
+                callbacks[name] = GuardedCallback(one, name)
+        return [*callbacks.values(), *self._hooks]
 
     def begin(self, model, changes: dict) -> None:
         """Logs the model before the training; call it on all workers, the chief logs.
@@ -114,9 +111,8 @@ class RunReporter:
             text = self._guarded(title, call) if self.group.size == 1 else call()
             if text and self.group.is_chief:
                 logging.info("%s:\n%s", title, text)
-        if self.group.is_chief and (
-            self.options.run_report or self.options.metrics_files
-        ):
+        stores_starts = self.options.run_report or self.options.metrics_files
+        if self.group.is_chief and stores_starts:
             step = model.trainer.position.global_step
             environment = run_report.environment(model.strategy, self.group)
             self._guarded(
@@ -134,12 +130,11 @@ class RunReporter:
             pairs: the verification sets, `{name: Pairs}`.
         """
         if self.options.projector:
-            self._guarded(
-                "the projector's files", lambda: self._project(model, batches, pairs)
-            )
-        self.abandon(model, outcome, batches)
+            project = functools.partial(self._project, model, batches, pairs)
+            self._guarded("the projector's files", project)
+        self.close(model, outcome, batches)
 
-    def abandon(self, model=None, outcome=None, batches=None):
+    def close(self, model=None, outcome=None, batches=None):
         """Closes the logs of a run, even a failed one, and plots the recorded losses.
 
         Args:
@@ -159,9 +154,8 @@ class RunReporter:
             return
         self._guarded(PLOT, self._plot)
         if model is not None:
-            self._guarded(
-                run_report.NAME, lambda: self._report(model, outcome or {}, batches)
-            )
+            report = functools.partial(self._report, model, outcome or {}, batches)
+            self._guarded(run_report.NAME, report)
 
     def _plot(self):
         loss = curves.loss(self.metrics.rows, self._resumed())
@@ -196,10 +190,9 @@ class RunReporter:
             name: self._guarded(f"the report's {name}", read, {})
             for name, read in facts.items()
         }
+        names = run_report.LINKED
+        known["written"] = [n for n in names if files.exists(files.join(folder, n))]
         known["starts"] = self._starts()
-        known["written"] = [
-            name for name in run_report.LINKED if files.exists(files.join(folder, name))
-        ]
         path = files.join(folder, run_report.NAME)
         files.replace(path, run_report.to_html(self.settings, outcome, known))
         logging.info("The report of the run: %s", path)
@@ -209,9 +202,8 @@ class RunReporter:
         return [start["step"] for start in self._starts() if start["step"]]
 
     def _starts(self):
-        return self._guarded(
-            run_report.STARTS, lambda: run_report.starts(self.folder), []
-        )
+        read = functools.partial(run_report.starts, self.folder)
+        return self._guarded(run_report.STARTS, read, [])
 
     def _project(self, model, batches, pairs):
         with model.trainer.averaged():  # verification and export use averages too

@@ -5,8 +5,8 @@ bytes from its shape, and the backbone's from its graph, which is built once, wi
 strategy. docs/planner.md gives the formulas and compares them with measurements.
 """
 
+import bisect
 import dataclasses
-import functools
 
 import tensorflow as tf
 from absl import logging
@@ -36,8 +36,6 @@ BLOCKS_KEPT = 10
 # unused part is about this share of the large temporary tensors (measured by
 # `benchmarks.planner`).
 UNUSED_SHARE = 0.3
-# Relative accuracy of `Job.most_classes`.
-CLASSES_SHARE = 1 / 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,11 +112,6 @@ class Job:
     settings: Settings
     stage: Stage = ORDINARY
 
-    @functools.cached_property
-    def tensors(self) -> dict[str, int]:
-        """The tensors on a device when a step's memory peaks, `{item: bytes}`."""
-        return max(self._moments(), key=lambda moment: sum(moment.values()))
-
     def _moments(self) -> list[dict[str, int]]:
         """Returns the tensors at each moment that may be the peak: `{item: bytes}`."""
         head, backbone = self.head, self.backbone
@@ -155,7 +148,8 @@ class Job:
 
     def items(self) -> dict[str, int]:
         """Returns the bytes on a device when a step's memory peaks, `{item: bytes}`."""
-        tensors = {name: size for name, size in self.tensors.items() if size}
+        peak = max(self._moments(), key=lambda moment: sum(moment.values()))
+        tensors = {name: size for name, size in peak.items() if size}
         passing = sum(
             tensors.get(name, 0) for name in ("activations", "gradients", "new values")
         )
@@ -172,12 +166,12 @@ class Job:
     def while_made(self) -> int:
         """Returns the bytes on the fullest device while the head is initialized."""
         device, numpy_rows = memory.making(self.head)
-        made = self.backbone.weights + device
+        size = self.backbone.weights + device
         if self.devices.kind == "CPU":
             # Replicas are initialized one after another and share this memory.
             host = numpy_rows + self._blocks() + self.process
-            made += host // self.devices.replicas
-        return made
+            size += host // self.head.replicas
+        return size
 
     def fits(self) -> bool:
         """Returns whether the training fits on the fullest device."""
@@ -186,30 +180,24 @@ class Job:
     def with_head(self, **changes) -> "Job":
         """Returns a copy with changed `HeadLoad` attributes.
 
-        The number of devices and the auxiliary logits change with the head.
+        The auxiliary logits change with the head.
         """
         head = self.head.replace(**changes)
-        return dataclasses.replace(
-            self,
-            head=head,
-            devices=dataclasses.replace(self.devices, replicas=head.replicas),
-            backbone=self.backbone.for_classes(head.num_classes),
-        )
+        backbone = self.backbone.for_classes(head.num_classes)
+        return dataclasses.replace(self, head=head, backbone=backbone)
 
     def most_classes(self) -> int:
-        """Returns about the largest number of classes that fits; 0 if none fits."""
-        low = self.head.replicas if self.head.sharded else 1
-        if not self.with_head(num_classes=low).fits():
-            return 0
+        """Returns the largest number of classes that fits; 0 if none fits."""
+        fewest = self.head.replicas if self.head.sharded else 1
         # With this number of classes, the weights alone exceed the memory.
-        high = low * (self.devices.bytes // self.head.row_bytes + 1)
+        high = fewest * (self.devices.bytes // self.head.row_bytes + 1)
         if self.backbone.auxiliary_classes:
             high = min(high, auxiliary.MOST_CLASSES + 1)
-        while high - low > max(1, CLASSES_SHARE * low):
-            middle = (low + high) // 2
-            fits = self.with_head(num_classes=middle).fits()
-            low, high = (middle, high) if fits else (low, middle)
-        return low
+        numbers = range(fewest, high)
+        index = bisect.bisect(
+            numbers, False, key=lambda n: not self.with_head(num_classes=n).fits()
+        )
+        return numbers[index - 1] if index else 0
 
     def _host(self):
         """Returns host memory besides a step's tensors, per replica; {} on GPUs."""
@@ -245,17 +233,14 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
     Raises:
         ValueError: the settings are invalid; a training would refuse them too.
     """
-    start, asked = process_memory(), settings.performance
-    found = devices(asked.num_replicas, asked.device_memory_gb)
-    settings = recipe.completed(settings)
+    process, given = process_memory(), settings.performance
+    found = devices(given.num_replicas, given.device_memory_gb)
+    settings = recipe.complete(settings)
     if "num_classes" not in settings.given:
-        logging.warning(
-            "num_classes was not given: planning for the default, %d. A training takes "
-            "the number of classes from the data if it can.",
-            settings.dataset.num_classes,
-        )
+        message = "num_classes is not set: planning for the default, %d, without data."
+        logging.warning(message, settings.dataset.num_classes)
     settings, _ = choose_folder(settings, found.replicas)
-    recipe.check_parts(settings, found.replicas)
+    recipe.check_accumulation(settings, found.replicas)
     model = _small_model(settings)
     weights = model.head.arrays().values()
     slots = model.trainer.updater.slots().values()
@@ -289,7 +274,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         head=head,
         backbone=backbone,
         devices=found,
-        process=start,
+        process=process,
         batches_ahead=pipeline.prefetch_buffer_size + pipeline.num_parallel_batches,
         settings=settings,
         stage=stage,
@@ -326,10 +311,8 @@ def _small_model(settings):
 def _backbone(model, images):
     """Computes the `Backbone` of a model for a pass over this number of images."""
     passes, operations = activations.trace(model, images)
-    averages, weights = (
-        model.trainer.updater.averages,
-        model.trained_network_variables(),
-    )
+    averages = model.trainer.updater.averages
+    weights = model.trained_network_variables()
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
     # The weights and biases of the auxiliary logits come last.
     per_class = _bytes(weights[-2:]) // classes if classes else 0

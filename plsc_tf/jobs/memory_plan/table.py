@@ -70,24 +70,21 @@ def text(job: Job) -> str:
     notes = _notes(job)
     rows = [(name, size, notes.get(name, "")) for name, size in job.items().items()]
     if job.while_made() == job.total():
-        rows.append(("while the head is made", job.total(), "more than a step needs"))
+        rows.append(("initializing the head", job.total(), "more than a step needs"))
     verdict = f"of {devices.bytes / GB:.3f}: {'fits' if fits else 'does NOT fit'}"
-    rows.append(("most at a time", job.total(), verdict))
-    lines = [
+    rows.append(("peak", job.total(), verdict))
+    table = format_table(
+        (name, f"{size / GB:9.3f}  {note}") for name, size, note in rows
+    )
+    parts = [
         f"{head.num_classes:,} classes x {head.embedding_size}, {head.global_batch} "
-        f"images per step, on {devices.replicas} {devices.kind} device(s) with "
+        f"images per step, on {head.replicas} {devices.kind} device(s) with "
         f"{devices.bytes / GB:.2f} GB each{share}",
-        "",
-        "GB per device, at its fullest",
-        format_table((name, f"{size / GB:9.3f}  {note}") for name, size, note in rows),
-        "",
-        f"largest num_classes that fits, all else unchanged: {job.most_classes():,}",
-        "",
+        f"GB on the fullest device\n{table}",
+        f"largest num_classes that fits with the other options: {job.most_classes():,}",
         _collectives(job),
     ]
-    if not fits:
-        lines += ["", _advice(job)]
-    return "\n".join(lines)
+    return "\n\n".join(parts if fits else [*parts, _advice(job)])
 
 
 def as_json(job: Job) -> str:
@@ -128,18 +125,18 @@ def _notes(job):
         "head slots": f"{settings.optimizer.optimizer}: "
         f"{head.slot_bytes / head.row_bytes:g} x the weights",
         "kept logits": f"{head.kept_tiles:,} of {count:,} tiles",
-        "tile": f"work on one of {count:,} tiles of {head.rows_per_tile:,} classes",
+        "tile": f"computing one of {count:,} tiles of {head.rows_per_tile:,} classes",
         "activations": f"{images} images at a time, {each:.1f} MB each",
         "backbone weights": settings.model.model_name
         + (" and its auxiliary logits" if backbone.auxiliary_classes else ""),
-        "gradients": "of the weights that every replica has",
-        "new values": "of weights, next to the old ones",
+        "gradients": "of the weights on every replica",
+        "new values": "of weights, in addition to the old ones",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
-        "allocator": "taken by TensorFlow and unused (estimated)",
+        "allocator": "reserved by TensorFlow, unused (estimated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
-        "TensorFlow": "as started, shared by the replicas",
+        "TensorFlow": "the process at its start, shared by the replicas",
     }
 
 
@@ -154,10 +151,9 @@ def _exchanged(job):
 
 def _collectives(job):
     if job.head.replicas == 1:
-        return "One replica: nothing is exchanged."
+        return "One replica: no collectives."
     rows = [(one.name, one.bytes, one.sent, one.kind) for one in _exchanged(job)]
-    _, whole, sent, _ = zip(*rows, strict=True)
-    rows.append(("together", sum(whole), sum(sent), ""))
+    rows.append(("total", *(sum(row[i] for row in rows) for i in (1, 2)), ""))
     numbers = [(n, f"{a / 1e6:12.3f}  {b / 1e6:14.3f}  {k}") for n, a, b, k in rows]
     title = ("MB per step and replica", f"{'result':>12}  {'sent in a ring':>14}")
     return format_table([title, *numbers])
@@ -173,5 +169,5 @@ def _advice(job):
         for options, changed in suggestions(job)
     ]
     if not rows:
-        return f"{short} No option alone makes it fit: fewer classes, or more memory."
-    return f"{short} Each of these makes it fit:\n{format_table(rows)}"
+        return f"{short} No single option helps: use fewer classes or more memory."
+    return f"{short} Each of these options makes it fit:\n{format_table(rows)}"
