@@ -1,6 +1,5 @@
 """The chief's record of all workers, and its decision about a lost worker."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ SETTLE_S = 1.0
 class Chief:
     """Collects the workers' messages and values, and decides which worker is lost.
 
-    The chief decides at most once. All methods are thread-safe.
+    The chief decides at most once. Call all methods in the same thread.
 
     Args:
         names: the workers' names in messages, in order of index.
@@ -33,7 +32,6 @@ class Chief:
         self._names = names
         self._silence_s = silence_s
         self._announce = announce
-        self._lock = threading.RLock()
         self._rounds: dict[str, list[dict[str, Any]]] = {}
         self._heard = [now] * len(names)
         self._activities = [("joining", now)] * len(names)
@@ -43,32 +41,30 @@ class Chief:
 
     def receive(self, index: int, message: dict) -> None:
         """Processes a message from a worker, which may be the chief itself."""
-        with self._lock:
-            now = time.monotonic()
-            self._heard[index] = now
-            kind = message["kind"]
-            if kind == "beat":
-                self._activities[index] = (message["activity"], now - message["since"])
-            elif kind == "value":
-                self._take_value(index, message, now)
-            elif kind == "bye":
-                self._gone_well.add(index)
-                self._require_all_present()
-                if len(self._gone_well) == len(self._names):
-                    self.end()
-            elif kind == "fail":
-                self._reports.append((now, index, message["text"], message["status"]))
-            elif kind == "lost":  # sent to a suspended chief by a worker that gave up
-                self._decide(message["index"], message["text"], LOST_STATUS)
+        now = time.monotonic()
+        self._heard[index] = now
+        kind = message["kind"]
+        if kind == "beat":
+            self._activities[index] = (message["activity"], now - message["since"])
+        elif kind == "value":
+            self._take_value(index, message, now)
+        elif kind == "bye":
+            self._gone_well.add(index)
+            self._require_all_present()
+            if len(self._gone_well) == len(self._names):
+                self.end()
+        elif kind == "fail":
+            self._reports.append((now, index, message["text"], message["status"]))
+        elif kind == "lost":  # sent to a suspended chief by a worker that gave up
+            self._decide(message["index"], message["text"], LOST_STATUS)
 
     def closed(self, index: int) -> None:
         """Processes the end of a worker's connection."""
-        with self._lock:
-            reported = any(index == reporter for _, reporter, *_ in self._reports)
-            if index not in self._gone_well and not reported:
-                self._lose(index, "has gone (its connection was closed)")
+        reported = any(index == reporter for _, reporter, *_ in self._reports)
+        if index not in self._gone_well and not reported:
+            self._lose(index, "has gone (its connection was closed)")
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Checks for silent workers, failed workers and overdue values.
 
         It also sends the state of each worker to all workers.
@@ -76,29 +72,27 @@ class Chief:
         Args:
             now: `time.monotonic()`.
         """
-        with self._lock:
-            for index, heard in enumerate(self._heard):
-                if index not in self._gone_well and now - heard > self._silence_s:
-                    self._lose(index, silence(self._silence_s))
-            if self._reports and now - self._reports[0][0] >= SETTLE_S:
-                _, index, text, status = self._reports[0]
-                self._decide(index, f"{self._names[index]} failed: {text}", status)
-            for name, rounds in self._rounds.items():
-                for due in [r for r in rounds if r["deadline"] < now]:
-                    rounds.remove(due)
-                    self._announce_missing(name, due)
-            states = [
-                [activity, now - since, now - heard]
-                for (activity, since), heard in zip(
-                    self._activities, self._heard, strict=True
-                )
-            ]
-            self._announce({"kind": "beat", "workers": states})
+        for index, heard in enumerate(self._heard):
+            if index not in self._gone_well and now - heard > self._silence_s:
+                self._lose(index, silence(self._silence_s))
+        if self._reports and now - self._reports[0][0] >= SETTLE_S:
+            _, index, text, status = self._reports[0]
+            self._decide(index, f"{self._names[index]} failed: {text}", status)
+        for name, rounds in self._rounds.items():
+            for due in [r for r in rounds if r["deadline"] < now]:
+                rounds.remove(due)
+                self._announce_missing(name, due)
+        states = [
+            [activity, now - since, now - heard]
+            for (activity, since), heard in zip(
+                self._activities, self._heard, strict=True
+            )
+        ]
+        self._announce({"kind": "beat", "workers": states})
 
     def forgive(self, now: float) -> None:
         """Restarts the measurement of silence, after this process was suspended."""
-        with self._lock:
-            self._heard = [now] * len(self._names)
+        self._heard = [now] * len(self._names)
 
     def end(self) -> None:
         """Announces the group's normal end."""

@@ -2,15 +2,17 @@
 
 All messages go through the chief, over one TCP connection per worker. The chief detects
 when a worker fails, ends or stops responding. All other workers then end with the same
-error, even if their main threads hang in a collective.
+error, even if their main threads hang in a collective. Each worker sends and receives
+in an event loop, which runs in a thread of its own.
 """
 
+import asyncio
 import collections
-import functools
+import concurrent.futures
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -55,7 +57,7 @@ class SingleWorker:
         del name, timeout_s
         return [value]
 
-    def tell(self, activity: str) -> None:
+    def report_activity(self, activity: str) -> None:
         """Does nothing, because there are no other workers."""
 
 
@@ -67,24 +69,15 @@ class Group:
         size: the number of workers.
         is_chief: whether this is worker 0.
         names: the workers' names in messages, which include their addresses.
-        run_id: a random string, the same on all workers and new for each `join`.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        connections: Mapping[int, wire.Connection],
-        run_id: str,
-        *,
-        silence_s: float,
-        grace_s: float,
-    ) -> None:
+    def __init__(self, cluster: Cluster, silence_s: float, grace_s: float) -> None:
         now = time.monotonic()
         self.index, self.size = cluster.index, cluster.size
         self.is_chief = cluster.is_chief
-        self.run_id = run_id
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
-        self._silence_s, self._grace_s = silence_s, grace_s
+        self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
+        self._thread: threading.Thread  # runs the event loop
         self._changed = threading.Condition()
         self._results: dict[str, collections.deque] = collections.defaultdict(
             collections.deque
@@ -97,16 +90,7 @@ class Group:
         self._chief = None
         if cluster.is_chief:
             self._chief = Chief(self.names, silence_s, self._announce)
-        self._peers = {}
-        for index, connection in connections.items():
-            connection.max_bytes = cluster.size * (MAX_VALUE_BYTES + wire.HELLO_BYTES)
-            self._peers[index] = wire.Peer(
-                connection,
-                self.names[index],
-                functools.partial(self._receive, index),
-                functools.partial(self._closed, index),
-            )
-        self._watch = threading.Thread(target=self._look, name="group", daemon=True)
+        self._connections: dict[int, wire.Connection] = {}
 
     @classmethod
     def join(
@@ -119,9 +103,6 @@ class Group:
     ) -> "Group":
         """Waits until all workers have joined, and returns the group.
 
-        Each worker listens on its own address only until all have joined, because
-        TensorFlow listens there afterwards.
-
         Args:
             cluster: the `Cluster`.
             timeout_s: seconds to wait for the other workers.
@@ -133,19 +114,15 @@ class Group:
         Raises:
             JoinError: the workers could not join; the message says why.
         """
-        meet = joining.ChiefJoin if cluster.is_chief else joining.WorkerJoin
-        meeting = meet(cluster, timeout_s)
-        try:
-            listener = joining.Listener(cluster, meeting.welcome)
-        except JoinError as error:
-            meeting.call_off(str(error))
-            raise
-        try:
-            connections, run_id = meeting.meet_all()
-        finally:
-            listener.close()
-        group = cls(cluster, connections, run_id, silence_s=silence_s, grace_s=grace_s)
-        group._start()
+        group = cls(cluster, silence_s, grace_s)
+        joined: concurrent.futures.Future = concurrent.futures.Future()
+        group._thread = threading.Thread(
+            target=lambda: asyncio.run(group._run(timeout_s, joined)),
+            name="group",
+            daemon=True,
+        )
+        group._thread.start()
+        joined.result()
         return group
 
     @property
@@ -170,14 +147,14 @@ class Group:
                 workers. The group cannot be used afterwards.
             ValueError: the value is too large.
         """
-        message = {"kind": "value", "name": name, "value": value}
-        frame = wire.encode({**message, "timeout_s": timeout_s})
-        if len(frame) > MAX_VALUE_BYTES:
+        content = {"kind": "value", "name": name, "value": value}
+        message = wire.encode({**content, "timeout_s": timeout_s})
+        if len(message) > MAX_VALUE_BYTES:
             raise ValueError(
                 f"A value for {name!r} may have {MAX_VALUE_BYTES:,} bytes as JSON. "
-                f"Received: {len(frame):,} bytes."
+                f"Received: {len(message):,} bytes."
             )
-        self._tell_chief(frame)
+        self._in_loop(self._send_to_chief, message)
         with self._changed:
             results = self._results[name]
             self._changed.wait_for(lambda: results or self._lost or self._has_ended)
@@ -195,7 +172,7 @@ class Group:
             raise TimeoutError(answer["problem"])
         return answer["values"]
 
-    def tell(self, activity: str) -> None:
+    def report_activity(self, activity: str) -> None:
         """Sets this worker's current activity; the others learn of it within seconds.
 
         Args:
@@ -233,7 +210,7 @@ class Group:
             first, self._has_failed = not self._has_failed, True
         if first and not self._lost:
             report = {"kind": "fail", "text": message, "status": exit_status}
-            self._tell_chief(wire.encode(report))
+            self._in_loop(self._send_to_chief, wire.encode(report))
         with self._changed:
             self._changed.wait_for(lambda: self._lost or self._has_left, VERDICT_S)
         return self._lost
@@ -244,60 +221,85 @@ class Group:
             if self._has_left:
                 return
             self._has_left = True
-        self._tell_chief(wire.encode({"kind": "bye"}))
+        self._in_loop(self._send_to_chief, wire.encode({"kind": "bye"}))
         with self._changed:
             self._changed.wait_for(lambda: self._has_ended or self._lost, LEAVE_S)
             late = not self._has_ended
         if self._chief and late:
-            self._chief.end()
-        until = time.monotonic() + LEAVE_S
-        for peer in self._peers.values():
-            peer.close(max(until - time.monotonic(), 0.1))
+            self._in_loop(self._chief.end)
+        self._in_loop(self._closing.set)
+        self._thread.join()
 
     def flush(self) -> None:
-        """Waits at most a second until all queued messages have been sent.
+        """Waits at most a second until all messages have been sent.
 
         Call it before all threads of this process stop or the process ends.
         """
-        until = time.monotonic() + FLUSH_S
-        for sent in [peer.all_sent() for peer in self._peers.values()]:
-            sent.wait(max(until - time.monotonic(), 0))
+        sent = asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
+        with contextlib.suppress(TimeoutError):
+            sent.result(FLUSH_S)
 
-    def _start(self):
-        for peer in self._peers.values():
-            peer.start()
-        self._watch.start()
+    def _in_loop(self, function, *arguments):
+        """Calls a function in the event loop's thread, as all methods below are."""
+        with contextlib.suppress(RuntimeError):  # the loop ends when this worker leaves
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    async def _run(self, timeout_s, joined):
+        """Joins the other workers and exchanges messages with them until `leave`."""
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            self._connections = await joining.join(self._cluster, timeout_s)
+        except BaseException as error:  # noqa: BLE001 - raised again by `join`
+            joined.set_exception(error)
+            return
+        tasks = [self._loop.create_task(self._receive(i)) for i in self._connections]
+        heartbeats = self._loop.create_task(self._send_heartbeats())
+        joined.set_result(None)
+        await self._closing.wait()
+        heartbeats.cancel()
+        for connection in self._connections.values():
+            connection.end_sending()
+        await asyncio.wait(tasks, timeout=LEAVE_S)
+        for connection in self._connections.values():
+            connection.close()
+
+    async def _drain(self):
+        drained = (one.drain() for one in self._connections.values())
+        await asyncio.gather(*drained, return_exceptions=True)
 
     # Outgoing messages
 
-    def _tell_chief(self, frame):
+    def _send_to_chief(self, message):
         if self._chief:
-            self._chief.receive(0, json.loads(frame))
+            self._chief.receive(0, json.loads(message))
         else:
-            self._peers[0].send(frame)
+            self._connections[0].send(message)
 
-    def _announce(self, message):
+    def _announce(self, content):
         """Sends a message from the chief to all workers, including itself."""
-        frame = wire.encode(message)
-        for peer in self._peers.values():
-            peer.send(frame)
-        if message["kind"] == "lost":
-            self.flush()  # this process ends once it processes the message itself
-        self._hear(json.loads(frame))
+        message = wire.encode(content)
+        for connection in self._connections.values():
+            connection.send(message)
+        self._hear(json.loads(message))
 
     # Incoming messages
 
-    def _receive(self, index, message):
-        if self._chief:
-            self._chief.receive(index, message)
-        else:
-            self._hear(message)
-
-    def _closed(self, index):
-        if self._chief:
-            self._chief.closed(index)
-        else:
-            self._lose_chief("has gone (its connection was closed)")
+    async def _receive(self, index):
+        """Processes the messages of one connection until it is closed."""
+        connection = self._connections[index]
+        connection.max_bytes = self.size * (MAX_VALUE_BYTES + wire.HELLO_BYTES)
+        try:
+            while True:
+                message = await connection.receive()
+                if self._chief:
+                    self._chief.receive(index, message)
+                else:
+                    self._hear(message)
+        except (OSError, EOFError, ValueError):
+            if self._chief:
+                self._chief.closed(index)
+            else:
+                self._lose_chief("has gone (its connection was closed)")
 
     def _hear(self, message):
         """Processes a message from the chief."""
@@ -317,8 +319,10 @@ class Group:
     def _lose(self, index, text, status=LOST_STATUS):
         if self._lost is None:
             if index == self.index and not self._has_failed:
-                text = f"The other workers have given this one up. {text}"
+                text = f"The other workers consider this worker lost. {text}"
             self._lost = WorkerLostError(text, index, status)
+            if not self._has_left:
+                threading.Thread(target=self._end_process, daemon=True).start()
 
     def _lose_chief(self, what):
         """Records the loss of the chief; only the other workers call this."""
@@ -327,8 +331,8 @@ class Group:
         activities = [activity for activity, _ in self.activities()]
         text = describe_loss(self.names, 0, what, activities)
         # The chief may only be suspended. If it resumes, it receives this message.
-        self._peers[0].send(wire.encode({"kind": "lost", "index": 0, "text": text}))
-        self.flush()
+        content = {"kind": "lost", "index": 0, "text": text}
+        self._connections[0].send(wire.encode(content))
         with self._changed:
             self._lose(0, text)
             self._changed.notify_all()
@@ -343,38 +347,26 @@ class Group:
         states[self.index] = (activity, now - began, 0.0)
         return states
 
-    # The thread that sends heartbeats and checks for lost workers
-
-    def _look(self):
+    async def _send_heartbeats(self):
+        """Sends heartbeats and checks for lost workers until one is lost."""
         interval = min(1.0, self._silence_s / 6)
-        last = time.monotonic()
-        while True:
-            with self._changed:
-                ended = self._changed.wait_for(
-                    lambda: self._lost or self._has_left, interval
-                )
-            if ended:
-                break
-            now = time.monotonic()
+        now = time.monotonic()
+        while not self._lost:
+            await asyncio.sleep(interval)
+            last, now = now, time.monotonic()
             if now - last > interval + self._silence_s / 2:
                 # This process was suspended, and the messages that arrived in the
                 # meantime have not been read yet, so the others are not silent.
                 self._heard = now
                 if self._chief:
                     self._chief.forgive(now)
-            last = now
-            self._beat(now)
-        if self._lost:
-            self._end_process()
-
-    def _beat(self, now):
-        activity, began = self._activity
-        beat = {"kind": "beat", "activity": activity, "since": now - began}
-        self._tell_chief(wire.encode(beat))
-        if self._chief:
-            self._chief.look(now)
-        elif now - self._heard > self._silence_s:
-            self._lose_chief(silence(self._silence_s))
+            activity, began = self._activity
+            beat = {"kind": "beat", "activity": activity, "since": now - began}
+            self._send_to_chief(wire.encode(beat))
+            if self._chief:
+                self._chief.check(now)
+            elif now - self._heard > self._silence_s:
+                self._lose_chief(silence(self._silence_s))
 
     def _end_process(self):
         """Ends this process unless it ends by itself within `grace_s`."""

@@ -1,21 +1,20 @@
 """Connects the workers of a cluster over TCP before training.
 
-Every worker listens on its own address and, unless it is the chief, connects to the
-chief.
+Every worker checks that it can listen on its own address, on which TensorFlow listens
+afterwards. The chief listens there until all workers have connected to it.
 """
 
+import asyncio
+import contextlib
 import errno
 import ipaddress
-import queue
+import os
 import socket
-import threading
 import time
-import uuid
-from collections.abc import Callable
 
-from plsc_tf.parallel import addresses
+from plsc_tf.parallel import addresses, wire
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.wire import PROTOCOL, Connection, StrangerError
+from plsc_tf.parallel.wire import PROTOCOL, Connection
 
 # Seconds to retry listening: a worker of the previous attempt may still use the port.
 BIND_S = 5.0
@@ -32,69 +31,52 @@ class JoinError(RuntimeError):
     """The workers of a cluster could not connect to each other."""
 
 
-class Listener:
-    """Listens on this worker's address and accepts connections from other workers.
+def name(cluster: Cluster, index: int) -> str:
+    """Returns a worker's name for messages."""
+    return f"Worker {index} ({cluster.addresses[index]})"
 
-    Each connection is checked in its own thread, so other programs that connect cannot
-    delay the workers.
+
+async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
+    """Waits until all workers have joined.
 
     Args:
         cluster: the `Cluster`.
-        welcome: called with (connection, hello) for each worker, in that thread.
+        timeout_s: seconds to wait for the other workers.
+
+    Returns:
+        {worker index: connection}; the chief is connected to all other workers, and the
+        others only to the chief.
 
     Raises:
-        JoinError: this process cannot listen on its address.
+        JoinError: the workers could not join; the message says why.
     """
-
-    def __init__(self, cluster: Cluster, welcome: Callable) -> None:
-        self._welcome = welcome
-        self._closing = threading.Event()
-        self._listener = _listen(cluster)
-        self._thread = threading.Thread(
-            target=self._accept, name="listener", daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stops listening and releases the port for TensorFlow."""
-        self._closing.set()
-        self._thread.join()
-        self._listener.close()
-
-    def _accept(self):
-        # Without a timeout, a thread that waits in `accept` would keep the port in use
-        # after `close`.
-        self._listener.settimeout(0.1)
-        while not self._closing.is_set():
-            try:
-                caller, _ = self._listener.accept()
-            except OSError:
-                continue
-            threading.Thread(target=self._greet, args=(caller,), daemon=True).start()
-
-    def _greet(self, caller):
-        connection = Connection(caller)
-        try:
-            connection.greet(ATTEMPT_S)
-            hello = connection.receive(ATTEMPT_S)
-            if hello["protocol"] != PROTOCOL:
-                refuse(connection, "The workers run different versions of plsc_tf.")
-                return
-            self._welcome(connection, hello)
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
-            connection.close()  # another program, or a worker that has ended
-
-
-def refuse(connection: Connection, problem: str) -> None:
-    """Tells a worker why it cannot join, and closes the connection."""
+    if cluster.is_chief:
+        return await ChiefJoin(cluster, timeout_s).meet_all()
     try:
-        connection.send({"problem": problem})
-    except OSError:
-        pass  # the worker has ended
-    connection.close()
+        listen(cluster).close()
+    except JoinError as error:
+        # If the chief is unreachable, its own time limit reports this worker.
+        with contextlib.suppress(JoinError):
+            (await connect(cluster, ATTEMPT_S, str(error))).close()
+        raise
+    deadline = time.monotonic() + timeout_s
+    connection = await connect(cluster, timeout_s)
+    try:
+        left = max(deadline - time.monotonic(), 0)
+        answer = await asyncio.wait_for(connection.receive(), left + DECISION_S)
+    except (OSError, EOFError) as error:
+        connection.close()
+        raise JoinError(
+            f"{name(cluster, 0)}, the chief, accepted the connection but did not "
+            f"answer: {_reason(error)}. See its log."
+        ) from error
+    if "problem" in answer:
+        connection.close()
+        raise JoinError(answer["problem"])
+    return {0: connection}
 
 
-def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection:
+async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection:
     """Connects to the chief, which may not have started yet.
 
     Args:
@@ -112,7 +94,9 @@ def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection
     while True:
         left = max(deadline - time.monotonic(), 0.1)
         try:
-            connection = _connect(cluster.addresses[0], min(left, ATTEMPT_S))
+            connection = await Connection.open(
+                cluster.addresses[0], min(left, ATTEMPT_S)
+            )
             hello = {
                 "protocol": PROTOCOL,
                 "index": cluster.index,
@@ -120,125 +104,67 @@ def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection
                 "wait_s": max(deadline - time.monotonic(), 0),
                 "problem": problem,
             }
-            connection.send(hello)
+            connection.send(wire.encode(hello))
             return connection
         except (OSError, EOFError) as error:
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
                     f"{name(cluster, cluster.index)} cannot reach {name(cluster, 0)} "
-                    f"within {timeout_s:g} s: {_reason(error)}. Has it started? Check "
-                    "the address in cluster_node_ips, and that no firewall closes the "
-                    "port."
+                    f"within {timeout_s:g} s: {_reason(error)}. Check that it has "
+                    "started, that its address in cluster_node_ips is right, and that "
+                    "no firewall closes the port."
                 ) from error
-        time.sleep(RETRY_S)
+        await asyncio.sleep(RETRY_S)
 
 
-def name(cluster: Cluster, index: int) -> str:
-    """Returns a worker's name for messages."""
-    return f"Worker {index} ({cluster.addresses[index]})"
+def listen(cluster: Cluster) -> socket.socket:
+    """Returns a socket that listens on this worker's address.
 
-
-def _reason(error):
-    if isinstance(error, StrangerError):
-        return f"another program listens there ({error})"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _listen(cluster):
-    """Returns a socket that listens on this worker's address."""
+    Raises:
+        JoinError: this process cannot listen on its address.
+    """
     own = name(cluster, cluster.index)
     host, port = addresses.split(cluster.address)
     try:
-        family, _, _, _, place = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
+        info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise JoinError(
-            f"{own}: the name {host!r} is not known here ({_reason(error)}). Check "
-            "cluster_node_ips, or write the IP address."
+            f"{own}: this machine cannot resolve the name {host!r} ({_reason(error)}). "
+            "Check cluster_node_ips, or write the IP address."
         ) from error
+    family, *_, place = info[0]
     hosts = {addresses.split(address)[0] for address in cluster.addresses}
     named = place[0] != host and len(hosts) > 1
     if named and ipaddress.ip_address(place[0]).is_loopback:
         # Some systems resolve their own host name to a loopback address, which other
         # machines cannot reach, so listen on all addresses.
-        place = ("", port)
+        place = ("", port or 0)
+    both = family == socket.AF_INET6 and not place[0]
     deadline = time.monotonic() + BIND_S
     while True:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        # TensorFlow listens on the same port afterwards, while the connections accepted
-        # here are still open.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(place)
-            listener.listen(socket.SOMAXCONN)
-            return listener
+            # It sets SO_REUSEADDR: TensorFlow listens on the same port afterwards,
+            # while the connections accepted here are still open.
+            return socket.create_server(place, family=family, dualstack_ipv6=both)
         except OSError as error:
-            listener.close()
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
                 why = addresses.listen_problem(error)
                 raise JoinError(f"{own} cannot listen there: {why}.") from error
         time.sleep(RETRY_S)
 
 
-def _connect(address, timeout_s):
-    sock = socket.create_connection(addresses.split(address), timeout=timeout_s)
-    connection = Connection(sock)
-    try:
-        if sock.getsockname() == sock.getpeername():
-            # If no process listens, TCP may connect a socket to itself.
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
-        connection.greet(timeout_s)
-    except (OSError, EOFError):
-        connection.close()
-        raise
-    return connection
+def _reason(error):
+    if isinstance(error, EOFError):
+        return "it closed the connection"
+    if (error.errno or 0) > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or "timed out"
 
 
-class WorkerJoin:
-    """Joins the cluster as a worker other than the chief."""
-
-    def __init__(self, cluster: Cluster, timeout_s: float) -> None:
-        self._cluster, self._timeout_s = cluster, timeout_s
-
-    def welcome(self, connection: Connection, hello: dict) -> None:
-        """Refuses a worker that mistakes this one for the chief."""
-        del hello
-        refuse(
-            connection,
-            f"{name(self._cluster, self._cluster.index)} was taken for the chief. The "
-            "workers have different lists of the cluster; give all of them the same "
-            "cluster_node_ips, in the same order.",
-        )
-
-    def meet_all(self) -> tuple[dict[int, Connection], str]:
-        """Waits until all workers have joined; returns (`{0: connection}`, run id).
-
-        Raises:
-            JoinError: the chief cannot be reached, or reports a problem.
-        """
-        deadline = time.monotonic() + self._timeout_s
-        connection = connect(self._cluster, self._timeout_s)
-        try:
-            left = max(deadline - time.monotonic(), 0)
-            answer = connection.receive(left + DECISION_S)
-        except (OSError, EOFError) as error:
-            connection.close()
-            raise JoinError(
-                f"{name(self._cluster, 0)}, the chief, accepted the connection but "
-                f"gave no answer: {_reason(error)}. See its log."
-            ) from error
-        if "problem" in answer:
-            connection.close()
-            raise JoinError(answer["problem"])
-        return {0: connection}, answer["run_id"]
-
-    def call_off(self, problem: str) -> None:
-        """Tells the chief that this worker cannot join, if the chief can be reached."""
-        try:
-            connect(self._cluster, ATTEMPT_S, problem).close()
-        except JoinError:
-            pass  # the chief's own time limit reports this worker as missing
+def _refuse(connection, problem):
+    """Tells a worker why it cannot join, and closes the connection."""
+    connection.send(wire.encode({"problem": problem}))
+    connection.close()
 
 
 class ChiefJoin:
@@ -248,63 +174,70 @@ class ChiefJoin:
         self._cluster = cluster
         self._start = time.monotonic()
         self._deadline = self._start + timeout_s
-        self._callers: queue.SimpleQueue = queue.SimpleQueue()
+        self._callers: asyncio.Queue = asyncio.Queue()
         self._members: dict[int, Connection] = {}
         self._present: list[Connection] = []  # includes workers that cannot join
 
-    def welcome(self, connection: Connection, hello: dict) -> None:
-        """Queues a worker that wants to join."""
-        self._callers.put((connection, hello))
-
-    def call_off(self, problem: str) -> None:
-        """Does nothing: without a listener, no worker has connected."""
-
-    def meet_all(self) -> tuple[dict[int, Connection], str]:
-        """Waits until all workers have joined; returns (`{index: connection}`, run id).
+    async def meet_all(self) -> dict[int, Connection]:
+        """Waits until all workers have joined; returns {worker index: connection}.
 
         Raises:
             JoinError: a worker is late or has a problem; all workers that have
                 connected are informed.
         """
+        listener = listen(self._cluster)
+        server = await asyncio.start_server(self._greet, sock=listener)
         try:
             while len(self._members) < self._cluster.size - 1:
-                left = self._deadline - time.monotonic()
                 try:
-                    self._admit(*self._callers.get(timeout=max(left, 0)))
-                except queue.Empty:
+                    self._admit(*await self._next_caller(self._deadline))
+                except TimeoutError:
                     raise JoinError(self._who_is_missing()) from None
-            run_id = uuid.uuid4().hex
-            for index, connection in self._members.items():
-                self._send_run_id(index, connection, run_id)
         except JoinError as error:
-            self._refuse_all(str(error))
+            await self._refuse_all(str(error))
             raise
-        return self._members, run_id
+        finally:
+            server.close()
+        for connection in self._members.values():
+            connection.send(wire.encode({"joined": True}))
+        return self._members
 
-    def _refuse_all(self, problem):
+    async def _next_caller(self, deadline):
+        left = max(deadline - time.monotonic(), 0)
+        return await asyncio.wait_for(self._callers.get(), left)
+
+    async def _greet(self, reader, writer):
+        """Checks who connects; other programs cannot delay the workers."""
+        connection = Connection(reader, writer)
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                await connection.greet()
+                hello = await connection.receive()
+            if hello["protocol"] != PROTOCOL:
+                _refuse(connection, "The workers run different versions of plsc_tf.")
+                return
+            self._callers.put_nowait((connection, hello))
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            connection.close()  # another program, or a worker that has ended
+
+    async def _refuse_all(self, problem):
         """Refuses all connected workers, and those that connect in the next seconds."""
         for connection in self._present:
-            refuse(connection, problem)
+            _refuse(connection, problem)
         until = min(self._deadline, time.monotonic() + DECISION_S)
-        for _ in range(self._cluster.size - 1 - len(self._present)):
-            try:
-                left = max(until - time.monotonic(), 0)
-                connection, _ = self._callers.get(timeout=left)
-            except queue.Empty:
-                return
-            refuse(connection, problem)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(self._cluster.size - 1 - len(self._present)):
+                connection, _ = await self._next_caller(until)
+                _refuse(connection, problem)
 
     def _admit(self, connection, hello):
         index = hello["index"]
         problem = hello["problem"] or self._compare(index, hello["addresses"])
         # A worker that joined and ended may have been started again.
         if not problem and index in self._members and self._members[index].is_open():
-            if not connection.is_open():
-                connection.close()
-                return  # an earlier connection of the same worker, handled late
             problem = (
-                f"Two processes say that they are {name(self._cluster, index)}. Each "
-                "worker needs its own node_ip or task index."
+                f"Two processes say that they are {name(self._cluster, index)}. Give "
+                "each worker a different node_ip or task index."
             )
         self._present.append(connection)
         if problem:
@@ -331,15 +264,7 @@ class ChiefJoin:
         ]
         waited_s = time.monotonic() - self._start
         return (
-            f"{' and '.join(missing)} did not come within {waited_s:.0f} s. Started, "
-            "with the same cluster_node_ips? Does a firewall close "
-            f"{self._cluster.addresses[0]}? See the log of the missing worker."
+            f"{' and '.join(missing)} did not join within {waited_s:.0f} s. Check the "
+            "log of each missing worker, that it has the same cluster_node_ips, and "
+            f"that no firewall closes {self._cluster.addresses[0]}."
         )
-
-    def _send_run_id(self, index, connection, run_id):
-        try:
-            connection.send({"run_id": run_id})
-        except OSError as error:
-            raise JoinError(
-                f"{name(self._cluster, index)} joined but has ended: {error}."
-            ) from error

@@ -69,11 +69,11 @@ def try_collectives(
         TimeoutError: a worker did not take part.
     """
     if group:
-        group.tell("trying the collectives")
+        group.report_activity("trying the collectives")
     problem = _attempt(strategy, timeout_s)
     problems = [problem]
     if group:
-        group.tell("tried the collectives")
+        group.report_activity("tried the collectives")
         wait_s = timeout_s + PATIENCE_S
         problems = group.gather("preflight: collectives", problem, timeout_s=wait_s)
     names = group.names if group else ["This process"]

@@ -1,19 +1,19 @@
 """Sends JSON messages over TCP, each preceded by its length."""
 
+import asyncio
+import errno
 import json
-import queue
 import socket
 import struct
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
+
+from plsc_tf.parallel import addresses
 
 # Both sides send these bytes first, to detect connections with other programs.
 MAGIC = b"plsc_tf\n"
 # Increase this number if the messages change: workers refuse other versions.
-PROTOCOL = 2
-# Maximum frame size, in bytes, until the other side is known to be a worker.
+PROTOCOL = 3
+# Maximum size of a message, in bytes, until the other side is known to be a worker.
 HELLO_BYTES = 1 << 20
 _LENGTH = struct.Struct(">Q")
 
@@ -28,180 +28,91 @@ def encode(message: Any) -> bytes:
 
 
 class Connection:
-    """A TCP connection that carries frames.
+    """A TCP connection that carries messages; use it in its event loop's thread.
 
     Args:
-        sock: the connected socket.
+        reader: the connection's incoming stream.
+        writer: the connection's outgoing stream.
 
     Attributes:
-        max_bytes: maximum size of a received frame, in bytes.
+        max_bytes: maximum size of a received message, in bytes.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._reader, self._writer = reader, writer
         self.max_bytes = HELLO_BYTES
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # With this limit, `drain` waits until all messages have been sent.
+        writer.transport.set_write_buffer_limits(0)
         # This socket's local port may be another worker's port, on which that worker
         # must still be able to listen.
+        sock = writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
-    def wait_for_ever(self) -> None:
-        """Removes the time limit that an earlier call has set."""
-        self._socket.settimeout(None)
-
-    def greet(self, timeout_s: float) -> None:
-        """Exchanges `MAGIC` with the other side.
+    @classmethod
+    async def open(cls, address: str, timeout_s: float) -> "Connection":
+        """Connects to a worker and exchanges `MAGIC` with it.
 
         Raises:
-            StrangerError: the other side sends something else.
-            OSError, EOFError: the other side does not answer.
+            StrangerError: another program listens there.
+            OSError, EOFError: the worker cannot be reached or does not answer.
         """
+        place = addresses.split(address)
+        streams = await asyncio.wait_for(asyncio.open_connection(*place), timeout_s)
+        connection = cls(*streams)
         try:
-            self._socket.settimeout(timeout_s)
-            self._socket.sendall(MAGIC)
-            answer = self._read(len(MAGIC), time.monotonic() + timeout_s)
-        except TimeoutError:
-            raise TimeoutError("it accepts connections but does not answer") from None
+            names = map(streams[1].get_extra_info, ("sockname", "peername"))
+            if len(set(names)) == 1:
+                # If no process listens, TCP may connect a socket to itself.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
+            await asyncio.wait_for(connection.greet(), timeout_s)
+        except (OSError, EOFError) as error:
+            connection.close()
+            if isinstance(error, TimeoutError):
+                problem = "it accepts connections but does not answer"
+                raise TimeoutError(problem) from None
+            raise
+        return connection
+
+    async def greet(self) -> None:
+        """Exchanges `MAGIC` with the other side; raises like `open`."""
+        self._writer.write(MAGIC)
+        answer = await self._reader.readexactly(len(MAGIC))
         if answer != MAGIC:
-            raise StrangerError(f"it answered {answer!r}, so it is another program")
+            raise StrangerError(f"another program listens there, it sent {answer!r}")
 
-    def send(self, message: Any) -> None:
-        """Sends a message; blocks until the operating system has accepted it."""
-        self.send_frame(encode(message))
+    def send(self, message: bytes) -> None:
+        """Sends a message from `encode`; never blocks."""
+        self._writer.write(_LENGTH.pack(len(message)) + message)
 
-    def send_frame(self, frame: bytes) -> None:
-        """Sends bytes as one frame."""
-        self._socket.sendall(_LENGTH.pack(len(frame)) + frame)
-
-    def receive(self, timeout_s: float | None = None) -> Any:
+    async def receive(self) -> Any:
         """Returns the next message.
 
         Raises:
             EOFError: the other side has closed the connection.
-            TimeoutError: no complete message arrived in time.
             OSError: the connection is broken.
             ValueError: the received bytes are not a message, or the message is too
                 long.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
+        (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         if length > self.max_bytes:
             raise ValueError(f"a message of {length} bytes is too long")
-        return json.loads(self._read(length, deadline))
+        return json.loads(await self._reader.readexactly(length))
+
+    async def drain(self) -> None:
+        """Waits until all messages have been sent."""
+        await self._writer.drain()
 
     def is_open(self) -> bool:
-        """Returns whether the other side has not closed the connection.
-
-        Call it only while the other side sends nothing.
-        """
-        self._socket.setblocking(False)
-        try:
-            return self._socket.recv(1, socket.MSG_PEEK) != b""
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        finally:
-            self._socket.settimeout(None)
+        """Returns whether the other side has not closed the connection."""
+        return not self._reader.at_eof() and self._reader.exception() is None
 
     def end_sending(self) -> None:
         """Tells the other side that no more messages will follow."""
-        try:
-            self._socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # the connection is broken
+        if not self._writer.transport.is_closing():
+            self._writer.write_eof()
 
     def close(self) -> None:
-        """Closes the connection."""
-        self._socket.close()
-
-    def _read(self, size, deadline):
-        data = bytearray(size)
-        view, done = memoryview(data), 0
-        while done < size:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise TimeoutError("timed out")
-            self._socket.settimeout(left)
-            count = self._socket.recv_into(view[done:])
-            if not count:
-                raise EOFError("the connection was closed")
-            done += count
-        return bytes(data)
-
-
-class Peer:
-    """A connection with a reading thread and a writing thread.
-
-    `send` therefore never blocks, even if the other side has stopped reading.
-
-    Args:
-        connection: a `Connection`.
-        name: the other side's name, used in the threads' names.
-        on_message: called with each message, in the reading thread.
-        on_end: called without arguments, in the reading thread, when the connection has
-            ended.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        on_message: Callable[[Any], None],
-        on_end: Callable[[], None],
-    ) -> None:
-        self._connection = connection
-        self._on_message, self._on_end = on_message, on_end
-        self._outbox: queue.SimpleQueue = queue.SimpleQueue()
-        self._reader = threading.Thread(
-            target=self._read, name=f"from {name}", daemon=True
-        )
-        self._writer = threading.Thread(
-            target=self._write, name=f"to {name}", daemon=True
-        )
-
-    def start(self) -> None:
-        """Starts the threads."""
-        self._connection.wait_for_ever()
-        self._reader.start()
-        self._writer.start()
-
-    def send(self, frame: bytes) -> None:
-        """Queues a frame, as returned by `encode`, for sending."""
-        self._outbox.put(frame)
-
-    def all_sent(self) -> threading.Event:
-        """Returns an event that is set once all frames queued so far have been sent."""
-        sent = threading.Event()
-        self._outbox.put(sent)
-        return sent
-
-    def close(self, timeout_s: float) -> None:
-        """Sends the queued frames, waits for the other side to close, and closes.
-
-        Args:
-            timeout_s: maximum seconds for sending, and again for waiting.
-        """
-        self._outbox.put(None)
-        self._writer.join(timeout_s)
-        self._connection.end_sending()
-        self._reader.join(timeout_s)
-        self._connection.close()
-
-    def _read(self):
-        try:
-            while True:
-                self._on_message(self._connection.receive())
-        except (OSError, EOFError, ValueError):
-            self._on_end()
-
-    def _write(self):
-        broken = False
-        while (item := self._outbox.get()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-            elif not broken:
-                try:
-                    self._connection.send_frame(item)
-                except OSError:
-                    broken = True  # the reading thread reports the end
+        """Sends the remaining messages and closes the connection."""
+        self._writer.close()

@@ -85,7 +85,7 @@ class Watchdog(keras.callbacks.Callback):
         """
         self._activity = (activity, time.monotonic())
         if self._group:
-            self._group.tell(activity)
+            self._group.report_activity(activity)
 
     def heartbeat(self) -> None:
         """Reports that the current activity makes progress."""

@@ -161,7 +161,7 @@ def test_hosts_that_do_not_meet_say_why(hosts, tmp_path):
     assert statuses == [1, 1]
     for index, message in enumerate(
         (
-            r"Worker 1 \(10.77.0.2:6170\) did not come within 4 s",
+            r"Worker 1 \(10.77.0.2:6170\) did not join within 4 s",
             r"cannot reach Worker 0 \(10.77.0.1:6170\) within 4 s",
         )
     ):

@@ -42,7 +42,7 @@ def main():
     cluster = Cluster(tuple(given["addresses"]), given["index"], "test")
     try:
         group = Group.join(cluster, **given["options"])
-        group.tell("step 7")
+        group.report_activity("step 7")
         group.gather("ready", None)
         print("ready", flush=True)
         globals()[given["role"]](group)

@@ -29,7 +29,7 @@ def test_one_that_vanishes_is_the_cause_of_failures_just_before(chief, announced
     chief.receive(2, report("connection reset by peer"))
     chief.receive(0, report("collective aborted"))
     chief.closed(1)
-    chief.look(time.monotonic() + 5)
+    chief.check(time.monotonic() + 5)
     (verdict,) = verdicts(announced)
     assert verdict["index"] == 1 and verdict["text"].startswith("W1 has gone")
 
@@ -38,9 +38,9 @@ def test_of_failures_the_first_counts(chief, announced):
     chief.receive(2, report("the disk is full", 75))
     chief.closed(2)
     chief.receive(1, report("collective aborted"))
-    chief.look(time.monotonic())
+    chief.check(time.monotonic())
     assert not verdicts(announced)
-    chief.look(time.monotonic() + 1.5)
+    chief.check(time.monotonic() + 1.5)
     expected = {"index": 2, "text": "W2 failed: the disk is full", "status": 75}
     assert verdicts(announced) == [{"kind": "lost", **expected}]
 
@@ -49,12 +49,12 @@ def test_one_that_has_left_is_neither_silent_nor_gone(chief, announced):
     chief.receive(1, {"kind": "bye"})
     chief.closed(1)
     now = time.monotonic()
-    chief.look(now + 29)
+    chief.check(now + 29)
     assert not verdicts(announced)
     chief.receive(0, {"kind": "bye"})
     chief.receive(2, {"kind": "bye"})
     assert announced[-1] == {"kind": "end"}
-    chief.look(now + 100)
+    chief.check(now + 100)
     assert not verdicts(announced)
 
 
@@ -78,7 +78,7 @@ def test_the_silent_one_is_named_with_what_all_do(chief, announced):
     time.sleep(0.2)
     beat(0, "step 8")
     beat(2, "step 8")
-    chief.look(heard + 30.1)
+    chief.check(heard + 30.1)
     (verdict,) = verdicts(announced)
     assert verdict["text"] == (
         "W1 was silent for 30 s (stopped, or its machine is gone). It was last in: "
@@ -89,5 +89,5 @@ def test_the_silent_one_is_named_with_what_all_do(chief, announced):
 def test_suspension_of_the_chief_is_nobodys_silence(chief, announced):
     now = time.monotonic() + 1000
     chief.forgive(now)
-    chief.look(now + 29)
+    chief.check(now + 29)
     assert not verdicts(announced)

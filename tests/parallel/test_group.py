@@ -1,9 +1,9 @@
 """Groups whose workers are threads of this process: what they tell each other."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import http.client
-import queue
 import socket
 import threading
 import time
@@ -16,7 +16,7 @@ from plsc_tf.parallel import joining, wire
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group, JoinError
-from plsc_tf.parallel.joining import ChiefJoin, Listener, connect
+from plsc_tf.parallel.joining import ChiefJoin, connect
 
 MOST_S = 60
 
@@ -46,7 +46,6 @@ def workers(clusters):
 
 
 def test_workers_join_exchange_values_and_leave(workers):
-    assert len({group.run_id for group in workers}) == 1
     for index, group in enumerate(workers):
         assert (group.index, group.size, group.is_chief) == (index, 3, index == 0)
     # Values come in the order of workers, as JSON makes them.
@@ -54,7 +53,6 @@ def test_workers_join_exchange_values_and_leave(workers):
     gathered = on_each(lambda g: g.gather("facts", values[g.index]), workers)
     assert gathered == [[values[0], [], "three"]] * 3
     others = on_each(lambda c: Group.join(c, timeout_s=30), make_clusters(2))
-    assert others[0].run_id != workers[0].run_id
     for _ in range(2):
         on_each(Group.leave, others)
     assert [group.lost for group in others] == [None] * 2
@@ -113,7 +111,7 @@ def test_who_did_not_bring_a_value_in_time_is_named(workers, clusters):
 
 def test_all_hear_what_all_do(workers):
     for group in workers:
-        group.tell(f"step {57 + group.index}")
+        group.report_activity(f"step {57 + group.index}")
     deadline = time.monotonic() + MOST_S
     expected = ["step 57", "step 58", "step 59"]
     for group in workers:
@@ -197,73 +195,63 @@ def test_a_stranger_in_the_chiefs_place_is_an_error(clusters, answer, reason):
     assert f"Worker 0 ({clusters[0].address})" in str(caught.value)
 
 
-def test_another_version_is_refused(clusters):
-    listener = Listener(clusters[0], print)
-    try:
-        guest = socket.create_connection(split(clusters[0].address))
-        connection = wire.Connection(guest)
-        connection.greet(MOST_S)
-        connection.send({"protocol": wire.PROTOCOL + 1})
-        assert "different versions" in connection.receive(MOST_S)["problem"]
-        connection.close()
-    finally:
-        listener.close()
+def test_another_version_is_refused(clusters, monkeypatch):
+    async def join():
+        chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
+        monkeypatch.setattr(joining, "PROTOCOL", wire.PROTOCOL + 1)
+        guest = await connect(clusters[1], MOST_S)
+        monkeypatch.undo()
+        answer = await guest.receive()
+        guest.close()
+        chief.cancel()
+        return answer
+
+    assert "different versions" in asyncio.run(join())["problem"]
 
 
-def test_frames_longer_than_allowed_end_the_connection():
-    one, other = map(wire.Connection, tcp_pair())
-    one.send("x" * wire.HELLO_BYTES)
+def test_messages_longer_than_allowed_end_the_connection():
+    async def receive():
+        reader = asyncio.StreamReader()
+        reader.feed_data((wire.HELLO_BYTES + 1).to_bytes(8, "big"))
+        one, other = socket.socketpair()
+        _, writer = await asyncio.open_connection(sock=one)
+        try:
+            await wire.Connection(reader, writer).receive()
+        finally:
+            writer.close()
+            other.close()
+
     with pytest.raises(ValueError, match="too long"):
-        other.receive(MOST_S)
-    one.close()
-    other.close()
-
-
-def tcp_pair():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        one = socket.create_connection(server.getsockname())
-        return one, server.accept()[0]
+        asyncio.run(receive())
 
 
 def test_two_with_the_same_index_are_an_error(clusters):
-    chief = ChiefJoin(clusters[0], 30)
-    listener = Listener(clusters[0], chief.welcome)
-    try:
-        guests = [connect(clusters[1], 30) for _ in range(2)]
+    async def join():
+        chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
+        guests = [await connect(clusters[1], 30) for _ in range(2)]
         with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
-            chief.meet_all()
+            await chief
         for guest in guests:
-            assert "Two processes" in guest.receive(MOST_S)["problem"]
+            assert "Two processes" in (await guest.receive())["problem"]
             guest.close()
-    finally:
-        listener.close()
+
+    asyncio.run(join())
 
 
 def test_one_that_has_gone_may_come_again(clusters):
-    callers = queue.SimpleQueue()
-    listener = Listener(clusters[0], lambda *caller: callers.put(caller))
-
-    def call(index):
-        guest = connect(clusters[index], 30)
-        return guest, callers.get(timeout=MOST_S)
-
-    try:
-        guest, gone_before = call(1)
-        guest.close()
-        guest, gone_later = call(1)
-        guest.close()
-        (again, caller), (other, last) = call(1), call(2)
-        chief = ChiefJoin(clusters[0], 30)
-        # One that has gone may be heard of after it came again.
-        for one in (gone_before, caller, gone_later, last):
-            chief.welcome(*one)
-        members, run_id = chief.meet_all()
+    async def join():
+        chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
+        for _ in range(2):
+            (await connect(clusters[1], 30)).close()
+        guests = [await connect(clusters[index], 30) for index in (1, 2)]
+        members = await chief
         assert sorted(members) == [1, 2]
-        assert again.receive(MOST_S) == other.receive(MOST_S) == {"run_id": run_id}
-        for connection in (again, other, *members.values()):
+        for guest in guests:
+            assert await guest.receive() == {"joined": True}
+        for connection in (*guests, *members.values()):
             connection.close()
-    finally:
-        listener.close()
+
+    asyncio.run(join())
 
 
 def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
@@ -284,4 +272,4 @@ def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
 def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
     holder = socket.create_server(split(clusters[1].address))
     threading.Timer(0.5, holder.close).start()
-    Listener(clusters[1], print).close()
+    joining.listen(clusters[1]).close()

@@ -110,7 +110,7 @@ def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, 
     workers[victim].send_signal(signal.SIGCONT)
     status, _, log = outcome(workers[victim])
     assert status == 76
-    assert f"The other workers have given this one up. {message}" in log
+    assert f"The other workers consider this worker lost. {message}" in log
 
 
 def test_a_short_stop_is_no_loss(start, addresses):
@@ -149,7 +149,7 @@ def test_a_missing_worker_is_named(start, addresses):
     for worker in workers:
         status, said, _ = outcome(worker)
         assert status == 3
-        assert f"JoinError: Worker 2 ({addresses[2]}) did not come within " in said
+        assert f"JoinError: Worker 2 ({addresses[2]}) did not join within " in said
 
 
 def test_an_unreachable_chief_is_named(start, addresses):
@@ -167,7 +167,7 @@ def test_an_unreachable_chief_is_named(start, addresses):
     ("wrong", "problem"),
     [
         ("192.0.2.1:6170", "the address is not this machine's"),
-        ("worker.invalid:6170", "the name 'worker.invalid' is not known here"),
+        ("worker.invalid:6170", "cannot resolve the name 'worker.invalid'"),
     ],
 )
 def test_a_wrong_address_is_told_to_all(start, addresses, wrong, problem):

@@ -139,7 +139,7 @@ class Listener:
     def __init__(self):
         self.told = []
 
-    def tell(self, activity):
+    def report_activity(self, activity):
         self.told.append(activity)
 
 

@@ -155,7 +155,7 @@ class Supervisor:
                 for worker in running:
                     state = "is stopped" if worker.stopped() else "still runs"
                     logging.warning("Worker %d %s: SIGTERM.", worker.index, state)
-                    worker.tell(signal.SIGTERM)
+                    worker.send_signal(signal.SIGTERM)
             if waited > self._patience.notice_s + self._patience.grace_s:
                 for worker in running:
                     logging.warning("Worker %d did not end: killed.", worker.index)
@@ -177,7 +177,7 @@ class Supervisor:
         )
         for worker in running:
             # The training program does not handle SIGHUP.
-            worker.tell(signal.SIGTERM if first == signal.SIGHUP else first)
+            worker.send_signal(signal.SIGTERM if first == signal.SIGHUP else first)
 
     def _report(self, failed):
         """Logs which worker failed and how, and shows the last lines of its output."""

@@ -88,7 +88,7 @@ class Worker:
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self._process.pid, options) is not None
 
-    def tell(self, signum: int) -> None:
+    def send_signal(self, signum: int) -> None:
         """Sends the worker a signal, and resumes it if it is stopped."""
         if not self.ended():
             self.signaled = True
