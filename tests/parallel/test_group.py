@@ -16,7 +16,7 @@ from plsc_tf.parallel import joining, wire
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group, JoinError
-from plsc_tf.parallel.joining import ChiefJoin, connect
+from plsc_tf.parallel.joining import ChiefJoin
 
 MOST_S = 60
 
@@ -199,7 +199,7 @@ def test_another_version_is_refused(clusters, monkeypatch):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
         monkeypatch.setattr(joining, "PROTOCOL", wire.PROTOCOL + 1)
-        guest = await connect(clusters[1], MOST_S)
+        guest = await joining.connect(clusters[1], MOST_S)
         monkeypatch.undo()
         answer = await guest.receive()
         guest.close()
@@ -228,7 +228,7 @@ def test_messages_longer_than_allowed_end_the_connection():
 def test_two_with_the_same_index_are_an_error(clusters):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
-        guests = [await connect(clusters[1], 30) for _ in range(2)]
+        guests = [await joining.connect(clusters[1], 30) for _ in range(2)]
         with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
             await chief
         for guest in guests:
@@ -242,8 +242,8 @@ def test_one_that_has_gone_may_come_again(clusters):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
         for _ in range(2):
-            (await connect(clusters[1], 30)).close()
-        guests = [await connect(clusters[index], 30) for index in (1, 2)]
+            (await joining.connect(clusters[1], 30)).close()
+        guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
         members = await chief
         assert sorted(members) == [1, 2]
         for guest in guests:
