@@ -18,22 +18,13 @@ import numpy as np
 from absl import logging
 
 from plsc_tf import dotted_paths
-from plsc_tf.entry_setters import (
-    HEAD_OPTIONS,
-    as_option,
-    for_scripts,
-    head_options,
-    image_shape_of,
-    sets,
-    setter,
-)
+from plsc_tf.entry_setters import as_option, head_options, image_shape_of, setter
 from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
 from plsc_tf.options.other_systems import ignored_name, unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
 
-@for_scripts
 class Entry:
     """Trains, tests and exports models like PLSC's `plsc.entry.Entry`.
 
@@ -149,23 +140,19 @@ class Entry:
             )
         self._backbone = model
 
-    @sets("model_name")
     def set_model_name(self, name):
         """Sets one of the library's networks by name (PLSC 0.2)."""
         self._backbone = None
         self._set(model_name=name)
 
-    @sets("num_epochs")
     def set_train_epochs(self, num):
         """Sets the number of epochs to train."""
         self._set_or_clear({"num_epochs": num, "stop_at_step": None}.items())
 
-    @sets("stop_at_step")
     def set_train_steps(self, num):
         """Sets the number of steps to train, instead of epochs (PLSC 0.2)."""
         self._set_or_clear({"stop_at_step": num, "num_epochs": None}.items())
 
-    @sets(*HEAD_OPTIONS)
     def set_distfc_attr(self, param_attr=None, bias_attr=None):
         """Sets the initialization and training of the head's weights and biases.
 

@@ -1,20 +1,14 @@
-"""Creates the setters of PLSC's `Entry` and adds their names to error messages.
+"""Creates the setters of PLSC's `Entry`.
 
 Also converts dicts with the fields of Paddle's ParamAttr, which `Entry.set_distfc_attr`
 accepts, to options of the head.
 """
 
-import functools
 import inspect
 import os
-import re
-import sys
-import traceback
 from collections.abc import Callable
 
 from plsc_tf import initializers
-from plsc_tf.options import cli
-from plsc_tf.options.settings import known_options
 
 # The options that `Entry.set_distfc_attr` sets.
 HEAD_OPTIONS = (
@@ -22,10 +16,6 @@ HEAD_OPTIONS = (
     *("head_weight_decay", "head_initial_bias"),
 )
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
-_NAMED = re.compile(r"--(\w+)|(?<![\w.(-])([a-z]\w+)(?==|\s+must\b)")
-# If an error's traceback contains only these packages, the user's code didn't raise it.
-_LIBRARIES = {"plsc_tf", "tensorflow", "keras", "numpy", "absl", "PIL"}
-_LIBRARIES |= set(sys.stdlib_module_names)
 
 
 def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., None]:
@@ -53,19 +43,9 @@ def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., No
         entry._set(**dict(zip(names[:required], values, strict=False)))
         entry._set_or_clear(zip(names[required:], values[required:], strict=True))
 
-    method.__signature__, method.options = signature, names  # type: ignore
+    method.__signature__ = signature  # type: ignore
     method.__doc__ = f"Sets {', '.join(names)}, see docs/options.md."
     return method
-
-
-def sets(*options: str) -> Callable:
-    """Returns a decorator that records the options a method sets, for `setters_of`."""
-
-    def decorate(method):
-        method.options = options
-        return method
-
-    return decorate
 
 
 def as_option(value):
@@ -164,77 +144,3 @@ def _decay(regularizer):
         "A regularizer of the head must be a factor of weight decay or "
         f"keras.regularizers.L2. Received: {regularizer!r}."
     )
-
-
-def setters_of(cls: type) -> dict[str, str]:
-    """Returns `{option: setter}`; if an option has several setters, the last one."""
-    return {
-        option: name
-        for name, member in vars(cls).items()
-        for option in getattr(member, "options", ())
-    }
-
-
-def for_scripts(cls: type) -> type:
-    """Decorates a class that scripts use: adds setter names to its error messages.
-
-    If users can fix an error, its message also names the setters of the options, and
-    its traceback ends at the script's line unless the environment has
-    PLSC_TF_TRACEBACK=1. Errors raised by the user's own code, such as a reader or a
-    network, are unchanged.
-    """
-    setters = setters_of(cls)
-    for name, member in list(vars(cls).items()):
-        if isinstance(member, property):
-            setattr(cls, name, property(_worded(member.fget, setters)))
-        elif callable(member) and (name == "__init__" or not name.startswith("_")):
-            setattr(cls, name, _worded(member, setters))
-    return cls
-
-
-def _worded(method, setters):
-    @functools.wraps(method)
-    def call(*args, **kwargs):
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:
-            shown = os.environ.get(cli.TRACEBACK_VARIABLE) == "1"
-            if shown or not cli.is_user_error(error) or not _is_of_libraries(error):
-                raise
-            if len(error.args) == 1 and isinstance(error.args[0], str):
-                error.args = (in_setters(error.args[0], setters),)
-            raise error.with_traceback(None) from None
-
-    return call
-
-
-def in_setters(text: str, setters: dict[str, str]) -> str:
-    """Adds the setters of all options named in a message to the message.
-
-    Args:
-        text: the message.
-        setters: `{option: setter}`.
-    """
-    known, calls = known_options(), []
-    for flag, name in _NAMED.findall(text):
-        option = known.get(flag or name)
-        call = option and setters.get(option.name)
-        if option and flag:
-            call = call or f"Entry({option.name}=...)"
-        if call and call not in calls and call not in text:
-            calls.append(call)
-    return f"{text} In a script: {', '.join(calls)}." if calls else text
-
-
-def _is_of_libraries(error):
-    """Returns whether no user code is in the tracebacks of an error and its causes."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for frame, _ in traceback.walk_tb(error.__traceback__):
-            module = frame.f_globals.get("__name__", "")
-            if module.partition(".")[0] not in _LIBRARIES:
-                return False
-        hidden = error.__suppress_context__
-        error = error.__cause__ or (None if hidden else error.__context__)
-    return True

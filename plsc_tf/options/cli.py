@@ -37,7 +37,7 @@ TRAINED_MODEL = (
     *("model_save_dir", "checkpoint_dir", "ckpt_file_name", "fs_ugi"),
 )
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
-TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
+_TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 # Text that TensorFlow adds to the message of an error in a graph: where the operation
 # was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
@@ -90,9 +90,9 @@ def main(
         _report(error, "--help lists the options.")
         sys.exit(2)
     except Exception as error:
-        if not is_user_error(error) or os.environ.get(TRACEBACK_VARIABLE) == "1":
+        if not _is_user_error(error) or os.environ.get(_TRACEBACK_VARIABLE) == "1":
             raise
-        _report(error, f"({TRACEBACK_VARIABLE}=1 shows where it happened.)")
+        _report(error, f"({_TRACEBACK_VARIABLE}=1 shows where it happened.)")
         if hasattr(error, "exit_status"):
             # In a normal exit, TensorFlow may wait for workers that no longer exist.
             sys.stdout.flush()
@@ -287,7 +287,7 @@ class _LogFormatter(logging.Formatter):
         return True
 
 
-def is_user_error(error):
+def _is_user_error(error):
     """Returns whether an error is of a type that a user, not a developer, can fix."""
     known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
     return isinstance(error, known) or _is_of_tensorflow(error)

@@ -1,15 +1,11 @@
 """PLSC's setters, each against the option that it sets; no TensorFlow."""
 
-import traceback
 import types
 
 import pytest
 
 from plsc_tf import Entry
-from plsc_tf.entry_setters import in_setters, setters_of
-from plsc_tf.options.settings import known_options
 
-SETTERS_OF_OPTIONS = setters_of(Entry)
 # The fields of Paddle's ParamAttr.
 PARAM_ATTR = {
     "name": "fc",
@@ -216,43 +212,6 @@ def test_what_the_script_sets_counts_as_given():
     assert entry.settings.given == {
         "seed", "stop_at_step", "use_fp16", "incr_ratio", "loss_type", "num_classes"
     }  # fmt: skip
-
-
-def test_errors_name_the_setter():
-    with pytest.raises(ValueError, match="batch_size=0.* set_train_batch_size"):
-        Entry().set_train_batch_size(0)
-    entry = Entry(sample_rate=0.1, label_smoothing=0.1)
-    with pytest.raises(ValueError, match="sample_rate=0.1.* set_sample_ratio") as told:
-        _ = entry.settings
-    # Of the library, the frame alone where the error leaves it.
-    assert [frame.name for frame in traceback.extract_tb(told.tb)][1:] == ["call"]
-
-
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("Pass --num_classes=9.", "set_class_num"),
-        ("pass --allow_empty_classes.", "Entry(allow_empty_classes=...)"),
-        ("--use_fp16=true or --seed", "set_mixed_precision, Entry(seed=...)"),
-        ("Received: batch_size=0.", "set_train_batch_size"),
-        ("python -m x --flagfile=a.cfg", ""),
-    ],
-)
-def test_messages_name_the_calls_of_a_script(text, calls):
-    told = f"{text} In a script: {calls}." if calls else text
-    assert in_setters(text, SETTERS_OF_OPTIONS) == told
-
-
-def test_each_setter_in_messages_sets_its_option():
-    for option, setter in SETTERS_OF_OPTIONS.items():
-        assert option in known_options() and callable(getattr(Entry, setter))
-    sets = {(name, key) for name, _, keys in SETTERS for key in keys}
-    one = {
-        (setter, option)
-        for option, setter in SETTERS_OF_OPTIONS.items()
-        if setter not in ("set_hdfs_info", "set_mixed_precision", "set_optimizer")
-    }
-    assert one <= sets
 
 
 def test_the_last_of_epochs_and_steps_counts():

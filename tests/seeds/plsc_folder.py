@@ -21,6 +21,8 @@ SMALL = {
     "num_epochs": 1,
     "batch_size": 4,
     "export_at_end": False,
+    "run_report": False,
+    "tensorboard": False,
 }
 
 
