@@ -86,14 +86,12 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
             )
         shape = struct.unpack(f">{rank}I", header[4:])
         total = math.prod(shape)
-        says = f"its header says {' x '.join(map(str, shape))}, {total} bytes"
-        if total > limit:
-            raise OSError(f"{says}, of at most {limit}")
         # Read one byte more than expected to detect excess data.
-        data = stream.read(total + 1)
+        data = stream.read(min(total, limit) + 1)
         if len(data) != total:
             received = "more" if len(data) > total else len(data)
-            raise OSError(f"{says}; received {received}")
+            size = f"{' x '.join(map(str, shape))}, {total} bytes"
+            raise OSError(f"its header says {size}; received {received}")
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(
             f"{path} is not an idx file or is cut off: {error}, in a file of "

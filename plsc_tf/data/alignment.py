@@ -63,8 +63,8 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     points = np.asarray(points, np.float64)
     if points.ndim != 3 or points.shape[1:] != (5, 2):
         raise ValueError(
-            "points must be [n, 5, 2]: x and y of eyes, nose and corners of the mouth. "
-            f"Received: shape {points.shape}."
+            "The points of a face must be [5, 2]: x and y of the eyes, the nose and "
+            f"the corners of the mouth. Received: shape {points.shape[1:]}."
         )
     height, width = size
     target = REFERENCE * np.array([width, height]) / _REFERENCE_SIDE
@@ -113,20 +113,15 @@ def align(
     Raises:
         ValueError: `points` are not the points of a face, or `image` cannot be decoded.
     """
-    points = np.asarray(points)
-    if points.shape != (5, 2):
-        raise ValueError(
-            "points must be [5, 2]: x and y of eyes, nose and corners of the mouth. "
-            f"Received: shape {points.shape}."
-        )
+    size = tuple(image_size)
+    transform = transforms(np.asarray(points)[np.newaxis], size)[0]
     try:
         pixels = images.to_rgb(image)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         raise ValueError(
             f"image must be an encoded JPEG or PNG: {reason(error)}"
         ) from error
-    size = tuple(image_size)
-    return cut_out(pixels, tf.constant(transforms(points[None], size)[0]), size).numpy()
+    return cut_out(pixels, tf.constant(transform), size).numpy()
 
 
 def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from plsc_tf.data import images
 from plsc_tf.data.augmentation import NUM_CHANCES
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import dense
@@ -75,9 +74,6 @@ def make_pictures(
         uint8 `[n, height, width, 3]`.
     """
     spec = tf.TensorSpec([*made.image_size, 3], tf.uint8)
-    encoded = isinstance(stored, tf.Tensor) and stored.dtype == tf.string
-    if encoded and made.stretches and set(decisions) <= {"mirror"}:
-        return _stretch(stored, decisions.get("mirror"), made.image_size)
     if framed and not decisions and tuple(stored.shape[1:3]) == made.image_size:
         return stored
 
@@ -93,21 +89,3 @@ def make_pictures(
     return tf.map_fn(
         one, (stored, decisions), fn_output_signature=spec, parallel_iterations=1
     )
-
-
-def _stretch(contents, mirrored, size):
-    """Decodes, resizes and mirrors images with less overhead than `map_fn`."""
-
-    def body(row, pictures):
-        image = images.resize(images.decode(contents[row]), size)
-        if mirrored is not None:
-            image = tf.cond(
-                mirrored[row], lambda: tf.reverse(image, [1]), lambda: image
-            )
-        return row + 1, pictures.write(row, image)
-
-    count = tf.size(contents)
-    pictures = tf.TensorArray(tf.uint8, size=count, element_shape=[*size, 3])
-    return tf.while_loop(
-        lambda row, _: row < count, body, (0, pictures), parallel_iterations=1
-    )[1].stack()

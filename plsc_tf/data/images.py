@@ -110,7 +110,7 @@ def check_range(images: np.ndarray, name: str) -> None:
     low, high = images.min(), images.max()
     if (low >= 0 and 0 < high <= 1) or (low < 0 and high <= _NORMALIZED):
         raise ValueError(
-            f"{name} must be pixels in 0...255; the model normalizes them itself. "
+            f"{name} must have pixels in 0...255; the model normalizes them itself. "
             f"Received: pixels in {low:.3g}...{high:.3g}."
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import pkgutil
 from types import ModuleType
 
@@ -59,7 +60,7 @@ def load(
         augmentation = None
     elif augmentation == "auto":
         own = "preprocessing" in fields
-        augmentation = "own" if own else suitable_preprocessing(module)
+        augmentation = "own" if own else info(module).augmentation
     if augmentation != "own":
         augmentation = Augmentation.named(augmentation)
     fields |= {
@@ -68,17 +69,14 @@ def load(
         "augmentation": augmentation,
         "seed": seed,
     }
-    kinds = {
-        kind: {field.name for field in dataclasses.fields(kind)}
-        for kind in (PipelineOptions, DataRequest)
-    }
-    for field in fields:
-        if not any(field in names for names in kinds.values()):
-            hint = did_you_mean(field, set().union(*kinds.values()))
-            raise ValueError(f"load has no argument {field!r}.{hint}")
+    kinds = PipelineOptions, DataRequest
+    known = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
+    for field in fields.keys() - set.union(*known):
+        hint = did_you_mean(field, set.union(*known))
+        raise ValueError(f"load has no argument {field!r}.{hint}")
     options, request = (
         kind(**{key: fields[key] for key in names & fields.keys()})
-        for kind, names in kinds.items()
+        for kind, names in zip(kinds, known, strict=True)
     )
     return Batches(open_source(name, request), batch_size, options=options)
 
@@ -142,13 +140,16 @@ def _with_records(request):
         return request
     records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
-    chosen = [name for name in records if "train" in name.rpartition("/")[2]] or records
+    chosen = [name for name in records if "train" in os.path.basename(name)] or records
     if chosen:
         logging.info(
-            "%s holds TFRecord files: training on %d of them, such as %s. train_files "
-            "names others.",
-            *(oss.masked(request.dataset_dir), len(chosen)),
-            chosen[0].rpartition("/")[2],
+            "Training on %d TFRecord files in %s, such as %s. Set train_files to "
+            "choose other files.",
+            *(
+                len(chosen),
+                oss.masked(request.dataset_dir),
+                os.path.basename(chosen[0]),
+            ),
         )
     return dataclasses.replace(request, train_files=tuple(chosen))
 
@@ -163,11 +164,6 @@ def _with_keys(request):
 def info(module: ModuleType) -> DatasetInfo:
     """Returns a data set's `INFO`, or the default one if it has none."""
     return getattr(module, "INFO", DatasetInfo())
-
-
-def suitable_preprocessing(module: ModuleType) -> str:
-    """Returns the augmentation that suits a data set ("none" for digits, letters)."""
-    return info(module).augmentation
 
 
 def names() -> list[str]:

@@ -315,18 +315,12 @@ def _pair_files(fields: list[str]) -> tuple[str, str, bool]:
     if len(fields) == 3 and fields[2] in ("0", "1") and not fields[1].isdecimal():
         return fields[0], fields[1], fields[2] == "1"
     same = len(fields) == 3
-    first, i, second, j = (
-        [fields[0], fields[1], fields[0], fields[2]] if same else fields
-    )
-    if not (first and second and "\0" not in first + second):
-        raise ValueError("no names")
-    if not all(number.isdecimal() and len(number) <= 18 for number in (i, j)):
-        raise ValueError("no numbers of images")
-    return (
-        f"{first}/{first}_{int(i):04d}.jpg",
-        f"{second}/{second}_{int(j):04d}.jpg",
-        same,
-    )
+    first, i, second, j = (*fields[:2], fields[0], fields[2]) if same else fields
+    named = first and second and "\0" not in first + second
+    if not named or not all(n.isdecimal() and len(n) <= 18 for n in (i, j)):
+        raise ValueError("no names and numbers of images")
+    left, right = f"{first}_{int(i):04d}.jpg", f"{second}_{int(j):04d}.jpg"
+    return f"{first}/{left}", f"{second}/{right}", same
 
 
 def _images_folder(path: str, file: str) -> str:

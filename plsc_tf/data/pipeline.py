@@ -19,7 +19,7 @@ import tensorflow as tf
 from plsc_tf.data import cache, faults, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.blocks import block_size, chances, make_pictures
-from plsc_tf.data.request import check_image_size
+from plsc_tf.data.request import check_image_size, check_least
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
     Source,
@@ -94,13 +94,7 @@ class PipelineOptions:
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
         # Built only to check its options early: raises if one is invalid.
         self.build_preprocessing()
-        counts = ("shuffle_buffer_size", *_OF_THE_MACHINE[:3])
-        for name, least in {**dict.fromkeys(counts, 1), "seed": 0}.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(
-                    f"{name} must be at least {least}. Received: {name}={value}."
-                )
+        check_least(self, "shuffle_buffer_size", *_OF_THE_MACHINE[:3])
         if self.sampling not in SAMPLINGS:
             raise ValueError(
                 f"sampling must be one of {', '.join(SAMPLINGS)}. "

@@ -99,8 +99,8 @@ class Preprocessing:
 
     def augment(self, image: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:
         """Calls `decide` and `apply` for a single image; chance is float32 `[32]`."""
-        chance = tf.reshape(chance, [1, NUM_CHANCES])
-        return self.apply(image, random_changes.first_of(self.decide(chance)))
+        block = self.decide(tf.reshape(chance, [1, NUM_CHANCES]))
+        return self.apply(image, {name: rows[0] for name, rows in block.items()})
 
     def keep(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes an image to `kept_size`, for a cache; `apply` takes the result."""
@@ -127,15 +127,8 @@ class CropOrPad(Preprocessing):
     """Uses the center of the image, padded with black if it is too small (lenet)."""
 
     def _frame(self, image):
-        size = self.image_size
-        if tuple(image.shape[:2]) == size:
-            return image
-        cropped = tf.cond(
-            tf.reduce_all(tf.equal(tf.shape(image), [*size, 3])),
-            lambda: image,
-            lambda: tf.image.resize_with_crop_or_pad(image, *size),
-        )
-        return tf.ensure_shape(cropped, [*size, 3])
+        cropped = tf.image.resize_with_crop_or_pad(image, *self.image_size)
+        return tf.ensure_shape(cropped, [*self.image_size, 3])
 
 
 class PadAndCrop(CropOrPad):

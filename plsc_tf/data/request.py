@@ -45,13 +45,7 @@ class DataRequest:
             files = [part for part in files.split(",") if part]
         object.__setattr__(self, "train_files", tuple(files))
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        least = {"num_classes": 1, "num_examples": 1, "min_images_per_class": 1}
-        for name, bound in {**least, "seed": 0}.items():
-            value = getattr(self, name)
-            if value is not None and value < bound:
-                raise ValueError(
-                    f"{name} must be at least {bound}. Received: {name}={value}."
-                )
+        check_least(self, "num_classes", "num_examples", "min_images_per_class")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +63,21 @@ class DatasetInfo:
     num_classes: int | None = None
     augmentation: str = "face"
     tfrecords: bool = False
+
+
+def check_least(options, *names: str) -> None:
+    """Raises ValueError if a named option is below 1, or `seed` is negative.
+
+    Args:
+        options: an object with these attributes and `seed`; None passes.
+        names: names of the attributes.
+    """
+    for name in (*names, "seed"):
+        value, least = getattr(options, name), int(name != "seed")
+        if value is not None and value < least:
+            raise ValueError(
+                f"{name} must be at least {least}. Received: {name}={value}."
+            )
 
 
 def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:

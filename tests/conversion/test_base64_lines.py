@@ -65,7 +65,7 @@ def test_blocks_hold_every_line_once(tmp_path, size, label_first, last):
         for text, label in rows
     ]
     found = blocks(tmp_path / "part", b"\n".join(lines) + last, size)
-    both = [(b.text(k), label) for b in found for k, label in enumerate(b.labels)]
+    both = [row for b in found for row in zip(b.texts, b.labels, strict=True)]
     assert both == rows
     assert [number for b in found for number in b.numbers] == list(range(1, 30))
 
@@ -73,7 +73,7 @@ def test_blocks_hold_every_line_once(tmp_path, size, label_first, last):
 def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n%s\t02\r\n" % (TEXT, TEXT)
     (block,) = blocks(tmp_path / "part", data, 1 << 20)
-    assert [block.text(0), block.text(1)] == [TEXT, TEXT]
+    assert block.texts == [TEXT, TEXT]
     assert (block.labels, block.numbers) == ([1, 2], [1, 4])
 
 

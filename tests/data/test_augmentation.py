@@ -241,7 +241,8 @@ def test_move_fills_what_comes_in(down, right):
         for column in range(16):
             if 0 <= row - down < 20 and 0 <= column - right < 16:
                 expected[row, column] = PIXELS[row - down, column - right]
-    moved = ops.move(tf.constant(PIXELS), down, right, 9)
+    shift = ops.affine(((1.0, 0.0), (0.0, 1.0)), (-right, -down), SIZE)
+    moved = ops.warp(tf.constant(PIXELS), shift, 9)
     np.testing.assert_array_equal(moved, expected)
 
 
@@ -257,7 +258,7 @@ def _colors(image, **changes):
     same = {"brightness": 1.0, "levels": 0.0, "contrast": 1.0, "saturation": 1.0}
     values = {**same, "hue": 0.0, **changes}
     maps = ops.color_maps(**{k: tf.constant([v]) for k, v in values.items()})
-    changed = ops.change_colors(tf.constant(image), maps[0], contrast=True)
+    changed = ops.change_colors(tf.constant(image), maps[0])
     return changed.numpy().astype(int)
 
 

@@ -8,14 +8,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.load import (
-    find,
-    load,
-    load_val,
-    names,
-    open_source,
-    suitable_preprocessing,
-)
+from plsc_tf.data.load import find, info, load, load_val, names, open_source
 from plsc_tf.data.request import DataRequest
 
 
@@ -25,7 +18,7 @@ def test_all_data_sets_are_found_and_say_what_they_are():
         *("folder", "image_list", "lfw112", "omniglot"),
     }
     for name in names():
-        augmentation = Augmentation.named(suitable_preprocessing(find(name)))
+        augmentation = Augmentation.named(info(find(name)).augmentation)
         assert augmentation in (None, Augmentation(flip=0.5))
 
 

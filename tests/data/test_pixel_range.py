@@ -33,5 +33,5 @@ def test_pictures_pass(images):
     ],
 )
 def test_normalised_pixels_are_refused(images, received):
-    with pytest.raises(ValueError, match=f"x must be pixels in 0.*{received}"):
+    with pytest.raises(ValueError, match=f"x must have pixels in 0.*{received}"):
         check_range(images, "x")

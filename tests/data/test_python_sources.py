@@ -99,14 +99,14 @@ def test_normalised_pictures_behind_one_that_happens_to_be_fine(first, noticed):
         list(Batches(from_generator(reader, name="dots"), 2, options=OPTIONS))
 
     if noticed:
-        with pytest.raises(ValueError, match=r"dots must be pixels in 0...255; the"):
+        with pytest.raises(ValueError, match=r"dots must have pixels in 0...255; the"):
             read()
     else:
         read()
     pixels = np.stack([picture for picture, _ in reader()])
     dataset = tf.data.Dataset.from_tensor_slices((pixels, np.zeros(17, int)))
     if noticed:
-        with pytest.raises(ValueError, match=r"dots must be pixels in 0...255; the"):
+        with pytest.raises(ValueError, match=r"dots must have pixels in 0...255; the"):
             from_dataset(dataset, name="dots")
     else:
         from_dataset(dataset, name="dots")

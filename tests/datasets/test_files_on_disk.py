@@ -62,7 +62,7 @@ def test_mnist_errors(mnist_folder):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (2**31, "header says 2147483648 x 28 x 28.*at most"),
+        (2**31, "header says 2147483648 x 28 x 28"),
         (4, "header says 4 x 28 x 28, 3136 bytes"),
         (2, "header says 2 x 28 x 28, 1568 bytes; received more"),
         (0, "received more"),

@@ -145,7 +145,7 @@ def test_class_weights_leave_padding_at_0():
 
 
 BAD = {
-    "0...1": (lambda x, y, w: (x / 255.0, y, w), "must be pixels in 0...255"),
+    "0...1": (lambda x, y, w: (x / 255.0, y, w), "must have pixels in 0...255"),
     "fractions": (lambda x, y, w: (x, y + 0.7, w), "whole numbers"),
     "strings": (lambda x, y, w: (x, y.astype(str), w), "whole numbers"),
     "negative": (lambda x, y, w: (x, y, -w), "must not be negative"),
@@ -179,7 +179,7 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
         (np.zeros((16, 16, 3), np.uint8), r"images\[np.newaxis\]"),
         (np.zeros((4, 16, 16), np.uint8), "np.stack"),
         (np.zeros((4, 16, 16, 4), np.uint8), r"3 channels.*Received: shape \(4, 16"),
-        (np.full((4, 16, 16, 3), 0.5), r"images must be pixels in 0\.\.\.255"),
+        (np.full((4, 16, 16, 3), 0.5), r"images must have pixels in 0\.\.\.255"),
     ],
 )
 def test_pictures_of_another_form_are_not_embedded(model, pictures, message):

@@ -75,7 +75,11 @@ def apply(
             image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
         )
     if "colors" in decision:
-        image = _recolored(image, decision, options)
+        image = _if(
+            decision["recolor"],
+            lambda now: ops.change_colors(now, decision["colors"]),
+            image,
+        )
     if "grey" in decision:
         image = _if(decision["grey"], ops.to_grey, image)
     if "low" in decision:
@@ -89,26 +93,10 @@ def apply(
     return image
 
 
-def first_of(decisions: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns the first row of decisions, for a block of one image."""
-    return {name: value[0] for name, value in decisions.items()}
-
-
 def _if(condition, function, image):
     result = tf.cond(condition, lambda: function(image), lambda: image)
     result.set_shape(image.shape)
     return result
-
-
-def _recolored(image, decision, options):
-    contrast = bool(options.color_jitter or options.contrast)
-
-    def changed(now):
-        return ops.change_colors(now, decision["colors"], contrast=contrast)
-
-    if "recolor" in decision:
-        return _if(decision["recolor"], changed, image)
-    return changed(image)
 
 
 def _moves(columns, options, size):
@@ -136,8 +124,7 @@ def _looks(columns, options, size):
     looks = {}
     if options.recolors:
         looks["colors"] = _colors(columns, options)
-        if options.color_probability < 1:
-            looks["recolor"] = columns[_COLOR] < options.color_probability
+        looks["recolor"] = columns[_COLOR] < options.color_probability
     if options.grey:
         looks["grey"] = columns[_GREY] < options.grey
     if options.low_resolution:

@@ -17,7 +17,6 @@ LUMA = (0.299, 0.587, 0.114)
 METHODS = ("nearest", "bilinear", "bicubic", "area", "lanczos3")
 GREY = 128
 _FLATTEST = 0.3
-_RGB = (0, 0, 3)
 
 
 def mirror(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
@@ -45,20 +44,6 @@ def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
         tf.broadcast_to(image[:, -1:], [height, right, 3]),
     ]
     return _shaped(tf.concat(parts, axis=1), image)
-
-
-def move(image: tf.Tensor, down, right, fill: int) -> tf.Tensor:
-    """Shifts the image by whole pixels, filling the gap with the level `fill`."""
-    height, width = image.shape[:2]
-    offset = tf.stack([down, right])
-    inside = tf.maximum([height, width] - tf.abs(offset), 0)
-    part = tf.slice(
-        image, tf.pad(tf.maximum(-offset, 0), [[0, 1]]), tf.pad(inside, [[0, 1]]) + _RGB
-    )
-    before = tf.maximum(offset, 0)
-    around = tf.stack([before, [height, width] - inside - before], axis=1)
-    moved = tf.pad(part, tf.pad(around, [[0, 1], [0, 0]]), constant_values=fill)
-    return _shaped(moved, image)
 
 
 def warp(
@@ -179,18 +164,16 @@ def blend(image: tf.Tensor, other, factor) -> tf.Tensor:
     return tf.clip_by_value(other + factor * (image - other), 0, 255)
 
 
-def change_colors(image: tf.Tensor, change: tf.Tensor, *, contrast: bool) -> tf.Tensor:
+def change_colors(image: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
     """Applies a color map to all pixels, with a single rounding at the end.
 
     Args:
         image: uint8 `[h, w, 3]` of static size.
         change: float `[4, 3]`, one of the maps that `color_maps` returns.
-        contrast: whether the map changes the contrast and needs the image's mean.
     """
     pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
-    added = change[3, 0]
-    if contrast:
-        added += change[3, 1] * tf.tensordot(tf.reduce_mean(pixels, 0), LUMA, 1)
+    luma_of_mean = tf.tensordot(tf.reduce_mean(pixels, 0), LUMA, 1)
+    added = change[3, 0] + change[3, 1] * luma_of_mean
     return to_uint8(tf.reshape(tf.matmul(pixels, change[:3]) + added, image.shape))
 
 

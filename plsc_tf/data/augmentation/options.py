@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+_FRACTIONS = "0 < smallest <= largest <= 1"
+_FACTORS = "0 <= smallest <= largest"
+
 
 def _within(upper: float, default: float = 0.0) -> Any:
     """Returns a field for a number in 0...upper."""
     return dataclasses.field(default=default, metadata={"upper": upper})
 
 
-def _share(default: tuple[float, float] | None) -> Any:
+def _fractions(default: tuple[float, float] | None) -> Any:
     """Returns a field for (smallest, largest) fractions of an area or a side."""
-    rule = "0 < smallest <= largest <= 1"
-    return dataclasses.field(default=default, metadata={"pair": rule})
+    return dataclasses.field(default=default, metadata={"pair": _FRACTIONS})
 
 
-def _factor() -> Any:
+def _factors() -> Any:
     """Returns a field for (smallest, largest) factors, or None."""
-    rule = "0 <= smallest <= largest"
-    return dataclasses.field(default=None, metadata={"pair": rule})
+    return dataclasses.field(default=None, metadata={"pair": _FACTORS})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Augmentation:
     flip: float = _within(1)
     rotate: float = _within(180)
     shift: float = _within(1)
-    crop_scale: tuple[float, float] | None = _share(None)
+    crop_scale: tuple[float, float] | None = _fractions(None)
     zoom: float = _within(0.9)
     shear: float = _within(1)
     color_jitter: float = _within(1)
@@ -80,35 +81,32 @@ class Augmentation:
     color_probability: float = _within(1, 1.0)
     cutout_probability: float = _within(1, 1.0)
     brightness: float = _within(255)
-    contrast: tuple[float, float] | None = _factor()
-    saturation: tuple[float, float] | None = _factor()
+    contrast: tuple[float, float] | None = _factors()
+    saturation: tuple[float, float] | None = _factors()
     hue: float = _within(0.5)
     low_resolution: float = _within(1)
-    low_resolution_scale: tuple[float, float] = _share((0.2, 1.0))
+    low_resolution_scale: tuple[float, float] = _fractions((0.2, 1.0))
     crop_in_place: float = _within(1)
-    crop_in_place_scale: tuple[float, float] = _share((0.2, 1.0))
+    crop_in_place_scale: tuple[float, float] = _fractions((0.2, 1.0))
     randaugment_layers: int = _within(3, 0)
     randaugment_magnitude: float = _within(10, 9.0)
     erasing: float = _within(1)
-    erasing_scale: tuple[float, float] = _share((0.02, 0.4))
+    erasing_scale: tuple[float, float] = _fractions((0.02, 0.4))
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if rule := field.metadata.get("pair"):
-                rule = f"(smallest, largest) with {rule}"
                 good = value is None and field.default is None or _is_pair(value, rule)
+                rule = f"(smallest, largest) with {rule}"
             else:
                 upper = field.metadata["upper"]
                 rule, good = f"in 0...{upper}", 0 <= value <= upper
+                if field.name == "randaugment_layers":
+                    rule, good = f"a whole number {rule}", good and value == int(value)
             if not good:
                 received = f"Received: {field.name}={value}."
                 raise ValueError(f"{field.name} must be {rule}. {received}")
-        if self.randaugment_layers != int(self.randaugment_layers):
-            raise ValueError(
-                "randaugment_layers must be a whole number. Received: "
-                f"randaugment_layers={self.randaugment_layers}."
-            )
 
     @classmethod
     def named(cls, name: str | Augmentation | None) -> Augmentation | None:
@@ -146,12 +144,9 @@ class Augmentation:
 
 
 def _is_pair(value, rule):
-    """Returns whether a value is a valid (smallest, largest) under a rule.
-
-    A rule that ends with "1" is for fractions, any other rule for factors.
-    """
+    """Returns whether a value is a valid (smallest, largest) under a rule."""
     try:
         low, high = value
-        return 0 < low <= high <= 1 if rule.endswith("1") else 0 <= low <= high
+        return 0 < low <= high <= 1 if rule is _FRACTIONS else 0 <= low <= high
     except (TypeError, ValueError):
         return False

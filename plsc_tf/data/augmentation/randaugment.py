@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import operations as ops
 
+_SAME = ((1.0, 0.0), (0.0, 1.0))
+
 
 def identity(image, amount):
     """Returns the image unchanged."""
@@ -68,14 +70,12 @@ def shear_y(image, amount):
 
 def translate_x(image, amount):
     """Shifts horizontally by up to 0.45 of the width, in whole pixels."""
-    pixels = tf.cast(tf.round(amount * 0.45 * image.shape[1]), tf.int32)
-    return ops.move(image, 0, pixels, ops.GREY)
+    return _moved(image, _SAME, (-tf.round(amount * 0.45 * image.shape[1]), 0.0))
 
 
 def translate_y(image, amount):
     """Shifts vertically by up to 0.45 of the height, in whole pixels."""
-    pixels = tf.cast(tf.round(amount * 0.45 * image.shape[0]), tf.int32)
-    return ops.move(image, pixels, 0, ops.GREY)
+    return _moved(image, _SAME, (0.0, -tf.round(amount * 0.45 * image.shape[0])))
 
 
 def solarize(image, amount):
@@ -159,8 +159,8 @@ def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tenso
     return tf.ensure_shape(tf.switch_case(operation, branches), image.shape)
 
 
-def _moved(image, matrix):
-    transform = ops.affine(matrix, (0.0, 0.0), tuple(image.shape[:2]))
+def _moved(image, matrix, move=(0.0, 0.0)):
+    transform = ops.affine(matrix, move, tuple(image.shape[:2]))
     return ops.warp(image, transform, ops.GREY)
 
 

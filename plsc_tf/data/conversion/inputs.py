@@ -174,9 +174,8 @@ class Base64Input(_FilesInput):
         for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
             where = _place(path, "line", block.numbers)
             labels = self._shifted(block.labels, where)
-            texts = map(block.text, range(len(labels)))
+            texts = block.texts
             if output.layout == self.layout:
-                texts = list(texts)
                 rows = zip(texts, labels, strict=True)
                 records = [b"%s\t%d\n" % row for row in rows]
                 sizes = list(map(len, texts))

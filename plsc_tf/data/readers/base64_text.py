@@ -71,13 +71,9 @@ def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         int64 `[n]` each.
     """
     tables = [np.zeros((3, 0), np.int64)]
-    base = 0
     for block in read_blocks(path, _PIECE_BYTES):
-        table = np.array([block.firsts, block.lasts, block.labels], np.int64)
-        table[1] -= table[0]
-        table[0] += base
-        tables.append(table)
-        base = block.offset
+        lengths = list(map(len, block.texts))
+        tables.append(np.array([block.begins, lengths, block.labels], np.int64))
     begins, lengths, labels = np.concatenate(tables, axis=1)
     return begins, lengths, labels
 
@@ -105,64 +101,37 @@ class Block:
     """Consecutive complete lines of a file; empty lines are left out.
 
     Attributes:
-        data: the bytes read from the file.
-        label_first: whether the label precedes the tab.
         offset: position in the file of the end of the last line.
         next_number: number of the next line, from 1.
-        firsts: start of each line's base64 text in `data`.
-        lasts: end of each line's base64 text in `data`.
+        texts: base64 text of each line.
+        begins: position in the file of each text.
         labels: label of each line.
         numbers: number of each line in the file.
     """
 
-    data: bytes
-    label_first: bool
-    offset: int = 0
-    next_number: int = 1
-    firsts: list[int] = dataclasses.field(default_factory=list)
-    lasts: list[int] = dataclasses.field(default_factory=list)
+    offset: int
+    next_number: int
+    texts: list[bytes] = dataclasses.field(default_factory=list)
+    begins: list[int] = dataclasses.field(default_factory=list)
     labels: list[int] = dataclasses.field(default_factory=list)
     numbers: list[int] = dataclasses.field(default_factory=list)
 
-    def text(self, row: int) -> bytes:
-        """Returns the base64 text of the line at index `row`."""
-        return self.data[self.firsts[row] : self.lasts[row]]
-
-    def find_lines(self, at: int, stop: int) -> None:
-        """Adds the lines in `data[at:stop]` and advances `next_number`.
+    def add_lines(self, lines: bytes, label_first: bool) -> None:
+        """Adds complete lines and advances `offset` and `next_number`.
 
         Raises:
             ValueError: line `next_number` is invalid.
         """
-        data = self.data
-        while at < stop:
-            end = data.find(b"\n", at, stop)
-            end = following = stop if end < 0 else end
-            if end > at and data[end - 1] == 13:
-                end -= 1
-            if end > at:
-                self._add_line(data, at, end)
+        for line in lines.removesuffix(b"\n").split(b"\n"):
+            if line.rstrip(b"\r"):
+                text, label = parse_line(line, label_first)
+                self.texts.append(text)
+                before = line.index(b"\t") + 1 if label_first else 0
+                self.begins.append(self.offset + before)
+                self.labels.append(label)
+                self.numbers.append(self.next_number)
+            self.offset += len(line) + 1
             self.next_number += 1
-            at = following + 1
-
-    def _add_line(self, data, at, end):
-        cut = (data.find if self.label_first else data.rfind)(b"\t", at, end)
-        first, last = (cut + 1, end) if self.label_first else (at, cut)
-        if cut < 0 or data.find(b"\t", first, last) >= 0:
-            raise ValueError(f"{_EXPECTED} Received: {_shown(data[at:end])}.")
-        label = data[at:cut] if self.label_first else data[cut + 1 : end]
-        # Check the digits, because int() accepts blanks, signs and underscores.
-        if not label.isdigit() or len(label) > _MOST_DIGITS:
-            raise ValueError(f"expected a label from 0. Received: {_shown(label)}.")
-        if first == last or (last - first) % 4:
-            raise ValueError(
-                "expected an image in base64, whose length is a multiple of 4. "
-                f"Received: {_shown(data[first:last])} of {last - first} characters."
-            )
-        self.firsts.append(first)
-        self.lasts.append(last)
-        self.labels.append(int(label))
-        self.numbers.append(self.next_number)
 
 
 def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int]:
@@ -175,11 +144,24 @@ def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int
     Raises:
         ValueError: the line is invalid.
     """
+    line = line.rstrip(b"\r\n")
     if label_first is None:
-        label_first = has_label_first(line.rstrip(b"\r\n"))
-    block = Block(line, label_first)
-    block.find_lines(0, len(line))
-    return block.text(0), block.labels[0]
+        label_first = has_label_first(line)
+    if label_first:
+        label, tab, text = line.partition(b"\t")
+    else:
+        text, tab, label = line.rpartition(b"\t")
+    if not tab or b"\t" in text:
+        raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
+    # Check the digits, because int() accepts blanks, signs and underscores.
+    if not label.isdigit() or len(label) > _MOST_DIGITS:
+        raise ValueError(f"expected a label from 0. Received: {_shown(label)}.")
+    if not text or len(text) % 4:
+        raise ValueError(
+            "expected an image in base64, whose length is a multiple of 4. "
+            f"Received: {_shown(text)} of {len(text)} characters."
+        )
+    return text, int(label)
 
 
 def decode(text: bytes) -> bytes:
@@ -193,7 +175,7 @@ def decode(text: bytes) -> bytes:
             raise binascii.Error("more padding than the last group needs")
         image = binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
-        raise ValueError(f"the image is no base64: {error}.") from error
+        raise ValueError(f"the image is not base64: {error}.") from error
     if not image:
         raise ValueError("the image is empty: expected its bytes in base64.")
     return image
@@ -260,19 +242,18 @@ def read_blocks(
         if not end:
             if len(data) >= LONGEST_LINE:
                 raise ValueError(
-                    f"{path}, line {number}: no end of a line in {len(data):,} bytes. "
-                    "Expected one image per line, in base64."
+                    f"{path}, line {number}: expected one image per line, in base64. "
+                    f"Received: {len(data):,} bytes without a newline."
                 )
             block_bytes = 2 * len(data)
             continue
         start = len(_BOM) if not offset and data.startswith(_BOM) else 0
-        offset += end
-        block = Block(data, label_first, offset, number)
+        block = Block(offset + start, number)
         try:
-            block.find_lines(start, end)
+            block.add_lines(data[start:end], label_first)
         except ValueError as error:
             raise ValueError(f"{path}, line {block.next_number}: {error}") from None
-        number = block.next_number
+        offset, number = min(block.offset, size), block.next_number
         yield block
 
 

@@ -15,7 +15,7 @@ from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.sampling import Order
 from plsc_tf.data.source import Source, mix_seeds, without_autograph
 
-# Number of images per epoch whose range is checked; a single one may pass by chance.
+# Number of images whose range is checked; a single one may pass by chance.
 _CHECKED = 16
 
 
@@ -122,11 +122,7 @@ def _shuffled(dataset: tf.data.Dataset, buffer_size: int, seed: int) -> tf.data.
 
 
 def from_generator(
-    function: Callable,
-    *,
-    name: str = "generator",
-    num_classes: int | None = None,
-    num_examples: int | None = None,
+    function: Callable, *, name: str = "generator", **counts: int | None
 ) -> StreamSource:
     """Creates a source from a Python generator function that yields (image, label).
 
@@ -137,8 +133,7 @@ def from_generator(
     Args:
         function: function without arguments that returns an iterator of (image, label).
         name: name for messages.
-        num_classes: number of classes; None if unknown.
-        num_examples: number of examples per epoch; None if unknown.
+        **counts: num_classes and num_examples of `StreamSource`.
 
     Raises:
         ValueError: `function` is not callable, or yields nothing or invalid examples.
@@ -148,36 +143,25 @@ def from_generator(
             f"{name} must be a function that returns an iterator of (image, label), "
             f"since each epoch calls it anew. Received: {type(function).__name__}."
         )
-    first = next(iter(function()), None)
-    if first is None:
-        raise ValueError(f"{name} yields no examples.")
-    image, _ = _convert(first, name, 0)
-    spec = tf.TensorSpec([], tf.string)
-    if not isinstance(image, bytes):
-        check_range(np.asarray(first[0]), name)  # Fail now, not in the first epoch.
-        spec = tf.TensorSpec([None, None, image.shape[-1]], tf.uint8)
 
     def converted():
         for number, item in enumerate(function()):
-            image, label = _convert(item, name, number)
-            if number < _CHECKED and np.asarray(item[0]).dtype.kind == "f":
-                check_range(np.asarray(item[0]), f"Example {number} of {name}")
-            yield image, label
+            yield _convert(item, name, number)
 
+    first = next(converted(), None)  # Fail now, not in the first epoch.
+    if first is None:
+        raise ValueError(f"{name} yields no examples.")
+    spec = tf.TensorSpec([], tf.string)
+    if not isinstance(first[0], bytes):
+        spec = tf.TensorSpec([None, None, first[0].shape[-1]], tf.uint8)
     examples = tf.data.Dataset.from_generator(
         converted, output_signature=(spec, tf.TensorSpec([], tf.int64))
     )
-    return StreamSource(
-        name, examples, num_classes=num_classes, num_examples=num_examples
-    )
+    return StreamSource(name, examples, **counts)
 
 
 def from_dataset(
-    dataset: tf.data.Dataset,
-    *,
-    name: str = "tf.data.Dataset",
-    num_classes: int | None = None,
-    num_examples: int | None = None,
+    dataset: tf.data.Dataset, *, name: str = "tf.data.Dataset", **counts: int | None
 ) -> StreamSource:
     """Creates a source from a tf.data.Dataset of single (image, label) elements.
 
@@ -186,19 +170,17 @@ def from_dataset(
             encoded bytes, or uint8 or float arrays `[h, w, 3]` in 0...255; labels are
             integers.
         name: name for messages.
-        num_classes: number of classes; None if unknown.
-        num_examples: number of examples per epoch; None uses the dataset's
-            cardinality.
+        **counts: num_classes and num_examples of `StreamSource`; num_examples is by
+            default the dataset's cardinality.
 
     Raises:
         ValueError: the dataset has other elements, repeats, or yields normalized
             images.
     """
     spec = dataset.element_spec
-    pair = isinstance(spec, tuple) and len(spec) == 2
-    if not (pair and spec[1].dtype.is_integer and not spec[1].shape.rank) or spec[
-        0
-    ].shape.rank not in (None, 0, 2, 3):
+    fits = isinstance(spec, tuple) and len(spec) == 2
+    fits = fits and spec[1].dtype.is_integer and not spec[1].shape.rank
+    if not fits or spec[0].shape.rank not in (None, 0, 2, 3):
         raise ValueError(
             f"{name} must yield single (image, label) pairs, neither batches (call "
             f".unbatch()) nor one-hot vectors. Received: element_spec={spec}."
@@ -211,8 +193,9 @@ def from_dataset(
     if spec[0].dtype.is_floating:
         for pixels, _ in dataset.take(_CHECKED):
             check_range(pixels.numpy(), name)
-    known = num_examples or (cardinality if cardinality >= 0 else None)
-    return StreamSource(name, dataset, num_classes=num_classes, num_examples=known)
+    if cardinality >= 0 and not counts.get("num_examples"):
+        counts["num_examples"] = cardinality
+    return StreamSource(name, dataset, **counts)
 
 
 def samples(reader: Callable) -> Iterator:
@@ -269,22 +252,18 @@ def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
                 f"{name} must yield (left image, right image, same). "
                 f"Received at pair {number}: {reprlib.repr(item)}."
             )
-        for image in item[:2]:
-            pixels = to_picture(image, name, number)
-            if not isinstance(pixels, bytes):
-                check_range(np.asarray(image), name)
-                pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
-            images.append(pixels)
+        images += [to_picture(image, name, number) for image in item[:2]]
         same.append(bool(item[2]))
     order = np.arange(len(images))
-    shapes = {getattr(image, "shape", "bytes") for image in images}
-    if shapes - {"bytes"}:
-        if len(shapes) > 1:
+    sizes = {getattr(image, "shape", ("bytes",))[:2] for image in images}
+    if sizes - {("bytes",)}:
+        if len(sizes) > 1:
             raise ValueError(
-                f"{name} must yield arrays of one size, or all encoded. Received: "
-                f"{', '.join(map(str, list(shapes)[:3]))}."
+                f"{name} must yield only encoded images, or arrays of one size. "
+                f"Received: {list(sizes)[:3]}."
             )
-        images = np.stack(images)
+        size = sizes.pop()
+        images = np.stack([np.broadcast_to(image, (*size, 3)) for image in images])
     return Pairs(name, images, order[0::2], order[1::2], np.array(same, bool))
 
 
@@ -310,10 +289,10 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
         image: encoded bytes, or an array `[h, w]`, `[h, w, 1 or 3]` or, as from PLSC's
             readers, `[3, h, w]`. Its values are rounded and clipped to 0...255.
         name: name of the data, for messages.
-        number: number of the example, for messages.
+        number: number of the example. The first arrays must not look normalized.
 
     Raises:
-        ValueError: the image is neither, or contains NaN or infinity.
+        ValueError: the image is neither, contains NaN or infinity, or is normalized.
     """
     if isinstance(image, bytes | bytearray | np.bytes_):
         return bytes(image)
@@ -333,6 +312,8 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
             f"numbers in 0...255. Received at example {number}: shape={image.shape}, "
             f"dtype={image.dtype}, or NaN or infinity."
         )
+    if number < _CHECKED:
+        check_range(image, f"Image {number} of {name}")
     if image.dtype != np.uint8:
         image = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return image

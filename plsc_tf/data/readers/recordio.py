@@ -262,15 +262,15 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
         raise _fault(file, position, expected)
     while kind not in (_WHOLE, _LAST):
         place = end
-        kind, part, length, end = _frame(file, place, file.read(place, _FRAME))
+        kind, _, length, end = _frame(file, place, file.read(place, _FRAME))
         if kind not in (_MIDDLE, _LAST):
             expected = f"a further part of the record at byte {position}, received "
             raise _fault(file, place, f"{expected}part kind {kind}")
-        if len(head) < _PEEK:
-            head += MAGIC + file.read(part, min(length, _PEEK))
-        total += len(MAGIC) + length
         parts += 1
-    if min(len(head), total) < _IMAGE_HEADER.size:
+    if parts > 1:
+        head = join_parts(file.read(position, end - position), file.path)
+        total = len(head)
+    if total < _IMAGE_HEADER.size:
         expected = f"a record of at least {_IMAGE_HEADER.size} bytes (an image header)"
         raise _fault(file, position, f"{expected}, received {total}")
     flag, label, _, _ = _IMAGE_HEADER.unpack_from(head)

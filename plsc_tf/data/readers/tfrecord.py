@@ -84,14 +84,13 @@ def _for_blocks(parse_fn, labels_offset):
     function = tf.function(parse_fn, autograph=True)
     graph = function.get_concrete_function(tf.TensorSpec([], tf.string))
     image, label = _checked_pair(graph.structured_outputs)
-    spec, rank = tf.TensorSpec(image.shape, image.dtype), image.shape.rank
-    sizes_differ = rank and not image.shape.is_fully_defined()
-    if sizes_differ:
+    spec, rank = tf.TensorSpec([], tf.string), image.shape.rank
+    if rank:  # Pixels of different sizes.
         spec = tf.RaggedTensorSpec([None] * rank, image.dtype, rank - 1)
 
     def parse_one(record):
         image, label = graph(record)
-        if sizes_differ:
+        if rank:
             image = tf.RaggedTensor.from_tensor(image, ragged_rank=rank - 1)
         return image, label
 

@@ -48,7 +48,7 @@ def preprocessing_name(settings) -> str:
     if name:
         return name
     module = data_load.find(settings.dataset.dataset_name)
-    return data_load.suitable_preprocessing(module)
+    return data_load.info(module).augmentation
 
 
 def _changed(own, given):

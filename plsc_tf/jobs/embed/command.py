@@ -95,7 +95,7 @@ def _trained_model(settings):
     flip, batch_size = options.flip, options.embed_batch_size
     if flip is None:
         module = data_load.find(loaded.settings.dataset.dataset_name)
-        flip = data_load.suitable_preprocessing(module) != "none"
+        flip = data_load.info(module).augmentation != "none"
     function = functools.partial(loaded.model.embed, batch_size=batch_size)
     frame = framing(loaded.settings)
     return _Model("checkpoint", loaded.checkpoint, function, frame, flip)

@@ -246,7 +246,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
         )
         evaluation.add_pairs(name, pairs, scores)
     module = data_load.find(settings.dataset.dataset_name)
-    flip = data_load.suitable_preprocessing(module) != "none"
+    flip = data_load.info(module).augmentation != "none"
     embed = functools.partial(model.embed, batch_size=size)
     source = Pictures(embed, preprocessing.framing(settings), size, flip)
     evaluation.add_lists(source, with_fingerprints=True)
