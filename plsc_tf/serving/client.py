@@ -9,6 +9,7 @@ The module needs only numpy, not TensorFlow.
 
 import base64
 import collections
+import contextlib
 import http.client
 import json
 import threading
@@ -30,7 +31,7 @@ class ServiceError(RuntimeError):
     """No server answered; the message lists each server's failure."""
 
 
-class Client:
+class Client(contextlib.AbstractContextManager):
     """Requests embeddings from several servers in turn; thread-safe.
 
     Example: `Client("10.0.0.1:8010", "10.0.0.2:8010").encode(images)`.
@@ -123,10 +124,6 @@ class Client:
             servers = list(self._servers)
         for server in servers:
             server.close()
-
-    def __enter__(self):
-        """Returns the client itself."""
-        return self
 
     def __exit__(self, *exc):
         """Closes the client."""

@@ -33,20 +33,18 @@ class EvaluationCard:
         """
         if not files.exists(path):
             raise FileNotFoundError(
-                f"The evaluation card {path!r} does not exist. python -m "
-                "plsc_tf.evaluate --card_dir=DIR writes DIR/card.json."
+                f"The evaluation card {path!r} does not exist. Create it with python "
+                "-m plsc_tf.evaluate --card_dir=DIR."
             )
         try:
             content = json.loads(files.read(path))
         except ValueError as error:
-            raise ValueError(
-                f"The evaluation card {path} is not JSON: {error}"
-            ) from None
+            raise ValueError(f"{path!r} must be a JSON file: {error}") from None
         version = content.get("version") if isinstance(content, dict) else None
         if version != 1 or not isinstance(content.get("sets"), dict):
             raise ValueError(
-                "card must be the card.json that python -m plsc_tf.evaluate writes, "
-                f"version 1. Received: {path}, version={version!r}."
+                "card must be a card.json that python -m plsc_tf.evaluate has written, "
+                f"version 1. Received: {path!r}, version {version}."
             )
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)
@@ -64,10 +62,10 @@ class EvaluationCard:
         weights = self.content.get("model", {}).get("weights_sha256")
         if weights != sha256:
             raise ValueError(
-                f"The evaluation card must be of the exported model, {checkpoint!r}, "
-                f"weights_sha256={sha256[:16]}.... Received: {self.path}, of "
-                f"weights_sha256={str(weights)[:16]}.... python -m plsc_tf.evaluate "
-                f"--checkpoint_dir={checkpoint} --card_dir=DIR writes it."
+                f"The evaluation card must describe the exported model, {checkpoint!r}"
+                f", with weights_sha256={sha256[:16]}. Received: {self.path!r}, with "
+                f"weights_sha256={str(weights)[:16]}. Create its card with python -m "
+                f"plsc_tf.evaluate --checkpoint_dir={checkpoint} --card_dir=DIR."
             )
 
     def thresholds(self) -> dict:

@@ -115,8 +115,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     head = getattr(network, "head", None) if classes else None
     if classes and head is None:
         raise ValueError(
-            "classes=k needs a network with a head, a plsc_tf.Classifier. Received: "
-            f"classes={classes}, {type(network).__name__}."
+            "classes requires a network with a head (a plsc_tf.Classifier). Received: "
+            f"classes={classes} and a {type(network).__name__}."
         )
     if hasattr(network, "inference_network"):
         network = network.inference_network()
@@ -159,24 +159,22 @@ def _write(export_dir, version, signatures, card, extras):
         }
         name = os.path.basename(os.path.abspath(export_dir))
         warmup.write(temporary, name, _warmup_requests(signatures))
-        card["artefacts"] = {
-            name: described for name, (described, _) in written.items()
-        }
+        card["artefacts"] = {name: entry for name, (entry, _) in written.items()}
         with _full_float32():
             proved = _prove(signatures, loaded, written, extras)
         texts = {
-            "model_card.json": json.dumps(card, indent=2, sort_keys=True) + "\n",
-            "proof.json": json.dumps(proved, indent=2) + "\n",
+            "model_card.json": json.dumps(card, indent=2, sort_keys=True),
+            "proof.json": json.dumps(proved, indent=2),
         }
         if extras.class_names:
-            texts["classes.txt"] = "".join(f"{name}\n" for name in extras.class_names)
+            texts["classes.txt"] = "\n".join(extras.class_names)
         if extras.card:
-            texts["card.json"] = json.dumps(extras.card.content, indent=1) + "\n"
-        contents = {name: text.encode() for name, text in texts.items()}
+            texts["card.json"] = json.dumps(extras.card.content, indent=1)
+        folder = files.join(temporary, "assets.extra")
+        for name, text in texts.items():
+            files.write(files.join(folder, name), f"{text}\n".encode())
         if extras.card and extras.card.page:
-            contents["card.html"] = extras.card.page
-        for name, content in contents.items():
-            files.write(files.join(temporary, "assets.extra", name), content)
+            files.write(files.join(folder, "card.html"), extras.card.page)
         return versions.publish(temporary, export_dir, version)
     finally:
         if files.exists(temporary):
@@ -184,19 +182,12 @@ def _write(export_dir, version, signatures, card, extras):
 
 
 def _checked_image_size(network, image_size):
-    if image_size is None:
-        shape = getattr(network, "input_shape", None)
-        if not isinstance(shape, tuple) or len(shape) != 4 or None in shape[1:3]:
-            raise ValueError(
-                "image_size=(height, width) is needed for a network without a fixed "
-                f"input size. Received: image_size=None, input_shape={shape}."
-            )
-        image_size = shape[1:3]
-    sizes = tuple(int(size) for size in image_size)
+    shape = image_size or (getattr(network, "input_shape", None) or ())[1:3]
+    sizes = tuple(int(size or 0) for size in shape)
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(
-            "image_size must be (height, width), both positive. Received: "
-            f"image_size={image_size!r}."
+            "image_size must be (height, width), both positive, if the network has no "
+            f"fixed input size. Received: image_size={image_size!r}."
         )
     return sizes
 
@@ -239,11 +230,11 @@ def _prove(signatures, loaded, written, extras):
     Raises:
         RuntimeError: a comparison fails, or the embeddings contain NaN or infinity.
     """
-    encoded, basis = list(extras.pictures), "pictures"
+    encoded, basis = list(extras.pictures), "images"
     if not encoded:
         noise = _noise(3, signatures.image_size)
         encoded = [tf.io.encode_png(image).numpy() for image in noise]
-        basis = "pictures of noise"
+        basis = "images of noise"
 
     def network(images):
         return signatures.embed(tf.constant(images, tf.float32)).numpy()
@@ -252,38 +243,30 @@ def _prove(signatures, loaded, written, extras):
         images = tf.constant(images, tf.float32)
         return loaded.signatures["images"](images=images)["embedding"].numpy()
 
-    def run(signature):
-        outputs = loaded.signatures[signature](bytes=tf.constant(encoded))
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+    def serve(signature):
+        return loaded.signatures[signature](bytes=tf.constant(encoded))
 
     images, bounds = signatures.prepare(encoded), extras.bounds
     expected = network(images)
     if not np.isfinite(expected).all():
         raise RuntimeError(
-            "The network's embeddings are not finite, so it was not exported. Has the "
-            "training diverged?"
+            "The network was not exported, because its embeddings contain NaN or "
+            "infinity. Check whether the training diverged."
         )
-    rows = [
-        proof.compare("serving_default", run("serving_default")["embedding"], expected)
-    ]
-    before = extras.accuracy(network) if extras.accuracy else None
-    parts = {
-        "images": exported,
-        **{name: embed for name, (_, embed) in written.items()},
-    }
-    for name, embed in parts.items():
+    served = serve("serving_default")["embedding"].numpy()
+    rows = [proof.compare("serving_default", served, expected)]
+    before = extras.accuracy(network) if extras.accuracy else {}
+    parts = {"images": (None, exported), **written}
+    for name, (_, embed) in parts.items():
         smallest = getattr(bounds, name.removeprefix("tflite_"), None)
         row = proof.compare(name, embed(images), expected, smallest)
-        if before is not None:
-            after = extras.accuracy(embed)
-            row["verification"] = proof.verify(
-                name, before, after, bounds.accuracy_loss
-            )
+        if before:
+            after, allowed = extras.accuracy(embed), bounds.accuracy_loss
+            row["verification"] = proof.verify(name, before, after, allowed)
         rows.append(row)
     if "classify" in signatures.functions:
         best = signatures.classify(tf.constant(images, tf.float32))
-        best = {name: tensor.numpy() for name, tensor in best.items()}
-        rows.append(proof.compare_classes(run("classify"), best))
+        rows.append(proof.compare_classes(serve("classify"), best))
     return {
         "pictures": len(images),
         "basis": basis,

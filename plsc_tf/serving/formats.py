@@ -38,25 +38,18 @@ def check_formats(formats: Sequence[str], calibration) -> None:
     """
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
-        raise ValueError(
-            f"formats must be of {', '.join(FORMATS)}. Received: {', '.join(unknown)}."
-        )
+        known = ", ".join(FORMATS)
+        raise ValueError(f"formats may contain {known}. Received: {unknown}.")
     if SAVED_MODEL not in formats:
-        raise ValueError(
-            "The other formats lie inside the SavedModel's folder: formats must name "
-            f"saved_model too. Received: {', '.join(formats)}."
-        )
+        raise ValueError(f"formats must contain saved_model. Received: {formats}.")
     if "tflite_int8" in formats and (calibration is None or not len(calibration)):
-        raise ValueError(
-            "tflite_int8 needs calibration images, uint8 [n, height, width, 3], like "
-            "those to come. Received: none."
-        )
+        raise ValueError("tflite_int8 requires calibration images. Received none.")
     try:
         for name in ("onnx", "tf2onnx", "onnxruntime") if "onnx" in formats else ():
             importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"The format onnx needs {error.name}: pip install 'plsc_tf[onnx]'"
+            f"The format onnx requires {error.name}: pip install 'plsc_tf[onnx]'"
         ) from error
 
 
@@ -105,10 +98,10 @@ def write(
     path = files.join(folder, card["file"])
     files.make_dirs(files.parent(path))
     files.write(path, content)
-    loaded = load(files.read(path))
+    card["bytes"], loaded = len(content), load(files.read(path))
     if normalize and not card["normalize"]:
-        return {**card, "bytes": len(content)}, lambda images: _unit(loaded(images))
-    return {**card, "bytes": len(content)}, loaded
+        return card, lambda images: _unit(loaded(images))
+    return card, loaded
 
 
 def _unit(rows):
@@ -133,10 +126,8 @@ def _to_onnx(embed, image_size):
         function, spec, opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
     )
     graph = model.graph
-    for value, expected in ((graph.input[0], INPUT), (graph.output[0], "embedding")):
+    for value in (graph.input[0], graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "N"
-        if value.name != expected:
-            raise RuntimeError(f"tf2onnx named {expected!r} {value.name!r}.")
     _mark_as_scaling(graph, onnx.helper)
     onnx.checker.check_model(model)
     return model.SerializeToString()
@@ -207,12 +198,12 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
     concrete = function.get_concrete_function()
 
     def converter():
-        made = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
+        lite = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
         if kind != "float32":
-            made.optimizations = [tf.lite.Optimize.DEFAULT]
+            lite.optimizations = [tf.lite.Optimize.DEFAULT]
         if kind == "float16":
-            made.target_spec.supported_types = [tf.float16]
-        return made
+            lite.target_spec.supported_types = [tf.float16]
+        return lite
 
     if kind != "int8":
         return converter().convert(), True
@@ -221,8 +212,8 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
         return _integers(converter(), integers, calibration), True
     except Exception as error:  # noqa: BLE001 - the converter raises any error
         logging.warning(
-            "Not every operation of the network has an integer version; the others "
-            "compute in float32: %s",
+            "Some operations have no integer version in TensorFlow Lite and compute in "
+            "float32: %s",
             str(error).splitlines()[0][:200],
         )
     mixed = [*integers, tf.lite.OpsSet.TFLITE_BUILTINS]

@@ -32,7 +32,7 @@ class Match(typing.NamedTuple):
     score: float
 
 
-class Gallery:
+class Gallery(contextlib.AbstractContextManager):
     """Stores people and their face embeddings in a folder.
 
     Example: `Gallery("people", 512).enrol("ada", embeddings)`.
@@ -98,26 +98,26 @@ class Gallery:
         if "rows" in about:
             raise ValueError(
                 f"The gallery {self._folder!r} was made by an earlier version of "
-                "plsc_tf. Enroll again, in a new folder."
+                "plsc_tf. Enroll the faces again in a new folder."
             )
         if not about and (
             dim is None or dim < 1 or dtype not in ("float32", "float16")
         ):
             raise ValueError(
-                "A new gallery needs dim, the embedding size, and dtype float32 or "
-                f"float16. Received: dim={dim}, dtype={dtype!r}."
+                "A new gallery requires dim, the embedding size, and a dtype that is "
+                f"float32 or float16. Received: dim={dim}, dtype={dtype!r}."
             )
         about = {"dim": dim, "dtype": dtype, "model": model} | about
         if dim not in (None, int(about["dim"])):
             raise ValueError(
-                f"The gallery {self._folder!r} has embeddings of {about['dim']} "
-                f"numbers. Received: dim={dim}."
+                f"The gallery {self._folder!r} has dim={about['dim']}. Received: "
+                f"dim={dim}."
             )
         about["model"] = about["model"] or model
         if model and model != about["model"]:
             raise ValueError(
-                f"The gallery {self._folder!r} was made with another model; its "
-                "embeddings cannot be compared. Enroll again, in a new folder."
+                f"The gallery {self._folder!r} was made with a different model. Enroll "
+                "the faces again in a new folder."
             )
         with self._base:
             self._base.executemany(
@@ -200,7 +200,7 @@ class Gallery:
                 full; the gallery is unchanged.
         """
         if not isinstance(name, str) or not name:
-            raise ValueError(f"name must be a text. Received: name={name!r}.")
+            raise ValueError(f"name must be a non-empty string. Received: {name!r}.")
         rows = self._unit(embeddings).astype(self.dtype)
         with self._lock:
             with self._transaction():
@@ -284,10 +284,6 @@ class Gallery:
         with self._lock:
             self._stack.close()
 
-    def __enter__(self):
-        """Returns the gallery itself."""
-        return self
-
     def __exit__(self, *exc):
         """Closes the gallery."""
         self.close()
@@ -302,12 +298,12 @@ class Gallery:
         array = np.atleast_2d(np.asarray(embeddings, np.float32))
         if array.ndim != 2 or array.shape[1] != self.dim or not len(array):
             raise ValueError(
-                f"embeddings must be [n, {self.dim}], n at least 1. Received: "
-                f"{np.shape(embeddings)}."
+                f"embeddings must have the shape [n, {self.dim}], n at least 1. "
+                f"Received: {np.shape(embeddings)}."
             )
         norms = np.linalg.norm(array.astype(np.float64), axis=1, keepdims=True)
         if not np.isfinite(norms).all() or not norms.all():
-            raise ValueError("embeddings must be finite and not 0.")
+            raise ValueError("embeddings must be finite, and none may be all zeros.")
         return (array / norms).astype(np.float32)
 
 

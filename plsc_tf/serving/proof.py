@@ -52,7 +52,8 @@ def compare(
             contain NaN or infinity.
     """
     if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
-        raise _disagrees(name, f"{embeddings.shape} values, not all finite")
+        shape = f"{embeddings.shape}, expected {expected.shape}"
+        raise _disagrees(name, f"shape {shape}, or embeddings that are not finite")
     cosines = _cosines(embeddings, expected)
     mean = float(cosines.mean())
     difference = float(np.abs(embeddings - expected).max())
@@ -95,7 +96,7 @@ def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
         if old - new > allowed + 1e-9:
             raise _disagrees(
                 name,
-                f"accuracy on {one} falls from {old:.4f} to {new:.4f}, by more than "
+                f"accuracy on {one} drops from {old:.4f} to {new:.4f}, more than "
                 f"accuracy_loss={allowed:g}",
             )
         rows[one] = {"network": old, "artefact": new, "change": new - old}
@@ -107,7 +108,7 @@ def compare_classes(outputs: dict, expected: dict) -> dict:
 
     Args:
         outputs: {"scores": `[N, top]`, "classes": `[N, top]`}, from the export.
-        expected: the same arrays, from the network.
+        expected: the same tensors, from the network.
 
     Returns:
         The signature's row in proof.json.
@@ -117,7 +118,7 @@ def compare_classes(outputs: dict, expected: dict) -> dict:
     """
     difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
     if not difference <= TOLERANCE:
-        raise _disagrees("classify", f"largest difference of a score {difference:.3g}")
+        raise _disagrees("classify", f"largest difference of scores {difference:.3g}")
     return {
         "artefact": "classify",
         "max_difference": difference,
@@ -129,7 +130,7 @@ def compare_classes(outputs: dict, expected: dict) -> dict:
 def table(folder: str) -> list[tuple[str, str]]:
     """Returns the content of an export's proof.json as rows [(subject, result)]."""
     content = json.loads(files.read(files.join(folder, "assets.extra", "proof.json")))
-    rows = [("proved on", f"{content['pictures']} {content['basis']}")]
+    rows = [("compared on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
         parts = [f"largest difference {row['max_difference']:.2g}"]
         if "mean_cosine" in row:
@@ -153,6 +154,6 @@ def _cosines(one, other):
 
 def _disagrees(name, how):
     return RuntimeError(
-        f"The exported {name!r} disagrees with the network: {how}. Nothing was left in "
-        "export_dir."
+        f"The exported {name!r} disagrees with the network: {how}. The export was "
+        "deleted."
     )

@@ -29,7 +29,7 @@ class ClosedSet:
     def __init__(self, head, top: int):
         if not 1 <= top <= head.num_classes:
             raise ValueError(
-                f"classes must be between 1 and the head's {head.num_classes}. "
+                f"classes must be between 1 and num_classes={head.num_classes}. "
                 f"Received: classes={top}."
             )
         self.top = top

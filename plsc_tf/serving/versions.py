@@ -24,7 +24,7 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
         reason = "is not a folder" if files.exists(path) else "does not exist"
         raise FileNotFoundError(
             f"{option} must be a folder with the version folders of an export. "
-            f"Received: {option}={path!r}, which {reason}."
+            f"Received: {path!r}, which {reason}."
         )
     if _is_model(path):
         name = files.name(path)
@@ -50,13 +50,12 @@ def prepare(export_dir: str, version: int | None) -> None:
     """
     if version is not None and (isinstance(version, bool) or int(version) < 1):
         raise ValueError(
-            "version must be a positive integer, or None for the next free one. "
+            "version must be a positive integer, or None for the next version. "
             f"Received: version={version!r}."
         )
     if files.exists(export_dir) and not files.is_dir(export_dir):
         raise NotADirectoryError(
-            "export_dir must be a folder, or a path where one can be made. Received: "
-            f"export_dir={export_dir!r}, which is a file."
+            f"export_dir must be a folder. Received: {export_dir!r}, which is a file."
         )
     files.make_dirs(export_dir)
     if version is not None and int(version) in find(export_dir):
@@ -88,6 +87,6 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
 
 def _version_exists(export_dir, version):
     return FileExistsError(
-        f"Version {version} exists already in {export_dir!r} and is never overwritten. "
-        f"Use version={max(find(export_dir)) + 1}, or leave it out."
+        f"Version {version} already exists in {export_dir!r}. Use "
+        f"version={max(find(export_dir)) + 1} or version=None."
     )

@@ -21,10 +21,9 @@ class Doubling:
         self.seconds = dict(seconds)
         self.batches, self._gate = [], gate
 
-    def run(self, signature, inputs):
+    def run(self, signature, values):
         if self._gate is not None:
             self._gate.wait(10)
-        values = inputs["x"]
         self.batches.append(values[:, 0].tolist())
         if (values < 0).any():
             raise tf.errors.InvalidArgumentError(None, None, "a negative number")
@@ -32,7 +31,7 @@ class Doubling:
 
 
 def rows(*values):
-    return [{"x": np.array([value], np.float32)} for value in values]
+    return np.array(values, np.float32)[:, None]
 
 
 def run(model, work, **options):
@@ -163,7 +162,7 @@ def test_who_waits_too_long_is_told_so_and_not_computed():
 
 def test_a_failing_model_is_an_error_of_the_server():
     class Broken(Doubling):
-        def run(self, signature, inputs):
+        def run(self, signature, values):
             raise MemoryError("no memory left")
 
     with pytest.raises(RequestError, match="no memory left") as caught:

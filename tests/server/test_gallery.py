@@ -172,7 +172,7 @@ def test_threads_enrol_remove_and_search_at_the_same_time(tmp_path):
 
 
 def test_wrong_arguments(tmp_path):
-    with pytest.raises(ValueError, match="needs dim"):
+    with pytest.raises(ValueError, match="requires dim"):
         Gallery(tmp_path / "a")
     with Gallery(tmp_path / "b", 4, model="m1") as gallery:
         with pytest.raises(BlockingIOError, match="another process"):
@@ -191,7 +191,7 @@ def test_wrong_arguments(tmp_path):
         Gallery(tmp_path / "b", 4)
     with base:
         base.execute("DELETE FROM about WHERE key = 'rows'")
-    with pytest.raises(ValueError, match="embeddings of 4 numbers"):
+    with pytest.raises(ValueError, match="has dim=4"):
         Gallery(tmp_path / "b", 5)
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match="a different model"):
         Gallery(tmp_path / "b", 4, model="m2")

@@ -82,7 +82,7 @@ def test_the_signature_is_one_of_tensorflow_servings_predict_api(tmp_path):
 
 
 def test_more_classes_than_there_are(tmp_path):
-    with pytest.raises(ValueError, match="head's 11. Received: classes=12"):
+    with pytest.raises(ValueError, match="num_classes=11. Received: classes=12"):
         export_saved_model(
             classifier(plsc_tf.ARCFACE), tmp_path, image_size=SIZE, classes=12
         )

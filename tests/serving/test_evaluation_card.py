@@ -37,7 +37,7 @@ def test_the_card_of_another_model_is_refused(tmp_path):
     card = EvaluationCard.read(write(tmp_path))
     card.check_weights("a" * 64, "run/7")
     with pytest.raises(
-        ValueError, match=r"run/7', weights_sha256=bbbb.*Received: .*aaa"
+        ValueError, match=r"run/7', with weights_sha256=bbbb.*Received: .*aaa"
     ):
         card.check_weights("b" * 64, "run/7")
     card = EvaluationCard.read(write(tmp_path, {**CARD, "model": {}}))
@@ -49,13 +49,13 @@ def test_the_card_of_another_model_is_refused(tmp_path):
     "content", [[], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}]
 )
 def test_other_files_are_refused(tmp_path, content):
-    with pytest.raises(ValueError, match="card must be the card.json"):
+    with pytest.raises(ValueError, match="card must be a card.json"):
         EvaluationCard.read(write(tmp_path, content))
 
 
 def test_a_card_that_does_not_exist(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--card_dir=DIR writes"):
+    with pytest.raises(FileNotFoundError, match="Create it with .*--card_dir=DIR"):
         EvaluationCard.read(str(tmp_path / "card.json"))
     (tmp_path / "card.json").write_text("no")
-    with pytest.raises(ValueError, match="is not JSON"):
+    with pytest.raises(ValueError, match="must be a JSON file"):
         EvaluationCard.read(str(tmp_path / "card.json"))

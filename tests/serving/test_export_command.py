@@ -35,7 +35,7 @@ def test_the_end_of_a_training_exports_its_model(finished_run):
     export_dir = finished_run.outcome["export_dir"]
     assert "threshold" not in read(export_dir, "model_card.json")
     proof = read(export_dir, "proof.json")
-    assert (proof["pictures"], proof["basis"]) == (32, "pictures")
+    assert (proof["pictures"], proof["basis"]) == (32, "images")
 
 
 def test_everything_at_once(run):
@@ -48,7 +48,8 @@ def test_everything_at_once(run):
             export_formats=("saved_model", "tflite_int8"),
             export_classes=2,
             calibration_images=10,
-            proof_pairs=60,
+            proof_images=5,
+            proof_pairs=20,
             accuracy_loss=0.2,
             int8_cosine=0.9,
         )
@@ -80,12 +81,27 @@ def test_the_card_of_another_checkpoint_is_refused(run, tmp_path):
     asked = settings.replace(
         card=str(tmp_path / "card.json"), export_dir=str(tmp_path / "export")
     )
-    with pytest.raises(ValueError, match="must be of the exported model"):
+    with pytest.raises(ValueError, match="must describe the exported model"):
         export.export_checkpoint(asked)
     assert not (tmp_path / "export").exists()
 
 
-def test_without_the_verification_sets_noise_is_the_proof(run, tmp_path, monkeypatch):
+@pytest.fixture
+def written(finished_run, monkeypatch):
+    """The `Extras` of exports, which are not written."""
+    extras = []
+
+    def note(*_, **arguments):
+        extras.append(arguments["extras"])
+        return finished_run.outcome["export_dir"]
+
+    monkeypatch.setattr(export, "export_saved_model", note)
+    return extras
+
+
+def test_without_the_verification_sets_noise_is_the_proof(
+    run, written, tmp_path, monkeypatch
+):
     settings, _ = run
 
     def fail(*_, **__):
@@ -93,8 +109,8 @@ def test_without_the_verification_sets_noise_is_the_proof(run, tmp_path, monkeyp
 
     monkeypatch.setattr(recipe, "load_pairs", fail)
     settings = settings.replace(export_dir=str(tmp_path))
-    rows = dict(export.export_checkpoint(settings))
-    assert rows["proved on"] == "3 pictures of noise"
+    export.export_checkpoint(settings)
+    assert written[-1].pictures == ()
     # Sets that are named must be there.
     with pytest.raises(FileNotFoundError, match="gone"):
         export.export_checkpoint(
@@ -107,12 +123,13 @@ def test_without_the_verification_sets_noise_is_the_proof(run, tmp_path, monkeyp
         )
 
 
-def test_a_classifier_is_proved_on_its_test_split(run, tmp_path):
+def test_a_classifier_is_proved_on_its_test_split(run, written, tmp_path):
     settings, _ = run
     settings = settings.replace(
         export_dir=str(tmp_path), val_targets=("test",), proof_images=5
     )
-    assert dict(export.export_checkpoint(settings))["proved on"] == "5 pictures"
+    export.export_checkpoint(settings)
+    assert len(written[-1].pictures) == 5
 
 
 @pytest.mark.parametrize(
@@ -120,7 +137,7 @@ def test_a_classifier_is_proved_on_its_test_split(run, tmp_path):
     [
         ({"export_classes": 8}, "at most num_classes=7. Received: export_classes=8"),
         ({"card": "card.json"}, "give it to python -m plsc_tf.export"),
-        ({"export_formats": ("onnx",)}, "name saved_model too"),
+        ({"export_formats": ("onnx",)}, "must contain saved_model"),
     ],
 )
 def test_a_training_finds_early_whatever_would_stop_its_export(options, message):

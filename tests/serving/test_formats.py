@@ -56,7 +56,7 @@ def test_the_integer_file_takes_the_pixels_as_they_are(exported):
 def test_the_proof_is_stored(exported):
     _, folder = exported
     proof = read(folder, "proof.json")
-    assert (proof["pictures"], proof["basis"]) == (6, "pictures")
+    assert (proof["pictures"], proof["basis"]) == (6, "images")
     rows = {row["artefact"]: row for row in proof["artefacts"]}
     assert set(rows) == {"serving_default", "images", *FORMATS[1:]}
     assert rows["tflite"]["max_difference"] < 1e-4
@@ -81,7 +81,7 @@ def test_the_proof_is_stored(exported):
         ),
         (
             Extras(accuracy=lambda embed, figures=[0.9, 0.88]: {"set": figures.pop(0)}),
-            "accuracy on set falls from 0.9000 to 0.8800",
+            "accuracy on set drops from 0.9000 to 0.8800",
         ),
     ],
 )
@@ -116,9 +116,9 @@ def test_onnx_has_insightfaces_layout(exported):
 @pytest.mark.parametrize(
     ("extras", "message"),
     [
-        (Extras(formats=("saved_model", "tflight")), "Received: tflight"),
-        (Extras(formats=("saved_model", "tflite_int8")), "needs calibration images"),
-        (Extras(formats=("tflite",)), "name saved_model too. Received: tflite"),
+        (Extras(formats=("saved_model", "tflight")), "Received: .*tflight"),
+        (Extras(formats=("saved_model", "tflite_int8")), "requires calibration images"),
+        (Extras(formats=("tflite",)), "must contain saved_model. Received: .*tflite"),
     ],
 )
 def test_wrong_formats_are_found_first(tmp_path, extras, message):

@@ -43,11 +43,11 @@ def sizes_up_to(largest: int) -> list[int]:
 
 
 class _Row(NamedTuple):
-    """A waiting row: its inputs, and the future of its outputs."""
+    """A waiting row: its value, and the future of its outputs."""
 
     future: asyncio.Future
     index: int
-    inputs: dict
+    value: bytes | np.ndarray
     pixels: int
 
     def fail(self, error):
@@ -81,15 +81,15 @@ class Batcher:
         """True if no row is waiting or being computed."""
         return not self._waiting and not self._running
 
-    async def run(self, rows: Sequence[dict], pixels: Sequence[int]) -> dict:
+    async def run(self, rows: Sequence, pixels: Sequence[int]) -> dict:
         """Computes the outputs of rows, in batches shared with other requests.
 
         Args:
-            rows: list of {input name: bytes or array of one row}.
+            rows: N bytes objects, or an array `[N, ...]`.
             pixels: number of pixels of each row's image, 0 if none needs decoding.
 
         Returns:
-            {output name: array `[len(rows), ...]`}.
+            {output name: array `[N, ...]`}.
 
         Raises:
             RequestError: the queue is full, the time limit has passed, a row is
@@ -175,9 +175,9 @@ class Batcher:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            inputs = [row.inputs for row in batch]
+            values = [row.value for row in batch]
             outputs = await loop.run_in_executor(
-                self._executor, self._call, inputs, size
+                self._executor, self._call, values, size
             )
         except _INPUT_ERRORS as error:
             self._split(batch, error)
@@ -201,14 +201,12 @@ class Batcher:
 
     def _call(self, rows, size):
         """Fills the batch up to `size` and calls the model, in an executor thread."""
-        inputs = {}
-        for name, first in rows[0].items():
-            column = [row[name] for row in rows]
-            if isinstance(first, bytes):
-                inputs[name] = column + [min(column, key=len)] * (size - len(column))
-            else:
-                inputs[name] = np.stack(column + [first] * (size - len(column)))
-        return self._model.run(self._signature, inputs)
+        first, missing = rows[0], size - len(rows)
+        if isinstance(first, bytes):
+            batch = rows + [min(rows, key=len)] * missing
+        else:
+            batch = np.stack(rows + [first] * missing)
+        return self._model.run(self._signature, batch)
 
     def _split(self, batch, error):
         """Runs the halves of a failed batch again to find the invalid row.

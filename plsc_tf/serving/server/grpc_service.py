@@ -54,7 +54,7 @@ def _answered(method):
             code = "OK"
             return response
         except RequestError as error:
-            code = error.grpc_code
+            code = error.code
             await _abort(context, error)
         except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
             logging.exception("%s failed", method.__name__)
@@ -80,13 +80,11 @@ class Services(
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature = version.check_signature(request.model_spec.signature_name)
-        specs = version.inputs(signature)
-        # `LoadedModel.predict` rejects unknown names.
-        inputs = {
-            name: _input(name, proto, *specs[name]) if name in specs else ()
-            for name, proto in request.inputs.items()
-        }
-        outputs = await version.predict(signature, inputs)
+        name, dtype, _ = version.input(signature)
+        if list(request.inputs) != [name]:
+            raise invalid(f"inputs must be {[name]}. Received: {list(request.inputs)}.")
+        values = _values(name, request.inputs[name], dtype)
+        outputs = await version.predict(signature, values)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
         response.model_spec.version.value = version.version
@@ -117,7 +115,7 @@ def _which(spec):
     return spec.name, version, spec.version_label or None
 
 
-def _input(name, proto, dtype, _):
+def _values(name, proto, dtype):
     received = tf.dtypes.as_dtype(proto.dtype)
     if np.dtype(received.as_numpy_dtype) != dtype:
         raise invalid(
@@ -145,4 +143,4 @@ def _input(name, proto, dtype, _):
 async def _abort(context, error):
     if error.retry_after is not None:
         context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
-    await context.abort(getattr(grpc.StatusCode, error.grpc_code), error.message)
+    await context.abort(getattr(grpc.StatusCode, error.code), error.message)

@@ -185,11 +185,9 @@ class Bodies:
         except web.HTTPRequestEntityTooLarge:
             raise self._too_large() from None
         except TimeoutError:
-            raise RequestError(
-                "TOO_SLOW", f"The body did not arrive within {self._seconds:g} s."
-            ) from None
+            message = f"The body did not arrive within {self._seconds:g} s."
+            raise RequestError("DEADLINE_EXCEEDED", message, status=408) from None
 
     def _too_large(self):
-        return RequestError(
-            "TOO_LARGE", f"The body of a request may have {self._limit} bytes."
-        )
+        message = f"The body of a request may have {self._limit} bytes."
+        return RequestError("INVALID_ARGUMENT", message, status=413)

@@ -77,8 +77,9 @@ class Routes:
         if not isinstance(signature, str):
             raise invalid("signature_name must be a string.")
         signature = version.check_signature(signature)
-        form, inputs = rest.inputs_from_json(body, version.inputs(signature))
-        outputs = await version.predict(signature, inputs)
+        name, dtype, _ = version.input(signature)
+        form, values = rest.input_from_json(body, name, dtype)
+        outputs = await version.predict(signature, values)
         return answer(rest.outputs_to_json(form, outputs))
 
     async def health(self, request: web.Request) -> web.Response:

@@ -45,7 +45,7 @@ def check_image(index: int, data: bytes, options) -> int:
 
 
 def _too_large(message):
-    return RequestError("TOO_LARGE", message)
+    return RequestError("INVALID_ARGUMENT", message, status=413)
 
 
 def check_shape(name: str, array: np.ndarray, shape: tuple) -> None:

@@ -9,9 +9,10 @@ import functools
 import gc
 import hashlib
 import json
+import os
 import pathlib
 import timeit
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -66,8 +67,8 @@ class LoadedModel:
         self.version, self.seconds, self._options = version, {}, options
         graph = files.read(files.join(folder, "saved_model.pb"))
         self.signature_defs = _signature_defs(graph)
-        _, shape = _specs(self.signature_defs[DEFAULT_SIGNATURE].outputs)["embedding"]
-        self.embedding_size = shape[-1]
+        outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
+        self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
         # The index contains a checksum of each variable.
         weights = _read(folder, "variables/variables.index")
         self.fingerprint = hashlib.sha256(graph + weights).hexdigest()
@@ -100,43 +101,38 @@ class LoadedModel:
             )
         return name
 
-    def inputs(self, signature: str) -> dict:
-        """Returns {input name: (numpy dtype, shape)}; unknown sizes are None."""
-        return _specs(self.signature_defs[signature].inputs)
+    def input(self, signature: str) -> tuple[str, np.dtype, tuple]:
+        """Returns the (name, dtype, shape) of the input; unknown sizes are None."""
+        ((name, info),) = self.signature_defs[signature].inputs.items()
+        # Strings have numpy's dtype object.
+        dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
+        sizes = [dim.size for dim in info.tensor_shape.dim]
+        return name, dtype, tuple(None if size < 0 else size for size in sizes)
 
-    async def predict(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
-        """Checks the inputs and computes a signature's outputs.
+    async def predict(
+        self, signature: str, values: Sequence[bytes] | np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Checks the values of the input and computes a signature's outputs.
 
         Args:
             signature: name of a signature.
-            inputs: {input name: array `[N, ...]` or list of N bytes}.
+            values: array `[N, ...]` or list of N bytes.
 
         Returns:
             {output name: array `[N, ...]`}.
 
         Raises:
-            RequestError: the inputs are invalid, or cannot be computed now.
+            RequestError: the values are invalid, or cannot be computed now.
         """
-        specs = self.inputs(signature)
-        if set(inputs) != set(specs):
-            raise invalid(
-                f"The signature's inputs are {sorted(specs)}. Received: "
-                f"{sorted(inputs)}."
-            )
-        counts = {len(value) for value in inputs.values()}
-        if len(counts) != 1:
-            raise invalid("All inputs must have the same number of rows.")
-        (count,) = counts
-        check_count(count, self._options)
-        pixels = [0] * count
-        for name, (dtype, shape) in specs.items():
-            if dtype.kind == "O":
-                for index, data in enumerate(inputs[name]):
-                    pixels[index] += check_image(index, data, self._options)
-            else:
-                check_shape(name, inputs[name], shape)
-        rows = [{name: inputs[name][i] for name in specs} for i in range(count)]
-        return await self._batchers[signature].run(rows, pixels)
+        name, dtype, shape = self.input(signature)
+        if dtype.kind == "O":
+            check_count(len(values), self._options)
+            pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
+        else:
+            check_shape(name, values, shape)
+            check_count(len(values), self._options)
+            pixels = [0] * len(values)
+        return await self._batchers[signature].run(values, pixels)
 
     async def embed(self, images: list[bytes]) -> np.ndarray:
         """Returns the embeddings of encoded images, float32 `[N, embedding_size]`.
@@ -144,21 +140,21 @@ class LoadedModel:
         Raises:
             RequestError: an image is invalid, or the images cannot be computed now.
         """
-        outputs = await self.predict(DEFAULT_SIGNATURE, {"bytes": images})
-        return outputs["embedding"]
+        return (await self.predict(DEFAULT_SIGNATURE, images))["embedding"]
 
-    def run(self, signature: str, inputs: dict) -> dict[str, np.ndarray]:
+    def run(
+        self, signature: str, values: Sequence[bytes] | np.ndarray
+    ) -> dict[str, np.ndarray]:
         """Computes one batch.
 
         Args:
             signature: name of a signature.
-            inputs: {input name: array `[N, ...]` or list of N bytes}.
+            values: array `[N, ...]` or list of N bytes.
 
         Raises:
             tf.errors.OpError: the batch failed, possibly because of a single image.
         """
-        tensors = {name: tf.constant(value) for name, value in inputs.items()}
-        outputs = self._loaded.signatures[signature](**tensors)
+        outputs = self._loaded.signatures[signature](tf.constant(values))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     def _warm_up(self, sizes: Iterable[int]) -> None:
@@ -166,17 +162,12 @@ class LoadedModel:
         noise = np.random.default_rng(0).integers(0, 256, (_SIDE, _SIDE, 3), np.uint8)
         image = tf.io.encode_jpeg(noise).numpy()
         for size in sizes:
-            run = functools.partial(
-                self.run, DEFAULT_SIGNATURE, {"bytes": [image] * size}
-            )
+            run = functools.partial(self.run, DEFAULT_SIGNATURE, [image] * size)
             self.seconds[size] = min(timeit.repeat(run, number=1, repeat=3))
         for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
-            inputs = self.inputs(signature).items()
-            row = {
-                name: [image] if dtype.kind == "O" else np.zeros((1, *shape[1:]), dtype)
-                for name, (dtype, shape) in inputs
-            }
-            self.run(signature, row)
+            _, dtype, shape = self.input(signature)
+            zeros = np.zeros((1, *shape[1:]), dtype)
+            self.run(signature, [image] if dtype.kind == "O" else zeros)
 
 
 def _signature_defs(graph):
@@ -184,11 +175,12 @@ def _signature_defs(graph):
         signatures = dict(meta.signature_def)
         signatures.pop(_INIT_SIGNATURE, None)
         default = signatures.get(DEFAULT_SIGNATURE)
-        if default and "bytes" in default.inputs and "embedding" in default.outputs:
+        one_input = all(len(one.inputs) == 1 for one in signatures.values())
+        if default and one_input and "embedding" in default.outputs:
             return signatures
     raise ValueError(
-        "The model must be an export of plsc_tf.export: a SavedModel whose signature "
-        f"{DEFAULT_SIGNATURE!r} maps 'bytes' to 'embedding'."
+        "The model must be an export of plsc_tf: its signatures have one input each, "
+        f"and {DEFAULT_SIGNATURE!r} returns 'embedding'."
     )
 
 
@@ -197,23 +189,11 @@ def _read(folder, name):
     return files.read(path) if files.exists(path) else b""
 
 
-def _specs(infos):
-    """Returns the specs in alphabetical order, as in TF Serving's maps."""
-    return {name: _spec(infos[name]) for name in sorted(infos)}
-
-
-def _spec(info):
-    # Strings have numpy's dtype object.
-    dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
-    sizes = [dim.size for dim in info.tensor_shape.dim]
-    return dtype, tuple(None if size < 0 else size for size in sizes)
-
-
 def name_of(options) -> str:
     """Returns the model's name in URLs."""
     if options.served_name:
         return options.served_name
-    folder = pathlib.Path(options.model_path).absolute()
+    folder = pathlib.Path(os.path.abspath(options.model_path))
     return folder.parent.name if folder.name.isdecimal() else folder.name
 
 

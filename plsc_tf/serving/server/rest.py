@@ -65,15 +65,16 @@ def decode_base64(text: object) -> bytes | None:
         return None
 
 
-def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
-    """Reads the inputs from a request's `instances` or `inputs`.
+def input_from_json(request: dict, name: str, dtype: np.dtype) -> tuple:
+    """Reads the input from a request's `instances` or `inputs`.
 
     Args:
         request: the request's JSON object.
-        specs: {input name: (numpy dtype, shape)} of the signature.
+        name: the input's name.
+        dtype: the input's dtype; object for strings.
 
     Returns:
-        (`ROW` or `COLUMN`, {input name: array `[N, ...]` or list of N bytes}).
+        (`ROW` or `COLUMN`, array `[N, ...]` or list of N bytes).
 
     Raises:
         RequestError: the request does not fit the signature.
@@ -81,35 +82,27 @@ def inputs_from_json(request: dict, specs: dict) -> tuple[str, dict]:
     if (ROW in request) == (COLUMN in request):
         raise invalid("The request must have either 'instances' or 'inputs'.")
     if COLUMN in request:
-        form, values = COLUMN, _named(request[COLUMN], specs, COLUMN)
-    else:
-        form, values = ROW, _from_rows(request[ROW], specs)
-    return form, {name: _tensor(name, values[name], specs[name]) for name in specs}
-
-
-def _from_rows(rows, specs):
+        return COLUMN, _tensor(name, _unnamed(request[COLUMN], name), dtype)
+    rows = request[ROW]
     if not isinstance(rows, list) or not rows:
         raise invalid("'instances' must be a list with at least one item.")
-    named = [_named(row, specs, f"instances[{n}]") for n, row in enumerate(rows)]
-    return {name: [row[name] for row in named] for name in specs}
+    return ROW, _tensor(name, [_unnamed(row, name) for row in rows], dtype)
 
 
-def _named(value, specs, place):
-    """Returns {input name: value}; if there is only one input, its name is optional."""
-    is_object = isinstance(value, dict) and not _is_base64(value)
-    if not is_object and len(specs) == 1:
-        return dict.fromkeys(specs, value)
-    if not is_object or set(value) != set(specs):
-        raise invalid(f"{place} must be an object with the keys: {', '.join(specs)}.")
-    return value
+def _unnamed(value, name):
+    """Returns the value of {name: value}; the name is optional."""
+    if not isinstance(value, dict) or _is_base64(value):
+        return value
+    if list(value) != [name]:
+        raise invalid(f"An object of inputs must have the key {name!r}.")
+    return value[name]
 
 
 def _is_base64(value):
     return isinstance(value, dict) and list(value) == ["b64"]
 
 
-def _tensor(name, value, spec):
-    dtype, _ = spec
+def _tensor(name, value, dtype):
     if dtype.kind == "O":
         if not isinstance(value, list):
             raise invalid(f"Input {name} must be a list of strings.")
