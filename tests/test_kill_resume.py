@@ -16,8 +16,10 @@ from benchmarks.outcomes import Outcome
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path):
-    options = ["--runs=4", "--epochs=2", "--most_kills=1", f"--work_dir={tmp_path}/w"]
+@pytest.mark.parametrize("runs", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
+    options = [f"--runs={runs}", "--epochs=2", "--most_kills=1"]
+    options.append(f"--work_dir={tmp_path}/w")
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.kill_resume", *options],
         cwd=ROOT,
@@ -27,13 +29,14 @@ def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path):
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert {name: figures[name] for name in ("runs", "resumed", "exact", "kills")} == {
-        "runs": 4,
-        "resumed": 4,
-        "exact": 4,
-        "kills": 4,
+        "runs": runs,
+        "resumed": runs,
+        "exact": runs,
+        "kills": runs,
     }
-    assert 0 <= figures["kills_in_saves"] <= 4 and figures["seconds"] > 0
-    assert "4 of 4 runs, 4 exact" in done.stderr and "runs/min" in done.stderr
+    assert 0 <= figures["kills_in_saves"] <= runs and figures["seconds"] > 0
+    assert f"{runs} of {runs} runs, {runs} exact" in done.stderr
+    assert "runs/min" in done.stderr
     assert not (tmp_path / "w").exists()
 
 

@@ -1,7 +1,6 @@
-"""Prints the losses of 20 steps on so many replicas, as JSON; run by test_equality.
+"""The losses of 20 steps; as a program, prints those of one worker of several as JSON.
 
-python -m tests.conformance.loss_curve 3                          one process
-python -m tests.conformance.loss_curve 127.0.0.1:5001,… 0         worker 0 of several
+python -m tests.conformance.loss_curve 127.0.0.1:5001,… 0
 """
 
 import json
@@ -11,12 +10,21 @@ import keras
 
 import plsc_tf
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.group import Group, SingleWorker
+from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training.ending import Votes
 
 JOIN_S = 120
 CLASSES = 11  # divides by none of 2, 3 and 4
+# Arguments of `losses`.
+CASES = {
+    "float32": {},
+    "float64": {"dtype": "float64"},
+    "synchronized": {"global_batch": 12, "synchronized": True},
+    "partial_fc": {"sample_rate": 0.5},
+    # The first steps overflow and are skipped.
+    "loss_scale": {"loss_scale": 2.0**126},
+}
 
 
 class Losses(keras.callbacks.Callback):
@@ -80,29 +88,14 @@ def losses(  # noqa: PLR0913 - a case is what it is
     return kept.values, head.weights_as_numpy().sum(axis=1).tolist()
 
 
-def main(where, index=None):
-    """Runs every case on so many replicas, or as one worker of a cluster."""
-    group = SingleWorker()
-    if index is None:
-        strategy = plsc_tf.strategy(int(where))
-    else:
-        cluster = Cluster(tuple(where.split(",")), int(index), "the test")
-        group = Group.join(cluster, timeout_s=JOIN_S)
-        strategy = cluster_strategy(cluster)
-    cases = {
-        "float32": {},
-        "float64": {"dtype": "float64"},
-        "synchronized": {"global_batch": 12, "synchronized": True},
-        "partial_fc": {"sample_rate": 0.5},
-        # The first steps overflow and are skipped.
-        "loss_scale": {"loss_scale": 2.0**126},
-    }
-    curves = {}
-    for name, case in cases.items():
-        curves[name], curves[f"{name} rows"] = losses(strategy, group, **case)
+def main(addresses, index):
+    """Runs every case as one worker of a cluster."""
+    cluster = Cluster(tuple(addresses.split(",")), int(index), "the test")
+    group = Group.join(cluster, timeout_s=JOIN_S)
+    strategy = cluster_strategy(cluster)
+    curves = {name: losses(strategy, group, **case) for name, case in CASES.items()}
     sys.stdout.write(json.dumps(curves) + "\n")
-    if index is not None:
-        group.leave()
+    group.leave()
 
 
 if __name__ == "__main__":

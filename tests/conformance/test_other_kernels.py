@@ -12,7 +12,8 @@ from tests.conformance.guide_commands import ROOT
 @pytest.mark.parametrize(
     "tests",
     [
-        "tests/heads/test_heads.py",
+        "tests/conformance/test_head_matrix.py::test_two_steps_equal_the_oracle"
+        "[smoothed_softmax-1-partly-all-momentum]",
         pytest.param("tests/heads", marks=pytest.mark.slow),
         pytest.param("tests/boost", marks=pytest.mark.slow),
     ],
