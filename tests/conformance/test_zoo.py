@@ -234,7 +234,7 @@ def small_network():
 def test_frozen_layers_stay_and_the_others_train():
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8)
     model = recipe.build_model(
-        settings_of("lenet", freeze_layers="conv1"),
+        settings_of("lenet", freeze_layers="conv1", emb_size=5),
         make_strategy(2),
         Precision(),
         backbone=small_network,
