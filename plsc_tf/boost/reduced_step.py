@@ -363,7 +363,7 @@ def _evened(pending, head):
     count = -(-rows.split.size(0) // rows.tile_rows)
     evened = dict(pending)
     for index in range(count):
-        for name in (f"offset.{index}", f"products.{index}"):
+        for name in (f"row_scalar.{index}", f"products.{index}"):
             evened.setdefault(name, tf.zeros([0]))
     return evened
 

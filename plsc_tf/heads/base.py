@@ -135,7 +135,7 @@ class Head(tf.Module):
         ):
             require(holds, f"{name} must {rule}", **{name: getattr(self, name)})
         given = {"initializer": self.initializer, "initial_deviation": deviation}
-        rule = "Give one of initializer and initial_deviation"
+        rule = "Set either initializer or initial_deviation, not both"
         require(None in given.values(), rule, **given)
         rule = "sub_centers needs cosines, which plain softmax does not have"
         normalized = self.sub_centers == 1 or loss.normalized
@@ -208,7 +208,7 @@ class Head(tf.Module):
         """Returns `{"weight": rows}`, with plain softmax also `"bias"`."""
         if self.embedding_size is None:
             raise ValueError(
-                "The head has no weights yet: give it to plsc_tf.Classifier, or call "
+                "The head has no weights yet. Pass it to plsc_tf.Classifier, or call "
                 "head.build(embedding_size, strategy)."
             )
         arrays = {"weight": self.weight}
@@ -246,53 +246,47 @@ class Head(tf.Module):
         Raises:
             ValueError: the batch is empty, or the shapes don't match.
         """
-        examples = self._enter(embeddings, labels, sample_weights, step, chosen, state)
-        exchange, softmax = self.exchange, self.softmax
-        first = softmax.first_pass(examples, with_ranks, gradients)
-        losses, example = softmax.combine(
-            exchange.gather(first.statistics[None]), examples
-        )
-        losses = exchange.own(losses)
-        if not gradients:
-            _, ranks = exchange.own_total(examples.inputs[:, :0], first.above)
-            return HeadStep(losses, None, ranks, {}, examples.state)
-        own_gradients, ranks = exchange.own_total(
-            softmax.input_gradients(first, examples, example), first.above
-        )
-        by_norm = softmax.norm_gradients(examples, example)
-        if examples.inverse is not None:
-            own_gradients = normalize_gradient(
-                examples.own, examples.inverse, own_gradients
-            )
-        if by_norm is not None:
-            own_gradients += exchange.own(by_norm)[:, None] * examples.own
-        pending = softmax.pending(first, examples, example)
-        return HeadStep(losses, own_gradients, ranks, pending, examples.state)
-
-    def _enter(self, embeddings, labels, sample_weights, step, chosen, state):
-        """Gathers the batch, locates its true classes and returns its `Examples`."""
         self._check_batch(embeddings, labels)
+        exchange, softmax = self.exchange, self.softmax
         own, inverse = embeddings, None
         if self.loss.normalized:
             own, inverse = normalize(embeddings)
-        inputs, weights, norms, labels = self.exchange.gather(
-            [own, sample_weights, tf.norm(embeddings, axis=1), labels]
+        norms = tf.norm(embeddings, axis=1)
+        gathered = exchange.gather([own, sample_weights, norms, labels])
+        examples = self._examples(*gathered, step, chosen, state)
+        sums, kept = softmax.first_pass(examples, with_ranks, gradients)
+        statistics = exchange.gather(softmax.statistics(sums)[None])
+        losses, example = softmax.combine(statistics, examples)
+        losses, above = exchange.own(losses), sums.get("above")
+        if not gradients:
+            _, ranks = exchange.own_total(examples.inputs[:, :0], above)
+            return HeadStep(losses, None, ranks, {}, examples.state)
+        own_gradients, ranks = exchange.own_total(
+            softmax.input_gradients(sums, examples, example), above
         )
+        by_norm = softmax.norm_gradients(examples, example)
+        if inverse is not None:
+            own_gradients = normalize_gradient(own, inverse, own_gradients)
+        if by_norm is not None:
+            own_gradients += exchange.own(by_norm)[:, None] * own
+        pending = softmax.pending(kept, examples, example)
+        return HeadStep(losses, own_gradients, ranks, pending, examples.state)
+
+    def _examples(self, inputs, weights, norms, labels, step, chosen, state):
+        """Locates the true classes of the gathered batch; returns its `Examples`."""
         if chosen is None:
             chosen = self.sample(labels, step, gathered=True)
         tiles = self.tiles(chosen)
         rows = locate(labels, *self.exchange.local_classes(), chosen)
-        toward, score = self.softmax.true_class(tiles, inputs, rows)
+        true_center, score = self.softmax.true_class(tiles, inputs, rows)
         score = self.exchange.total(score)
         state = self._next_state(state, score, norms, weights)
         return Examples(
             tiles=tiles,
             chosen=chosen,
-            own=own,
-            inverse=inverse,
             inputs=inputs,
             rows=rows,
-            toward=toward,
+            true_center=true_center,
             sample_weights=weights,
             score=score,
             target=self.loss.target(score, norms, state),
@@ -328,9 +322,9 @@ class Head(tf.Module):
         shape, count = tuple(embeddings.shape), labels.shape[0]
         if count == 0 or shape != (count, self.embedding_size):
             raise ValueError(
-                "Every replica must bring embeddings [batch, embedding_size="
-                f"{self.embedding_size}] and as many labels, at least one. Received: "
-                f"embeddings of shape {shape}, labels of shape {tuple(labels.shape)}"
+                "Every replica needs embeddings of shape [batch, embedding_size="
+                f"{self.embedding_size}] and labels of shape [batch], with batch >= 1. "
+                f"Received: embeddings {shape}, labels {tuple(labels.shape)}"
             )
 
     def _next_state(self, state, score, norms, weights):
@@ -339,7 +333,7 @@ class Head(tf.Module):
         if state is None:
             stored = self.state_variables.items()
             state = {name: tf.convert_to_tensor(value) for name, value in stored}
-        batch = self.exchange.gather_rest([score, norms, weights])
+        batch = self.exchange.gather_global([score, norms, weights])
         return self.loss.next_state(*batch, state)
 
     def keep_state(self, state: dict, applied: tf.Tensor) -> None:
@@ -375,8 +369,8 @@ class Head(tf.Module):
         weight = self.arrays()["weight"]
         if tuple(array.shape) != tuple(weight.shape):
             raise ValueError(
-                f"The head holds a class per row, {weight.shape}. "
-                f"Received: array of shape {tuple(array.shape)}"
+                f"The array must have one row per class, shape {weight.shape}. "
+                f"Received: shape {tuple(array.shape)}"
             )
         for low in range(0, self.num_classes, BLOCK_ROWS):
             weight.write(low, np.asarray(array[low : low + BLOCK_ROWS]))

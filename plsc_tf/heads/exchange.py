@@ -39,7 +39,7 @@ class Exchange:
         """
         return values if self.split is None else collectives.all_gather(values)
 
-    def gather_rest(self, values: Any) -> Any:
+    def gather_global(self, values: Any) -> Any:
         """Gathers `[global_batch, ...]` from the result of `gather`."""
         return collectives.all_gather(values) if self.split is None else values
 

@@ -50,12 +50,12 @@ class ShardedHead(Head):
         super().__init__(num_classes, **options)
         rule = "sample_rate must be in (0, 1], 1 for all classes"
         require(0 < sample_rate <= 1, rule, sample_rate=sample_rate)
-        rule = "tile_rows must be positive, or None to have it chosen"
+        rule = "tile_rows must be positive, or None to choose it automatically"
         require(tile_rows is None or tile_rows >= 1, rule, tile_rows=tile_rows)
         require(
             sample_rate == 1 or not self.label_smoothing,
-            "Label smoothing spreads the target over all classes, of which Partial FC "
-            "sees a sample only: leave label_smoothing at 0, or sample_rate at 1",
+            "Label smoothing needs all classes, but Partial FC samples them. Set "
+            "label_smoothing=0 or sample_rate=1",
             sample_rate=sample_rate,
             label_smoothing=self.label_smoothing,
         )

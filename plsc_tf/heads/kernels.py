@@ -111,7 +111,7 @@ def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     return best, winner
 
 
-def spread(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
+def scatter_to_centers(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.Tensor:
     """Assigns each class's value to its winning center, and 0 to its other centers.
 
     Args:
@@ -155,8 +155,8 @@ LOG_LARGEST = 86.0
 class Kernels:
     """Elementwise passes over a tile, configured by one head's options.
 
-    With several centers per class, `products`, `offset` and results of the same length
-    have one row per center; `rows` still indexes classes.
+    With several centers per class, `products`, `row_scalar` and results of the same
+    length have one row per center; `rows` still indexes classes.
 
     Args:
         head: the `Head`.
@@ -192,13 +192,13 @@ class Kernels:
             self.errors = _compiled(self._errors)
 
     def _forward(  # noqa: PLR0913 - a compiled function takes tensors, not objects
-        self, products, offset, rows, target, state, plain, maximum, with_ranks
+        self, products, row_scalar, rows, target, state, plain, maximum, with_ranks
     ):
         """The first pass: exponentials of the logits.
 
         Args:
             products: `[classes, batch]` products of weights and inputs.
-            offset: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
+            row_scalar: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
             rows: int32 `[batch]` row of the true class, if it is in this tile.
             target: the `Target` of the examples.
             state: the loss function's state.
@@ -207,15 +207,16 @@ class Kernels:
             with_ranks: whether to count the scores above the true class's score.
 
         Returns:
-            dict of `pull` `[classes, batch]`: exp(logit − maximum) ∂value/∂product;
-            unless bounded, `maximum` `[batch]`: the largest logit so far, and `shrink`
-            `[batch]`: the factor that rescales earlier exponentials; if `others`
-            returns slopes, `total` `[batch]`: the sum of the tile's exponentials (it
-            can otherwise be computed from `pull`); with ranks, `above` int32 `[batch]`;
-            with label smoothing, `logits` `[batch]`: the sum of the logits, and `even`
-            `[classes, batch]`: ∂value/∂product.
+            dict of `numerator` `[classes, batch]`:
+            exp(logit − maximum) ∂value/∂product; unless bounded, `maximum` `[batch]`:
+            the largest logit so far, and `shrink` `[batch]`: the factor that rescales
+            earlier exponentials; if `others` returns slopes, `total` `[batch]`: the sum
+            of the tile's exponentials (it can otherwise be computed from `numerator`);
+            with ranks, `above` int32 `[batch]`; with label smoothing, `logits`
+            `[batch]`: the sum of the logits, and `even_slope` `[classes, batch]`:
+            ∂value/∂product.
         """
-        score, value, slope, winner = self._scores(products, offset, target, state)
+        score, value, slope, winner = self._scores(products, row_scalar, target, state)
         hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
         logits, result = self.scale * value, {}
         if self.bounded:
@@ -226,7 +227,7 @@ class Kernels:
             exponential = tf.exp(others - largest)
             result["maximum"] = largest
             result["shrink"] = tf.exp(maximum - largest)
-        result["pull"] = self._inward(exponential, slope, offset, winner)
+        result["numerator"] = self._inward(exponential, slope, row_scalar, winner)
         if slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
@@ -236,15 +237,15 @@ class Kernels:
         if self.even_share:
             others = tf.cast(tf.logical_not(hit), value.dtype)
             result["logits"] = tf.reduce_sum(others * logits, axis=0)
-            result["even"] = self._inward(others, slope, offset, winner)
+            result["even_slope"] = self._inward(others, slope, row_scalar, winner)
         return result
 
-    def _errors(self, products, offset, rows, target, state, example):
+    def _errors(self, products, row_scalar, rows, target, state, example):
         """The second pass: derivatives with respect to the products.
 
         Args:
             products: `[classes, batch]`, as in `_forward`.
-            offset: `[classes]`, as in `_forward`.
+            row_scalar: `[classes]`, as in `_forward`.
             rows: int32 `[batch]`, as in `_forward`.
             target: the `Target` of the examples.
             state: the loss function's state.
@@ -255,7 +256,7 @@ class Kernels:
             multiplied by the example's `factor`; `[classes]` multiple of w to subtract
             from the weight gradient, or the bias gradient of plain softmax).
         """
-        score, value, slope, winner = self._scores(products, offset, target, state)
+        score, value, slope, winner = self._scores(products, row_scalar, target, state)
         hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
         error = tf.exp(self.scale * value - example["log_total"]) - self.even_share
         if slope is not None:
@@ -266,29 +267,34 @@ class Kernels:
         # The gradient of w / ‖w‖ has no component along w.
         along = error * score * example["factor"]
         if winner is not None:
-            error = spread(error, winner, self.sub_centers)
-            along = spread(along, winner, self.sub_centers)
+            error = scatter_to_centers(error, winner, self.sub_centers)
+            along = scatter_to_centers(along, winner, self.sub_centers)
         along = tf.reduce_sum(along, axis=1)
-        return error * offset[:, None], along * tf.square(offset)
+        return error * row_scalar[:, None], along * tf.square(row_scalar)
 
-    def _scores(self, products, offset, target, state):
+    def _scores(self, products, row_scalar, target, state):
         if not self.loss.normalized:
-            score = products + offset[:, None]
+            score = products + row_scalar[:, None]
             return score, score, None, None
-        cosine, winner = products * offset[:, None], None
+        cosine, winner = products * row_scalar[:, None], None
         if self.sub_centers > 1:
             cosine, winner = nearest(cosine, self.sub_centers)
         value, slope = self.loss.others(cosine, target, state)
         return cosine, value, slope, winner
 
-    def _inward(self, weights, slope, offset, winner):
+    def _inward(self, weights, slope, row_scalar, winner):
         """Multiplies `weights` by the derivatives ∂value/∂product."""
         if not self.loss.normalized:
             return weights
         if winner is not None:
             weights = weights if slope is None else weights * slope
-            return spread(weights, winner, self.sub_centers) * offset[:, None]
-        return weights * (offset[:, None] if slope is None else slope * offset[:, None])
+            return (
+                scatter_to_centers(weights, winner, self.sub_centers)
+                * row_scalar[:, None]
+            )
+        return weights * (
+            row_scalar[:, None] if slope is None else slope * row_scalar[:, None]
+        )
 
 
 def _compiled(function):

@@ -51,10 +51,10 @@ class HeadLayout:
         RowSplit(self.num_classes, self.replicas)
         if self.tile_rows is not None and self.tile_rows > self.sampled_rows:
             raise ValueError(
-                "A tile cannot be larger than what a replica works on, "
-                f"{self.sampled_rows} of {self.num_classes} classes on {self.replicas} "
-                f"replica(s). Received: tile_rows={self.tile_rows}; leave it out to "
-                "have it chosen."
+                f"tile_rows must be at most {self.sampled_rows}, the number of classes "
+                f"that each of {self.replicas} replica(s) uses per step (num_classes="
+                f"{self.num_classes}). Received: tile_rows={self.tile_rows}. Leave it "
+                "out to choose it automatically."
             )
 
     @property

@@ -35,7 +35,7 @@ class SecondPass:
         """Yields the calling replica's tiles as arguments of `RowRules.update`.
 
         Args:
-            pending: the `pending` of a `HeadStep`, or the result of `join`.
+            pending: the `pending` of a `HeadStep`, or of `concatenate_parts`.
 
         Yields:
             (index of the tile, its variables, its sampled rows or None, the entries of
@@ -90,7 +90,7 @@ class SecondPass:
         }
         example = {k: part[k] for k in ("log_total", "target_error", "factor")}
         return self.kernels.errors(
-            products, part["offset"], part["rows"], target, state, example
+            products, part["row_scalar"], part["rows"], target, state, example
         )
 
     def weight_gradients(self, arrays: dict, part: dict) -> dict:
@@ -125,7 +125,7 @@ class SecondPass:
             with tf.control_dependencies(previous):
                 if self.kernels.loss.normalized:
                     # The first pass has already computed the norms of all rows.
-                    total += tf.reduce_sum(1.0 / tf.square(part["offset"]))
+                    total += tf.reduce_sum(1.0 / tf.square(part["row_scalar"]))
                 else:
                     weight = read(handles, chosen)["weight"]
                     total += tf.reduce_sum(tf.square(weight))
@@ -151,7 +151,7 @@ class SecondPass:
                 squares = tf.matmul(errors, errors, transpose_a=True)
                 weight += tf.reduce_sum(squares * gram)
                 if self.kernels.loss.normalized:
-                    weight -= tf.reduce_sum(tf.square(extra / part["offset"]))
+                    weight -= tf.reduce_sum(tf.square(extra / part["row_scalar"]))
                 else:
                     bias += tf.reduce_sum(tf.square(extra))
                 previous = [weight, bias]
@@ -165,16 +165,16 @@ def _of_tile(index, start, pending):
     part = {
         name: value
         for name, value in pending.items()
-        if not name.startswith(("offset.", "products.")) and name != "chosen"
+        if not name.startswith(("row_scalar.", "products.")) and name != "chosen"
     }
     part["rows"] = pending["rows"] - start
-    for name in ("offset", "products"):
+    for name in ("row_scalar", "products"):
         if f"{name}.{index}" in pending:
             part[name] = pending[f"{name}.{index}"]
     return part
 
 
-def join(pendings: Sequence[dict]) -> dict:
+def concatenate_parts(pendings: Sequence[dict]) -> dict:
     """Joins the `pending` of a batch's parts, without the kept logits."""
     if len(pendings) == 1:
         return pendings[0]
@@ -184,7 +184,7 @@ def join(pendings: Sequence[dict]) -> dict:
         if name.startswith("products."):
             continue
         values = [part[name] for part in pendings]
-        if name.startswith("offset.") or name == "chosen":
+        if name.startswith("row_scalar.") or name == "chosen":
             joined[name] = value
         elif name.startswith("state."):
             values = list(map(tf.broadcast_to, values, size))

@@ -17,13 +17,13 @@ The true class is kept out of the sums, since only its logit has a margin.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest, product
 from plsc_tf.heads.layout import kept_tiles
-from plsc_tf.heads.tiles import apart, read
+from plsc_tf.heads.tiles import as_one_function, read
 
 if TYPE_CHECKING:
     from plsc_tf.heads.margins import Target
@@ -37,13 +37,10 @@ class Examples:
     Attributes:
         tiles: the tiles of the replica's classes.
         chosen: the sampled rows of those tiles, or None for all rows.
-        own: `[own batch, emb]` the replica's own embeddings, normalized to length 1
-            for margin losses.
-        inverse: `[own batch, 1]` 1 / ‖x‖ from `kernels.normalize`, or None.
         inputs: `[batch, emb]` embeddings, normalized to length 1 for margin losses.
         rows: int32 `[batch]` row of the true class on this replica, or −1 if another
             replica holds it.
-        toward: `[batch, emb]` ∂score/∂input from `TiledSoftmax.true_class`.
+        true_center: `[batch, emb]` ∂score/∂input from `TiledSoftmax.true_class`.
         sample_weights: `[batch]` derivative of the objective with respect to each loss.
         score: `[batch]` score of the true class without margin, whichever replica
             holds the class.
@@ -53,40 +50,13 @@ class Examples:
 
     tiles: LocalTiles | SampledTiles
     chosen: tf.Tensor | None
-    own: tf.Tensor
-    inverse: tf.Tensor | None
     inputs: tf.Tensor
     rows: tf.Tensor
-    toward: tf.Tensor
+    true_center: tf.Tensor
     sample_weights: tf.Tensor
     score: tf.Tensor
     target: Target
     state: dict
-
-
-@dataclasses.dataclass
-class FirstPass:
-    """The result of the first pass over a replica's own classes.
-
-    Attributes:
-        statistics: `[batch, 2 or 3]`: the largest logit, Σ exp(logit − largest), and,
-            with label smoothing, Σ logits; all exclude the true class.
-        above: int32 `[batch]` number of scores above the true class's score, or None.
-        pulled: `[batch, emb]` Σ exp(logit − largest) ∂value/∂input, or None if
-            gradients are not computed.
-        even: `[batch, emb]` Σ ∂value/∂input with label smoothing, or None.
-        offsets: 1 / ‖w‖ or biases, `[classes]` for each tile; empty if gradients are
-            not computed.
-        kept: products `[classes, batch]` for each tile, or None for a tile whose
-            products are recomputed; empty if gradients are not computed.
-    """
-
-    statistics: tf.Tensor
-    above: tf.Tensor | None
-    pulled: tf.Tensor | None
-    even: Any
-    offsets: list
-    kept: list
 
 
 class TiledSoftmax:
@@ -102,7 +72,7 @@ class TiledSoftmax:
         self.kernels = kernels
         self.even_share = kernels.even_share
         self.logits_bytes = logits_bytes
-        self._first_tile = apart(self._first_pass_of_tile)
+        self._first_tile = as_one_function(self._first_pass_of_tile)
 
     def true_class(
         self, tiles: LocalTiles | SampledTiles, inputs: tf.Tensor, rows: tf.Tensor
@@ -119,60 +89,69 @@ class TiledSoftmax:
         if self.kernels.loss.normalized:
             square = tf.reduce_sum(weight * weight, axis=1)
             here *= tf.math.rsqrt(tf.maximum(square, TINY))
-            toward = here[:, None] * weight
-            return toward, tf.reduce_sum(toward * inputs, axis=1)
+            center = here[:, None] * weight
+            return center, tf.reduce_sum(center * inputs, axis=1)
         score = tf.reduce_sum(weight * inputs, axis=1) + picked["bias"]
         return here[:, None] * weight, here * score
 
     def first_pass(
         self, examples: Examples, with_ranks: bool, gradients: bool = True
-    ) -> FirstPass:
-        """Computes the statistics and gradients of a replica's own classes."""
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """Computes the statistics and gradients of a replica's own classes.
+
+        Returns:
+            (sums, kept). `sums` are over the replica's classes without the true class:
+            `maximum` `[batch]`, the largest logit; `total` `[batch]`,
+            Σ exp(logit − maximum); with gradients, `gradient` `[batch, emb]`,
+            Σ exp(logit − maximum) ∂value/∂input; with ranks, `above` int32 `[batch]`,
+            the number of scores above the true class's score; with label smoothing,
+            `logits` `[batch]`, Σ logits, and with gradients `even_gradient`
+            `[batch, emb]`, Σ ∂value/∂input. `kept` are the entries of `pending` for
+            each tile i, with gradients only: `row_scalar.<i>` `[classes]`, 1 / ‖w‖ or
+            biases, and `products.<i>` `[classes, batch]` unless they are recomputed.
+        """
         tiles, zero = examples.tiles, tf.zeros_like(examples.score)
         maximum = zero if self.kernels.bounded else zero + LOWEST
-        running = {"maximum": maximum, "total": zero}
+        sums = {"maximum": maximum, "total": zero}
         if gradients:
-            running["pulled"] = tf.zeros_like(examples.inputs)
+            sums["gradient"] = tf.zeros_like(examples.inputs)
         if with_ranks:
-            running["above"] = tf.zeros_like(zero, tf.int32)
+            sums["above"] = tf.zeros_like(zero, tf.int32)
         if self.even_share:
-            running["logits"] = zero
+            sums["logits"] = zero
             if gradients:
-                running["even"] = tf.zeros_like(examples.inputs)
+                sums["even_gradient"] = tf.zeros_like(examples.inputs)
         row_bytes = self.kernels.sub_centers * zero.dtype.size * (zero.shape[0] or 0)
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
-        offsets, kept = [], []
+        kept = {}
         for index, start in enumerate(tiles.starts):
-            # Passing `running` on makes each tile wait for the previous one.
-            products, offset, running = self._first_tile(
+            # Passing `sums` on makes each tile wait for the previous one.
+            products, row_scalar, sums = self._first_tile(
                 *tiles.handles(index),
                 examples.inputs,
                 examples.rows - start,
                 examples.target,
                 examples.state,
                 examples.score,
-                running,
+                sums,
             )
-            if not gradients:
-                continue
-            kept.append(products if index < count else None)
-            offsets.append(offset)
-        columns = [running["maximum"], running["total"]]
+            if gradients:
+                kept[f"row_scalar.{index}"] = row_scalar
+            if gradients and index < count:
+                kept[f"products.{index}"] = products
+        return sums, kept
+
+    def statistics(self, sums: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Stacks the sums that replicas exchange, `[batch, 2 or 3]`."""
+        columns = [sums["maximum"], sums["total"]]
         if self.even_share:
-            columns.append(running["logits"])
-        return FirstPass(
-            statistics=tf.stack(columns, axis=1),
-            above=running.get("above"),
-            pulled=running.get("pulled"),
-            even=running.get("even"),
-            offsets=offsets,
-            kept=kept,
-        )
+            columns.append(sums["logits"])
+        return tf.stack(columns, axis=1)
 
     def _first_pass_of_tile(
-        self, handles, chosen, inputs, rows, target, state, score, running
+        self, handles, chosen, inputs, rows, target, state, score, sums
     ):
-        """Adds one tile to the running results.
+        """Adds one tile to the sums.
 
         Args:
             handles: the variables of the tile, see `tiles.read`.
@@ -183,59 +162,65 @@ class TiledSoftmax:
             target: the examples' `Target`.
             state: the loss function's state.
             score: `[batch]` scores of the true classes.
-            running: dict of running results, with "pulled" if gradients are computed.
+            sums: the sums of the previous tiles, see `first_pass`.
 
         Returns:
-            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, updated
-            running results); the first two are None if gradients are not computed.
+            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, new sums); the
+            first two are None if gradients are not computed.
         """
         arrays = read(handles, chosen)
-        weight, offset = flat(arrays["weight"]), self._offset(arrays)
+        weight, row_scalar = flat(arrays["weight"]), self._row_scalar(arrays)
         # The tile's first large tensor waits for the previous tile, so the tensors of
         # only one tile exist at a time.
-        with_gradients = "pulled" in running
-        last = running["pulled" if with_gradients else "total"]
+        with_gradients = "gradient" in sums
+        last = sums["gradient" if with_gradients else "total"]
         with tf.control_dependencies([last]):
             products = product(weight, inputs, self.kernels.dtype, transpose_b=True)
         found = self.kernels.forward(
             products,
-            offset,
+            row_scalar,
             rows,
             target,
             state,
             score,
-            running["maximum"],
-            "above" in running,
+            sums["maximum"],
+            "above" in sums,
         )
-        total, result = running["total"], dict(running)
+        total, result = sums["total"], dict(sums)
         if "shrink" in found:
             result["maximum"] = found["maximum"]
             total *= found["shrink"]
-        result["total"] = total + self._total(found, offset)
-        if "above" in running:
-            result["above"] = running["above"] + found["above"]
+        result["total"] = total + self._total(found, row_scalar)
+        if "above" in sums:
+            result["above"] = sums["above"] + found["above"]
         if self.even_share:
-            result["logits"] = running["logits"] + found["logits"]
+            result["logits"] = sums["logits"] + found["logits"]
         if not with_gradients:
             return None, None, result
-        pull = product(found["pull"], weight, self.kernels.dtype, transpose_a=True)
-        pulled = running["pulled"]
+        gradient = product(
+            found["numerator"], weight, self.kernels.dtype, transpose_a=True
+        )
+        previous = sums["gradient"]
         if "shrink" in found:
-            pulled *= found["shrink"][:, None]
-        result["pulled"] = pulled + pull
+            previous *= found["shrink"][:, None]
+        result["gradient"] = previous + gradient
         if self.even_share:
-            even = product(found["even"], weight, self.kernels.dtype, transpose_a=True)
-            result["even"] = running["even"] + even
-        return products, offset, result
+            even = product(
+                found["even_slope"], weight, self.kernels.dtype, transpose_a=True
+            )
+            result["even_gradient"] = sums["even_gradient"] + even
+        return products, row_scalar, result
 
-    def _total(self, found, offset):
+    def _total(self, found, row_scalar):
         """Returns the `[batch]` sum of the tile's exponentials."""
         if "total" in found:
             return found["total"]
-        # A matrix-vector product divides the pull by its factor `offset` and sums it;
-        # this is several times faster than another sum over columns.
-        outward = 1.0 / offset if self.kernels.loss.normalized else tf.ones_like(offset)
-        return tf.linalg.matvec(found["pull"], outward, transpose_a=True)
+        # A matrix-vector product divides the numerators by `row_scalar`, their factor,
+        # and sums them; this is several times faster than another sum over columns.
+        outward = tf.ones_like(row_scalar)
+        if self.kernels.loss.normalized:
+            outward = 1.0 / row_scalar
+        return tf.linalg.matvec(found["numerator"], outward, transpose_a=True)
 
     def combine(
         self, statistics: tf.Tensor, examples: Examples
@@ -275,20 +260,20 @@ class TiledSoftmax:
         }
 
     def input_gradients(
-        self, first: FirstPass, examples: Examples, example: dict
+        self, sums: dict[str, tf.Tensor], examples: Examples, example: dict
     ) -> tf.Tensor:
         """Computes a replica's share of the input gradients, `[batch, emb]`.
 
         Args:
-            first: the `FirstPass`.
+            sums: the sums of `first_pass`.
             examples: the `Examples`.
             example: the dict returned by `combine`.
         """
-        weight = tf.exp(first.statistics[:, 0] - example["log_total"])
-        gradient = weight[:, None] * first.pulled
-        gradient += example["target_error"][:, None] * examples.toward
+        weight = tf.exp(sums["maximum"] - example["log_total"])
+        gradient = weight[:, None] * sums["gradient"]
+        gradient += example["target_error"][:, None] * examples.true_center
         if self.even_share:
-            gradient -= self.even_share * first.even
+            gradient -= self.even_share * sums["even_gradient"]
         return example["factor"][:, None] * gradient
 
     def norm_gradients(self, examples: Examples, example: dict) -> tf.Tensor | None:
@@ -302,7 +287,7 @@ class TiledSoftmax:
         return gradient
 
     def pending(
-        self, first: FirstPass, examples: Examples, example: dict
+        self, kept: dict[str, tf.Tensor], examples: Examples, example: dict
     ) -> dict[str, tf.Tensor]:
         """Returns the inputs of the second pass as a flat dict of tensors."""
         tensors = {
@@ -310,18 +295,15 @@ class TiledSoftmax:
             "rows": examples.rows,
             **{name: example[name] for name in ("log_total", "target_error", "factor")},
             **{f"state.{name}": v for name, v in examples.state.items()},
+            **kept,
         }
         if examples.chosen is not None:
             tensors["chosen"] = examples.chosen
         if examples.target.hard_above is not None:
             tensors["hard_above"] = examples.target.hard_above
-        for index, products in enumerate(first.kept):
-            tensors[f"offset.{index}"] = first.offsets[index]
-            if products is not None:
-                tensors[f"products.{index}"] = products
         return tensors
 
-    def _offset(self, arrays):
+    def _row_scalar(self, arrays):
         if not self.kernels.loss.normalized:
             return arrays["bias"]
         # This runs at memory speed, unlike XLA's sum over the last axis.

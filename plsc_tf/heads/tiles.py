@@ -93,7 +93,7 @@ def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
     return {name: v.sparse_read(chosen) for name, v in handles.items()}
 
 
-def apart(function: Callable) -> Callable:
+def as_one_function(function: Callable) -> Callable:
     """Wraps a function in a graph function that TensorFlow doesn't inline.
 
     It is traced and optimized once for each tile shape instead of once for each tile.

@@ -14,10 +14,9 @@ from plsc_tf.heads.margins import require
 
 # Paddle's rule never goes below this scale, and MindSpore refuses a smaller one.
 MINIMUM = 1.0
-# Lowering a scale of 2^24 to 1 takes 48 skips in a row: 24 halvings with two skips
-# each. More skips cannot be explained by a scale that was too high.
-HIGH = 2.0**24
-MIN_SKIPS_IN_A_ROW = 48
+# A dynamic scale of 2^24 takes 48 skips to reach 1: 24 halvings with two skips each. If
+# a fixed scale skips more steps in a row, training makes no progress.
+MAX_SKIPS_IN_A_ROW = 48
 # Defaults of keras.optimizers.LossScaleOptimizer.
 KERAS_INITIAL = 2.0**15
 KERAS_GROWTH_STEPS = 2000
@@ -73,12 +72,10 @@ class LossScale:
             require(fits, f"{name} must be a positive integer", **{name: steps})
         fits = 1 < incr_ratio < math.inf
         require(fits, "incr_ratio must be above 1", incr_ratio=incr_ratio)
-        rule = "decr_ratio must lie between 0 and 1"
+        rule = "decr_ratio must be between 0 and 1"
         require(0 < decr_ratio < 1, rule, decr_ratio=decr_ratio)
         self.dynamic = bool(dynamic)
-        self._initial = float(initial)
         self._incr_ratio, self._decr_ratio = float(incr_ratio), float(decr_ratio)
-        self._max_skips = self._skips_from(initial)
         self._scale = _scalar(initial, tf.float32, "loss_scale")
         self._good_steps = _scalar(0, tf.int64, "good_steps")
         self._bad_steps = _scalar(0, tf.int64, "bad_steps")
@@ -126,20 +123,12 @@ class LossScale:
     def explains_skip(self) -> bool:
         """Returns whether too high a scale can explain why the last step was skipped.
 
-        It cannot if the scale was already at its minimum, or if more steps in a row
-        were skipped than it takes to lower the scale to its minimum.
+        It cannot if the scale was already at its minimum, or if a fixed scale has been
+        too high for more than `MAX_SKIPS_IN_A_ROW` steps.
         """
-        in_range = 0 < int(self._skips.numpy()) <= self._max_skips
-        return in_range and self.last_value() > MINIMUM
-
-    def _skips_from(self, scale):
-        """Returns how many skips in a row may be needed to lower a scale to 1."""
-        if not self.dynamic:
-            return MIN_SKIPS_IN_A_ROW
-        span = math.log(max(scale, HIGH) / MINIMUM)
-        shrinks = math.ceil(span / -math.log(self._decr_ratio))
-        every = int(self._every["decr_every_n_nan_or_inf"])
-        return max(MIN_SKIPS_IN_A_ROW, shrinks * every)
+        skips = int(self._skips.numpy())
+        possible = skips > 0 and (self.dynamic or skips <= MAX_SKIPS_IN_A_ROW)
+        return possible and self.last_value() > MINIMUM
 
     def state(self) -> dict[str, float | int]:
         """Returns the state for a checkpoint: "scale", "good_steps", "bad_steps"."""
@@ -158,7 +147,6 @@ class LossScale:
         self._skips.assign(0)
         if not self.dynamic:
             return
-        self._max_skips = self._skips_from(max(state["scale"], self._initial))
         self._scale.assign(state["scale"])
         self._used.assign(state["scale"])
         self._good_steps.assign(state["good_steps"])

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import private_apis
-from plsc_tf.heads.tiles import apart, read
+from plsc_tf.heads.tiles import as_one_function, read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
 from plsc_tf.training.weight_rules import COMMON
@@ -96,7 +96,7 @@ class RowRules:
             self._change = tf.function(
                 self._change_arrays, autograph=False, jit_compile=True
             )
-        self._update = apart(self._update_tile)
+        self._update = as_one_function(self._update_tile)
 
     def _owner(self, variable, kind):
         """Returns the names of the weight that a slot belongs to and of the slot."""

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.heads.second_pass import join
+from plsc_tf.heads.second_pass import concatenate_parts
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training import (
@@ -491,7 +491,7 @@ def gradients(
     sharded = head.sharded and backward
     return StepGradients(
         gradients=gradients,
-        pending=join([o.pending for o in outcomes]) if sharded else None,
+        pending=concatenate_parts([o.pending for o in outcomes]) if sharded else None,
         healthy=healthy,
         loss=own_loss,
         examples=total,

@@ -4,7 +4,7 @@ import pytest
 
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.options.settings import Settings
-from plsc_tf.training.loss_scale import MIN_SKIPS_IN_A_ROW, LossScale
+from plsc_tf.training.loss_scale import MAX_SKIPS_IN_A_ROW, LossScale
 
 GOOD, BAD = True, False
 
@@ -62,7 +62,7 @@ def test_a_scale_above_its_minimum_explains_a_skip():
     scale.update(BAD)
     assert not scale.explains_skip()
     fixed = LossScale(4.0, dynamic=False)
-    run(fixed, *[BAD] * MIN_SKIPS_IN_A_ROW)
+    run(fixed, *[BAD] * MAX_SKIPS_IN_A_ROW)
     assert fixed.explains_skip()
     fixed.update(BAD)
     assert not fixed.explains_skip()
@@ -116,7 +116,7 @@ def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to(options
         scale.update(BAD)
         skips += 1
         assert scale.explains_skip(), f"skip {skips} at {scale.last_value()}"
-    assert skips > MIN_SKIPS_IN_A_ROW
+    assert skips > MAX_SKIPS_IN_A_ROW
     scale.update(BAD)
     assert not scale.explains_skip()
 
