@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 from zlib import crc32
 
 import numpy as np
@@ -10,8 +11,15 @@ import pytest
 from PIL import Image
 
 from plsc_tf.options import cli
-from tests.seeds.commands import ROOT, SMALL, class_folders, shell
+from plsc_tf.parallel.launch import plan
+from tests import commands
+from tests.seeds.commands import ROOT, class_folders, shell
 
+# Makes the recipes' network small enough for a test.
+TINY = (
+    "--model_name=lenet --model_options= --dropout=0 --image_shape=3,16,16 "
+    "--emb_size=8 --num_replicas=1 --export_at_end=false --tensorboard=false"
+)
 STAGES = {1: "imagenet_resnet50_stage1.cfg", 2: "imagenet_resnet50_stage2.cfg"}
 
 
@@ -34,23 +42,51 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def script(folder):
+    """A function that runs a script's command line.
+
+    The function trains in this process, and returns the log. `python` is a program that
+    prints its arguments.
+    """
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python"
+    python.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+
+    def run(line, train=True):
+        told = shell(f'PATH="{folder}/bin:$PATH" {line}', folder)
+        before, _, words = told.partition("-m\nplsc_tf.train\n")
+        if not train:
+            return words.splitlines()
+        done = commands.run("train", *words.splitlines(), folder=folder)
+        assert done.status == 0, done.err
+        return before + done.err
+
+    return run
+
+
 # "bash run_stage_1.sh ./imagenet"
-def test_stage_1(folder):
-    told = shell(
-        "bash run_stage_1.sh ./imagenet --num_replicas=1 --num_epochs=3 --batch_size=8 "
-        "--model_save_dir=device0_stage_1 --snapshot_start_epoch=1 "
-        "--export_at_end=false",
-        folder,
+@pytest.fixture(scope="module")
+def stage_1(script, folder):
+    return script(
+        f"bash run_stage_1.sh ./imagenet {TINY} --num_epochs=3 --batch_size=8 "
+        "--model_save_dir=device0_stage_1 --snapshot_start_epoch=1"
     )
-    assert "run_stage_1.sh: 4 classes in ./imagenet/train, hparams/dim_reduce" in told
-    assert "folder: 32 images" in told
-    assert "4 steps, fewer than snapshots_per_epoch=8: after 1 epochs" in told
+
+
+def test_stage_1(stage_1, folder):
+    assert (
+        "run_stage_1.sh: 4 classes in ./imagenet/train, hparams/dim_reduce" in stage_1
+    )
+    assert "folder: 32 images" in stage_1
+    assert "4 steps, fewer than snapshots_per_epoch=8: after 1 epochs" in stage_1
     results = outcome(folder / "device0_stage_1")
     assert results["steps"] == 12 and results["num_classes"] == 4
     # "acc = model.eval(ds_eval)" evaluates the images in validation_preprocess.
     assert results["test"]["images"] == 12
     # TimeMonitor(data_size=step_size) logs the time of each epoch and step.
-    assert len(re.findall(r"epoch \d took [\d.]+ s, [\d.]+ ms per step", told)) == 3
+    assert len(re.findall(r"epoch \d took [\d.]+ s, [\d.]+ ms per step", stage_1)) == 3
     rows = (folder / "device0_stage_1" / "metrics.jsonl").read_text().splitlines()
     times = [row for row in map(json.loads, rows) if "epoch/seconds" in row]
     assert [row["step"] for row in times] == [4, 8, 12]
@@ -62,25 +98,21 @@ def test_stage_1(folder):
 
 # "bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/
 # resnet-70_625.ckpt", with and without a further argument "/path/pca_mat.npy".
-def test_stage_2_and_its_projection(folder):
-    stage_1 = "./device0_stage_1"
-    if not (folder / stage_1).exists():
-        test_stage_1(folder)
-    checkpoint = outcome(folder / stage_1)
-    name = pathlib.Path(checkpoint["checkpoint_dir"]).name
+def test_stage_2_and_its_projection(stage_1, script, folder):
+    name = pathlib.Path(outcome(folder / "device0_stage_1")["checkpoint_dir"]).name
+    line = f"bash run_stage_2.sh ./imagenet ./device0_stage_1/{name}"
     options = (
-        "--num_replicas=1 --batch_size=8 --n_component=4 --export_at_end=false "
-        "--model_save_dir=stage_2"
+        f"{TINY} --batch_size=8 --n_component=4 --model_save_dir=stage_2 "
+        "--run_report=false"
     )
-    line = f"bash run_stage_2.sh ./imagenet {stage_1}/{name}"
-    shell(f"{line} {options}", folder)
+    script(f"{line} {options}")
     results = outcome(folder / "stage_2")
     assert results["steps"] == 4 and results["test"]["images"] == 12
     matrix = np.load(folder / "stage_2" / "pca_mat.npy", mmap_mode="r")
     assert matrix.shape[0] == 4
-    shell(f"{line} stage_2/pca_mat.npy {options}_again", folder)
-    again = outcome(folder / "stage_2_again")
-    assert again["loss"] == pytest.approx(results["loss"], rel=1e-4)
+    plain = cli.parse(script(f"{line} {options}", train=False))
+    given = cli.parse(script(f"{line} stage_2/pca_mat.npy {options}", train=False))
+    assert given == plain.replace(pca_mat_path="stage_2/pca_mat.npy")
 
 
 @pytest.mark.slow
@@ -149,20 +181,36 @@ def test_the_tutorials_settings():
 # "$ python -m paddle.distributed.launch --selected_gpus=0,1,2,3 --log_dir ./mylog
 # train_multi_gpu.py". Options replace the course's program: accuracy, check_shape and
 # check_content, a regularizer for all weights and for one layer, curves, checkpoints.
-def test_the_course_on_two_workers(folder):
-    line = (
-        "python -m plsc_tf.launch --num_workers=2 --log_dir ./mylog -- "
-        "--dataset_name=folder --dataset_dir=imagenet --num_classes=4 "
-        f"{SMALL} --loss_type=softmax --num_epochs=1 --calc_acc --check_shape "
-        "--check_content --weight_decay=1e-4 --weight_decay_on=embedding_dense:1e-3 "
-        "--val_targets=test --optimizer=adam --learning_rate=0.01 "
-        "--learning_rate_decay_type=polynomial --end_learning_rate=0.001 "
-        "--model_save_dir=checkpoint"
-    )
-    told = shell(line, folder)
+COURSE = (
+    "--num_workers=2 --log_dir ./mylog -- "
+    "--dataset_name=folder --dataset_dir=imagenet --num_classes=4 "
+    f"{TINY} --batch_size=16 --loss_type=softmax --num_epochs=1 --calc_acc "
+    "--check_shape --check_content --weight_decay=1e-4 "
+    "--weight_decay_on=embedding_dense:1e-3 --val_targets=test --optimizer=adam "
+    "--learning_rate=0.01 --learning_rate_decay_type=polynomial "
+    "--end_learning_rate=0.001 --model_save_dir=checkpoint"
+)
+
+
+def check_course(told, folder):
     results = outcome(folder / "checkpoint")
     assert 0 <= results["training_accuracy"] <= 1
     assert results["test"]["images"] == 12
     assert "weight_decay_on: " in told
-    assert len(list((folder / "mylog").iterdir())) >= 2
     assert "<svg" in (folder / "checkpoint" / "report.html").read_text()  # curves
+
+
+def test_the_course(folder):
+    own, words = plan.split(shlex.split(COURSE))
+    assert own == ["--num_workers=2", "--log_dir", "./mylog"]
+    done = commands.run("train", *words, folder=folder)
+    assert done.status == 0, done.err
+    check_course(done.err, folder)
+
+
+@pytest.mark.slow
+def test_the_course_on_two_workers(folder):
+    line = COURSE.replace("=checkpoint", "=workers/checkpoint")
+    told = shell(f"python -m plsc_tf.launch {line}", folder)
+    check_course(told, folder / "workers")
+    assert len(list((folder / "mylog").iterdir())) >= 2
