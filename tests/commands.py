@@ -32,8 +32,7 @@ def run(name, *words, folder="."):
         contextlib.chdir(folder),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
-        _logging_to(err),
-        _signal_handlers(),
+        kept_state(err),
     ):
         try:
             cli.main(module.main, module.GROUPS, module.__doc__, list(words))
@@ -43,14 +42,20 @@ def run(name, *words, folder="."):
 
 
 @contextlib.contextmanager
-def _logging_to(stream):
+def kept_state(stream=None):
     """Sends absl's log to a stream, and restores what `cli.main` sets up."""
+    with _logging_to(stream), _signal_handlers():
+        yield
+
+
+@contextlib.contextmanager
+def _logging_to(stream):
     handler = absl_logging.get_absl_handler()
     loggers = [logging.getLogger(name) for name in (None, "absl", "tensorflow")]
     before = [(one, one.level, list(one.handlers)) for one in loggers]
     formatter, filters = handler.formatter, list(handler.filters)
     former = handler.python_handler.stream
-    handler.python_handler.stream = stream
+    handler.python_handler.stream = stream or former
     try:
         yield
     finally:

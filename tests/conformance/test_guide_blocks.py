@@ -1,7 +1,7 @@
 """The blocks of Python of the guides run: page by page, in order, in one namespace.
 
 Where a page says "your model" or "your pictures", there is a small network, trained on
-drawn people, on two logical devices.
+drawn people.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ EMBEDDING, SIDE = 512, 48
 # Pages whose blocks test_readme.py and test_guides.py run.
 RUN_BY = ("README.md", "python.md", "from_plsc.md")
 # Pages that build a large network.
-SLOW = {"zoo.md"}
+SLOW = {"importing.md", "zoo.md"}
 # A block that serves until it is ended: seeds/test_plsc.py serves.
 ENDLESS = "PLSCServer().with_model"
 # What a page shows, and what stands for it here.
@@ -46,7 +46,8 @@ REPLACED = (
 QUICKSTART = (
     "dataset_name=mock num_classes=6 num_sample_per_epoch=24 image_shape=3,16,16 "
     "model_name=lenet dropout=0 emb_size=8 "
-    "batch_size=12 num_replicas=2 num_epochs=1 with_test=False export_at_end=False"
+    "batch_size=12 num_replicas=1 num_epochs=1 with_test=False export_at_end=False "
+    "run_report=False tensorboard=False"
 )
 
 
@@ -84,7 +85,7 @@ PAGES = [path.name for path in guides.GUIDES if blocks(path.name)]
 
 
 def small_model():
-    with plsc_tf.strategy(num_replicas=2).scope():
+    with plsc_tf.strategy(num_replicas=1).scope():
         inputs = keras.Input((SIDE, SIDE, 3))
         x = keras.layers.Conv2D(8, 5, strides=4, activation="relu")(inputs)
         x = keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))

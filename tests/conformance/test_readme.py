@@ -15,22 +15,21 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README + PYTHON_GUIDE, re.DOTALL)
 LONGEST = 10_000
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Where the blocks run, in the order of the README."""
-    return tmp_path_factory.mktemp("readme")
-
-
-def test_python_blocks_run_in_order(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+@pytest.mark.parametrize(
+    "network", ["lenet", pytest.param("resnet10", marks=pytest.mark.slow)]
+)
+def test_python_blocks_run_in_order(network, tmp_path, monkeypatch):
+    """The documents' network is resnet10, which takes long to trace."""
+    monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 40), "teal").save("photo.jpg")
     names = {"pictures": np.zeros((3, 32, 32, 3), np.uint8)}
     for block in BLOCKS:
+        block = block.replace('"resnet10"', f'"{network}"')
         exec(compile(block, "README.md, python.md", "exec"), names)  # noqa: S102
     assert len(names["history"].history["loss"]) == 2
     assert names["embeddings"].shape == (1, 64)
     assert sum(len(labels) for _, labels in names["data"].epoch(0)) == 3
-    assert (folder / "runs" / "notebook" / "1" / "manifest.json").is_file()
+    assert (tmp_path / "runs" / "notebook" / "1" / "manifest.json").is_file()
 
 
 def test_it_is_short():

@@ -1,17 +1,18 @@
 """Tests each command, file and program of FastNN's manual, unchanged."""
 
 import json
-import signal
-import subprocess
 
 import pytest
 
+from plsc_tf import train
 from plsc_tf.data import load as data_load
+from plsc_tf.jobs import train as job
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
-from tests.seeds.commands import ROOT, environment, shell, tfrecord
+from tests import commands
+from tests.seeds.commands import ROOT, tfrecord
 from tests.seeds.fake_oss import FakeOss
 
 # "The format of the hyper-parameter file is as follows."
@@ -52,8 +53,8 @@ def test_the_sample_file_means_what_it_says(tmp_path):
 # Without a GPU, the test uses another precision and a network that takes seconds.
 SHORT = (
     "--use_fp16=false --model_name=cifarnet --batch_size=8 --num_replicas=1 "
-    "--stop_at_step=2 --export_at_end=false"
-)
+    "--stop_at_step=2 --export_at_end=false --tensorboard=false"
+).split()
 TRAIN = "flowers_train_00000-of-00001.tfrecord"
 
 
@@ -68,10 +69,13 @@ def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
         endpoint = "oss-cn-beijing-internal.aliyuncs.com"
         sample = SAMPLE.replace(endpoint, server.endpoint)
         (tmp_path / "sample.cfg").write_text(sample)
-        line = "python -m plsc_tf.train --flagfile=sample.cfg"
-        told = shell(f"{line} {SHORT}", tmp_path)
+        words = ["--flagfile=sample.cfg", *SHORT]
+        done = commands.run("train", *words, folder=tmp_path)
+        told = done.out + done.err
+        assert done.status == 0, told
         # The error of a later run names the folder but does not show the key.
-        failed = shell(f"{line} {SHORT} --train_files=x 2>&1 || true", tmp_path)
+        again = commands.run("train", *words, "--train_files=x", folder=tmp_path)
+        failed = again.out + again.err
     assert "flowers: 20 images" in told and "oss://pai-online-beijing." in told
     assert told.count(ASSUMED) == 1
     assert "No effect here: enable_paisoar" in told
@@ -173,28 +177,18 @@ def test_a_parse_function_of_the_manual(tmp_path, monkeypatch):
 
 
 # "dataset_name: ... mock data by default": a run needs no options.
-def test_training_without_any_option_begins_the_quick_start(tmp_path):
-    process = subprocess.Popen(
-        ["python", "-m", "plsc_tf.train"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = []
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if "step 10/" in line:
-                break
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    told = "".join(lines)
-    assert "No option was given: training the quick start on drawn images" in lines[0]
-    assert "step 10/376" in told, told
-    # The quick start's options do not depend on the working directory.
-    started = cli.parse([f"--flagfile={tmp_path}/output/quickstart/flags.cfg"])
+def test_training_without_any_option_begins_the_quick_start(monkeypatch, capsys):
+    started = []
+
+    def start(settings, *_, **__):
+        started.append(settings)
+        return settings, None
+
+    monkeypatch.setattr(job, "train", start)
+    with pytest.raises(SystemExit, match="0"), commands.kept_state():
+        train.run([])
+    told = capsys.readouterr().out
+    assert "No option was given: training the quick start on drawn images" in told
     documented = cli.parse([f"--flagfile={ROOT}/hparams/quickstart.cfg"])
-    assert started == documented.replace(global_batch_size=64)
+    assert started == [documented]
+    assert documented.dataset.dataset_name == "mock"
