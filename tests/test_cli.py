@@ -10,6 +10,7 @@ from absl import flags
 from plsc_tf import serve
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings, known_options
+from tests import commands
 
 
 @pytest.mark.parametrize(
@@ -186,14 +187,15 @@ def test_an_interrupt_is_no_error():
     assert "Traceback" not in done.stderr
 
 
-def test_errors_of_tensorflow_are_one_block():
-    body = """
-    import tensorflow as tf
-    tf.function(lambda: tf.io.read_file('/nowhere/at/all'))()
-    """
-    done = run(body.strip())
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[1:] == [
+def test_errors_of_tensorflow_are_one_block(capsys):
+    def command(_):
+        import tensorflow as tf
+
+        tf.function(lambda: tf.io.read_file("/nowhere/at/all"))()
+
+    with pytest.raises(SystemExit, match="1"), commands.kept_state():
+        cli.main(command, argv=[])
+    assert capsys.readouterr().err.splitlines() == [
         "plsc_tf: error: /nowhere/at/all; No such file or directory",
         "(PLSC_TF_TRACEBACK=1 shows where it happened.)",
     ]
