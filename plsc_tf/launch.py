@@ -26,14 +26,14 @@ TOLD = ("launching", "node_port")
 def run(
     argv: Sequence[str],
     environ: Mapping[str, str],
-    patience: supervise.Patience | None = None,
+    **limits: float,
 ) -> None:
     """Runs the command and ends the process with its exit status.
 
     Args:
         argv: the arguments after the program's name.
         environ: the environment of the workers.
-        patience: the `Patience`, how long to wait for other workers after one failed.
+        **limits: `notice_s` and `grace_s` of the `Supervisor`.
     """
     own, words = plan.split(argv)
 
@@ -51,7 +51,7 @@ def run(
             environ,
             log_dir=options.log_dir,
             max_restarts=options.max_restarts,
-            patience=patience,
+            **limits,
         )
         sys.exit(supervisor.run())
 

@@ -154,7 +154,7 @@ class EditedRows(Rows):
     ):
         super().__init__((labels.num_classes, *stored.shape[1:]), stored.dtype)
         self._stored, self._labels, self._merge = stored, labels, merge
-        self._weights, self._added = weights, added or _no_rows
+        self._weights, self._added = weights, added
         self._merged = np.array(sorted(labels.groups), np.int64)
 
     def read(self, low: int, high: int) -> np.ndarray:
@@ -189,10 +189,6 @@ class EditedRows(Rows):
         except ValueError as error:
             listed = ", ".join(map(str, group))
             raise ValueError(f"Classes {listed} cannot be merged: {error}") from error
-
-
-def _no_rows(first, end):
-    raise ValueError(f"No rows of the new classes {first} to {end - 1} are given.")
 
 
 def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -48,13 +48,8 @@ def prepare(path):
         ValueError: the path is not valid on the store.
     """
     path = canonical(path)
-    if is_local(path) or root_of(path) in _prepared():
-        return
-    if scheme_of(path) in HADOOP_SCHEMES:
-        hdfs.prepare_hdfs(path)
-    else:
-        remote.check_scheme(path)
-    _prepared().add(root_of(path))
+    if not is_local(path):
+        _prepare_root(root_of(path))
 
 
 def exists(path, retry=RETRY):
@@ -351,9 +346,12 @@ def atomic_rename(path):
 
 
 @functools.cache
-def _prepared():
-    """Returns the mutable set of the roots of stores prepared in this process."""
-    return set()
+def _prepare_root(root):
+    """Prepares a store; after an error, the next call tries again."""
+    if scheme_of(root) in HADOOP_SCHEMES:
+        hdfs.prepare_hdfs(root)
+    else:
+        remote.check_scheme(root)
 
 
 def _stat(path, retry):

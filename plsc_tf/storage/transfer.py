@@ -11,6 +11,7 @@ import dataclasses
 import fnmatch
 import functools
 import json
+import os
 import time
 from collections.abc import Sequence
 
@@ -112,16 +113,15 @@ download = functools.partial(copy_folder, doing="Downloading")
 
 def _sizes(folder, skip):
     """Returns `{relative path: size}` for the files in a folder that `skip` allows."""
-    sizes = {}
-    for name in files.list_dir(folder):
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in skip):
-            continue
-        path = files.join(folder, name)
-        if files.is_dir(path):
-            below = _sizes(path, skip)
-            sizes.update({f"{name}/{inner}": size for inner, size in below.items()})
-        else:
-            sizes[name] = files.size(path)
+
+    def allowed(names):
+        return [n for n in names if not any(fnmatch.fnmatchcase(n, p) for p in skip)]
+
+    sizes, folder = {}, os.fspath(folder)
+    for place, folders, names in files.walk(folder):
+        folders[:] = allowed(folders)
+        for path in [files.join(place, name) for name in allowed(names)]:
+            sizes[path.removeprefix(folder).lstrip("/")] = files.size(path)
     return sizes
 
 

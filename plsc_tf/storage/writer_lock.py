@@ -120,7 +120,7 @@ class WriterLock:
             "state": "waiting",
             "beat": 0,
         }
-        self._buried, self._written, self._lost = set(), False, ""
+        self._written, self._lost = False, ""
         self._renewed_at = _awake_or_suspended_s()
         self._mutex, self._end = threading.Lock(), threading.Event()
         self._folder = folder
@@ -177,7 +177,7 @@ class WriterLock:
             with contextlib.suppress(OSError):  # The folder isn't empty.
                 os.rmdir(local_path(folder))
 
-    def keep(self) -> None:
+    def keep_until_exit(self) -> None:
         """Keeps the lock until the process ends; use it if threads may still write."""
         self._permanent = True
 
@@ -185,7 +185,7 @@ class WriterLock:
         """Waits until no other claim counts; this process is the writer afterwards."""
         seen = {}
         while True:
-            others = [self._counts(*claim, seen) for claim in self._others()]
+            others = [self._may_be_active(*claim, seen) for claim in self._others()]
             if not any(others):
                 with self._mutex:
                     # The claim is missing if this process was suspended for so long
@@ -197,7 +197,7 @@ class WriterLock:
                     return
             time.sleep(min(_POLL_S, self._renew_s))
 
-    def _counts(self, token, raw, seen):
+    def _may_be_active(self, token, raw, seen):
         """Returns whether a claim may be active; removes it if its process has ended.
 
         Args:
@@ -227,7 +227,6 @@ class WriterLock:
         seen[token] = raw, since, renewed
         if running is False:
             logging.info("%s has ended; its lock ends.", _describe(owner))
-            self._buried.add(token)
             with contextlib.suppress(FileNotFoundError):  # Another process removed it.
                 files.remove(files.join(self._folder, PREFIX + token))
         elif running and (owner["state"] == "writing" or token < self._token):
@@ -259,7 +258,7 @@ class WriterLock:
         """Yields (token, content) for each claim of another lock."""
         for name in files.list_dir(self._folder, _ONCE):
             match = _NAME.fullmatch(name)
-            if not match or match[1] in {self._token, *self._buried}:
+            if not match or match[1] == self._token:
                 continue
             # The claim may have been removed since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
@@ -294,7 +293,7 @@ class WriterLock:
             if self._end.is_set() or self._lost:
                 return
             try:
-                self._lost = self._loss()
+                self._lost = self._why_lost()
                 if not self._lost:
                     self._write()
             except OSError as error:
@@ -303,7 +302,7 @@ class WriterLock:
         if self._lost:
             logging.error("%s", self._lost)
 
-    def _loss(self):
+    def _why_lost(self):
         """Says why this process is no longer the writer; returns "" while it is."""
         if self._claim["state"] != "writing":
             return ""

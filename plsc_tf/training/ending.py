@@ -227,7 +227,7 @@ def rescue(
         votes.ended = True  # all workers raise the same error
     if votes is not None and not votes.ended:
         if checkpoints.writing:
-            checkpoints.lock.keep()
+            checkpoints.lock.keep_until_exit()
         return  # saving needs all workers, and the others are still in a step
     if termination.in_step and isinstance(error, KeyboardInterrupt):
         _log_loss(model, checkpoints, "Interrupted in the middle of a step.")
@@ -264,7 +264,7 @@ def _log_loss(model, checkpoints, why):
     waits = ""
     if checkpoints.writing:
         # The process ends only when the files are written.
-        checkpoints.lock.keep()
+        checkpoints.lock.keep_until_exit()
         waits = " A checkpoint is still being written; the process waits for it."
     logging.warning(
         "%s %d of %d steps are lost; the last checkpoint is %s.%s",

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,7 +171,12 @@ def test_several_workers_must_not_share_all_gpus(tmp_path):
     ],
 )
 def test_the_culprit(exits, index):
-    found = worker.first_failure([worker.WorkerExit(*one) for one in exits])
+    names = ("index", "status", "signaled")
+    ended = [
+        SimpleNamespace(**dict(zip(names, (*one, False), strict=False)))
+        for one in exits
+    ]
+    found = worker.first_failure(ended)
     assert (None if found is None else found.index) == index
 
 

@@ -11,7 +11,6 @@ PyTorch reads the files with `weights_only=True`, which doesn't execute pickled 
 """
 
 import functools
-import inspect
 import os
 import pickle
 import re
@@ -134,20 +133,17 @@ def _load(path):
         import torch
     except ImportError as error:
         raise ImportError(
-            f"Reading {path} takes PyTorch, which is not installed: "
+            f"Reading {path} requires PyTorch, which is not installed: "
             "pip install 'plsc_tf[torch]' (its CPU build is enough)."
         ) from error
-    options = {"map_location": "cpu", "weights_only": True}
-    # PyTorch has been able to map files since 2.1, but only those in zip format.
-    if "mmap" in inspect.signature(torch.load).parameters:
-        options["mmap"] = zipfile.is_zipfile(path)
+    mmap = zipfile.is_zipfile(path)  # PyTorch can map only files in zip format.
     try:
-        return torch.load(path, **options)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (pickle.UnpicklingError, *_FAULTS) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} is cut off, is no file of torch.save, or holds more than tensors "
-            "and plain data, which is refused as it could run programs. "
+            f"{path} is truncated, was not written by torch.save, or contains "
+            "more than tensors and plain data, which could run programs. "
             f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
 
@@ -176,11 +172,9 @@ def _rank_files(folder, names):
 
 def _backbone_file(folder, names):
     candidates = sorted(name for name in names if _BACKBONE_FILE.fullmatch(name))
-    for name in ("model.pt", "backbone.pt", "backbone.pth"):
-        if name in candidates:
-            return name
-    if len(candidates) == 1:
-        return candidates[0]
+    known = [n for n in ("model.pt", "backbone.pt", "backbone.pth") if n in candidates]
+    if known or len(candidates) == 1:
+        return (known or candidates)[0]
     raise FileNotFoundError(
         f"{folder} has no model.pt, which holds arcface_torch's backbone. Found: "
         f"{layers.listed(candidates) or 'no other .pt file'}. Pass the file itself, or "
@@ -238,6 +232,7 @@ def _centers(kind, path):
 def _part(whole, name, path):
     if not isinstance(whole, dict) or name not in whole:
         raise ValueError(
-            f"{path} has no '{name}': it is no checkpoint of arcface_torch's train_v2."
+            f"{path} has no '{name}', so it is not a checkpoint of arcface_torch's "
+            "train_v2."
         )
     return whole[name]

@@ -256,11 +256,10 @@ class ShardedFiles(Rows):
         shards: Sequence[tuple[int, Callable[[], np.ndarray]]],
         row_shape: tuple[int, ...],
     ):
-        self._open = [function for _, function in shards]
         self._ends = np.cumsum([rows for rows, _ in shards]).tolist()
         super().__init__((self._ends[-1], *row_shape), "float32")
-        self._opened: dict[int, np.ndarray] = {}
-        self._lock = threading.Lock()
+        shard = functools.lru_cache(LOADED)(lambda index: shards[index][1]())
+        self._shard, self._lock = shard, threading.Lock()
 
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the rows `[low, high)`."""
@@ -268,15 +267,9 @@ class ShardedFiles(Rows):
         for index, end in enumerate(self._ends):
             start, stop = max(low, first), min(high, end)
             if start < stop:
-                rows = self._shard(index)[start - first : stop - first]
-                parts.append(np.asarray(rows, self.dtype))
+                with self._lock:  # so that no shard is opened twice
+                    rows = self._shard(index)
+                part = rows[start - first : stop - first]
+                parts.append(np.asarray(part, self.dtype))
             first = end
         return np.concatenate(parts)
-
-    def _shard(self, index):
-        with self._lock:
-            if index not in self._opened:
-                while len(self._opened) >= LOADED:
-                    self._opened.pop(next(iter(self._opened)))
-                self._opened[index] = self._open[index]()
-            return self._opened[index]

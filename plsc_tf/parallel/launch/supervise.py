@@ -1,7 +1,6 @@
 """Starts workers, waits for them, ends them together and restarts them."""
 
 import contextlib
-import dataclasses
 import itertools
 import signal
 import sys
@@ -18,20 +17,6 @@ _POLL_S = 0.05
 _SHOWN_LINES = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long to wait for the other workers after one has failed.
-
-    Attributes:
-        notice_s: seconds until SIGTERM, in which workers can detect and log the
-            failure.
-        grace_s: seconds from SIGTERM to SIGKILL.
-    """
-
-    notice_s: float = 5.0
-    grace_s: float = 15.0
-
-
 class Supervisor:
     """Runs this machine's workers and determines the launcher's exit status.
 
@@ -42,7 +27,9 @@ class Supervisor:
         log_dir: folder of the log files; empty for none.
         max_restarts: maximum number of times that all workers are restarted after a
             failure.
-        patience: the `Patience` with the other workers; None uses the defaults.
+        notice_s: seconds from a worker's failure to the SIGTERM for the others, in
+            which they can detect and log the failure.
+        grace_s: seconds from SIGTERM to SIGKILL.
     """
 
     def __init__(
@@ -53,10 +40,12 @@ class Supervisor:
         *,
         log_dir: str = "",
         max_restarts: int = 0,
-        patience: Patience | None = None,
+        notice_s: float = 5.0,
+        grace_s: float = 15.0,
     ) -> None:
         self._plan, self._command, self._environ = plan, command, environ
-        self._max_restarts, self._patience = max_restarts, patience or Patience()
+        self._max_restarts, self._notice_s = max_restarts, notice_s
+        self._kill_s = notice_s + grace_s
         self._logs, self._log_dir = open_logs(log_dir, plan.local), log_dir
         # With log files, the terminal shows only the first worker. Without files, it
         # shows all of them.
@@ -105,7 +94,7 @@ class Supervisor:
         return attempt <= self._max_restarts
 
     def _attempt(self, attempt):
-        """Starts all workers and returns their `WorkerExit`s once all have ended."""
+        """Starts all workers; returns them in the order in which they ended."""
         workers = []
         try:
             for cluster in self._plan.places():
@@ -134,35 +123,33 @@ class Supervisor:
         """Waits for the workers; forwards signals, and ends all if one has failed.
 
         Returns:
-            The `WorkerExit`s, in the order in which the workers ended.
+            The workers, in the order in which they ended.
         """
-        exits, running, passed_on, failed_at, asked = [], list(workers), 0, None, False
+        ended, running, passed_on, failed_at, asked = [], list(workers), 0, None, False
         while running:
             for worker in [w for w in running if w.ended()]:
                 running.remove(worker)
-                exits.append(
-                    workers_.WorkerExit(worker.index, worker.status, worker.signaled)
-                )
+                ended.append(worker)
             self._screen.show()
             if len(self._signals) > passed_on:
                 passed_on = len(self._signals)
                 self._pass_on(running)
-            if failed_at is None and workers_.first_failure(exits):
+            if failed_at is None and workers_.first_failure(ended):
                 failed_at = time.monotonic()
             waited = 0 if failed_at is None else time.monotonic() - failed_at
-            if waited > self._patience.notice_s and not asked:
+            if waited > self._notice_s and not asked:
                 asked = True
                 for worker in running:
                     state = "is stopped" if worker.stopped() else "still runs"
                     logging.warning("Worker %d %s: SIGTERM.", worker.index, state)
                     worker.send_signal(signal.SIGTERM)
-            if waited > self._patience.notice_s + self._patience.grace_s:
+            if waited > self._kill_s:
                 for worker in running:
                     logging.warning("Worker %d did not end: killed.", worker.index)
                     worker.kill()
             if running:
                 time.sleep(_POLL_S)
-        return exits
+        return ended
 
     def _pass_on(self, running):
         """Forwards the first signal to the workers; kills them after the second."""

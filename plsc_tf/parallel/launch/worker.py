@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import dataclasses
 import os
 import signal
 import subprocess
@@ -126,40 +125,26 @@ def _die_with_parent():
     return tie
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkerExit:
-    """How a worker ended.
-
-    Attributes:
-        index: the worker's index in the cluster.
-        status: exit status, or minus the number of the signal that ended the worker.
-        signaled: whether the launcher had sent it a signal.
-    """
-
-    index: int
-    status: int
-    signaled: bool = False
-
-
-def first_failure(exits: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Returns the exit of the worker that caused the failure, or None without failure.
+def first_failure(ended: Sequence[Worker]) -> Worker | None:
+    """Returns the worker that caused the failure, or None without failure.
 
     Workers that ended or hung because another worker was lost did not cause the
     failure. If only such workers failed, the cause is on another machine, and the
     function returns the first of them, preferring those that hung.
 
     Args:
-        exits: `WorkerExit`s in the order in which the workers ended.
+        ended: workers in the order in which they ended.
     """
-    failed = [e for e in exits if e.status]
-    by_itself = [e for e in failed if not e.signaled]
+    failed = [worker for worker in ended if worker.status]
+    alone = [worker for worker in failed if not worker.signaled]
+    lost = (STALL_STATUS, LOST_STATUS)
     kinds = [
-        [e for e in by_itself if e.status not in (STALL_STATUS, LOST_STATUS)],
-        [e for e in by_itself if e.status == STALL_STATUS],
-        by_itself,
-        [e for e in failed if e.signaled and e.status not in _OBEYED | {LOST_STATUS}],
+        [worker for worker in alone if worker.status not in lost],
+        [worker for worker in alone if worker.status == STALL_STATUS],
+        alone,
+        [worker for worker in failed if worker.status not in _OBEYED | {LOST_STATUS}],
     ]
-    return next((e for kind in kinds for e in kind), None)
+    return next((worker for kind in kinds for worker in kind), None)
 
 
 def exit_status(status: int) -> int:
