@@ -11,11 +11,4 @@ from plsc_tf.backbones.build import build, default_image_size, zoo_entry
 from plsc_tf.backbones.build import names as list
 from plsc_tf.backbones.user import BaseModel, from_user
 
-__all__ = [
-    "BaseModel",
-    "build",
-    "default_image_size",
-    "from_user",
-    "list",
-    "zoo_entry",
-]
+__all__ = ["BaseModel", "build", "default_image_size", "from_user", "list", "zoo_entry"]

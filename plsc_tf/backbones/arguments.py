@@ -31,8 +31,8 @@ class NetworkArguments:
     def __post_init__(self):
         if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
             raise ValueError(
-                "dropout must lie in [0, 1), the share of features that is dropped, or "
-                f"be None, the network's default. Received: dropout={self.dropout}"
+                "dropout must be in [0, 1), or None for the network's default. "
+                f"Received: dropout={self.dropout}."
             )
 
     def dropout_or(self, default: float) -> float:
@@ -47,7 +47,7 @@ class NetworkArguments:
         """
         if min(self.image_shape[:2]) < least:
             raise ValueError(
-                f"'{self.name}' needs images of at least {least} x {least} pixels. "
+                f"{self.name!r} requires images of at least {least} x {least} pixels. "
                 f"Received: image_shape={self.image_shape}. Use larger images, or "
                 "'iresnet' with fewer stages (depths)."
             )
@@ -82,12 +82,11 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise ValueError(
             "image_shape must be three positive integers (height, width, channels). "
-            f"Received: image_shape={image_shape}"
+            f"Received: {image_shape!r}."
         )
     if shape[0] in (1, 3) and shape[2] not in (1, 3):
         raise ValueError(
-            "image_shape is (height, width, channels) here, unlike PLSC's (channels, "
-            f"height, width). Received: image_shape={shape}. "
-            f"Write {(*shape[1:], shape[0])} instead."
+            "image_shape must be (height, width, channels), unlike in PLSC. Received: "
+            f"{shape}. Set it to {(*shape[1:], shape[0])}."
         )
     return shape

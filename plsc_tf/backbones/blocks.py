@@ -158,9 +158,8 @@ class Style:
             **dense: options of `embedding_dense`.
         """
         if pooling not in POOLINGS:
-            raise ValueError(
-                f"head must be one of {', '.join(POOLINGS)}. Received: head={pooling!r}"
-            )
+            known = ", ".join(POOLINGS)
+            raise ValueError(f"head must be {known}. Received: {pooling!r}.")
         if pooling == "gap":
             x = layers.GlobalAveragePooling2D(name="pool")(x)
         else:

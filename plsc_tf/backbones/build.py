@@ -151,8 +151,8 @@ def _canonical(name: str) -> str:
     """Returns the key of `BUILDERS` for a user's spelling of it."""
     if not isinstance(name, str):
         raise ValueError(
-            f"name must be one of {', '.join(names())}. Received: name={name!r}. "
-            "A network of your own goes to plsc_tf.backbones.from_user."
+            "name must be a string; pass your own networks to "
+            f"plsc_tf.backbones.from_user. Received: {name!r}."
         )
     spelling = re.sub(r"[\s_-]", "", name).lower()
     # PLSC's manual gives the default model_name as 'RestNet50'.
@@ -163,8 +163,8 @@ def _canonical(name: str) -> str:
     near = " or ".join(repr(PLAIN[word]) for word in nearest(spelling, PLAIN, most=3))
     hint = f"Did you mean {near}? " if near else ""
     raise ValueError(
-        f"Unknown network. Received: name={name!r}. {hint}Known: {', '.join(names())}. "
-        "A network of your own goes to plsc_tf.backbones.from_user."
+        f"Unknown network. Received: name={name!r}. {hint}The networks are "
+        f"{', '.join(names())}. Pass your own to plsc_tf.backbones.from_user."
     )
 
 
@@ -174,6 +174,6 @@ def _check_options(name: str, builder, options: dict) -> None:
     known += ["batch_norm_momentum"] if name in ENTRIES else []
     for option in set(options) - set(known):
         raise ValueError(
-            f"'{name}' takes the options: {', '.join(known) or 'none'}. Received: "
+            f"Options of {name!r}: {', '.join(known) or 'none'}. Received: "
             f"{option}={options[option]!r}.{did_you_mean(option, known)}"
         )

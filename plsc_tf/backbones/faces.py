@@ -58,10 +58,8 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
         `[N, embedding_size]` tensor.
     """
     if variant not in PLSC_VARIANTS:
-        raise ValueError(
-            f"variant must be one of {', '.join(PLSC_VARIANTS)}. "
-            f"Received: variant={variant!r}"
-        )
+        known = ", ".join(PLSC_VARIANTS)
+        raise ValueError(f"variant must be {known}. Received: {variant!r}.")
     # PLSC's own condition: bottlenecks start at 101 layers.
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)
@@ -215,8 +213,8 @@ def _stage_filters(depths, width, stem_stride, arguments):
         filters = tuple(first * 2**stage for stage in range(len(depths)))
     if len(filters) != len(depths):
         raise ValueError(
-            "width needs one number per stage of depths, or a single number. "
-            f"Received: depths={depths}, width={width}"
+            "width must be one number, or as long as depths (one number per stage). "
+            f"Received: depths={depths}, width={width}."
         )
     stride = positive_integer(stem_stride, "stem_stride")
     arguments.require_pixels(stride * 2 ** len(depths))
@@ -226,7 +224,7 @@ def _stage_filters(depths, width, stem_stride, arguments):
 def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise ValueError(
-            f"{name} must hold one positive integer per stage, as in (2, 2, 2, 2). "
-            f"Received: {name}={values!r}"
+            f"{name} must contain one positive integer per stage, for example "
+            f"(2, 2, 2, 2). Received: {values!r}."
         )
     return tuple(positive_integer(value, name) for value in values)

@@ -44,12 +44,11 @@ class Precision:
     def __post_init__(self):
         if self.dtype not in ("float32", *HALF):
             raise ValueError(
-                "dtype must be 'float32', 'float16' or 'bfloat16'. "
-                f"Received: dtype={self.dtype!r}"
+                f"dtype must be float32, float16 or bfloat16. Received: {self.dtype!r}."
             )
         both = sorted(set(self.white) & set(self.black))
         if both:
-            raise ValueError(f"No layer may be in both lists, white and black: {both}.")
+            raise ValueError(f"Layers must not be both white and black: {both}.")
 
 
 def apply(network: keras.Model, precision: Precision) -> keras.Model:
@@ -172,7 +171,7 @@ def _check_names(own_layers, listed, network_name) -> None:
     known = classes | {layer.name for layer in own_layers}
     for name in set(listed) - known:
         raise ValueError(
-            f"amp_lists may name layers of the network '{network_name}' or their "
-            f"classes, which are {', '.join(sorted(classes))}. Received: {name!r}."
+            f"amp_lists must contain layers of {network_name!r} or their classes, "
+            f"{', '.join(sorted(classes))}. Received: {name!r}."
             f"{did_you_mean(name, known, most=3)}"
         )

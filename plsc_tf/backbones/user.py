@@ -99,8 +99,8 @@ def from_user(
     else:
         raise TypeError(
             "A network must be a keras.Model, a plsc_tf.backbones.BaseModel, a "
-            "function that returns one of them, or its dotted path. "
-            f"Received: {model!r} of type {type(model).__name__}"
+            "function that returns one of these, or the dotted path of one. "
+            f"Received: {model!r} of type {type(model).__name__}."
         )
     _warn_of_scaling(network)
     return network
@@ -126,19 +126,17 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         fits = all(own in (None, size) for own, size in sizes)
         if len(inputs) != 1 or len(own_shape) != 4 or not fits:
             raise ValueError(
-                f"{name} must have one input, images [N, "
-                f"{', '.join(map(str, image_shape))}]. Received: {len(inputs)}, the "
-                f"first of shape {own_shape}. Build it for this image_shape, or set "
-                "image_shape to the model's."
+                f"{name} must have one input of the shape {(None, *image_shape)}. "
+                f"Received: {len(inputs)}, the first of the shape {own_shape}. Change "
+                "image_shape or the network."
             )
     image = keras.Input(image_shape, name="image")
     try:
         output = model(image)
     except NotImplementedError as error:
         raise TypeError(
-            f"{name} has no call(): give a network that was built, "
-            "keras.Model(inputs, outputs), or a class of your own with __init__ and "
-            f"call. Received: a {type(model).__name__}"
+            f"{name}, a {type(model).__name__}, has no call(). Pass a keras.Model("
+            "inputs, outputs), or a subclass that implements call()."
         ) from error
     embedding = _checked_embedding(output, embedding_size, name)
     # Wrap models with an unspecified image size, because callers read the size, and
@@ -157,11 +155,10 @@ def _warn_of_scaling(network):
             return  # this layer undoes the normalization
         if rescales or isinstance(layer, keras.layers.Normalization):
             logging.warning(
-                "The network '%s' scales its images itself, in layer '%s' (%s), but "
-                "they are (pixel - 127.5) / 128 already, in training and in the export."
-                " Leave the layer out (in keras.applications: "
-                "include_preprocessing=False), or put keras.layers.Rescaling(128.0, "
-                "127.5) before it.",
+                "The network '%s' scales its images in layer '%s' (%s), but they are "
+                "already scaled to (pixel - 127.5) / 128. Remove the layer (in "
+                "keras.applications: include_preprocessing=False), or put "
+                "keras.layers.Rescaling(128.0, 127.5) before it.",
                 network.name,
                 layer.name,
                 type(layer).__name__,
@@ -178,14 +175,14 @@ def _checked_embedding(embedding, embedding_size, name: str):
     symbolic = keras.utils.is_keras_tensor(embedding)
     if not symbolic or len(shape) != 2 or shape[1] is None:
         raise ValueError(
-            f"{name} must return embeddings [N, embedding_size], one symbolic tensor. "
-            f"Received: {type(embedding).__name__} of shape {shape}. A pooling or "
-            "Flatten layer and a Dense layer at its end do it."
+            f"{name} must return one symbolic tensor [N, embedding_size]. Received: "
+            f"{type(embedding).__name__} of shape {shape}. End the network with a "
+            "pooling or Flatten layer and a Dense layer."
         )
     if embedding_size is not None and shape[1] != embedding_size:
         raise ValueError(
-            f"{name} must return {embedding_size} numbers per image. Received: shape "
-            f"{shape}. Change its last layer, or set embedding_size={shape[1]}."
+            f"{name} must return embeddings of size {embedding_size}. Received: "
+            f"{shape[1]}. Change its last layer, or set embedding_size={shape[1]}."
         )
     if embedding.dtype not in ("float16", "bfloat16"):
         return embedding

@@ -201,7 +201,7 @@ class _Server:
         """
         if self._protocol != "tensorflow":
             reply = self._post(_PLSC_PATH, {"base64_string": texts})
-            status, answer, _ = reply
+            status, answer = reply
             unknown = status in (404, 405) or (
                 status == 400 and "Malformed request" in str(answer)
             )
@@ -214,14 +214,12 @@ class _Server:
         self._protocol = "tensorflow"
         return rows
 
-    def _rows(self, status, answer, retry, key, count):
+    def _rows(self, status, answer, key, count):
         """Returns the embeddings in a reply."""
-        reason = "the answer is not JSON"
-        if isinstance(answer, dict):
-            reason = str(answer.get("error", answer))[:300]
-        if status in _ELSEWHERE or not isinstance(answer, dict):
-            raise _Elsewhere(f"HTTP {status}: {reason}", retry)
+        if not isinstance(answer, dict):
+            raise _Elsewhere(f"HTTP {status}: the answer is not a JSON object")
         if status != 200:
+            reason = str(answer.get("error", answer))[:300]
             raise ValueError(f"{self.address} rejected the request: {reason}")
         try:
             rows = [
@@ -236,7 +234,7 @@ class _Server:
         return array
 
     def _post(self, path, value):
-        """Returns (status, JSON answer or None, seconds to avoid a busy server)."""
+        """Returns (status, JSON answer, or None if the answer is not JSON)."""
         body = json.dumps(value).encode()
         headers = {"Content-Type": "application/json"}
         while True:
@@ -262,10 +260,12 @@ class _Server:
             connection.close()
         else:
             self._unused.append(connection)
+        if response.status in _ELSEWHERE:
+            seconds = response.headers.get("Retry-After", "")
+            rest = float(seconds) if seconds.isdecimal() else _REST_SECONDS
+            reason = data[:300].decode(errors="replace")
+            raise _Elsewhere(f"HTTP {response.status}: {reason}", rest)
         try:
-            answer = json.loads(data)
+            return response.status, json.loads(data)
         except ValueError:
-            answer = None
-        seconds = response.headers.get("Retry-After", "")
-        rest = float(seconds) if seconds.isdecimal() else _REST_SECONDS
-        return response.status, answer, rest
+            return response.status, None

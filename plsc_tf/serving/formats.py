@@ -144,9 +144,7 @@ def _mark_as_scaling(graph, helper):
     entered = "pixels"
     for number, node in enumerate(graph.node):
         node.name = f"{node.op_type}_{number}"
-        for place, name in enumerate(node.input):
-            if name == INPUT:
-                node.input[place] = entered
+        node.input[:] = [entered if name == INPUT else name for name in node.input]
     first = [("Sub", INPUT, "no_mean", 0.0), ("Mul", "Sub_pixels", "no_scale", 1.0)]
     for place, (operation, data, name, value) in enumerate(first):
         graph.initializer.append(helper.make_tensor(name, 1, [], [value]))

@@ -57,7 +57,7 @@ def test_only_the_embedding_layers_are_float32(dtype, name):
 def test_keras_own_policy_is_left_alone():
     before = keras.config.dtype_policy().name
     small("float16")
-    with pytest.raises(ValueError, match="takes the options"):
+    with pytest.raises(ValueError, match="Options of 'iresnet'"):
         small("float16", nonsense=1)
     assert keras.config.dtype_policy().name == before
 
@@ -101,9 +101,9 @@ def test_wrong_names_and_dtypes_are_errors_with_near_ones():
         apply(small(), Precision("float16", black=("conv2d",)))
     with pytest.raises(ValueError, match=r"PReLU.*'stemconv'.*'stem_conv'"):
         apply(small(), Precision("float16", white=("stemconv",)))
-    with pytest.raises(ValueError, match=r"both lists.*\['PReLU'\]"):
+    with pytest.raises(ValueError, match=r"both white and black: \['PReLU'\]"):
         Precision("float16", white=("PReLU",), black=("PReLU", "Dense"))
-    with pytest.raises(ValueError, match="Received: dtype='half'"):
+    with pytest.raises(ValueError, match="Received: 'half'"):
         small("half")
 
 

@@ -122,7 +122,7 @@ def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog
     network = keras.Model(image, inner(image), name=f"of_{len(scales)}_{warned}")
     with caplog.at_level(logging.WARNING, logger="absl"):
         from_user(network, image_shape=SHAPE)
-    words = "scales its images itself, in layer 'own_0' (Rescaling)"
+    words = "scales its images in layer 'own_0' (Rescaling)"
     assert caplog.text.count(words) == warned
 
 
@@ -164,13 +164,19 @@ def in_plscs_form(build_network):
         (lambda: in_plscs_form(lambda *_: _[1]), r"Own.*\(None, 16, 12, 3\).*pooling"),
         (lambda: in_plscs_form(lambda *_: None), "one symbolic tensor.*NoneType"),
         (lambda: lambda depth: None, "missing 1 required .* 'depth'"),
-        (lambda: keras_network(7), r"must return 8 numbers.*7\).*embedding_size=7"),
-        (lambda: keras_network(8, (32, 32, 3)), r"\[N, 16, 12, 3\].*\(None, 32, 32, 3"),
-        (two_inputs, "one input, images .* Received: 2"),
-        (vectors, r"first of shape \(None, 8\)"),
-        (lambda: keras.layers.Conv2D(8, 3), r"return embeddings.*\(None, 14, 10, 8\)"),
+        (lambda: keras_network(7), r"of size 8. Received: 7.*embedding_size=7"),
+        (
+            lambda: keras_network(8, (32, 32, 3)),
+            r"16, 12, 3\).*\(None, 32, 32, 3",
+        ),
+        (two_inputs, "one input of .* Received: 2"),
+        (vectors, r"first of the shape \(None, 8\)"),
+        (
+            lambda: keras.layers.Conv2D(8, 3),
+            r"one symbolic.*\(None, 14, 10, 8\)",
+        ),
         (lambda: 3, "must be a keras.Model.*3 of type int"),
-        (lambda: "Mean", "or its dotted path. Received: 'Mean'"),
+        (lambda: "Mean", "or the dotted path of one. Received: 'Mean'"),
         (lambda: "os.path", "Received: <module .* of type module"),
         (lambda: keras.Model, r"has no call\(\).*keras.Model\(inputs"),
     ],

@@ -133,7 +133,7 @@ def test_servers_take_turns():
 def test_no_server_answers(pictures):
     with listening(busy) as (full, _):
         with Client(unused(), full, timeout=1.0) as client:
-            with pytest.raises(ServiceError, match="refused.*503: too many"):
+            with pytest.raises(ServiceError, match="refused.*503: .*too many"):
                 client.encode(pictures)
     with pytest.raises(ServiceError, match="connect"):
         FaceService().encode(pictures)

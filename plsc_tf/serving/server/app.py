@@ -186,31 +186,22 @@ class Metrics:
         counter = functools.partial(prometheus.Counter, registry=registry)
         gauge = functools.partial(prometheus.Gauge, registry=registry)
         histogram = functools.partial(prometheus.Histogram, registry=registry)
-        self._requests = counter(
-            "plsc_tf_requests",
-            "Requests answered, by interface and status.",
-            ("interface", "status"),
-        )
+        labels = ["interface", "status"]
+        self._requests = counter("plsc_tf_requests", "Answered requests.", labels)
         self._seconds = histogram(
-            "plsc_tf_request_seconds",
-            "Seconds from a request's head to its answer.",
-            ("interface",),
-            buckets=_SECONDS,
+            "plsc_tf_request_seconds", "Seconds.", ["interface"], buckets=_SECONDS
         )
         self.images = counter("plsc_tf_images", "Images computed.")
+        sizes = [1 << power for power in range(11)]
         self.batches = histogram(
-            "plsc_tf_batch_images",
-            "Images in a batch, without filling.",
-            buckets=tuple(1 << power for power in range(11)),
+            "plsc_tf_batch_images", "Images per batch, without copies.", buckets=sizes
         )
         self.loads = counter(
-            "plsc_tf_model_loads",
-            "Versions loaded, by result: ok or failed.",
-            ("result",),
+            "plsc_tf_model_loads", "Attempts to load a version, by result.", ["result"]
         )
-        self.waiting = gauge("plsc_tf_waiting_images", "Images that wait.")
+        self.waiting = gauge("plsc_tf_waiting_images", "Waiting images.")
         self.connections = gauge("plsc_tf_connections", "Open HTTP connections.")
-        self.version = gauge("plsc_tf_model_version", "Newest version that is served.")
+        self.version = gauge("plsc_tf_model_version", "Newest served version.")
         self.gallery = gauge("plsc_tf_gallery_faces", "Faces in the gallery.")
 
     def request(self, interface: str, status: int | str, seconds: float) -> None:
