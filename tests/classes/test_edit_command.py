@@ -115,6 +115,7 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
     assert not np.array_equal(trained_on, rows_of(root / "edited" / "0"))
 
 
+@pytest.mark.slow
 def test_a_training_starts_from_its_weights(edited):
     root, _, _ = edited
     settings = settings_of(
@@ -135,6 +136,7 @@ def test_a_training_starts_from_its_weights(edited):
     )
 
 
+@pytest.mark.slow
 def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     settings = settings_of(
         tmp_path,

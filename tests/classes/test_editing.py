@@ -73,6 +73,23 @@ def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
         assert copied == pathlib.Path(old, name).read_bytes()
 
 
+def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
+    content.variables = {"optimizer/0000": SLOT, "optimizer/0001": SLOT[:2] + 3}
+    writer.save(str(old), content)
+    added = Edit(
+        LabelsMap(7, removed=[1], added=1),
+        added=lambda low, high: np.ones((high - low, 2), np.float32),
+        fills={"weight/0": 0.5},
+    )
+    editing.edit(str(old), str(new), added)
+    slots = np.load(new / "training.npz")
+    expected = np.concatenate([np.delete(SLOT, 1, axis=0), [[0.5, 0.5]]])
+    np.testing.assert_array_equal(slots["optimizer/0000"], expected)
+    np.testing.assert_array_equal(slots["optimizer/0001"], SLOT[:2] + 3)
+
+
 def test_a_merged_class_has_the_mean_direction_and_length():
     long_and_short = np.array([[3.0, 0.0], [0.0, 1.0]])
     merged = rows.merge_directions(long_and_short, np.array([0.75, 0.25]))
