@@ -63,7 +63,7 @@ def intervals(
         return figures
     names = [name for name, figure in figures.items() if figure.value is not None]
     if num_identities < MIN_IDENTITIES:
-        note = f"no interval: {num_identities} identities, {MIN_IDENTITIES} are needed"
+        note = f"no interval: {num_identities} identities; needs {MIN_IDENTITIES}"
         changed = {n: dataclasses.replace(figures[n], note=note) for n in names}
         return figures | changed
     drawn = {name: np.empty(resampling.samples) for name in names}
@@ -83,12 +83,12 @@ def _with_interval(figure, drawn):
     """Adds the percentile interval, or a note on why there is none."""
     defined = drawn[np.isfinite(drawn)]
     if len(defined) < (1 - _MAX_UNDEFINED) * len(drawn):
-        note = "no interval: many draws of identities do not have this figure"
+        note = "no interval: undefined for many draws of identities"
         return dataclasses.replace(figure, note=note)
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(defined, [tail, 100 - tail])
     if low == high:
-        note = "no interval: every draw of identities gives the same"
+        note = "no interval: all draws of identities give the same value"
         return dataclasses.replace(figure, note=note)
     return dataclasses.replace(figure, low=float(low), high=float(high))
 

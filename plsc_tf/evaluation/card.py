@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from plsc_tf.evaluation import page
 from plsc_tf.evaluation.bootstrap import CONFIDENCE, Resampling
 from plsc_tf.evaluation.report import long_name, short_name
-from plsc_tf.evaluation.reports import SetReport
+from plsc_tf.evaluation.set_report import SetReport
 
 VERSION = 1
 
@@ -49,9 +49,8 @@ def to_html(card: dict, reports: Sequence[SetReport]) -> bytes:
         card=card,
         reports=reports,
         headline=_headline(reports[0]) if reports else [],
-        overview=[_overview(report) for report in reports],
-        hashes=_hashes(card, reports),
         long_name=long_name,
+        short_name=short_name,
         svgs=lambda report: [(chart.caption, chart.svg()) for chart in report.charts],
     )
 
@@ -70,25 +69,3 @@ def _headline(report):
             both = "n/a" if cosine is None else f"{cosine:.4f} / {squared:.4f}"
             headline.append((both, f"{name}, cosine / squared distance"))
     return headline
-
-
-def _overview(report):
-    """Returns the set's row in the overview table."""
-    main, at = "", ["", ""]
-    if report.main:
-        main = f"{report.figures[report.main].text(4)} {short_name(report.main)}"
-    if report.threshold:
-        values = [report.threshold.get(scale) for scale in ("cosine", "squared_l2")]
-        at = ["n/a" if value is None else f"{value:.4f}" for value in values]
-    return report.name, main, *at, report.rate
-
-
-def _hashes(card, reports):
-    """Returns {name: SHA-256} for the model, its training data and each set."""
-    hashes = {
-        f"{of} {name.removesuffix('sha256').strip('_')}".strip(): value
-        for of in ("model", "data")
-        for name, value in card[of].items()
-        if "sha256" in name
-    }
-    return hashes | {f"set {one.name}": one.sha256 for one in reports if one.sha256}

@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import itertools
 
-COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00", "#444444")
+COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00")
+COLORS += ("#444444", "#17a2b8", "#d6559b", "#9aa800", "#a0522d")
 INK, FAINT, GRID = "#222222", "#666666", "#e2e2e2"
 # Inches; small enough to keep the text legible on a narrow page.
 SIZE = (5.2, 3.5)
@@ -65,7 +67,7 @@ class Chart:
         caption: one-sentence description.
         x: the x `Axis`.
         y: the y `Axis`.
-        curves: list of `Curve`, no longer than `COLORS`.
+        curves: list of `Curve`; colors repeat after ten.
         marks: list of `Mark`.
         filled: whether to fill the area under each curve, as in a histogram.
     """
@@ -105,7 +107,7 @@ class Chart:
 
         figure = Figure(SIZE, layout="constrained")
         axes = figure.add_subplot()
-        for color, curve in zip(COLORS, self.curves, strict=False):
+        for color, curve in zip(itertools.cycle(COLORS), self.curves, strict=False):
             self._draw(axes, color, curve)
         for mark in self.marks:
             axes.axvline(

@@ -1,5 +1,7 @@
 """Accuracy on test images of the trained classes (mnist, cifar10, products)."""
 
+import functools
+
 import numpy as np
 
 # Elements in a block of embeddings (64 MB); class weights are read once per block.
@@ -38,7 +40,7 @@ def ranks(model, batches):
     if own:
         blocks.append(_ranks(model.head, embeddings, own))
     if not blocks:
-        raise ValueError("The test split holds no image.")
+        raise ValueError("The test split contains no images.")
     return np.concatenate(blocks), np.concatenate(labels + own)
 
 
@@ -56,14 +58,14 @@ def _ranks(head, embeddings, labels):
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
     if own.min() < 0 or own.max() >= head.num_classes:
         raise ValueError(
-            f"The head has the classes 0 to {head.num_classes - 1}. Received: labels "
-            f"from {own.min()} to {own.max()}."
+            f"Labels must be classes of the head, 0 to {head.num_classes - 1}. "
+            f"Received: {own.min()} to {own.max()}."
         )
     bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(bad):
         raise FloatingPointError(
-            f"{len(bad)} of {len(own)} embeddings hold NaN or infinity, the first one "
-            f"of an image of class {own[bad[0]]}. Take an earlier checkpoint."
+            f"{len(bad)} of {len(own)} embeddings contain NaN or infinity, first for "
+            f"an image of class {own[bad[0]]}. Use an earlier checkpoint."
         )
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
@@ -87,11 +89,8 @@ def _ranks(head, embeddings, labels):
 
 def _scores(embeddings, weights):
     """Returns scores `[images, classes]`; with several centers, the best one's."""
-    if weights.ndim == 2:  # noqa: PLR2004 - one center per class
-        return embeddings @ weights.T
-    return np.maximum.reduce(
-        [embeddings @ weights[:, center].T for center in range(weights.shape[1])]
-    )
+    centers = weights.reshape(len(weights), -1, weights.shape[-1]).transpose(1, 2, 0)
+    return functools.reduce(np.maximum, (embeddings @ center for center in centers))
 
 
 def _class_blocks(head):
@@ -110,7 +109,6 @@ def _class_blocks(head):
         bad = np.flatnonzero(~finite | ~np.isfinite(bias))
         if len(bad):
             raise FloatingPointError(
-                f"The weights of class {low + bad[0]} hold NaN or infinity. Take an "
-                "earlier checkpoint."
+                f"Class {low + bad[0]} has NaN weights. Use an earlier checkpoint."
             )
         yield low, weights, bias

@@ -46,8 +46,8 @@ class EmbeddingStore:
         labels = np.asarray(labels, np.int64)
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
-            known = f"The classes are 0 to {self.num_classes - 1}."
-            raise ValueError(f"{known} Received: label {wrong[0]}.")
+            limit = self.num_classes
+            raise ValueError(f"Labels must be below {limit}. Received: {wrong[0]}.")
         if not np.isfinite(embeddings).all():
             raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._labels.append(labels)
@@ -63,7 +63,7 @@ class EmbeddingStore:
         """
         self._file.close()
         if not self._labels:
-            raise ValueError("There is no picture.")
+            raise ValueError("There are no images.")
         self.labels = np.concatenate(self._labels)
         shape = len(self.labels), self.size
         self._rows = np.memmap(self._path, np.float16, "r", shape=shape)

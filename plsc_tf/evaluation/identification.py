@@ -76,7 +76,7 @@ def search(
     _check(probes, probe_ids, "probes")
     if gallery.shape[1] != probes.shape[1]:
         raise ValueError(
-            "Gallery and probes must have embeddings of one size. Received: "
+            "The gallery and the probes must have the same embedding size. Received: "
             f"{gallery.shape[1]} and {probes.shape[1]}."
         )
     names, numbers = np.unique(np.asarray(gallery_ids), return_inverse=True)
@@ -213,16 +213,12 @@ def _rank(result, rows, probes, identity, blocks, by_entry):
 
 def _unit(rows):
     """Normalizes rows to length 1 in float32; rows of zeros stay zero."""
-    rows = np.asarray(rows, np.float32)
-    scale = verification.lengths(rows)
-    scale[scale == 0] = 1
-    return rows / scale[:, np.newaxis].astype(np.float32)
+    return verification.unit(np.asarray(rows, np.float32))
 
 
 def _check(rows, identities, name):
     if getattr(rows, "ndim", 0) != 2 or not len(rows) or len(rows) != len(identities):
         raise ValueError(
-            f"{name} must be [n, embedding_size] with an identity for each of the n "
-            f"rows, n at least 1. Received: shape {np.shape(rows)} and "
-            f"{len(identities)} identities."
+            f"{name} must be [n, embedding_size] with n identities, n at least 1. "
+            f"Received: shape {np.shape(rows)} and {len(identities)} identities."
         )

@@ -44,7 +44,7 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
                 f"{path}, line {number}: expected '{form}'. Received: {received!r}."
             ) from error
     if not rows:
-        raise ValueError(f"{path} is empty. Expected '{form}' in each line.")
+        raise ValueError(f"{path} is empty. Expected '{form}' on each line.")
     return rows
 
 
@@ -105,7 +105,7 @@ def read_names(text: bytes, path: str) -> tuple:
         names += [field.strip() for field in fields if field.strip()][:1]
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"{path} names {twice[0]!r} twice. Names must differ.")
+        raise ValueError(f"{path} contains {twice[0]!r} twice. Names must be unique.")
     return tuple(names)
 
 
@@ -146,7 +146,7 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
     except ValueError as error:
         raise ValueError(f"{expected} {error}") from error
     if whole.shape[1] != 3 or not np.isin(whole[:, 2], (0, 1)).all():
-        raise ValueError(f"{expected} Received others.")
+        raise ValueError(f"{expected} Received other values.")
     return whole[:, 0], whole[:, 1], whole[:, 2] == 1
 
 
@@ -197,4 +197,4 @@ def _decoded(text, path):
     try:
         return text.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8 ({error}).") from error
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from error

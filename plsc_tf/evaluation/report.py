@@ -6,15 +6,12 @@ import dataclasses
 MIN_ERRORS = 10
 # {name: (name in a terminal table, name on a page)}
 _NAMES = {
-    "accuracy": ("accuracy", "accuracy, mean of ten folds ± their deviation"),
+    "accuracy": ("accuracy", "accuracy, mean ± std of ten folds"),
     "best_threshold": ("threshold", "most accurate threshold, squared distance"),
     "eer": ("EER", "equal error rate"),
     "auc": ("AUC", "area under the ROC curve"),
     "xnorm": ("XNorm", "XNorm, mean length of the embeddings"),
-    "val_at_far": (
-        "val@FAR=0.001",
-        "val@FAR=0.001, mean of ten folds ± their deviation",
-    ),
+    "val_at_far": ("val@FAR=0.001", "val@FAR=0.001, mean ± std of ten folds"),
 }
 
 
@@ -70,7 +67,7 @@ def not_supported(what: str, count: float) -> Figure:
         what: the kind of error, in the plural.
         count: expected or actual number of these errors.
     """
-    return Figure(None, note=f"{count:.3g} {what} behind it, {MIN_ERRORS} are needed")
+    return Figure(None, note=f"based on {count:.3g} {what}; needs {MIN_ERRORS}")
 
 
 def short_name(name: str) -> str:

@@ -6,7 +6,7 @@ template's media are added up, and the sum is normalized. NumPy only.
 
 import numpy as np
 
-from plsc_tf.evaluation.verification import blocks, lengths
+from plsc_tf.evaluation.verification import blocks, unit
 
 
 class TemplatePool:
@@ -62,9 +62,7 @@ class TemplatePool:
         Raises:
             ValueError: an embedding contained NaN or infinity.
         """
-        scale = lengths(self._sums)
-        scale[scale == 0] = 1
-        return self._sums / scale[:, np.newaxis]
+        return unit(self._sums)
 
     def find(self, ids, what):
         """Returns the rows of the templates with these ids, `[n]`.
@@ -76,7 +74,7 @@ class TemplatePool:
         missing = np.flatnonzero(self.ids[rows] != ids)
         if len(missing):
             raise ValueError(
-                f"{what} names {len(missing)} templates without an image, such as "
+                f"{what} lists {len(missing)} templates without images, such as "
                 f"{ids[missing[0]]}."
             )
         return rows

@@ -205,9 +205,7 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
     used, rows = np.unique(listed, return_inverse=True)
     half = len(rows) // 2
-    left, right, same = _check_pairs(
-        len(used), rows[:half], rows[half:], pairs.same, FOLDS
-    )
+    left, right = rows[:half], rows[half:]
     whole = None if hasattr(pairs, "decoded_rows") else pairs.decoded(image_size)
     size = batch_size * max(1, _IMAGES // batch_size)
     embedded = []
@@ -221,7 +219,7 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
             for start in range(0, len(images), batch_size)
         ]
     total, norms = map(np.concatenate, zip(*embedded, strict=True))
-    scores = score(total, left, right, same)
+    scores = score(total, left, right, pairs.same)
     pair_norms = (norms[left] + norms[right]) / 2
     return dataclasses.replace(scores, flip=flip, norms=pair_norms)
 
@@ -273,8 +271,7 @@ def lengths(embeddings: np.ndarray) -> np.ndarray:
     """Returns the rows' L2 norms in float64 without copying all rows to float64."""
     if embeddings.ndim != 2:
         raise ValueError(
-            "embeddings must be [n, embedding_size]. Received: shape "
-            f"{embeddings.shape}."
+            f"embeddings must be [n, embedding_size]. Received: {embeddings.shape}."
         )
     norms = np.empty(len(embeddings), np.float64)
     for rows in blocks(len(embeddings), embeddings):
@@ -285,9 +282,16 @@ def lengths(embeddings: np.ndarray) -> np.ndarray:
         raise ValueError(
             "embeddings must be finite. Received: NaN or infinity in "
             f"{np.count_nonzero(~finite)} of {len(finite)} rows, first in row "
-            f"{np.argmin(finite)}. Has the training diverged?"
+            f"{np.argmin(finite)}. The training may have diverged."
         )
     return norms
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Normalizes rows to length 1; rows of zeros stay zero."""
+    scale = lengths(rows)
+    scale[scale == 0] = 1
+    return rows / scale[:, np.newaxis].astype(rows.dtype)
 
 
 def raw_pixels(images: np.ndarray) -> np.ndarray:
@@ -312,23 +316,20 @@ def _check_pairs(num_rows, left, right, same, folds):
     same = np.asarray(same).astype(bool)
     if not left.shape == right.shape == same.shape == (same.size,):
         raise ValueError(
-            "left, right and same must be lists of one length. Received: shapes "
+            "left, right and same must be 1-D and equally long. Received: shapes "
             f"{left.shape}, {right.shape}, {same.shape}."
         )
     if not 2 <= folds <= len(same):
         raise ValueError(
-            "There must be at least 2 folds and a pair for each. Received: "
-            f"folds={folds}, {len(same)} pairs."
+            f"folds must be from 2 to {len(same)}, the pair count. Received: {folds}."
         )
     for name, rows in (("left", left), ("right", right)):
         if rows.min() < 0 or rows.max() >= num_rows:
-            raise ValueError(
-                f"{name} must hold rows in [0, {num_rows}). Received: values from "
-                f"{rows.min()} to {rows.max()}."
-            )
+            values = f"{rows.min()} to {rows.max()}"
+            raise ValueError(f"{name} must be in [0, {num_rows}). Received: {values}.")
     if same.all() or not same.any():
         raise ValueError(
-            "A verification set needs pairs of one identity and pairs of two. "
-            f"Received: {len(same)} pairs, all with same={bool(same[0])}."
+            "A verification set needs same and different pairs. Received: "
+            f"{len(same)} pairs, all with same={bool(same[0])}."
         )
     return left, right, same

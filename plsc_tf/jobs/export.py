@@ -1,6 +1,7 @@
 """Exports a checkpoint, or the model at the end of a training."""
 
 import dataclasses
+import functools
 import itertools
 import shlex
 
@@ -47,8 +48,8 @@ def check(settings: Settings) -> None:
         )
     if options.card:
         raise ValueError(
-            "A card belongs to an existing checkpoint: give it to python -m "
-            f"plsc_tf.export. Received: card={options.card!r}."
+            "card must describe an existing checkpoint, so a training cannot use it. "
+            f"Pass it to python -m plsc_tf.export. Received: card={options.card!r}."
         )
 
 
@@ -70,9 +71,8 @@ def export_checkpoint(
         RuntimeError: the exported model differs from the network by more than allowed;
             nothing is published.
     """
-    options, card = settings.export, None
-    if options.card:
-        card = EvaluationCard.read(options.card)
+    options = settings.export
+    card = EvaluationCard.read(options.card) if options.card else None
     loaded = trained.load(settings, options.export_classes > 0, parts, strategy)
     if card:
         sha256 = provenance.of_model(loaded)["weights_sha256"]
@@ -112,8 +112,8 @@ def export_at_end(
     if settings.export.export_classes and model.trainer.group.size > 1:
         # Gathering the class weights needs all workers; only the chief exports.
         logging.warning(
-            "The export gets no signature `classify`: the classes are on several "
-            "workers. python -m plsc_tf.export --flagfile=%s makes one that has it.",
+            "The export lacks the signature `classify`, because several workers share "
+            "the classes. To add it, run python -m plsc_tf.export --flagfile=%s",
             files.join(settings.checkpoints.model_save_dir, "flags.cfg"),
         )
         settings = settings.replace(export_classes=0)
@@ -173,7 +173,7 @@ def _read(load, settings):
     try:
         return load(settings)
     except (OSError, ValueError) as error:
-        logging.warning("The export is compared with the network on noise: %s", error)
+        logging.warning("The export is checked only on random images: %s", error)
     return None
 
 
@@ -201,13 +201,10 @@ def _accuracy(pairs, settings, image_size):
         return None
     chosen = {name: _thinned(one, max(count, FOLDS)) for name, one in pairs.items()}
     size = settings.evaluation.test_batch_size
+    verify = functools.partial(verify_pairs, batch_size=size, image_size=image_size)
 
     def accuracy(embed):
-        results = {
-            name: verify_pairs(embed, one, batch_size=size, image_size=image_size)
-            for name, one in chosen.items()
-        }
-        return {name: result.accuracy for name, result in results.items()}
+        return {name: verify(embed, one).accuracy for name, one in chosen.items()}
 
     return accuracy
 
@@ -239,8 +236,8 @@ def _calibration(settings, frame):
         source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
         raise ValueError(
-            "tflite_int8 is calibrated on training images. --dataset_name, "
-            f"--dataset_dir and --train_files say where they are. {error}"
+            "tflite_int8 needs training images for calibration. Set --dataset_name, "
+            f"--dataset_dir or --train_files to find them. {error}"
         ) from error
     options = PipelineOptions(
         image_size=frame.image_size,
@@ -263,7 +260,7 @@ def _class_names(settings, checkpoint):
     try:
         source = recipe.open_source(settings)
     except (OSError, ValueError) as error:
-        logging.info("The classes get no names, the data cannot be read: %s", error)
+        logging.info("Exporting without class names: cannot read the data: %s", error)
         return ()
     return tuple(getattr(source, "class_names", ()))
 

@@ -37,8 +37,7 @@ def import_checkpoint(settings):
     options = settings.importing
     if not options.import_from:
         raise ValueError(
-            "import_from must name the folder or file of the checkpoint to import. "
-            "Received: import_from=''."
+            "import_from must name the folder or file of a checkpoint. It is empty."
         )
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from, options.import_format)
@@ -66,11 +65,11 @@ def _target(storage):
         path = files.join(storage.model_save_dir, FOLDER)
         if catalog.find_all(storage.model_save_dir):
             raise FileExistsError(
-                f"model_save_dir '{storage.model_save_dir}' holds checkpoints of a "
-                "run. Choose another folder, or set checkpoint_dir."
+                f"model_save_dir={storage.model_save_dir!r} already contains "
+                "checkpoints. Choose another folder, or set checkpoint_dir."
             )
     if files.exists(path):
-        raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
+        raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
     return path
 
 
@@ -85,22 +84,22 @@ def _completed(settings, source):
     if requested != classes and ("num_classes" in settings.given or not known):
         advice = f"Pass --num_classes={classes}"
         if not known:
-            advice += "; if there were more, the file of the last rank is missing"
+            advice += ". If there should be more, the last rank's file is missing"
         raise ValueError(
-            f"{origin} holds {classes} classes of {source.ranks} rank(s). Received: "
-            f"num_classes={requested}. {advice}."
+            f"{origin} contains {classes} classes from {source.ranks} rank(s). "
+            f"Received: num_classes={requested}. {advice}."
         )
     if size != settings.model.emb_size:
         raise ValueError(
-            f"{origin} has a head for embeddings of {size} numbers. Received: "
+            f"The embedding size of {origin} is {size}. Received: "
             f"emb_size={settings.model.emb_size}."
         )
     loss, has_bias = settings.head.loss_type, "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):
         if "loss_type" in settings.given or not has_bias:
             raise ValueError(
-                f"{origin} has a head with{'' if has_bias else 'out'} a bias; only "
-                f"softmax has one. Received: loss_type={loss}."
+                f"The head in {origin} has {'a' if has_bias else 'no'} bias, and only "
+                f"softmax heads have one. Received: loss_type={loss}."
             )
         loss = source.loss if source.loss == "softmax" else "dist_softmax"
     return settings.replace(num_classes=classes, loss_type=loss)
@@ -142,7 +141,7 @@ def _table(settings, source, backbone, path):
         shape = " x ".join(f"{size:,}" for size in array.shape)
         rows.append((f"head: {name}", f"{shape}, from {source.ranks} rank(s)"))
     if not source.arrays:
-        rows.append(("head", "none: train with --task_type=finetune to start one"))
-    rows.append(("not taken", "\n".join(source.left) or "nothing"))
+        rows.append(("head", "none; train with --task_type=finetune to create one"))
+    rows.append(("skipped", "\n".join(source.left) or "nothing"))
     rows.append(("checkpoint", path))
     return rows

@@ -24,8 +24,7 @@ def read(save_dir: str) -> dict:
         content = None
     if not isinstance(content, dict):
         raise ValueError(
-            f"{path} must hold the results of a run as one JSON object. Remove it; the "
-            "checkpoints stay."
+            f"{path} must contain a JSON object. Remove it; this keeps the checkpoints."
         )
     return content
 
@@ -120,8 +119,7 @@ def speed(outcome: dict) -> str:
     first, last = outcome.get("images_per_second_steps") or (2, None)
     if first <= 2:
         return text
-    steps = f"steps {first} to {last}" if first < last else f"step {first} alone"
-    return f"{text} ({steps}, since the resume)"
+    return f"{text} (steps {first} to {last}, since the resume)"
 
 
 def next_command(settings: Settings, results: dict) -> str:

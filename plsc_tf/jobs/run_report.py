@@ -28,12 +28,8 @@ CARD = "card/card.html"
 LINKED = (CARD, "results.json", "metrics.csv", "flags.cfg")
 # Additional results that the table at the end of a run omits.
 _DETAILS = (
-    "loss_type",
-    "num_classes",
-    "sample_rate",
-    "seconds_per_step",
-    "seconds_per_epoch",
-    "export_dir",
+    *("loss_type", "num_classes", "sample_rate"),
+    *("seconds_per_step", "seconds_per_epoch", "export_dir"),
 )
 # Matches user:password@ in a URL.
 _PASSWORD = re.compile(r"(://)[^/@\s]+@")
@@ -57,10 +53,11 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         for name in _DETAILS
         if outcome.get(name) is not None
     ]
-    command, card_command = results.next_command(settings, outcome), ""
+    command = results.next_command(settings, outcome)
     if ".evaluate " in command:
-        option = f"--card_dir={files.join(folder, CARD.partition('/')[0])}"
-        card_command = f"{command} {shlex.quote(option)}"
+        command += (
+            f" {shlex.quote(f'--card_dir={files.parent(files.join(folder, CARD))}')}"
+        )
     options = [
         (one.name, _shown(one, getattr(settings, one.group)), one.format(one.default))
         for one in select(ALL)
@@ -73,11 +70,9 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         headline=_headline(rows),
         results=rows,
         command=command,
-        card_command=card_command,
         card=CARD,
-        options=[(name, value) for name, value, _ in options],
-        options_set=[row for row in options if row[0] in settings.given],
-        start_rows=[_start(start) for start in facts["starts"]],
+        options=options,
+        given=settings.given,
         **facts,
     )
 
@@ -90,25 +85,14 @@ def _headline(rows):
     names = ("training_accuracy", "loss", "steps", "images/s")
     figures = [row for row in rows if ": " in row[0] or row[0] == "test accuracy"]
     figures += [row for name in names for row in rows if row[0] == name]
-    headline = []
-    for name, value in figures:
-        value, *remark = re.split(r" (?=[±(])", value, maxsplit=1)
-        name = name.replace("_", " ")
-        headline.append((value, ", ".join([*remark, name])))
-    return headline
+    split = [(*text.partition(" "), name.replace("_", " ")) for name, text in figures]
+    return [(n, f"{note}, {name}" if note else name) for n, _, note, name in split]
 
 
 def _shown(option, group):
     """Returns an option's value as text, with *** in place of secrets, also in URLs."""
     text = option.format(getattr(group, option.name))
     return _PASSWORD.sub(r"\1***@", text) or "(empty)"
-
-
-def _start(start):
-    changes = start.get("changed", {}).items()
-    changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in changes)
-    names = ("time", "step", "replicas", "workers")
-    return *(start.get(name, "") for name in names), changed
 
 
 def environment(strategy: tf.distribute.Strategy, group) -> dict:

@@ -1,9 +1,12 @@
 """Charts of a run, drawn from its metrics rows."""
 
 import math
+import re
 from collections.abc import Sequence
 
-from plsc_tf.evaluation.charts import COLORS, Axis, Chart, Curve, Mark
+import numpy as np
+
+from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 
 # Maximum number of points per curve; longer curves are averaged, because a chart has
 # no more pixels.
@@ -15,28 +18,16 @@ DECADES = 20
 # {title: (caption, label of the y axis, its lower limit or "log")}; "log" is for values
 # that may differ by orders of magnitude.
 _CHARTS = {
-    "Loss": (
-        "Loss: means of the steps since the last line of progress",
-        "loss",
-        "log",
-    ),
+    "Loss": ("Mean loss since the last progress line", "loss", "log"),
     "Accuracy": (
         "Training accuracy without margins, and verification accuracy",
         "accuracy",
         None,
     ),
     "Learning rate": ("Learning rate of the optimizer", "learning rate", 0.0),
-    "Throughput": (
-        "Images per second over all replicas, between lines of progress",
-        "images/s",
-        0.0,
-    ),
+    "Throughput": ("Images per second on all replicas", "images/s", 0.0),
     "Loss scale": ("Loss scale of mixed precision", "loss scale", "log"),
-    "Angles": (
-        "Mean angle of embeddings to their own class center and the nearest other",
-        "degrees",
-        None,
-    ),
+    "Angles": ("Mean angle to the own and the nearest other center", "degrees", None),
 }
 
 
@@ -58,19 +49,11 @@ def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
         resumed: steps after which the run was resumed.
     """
     names = dict.fromkeys(name for row in rows for name in row)
-    rates = [name for name in names if name.endswith("accuracy")]
-    rates = [name for name in rates if "/" not in name] + [
-        name for name in rates if name.startswith("verification/")
-    ]
-    # Split the accuracies into charts with at most one curve per color.
-    groups = [rates[i : i + len(COLORS)] for i in range(0, len(rates), len(COLORS))]
-    numbers = [f", {n}" if len(groups) > 1 else "" for n in range(1, len(groups) + 1)]
+    rates = [n for n in names if re.fullmatch(r"(verification/)?[^/]*accuracy", n)]
+    rates.sort(key=lambda name: "/" in name)  # the training accuracy comes first
     charts = [
         loss(rows, resumed),
-        *(
-            _chart("Accuracy", rows, group, resumed, suffix)
-            for group, suffix in zip(groups, numbers, strict=True)
-        ),
+        _chart("Accuracy", rows, rates, resumed),
         _chart("Learning rate", rows, ["learning_rate"], resumed),
         _chart("Throughput", rows, ["images_per_second"], resumed),
         _chart("Loss scale", rows, ["loss_scale"], resumed),
@@ -79,7 +62,7 @@ def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
     return [chart for chart in charts if chart]
 
 
-def _chart(title, rows, names, resumed, suffix=""):
+def _chart(title, rows, names, resumed):
     """Returns a chart of the named metrics that have points; None if none have any."""
     curves = []
     for name in names:
@@ -104,7 +87,7 @@ def _chart(title, rows, names, resumed, suffix=""):
     shown = [step for step in resumed if 0 < step < last]
     marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]
     x = Axis("step", low=0.0)
-    return Chart(f"{title}{suffix}", f"{caption}{suffix}.", x, axis, curves, marks)
+    return Chart(title, f"{caption}.", x, axis, curves, marks)
 
 
 def thinned(points: list, most: int = POINTS) -> list:
@@ -116,6 +99,5 @@ def thinned(points: list, most: int = POINTS) -> list:
     """
     if len(points) <= most:
         return points
-    bounds = [round(i * len(points) / most) for i in range(most + 1)]
-    groups = [points[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-    return [tuple(sum(c) / len(g) for c in zip(*g, strict=True)) for g in groups]
+    groups = np.array_split(np.array(points), most)
+    return [tuple(group.mean(axis=0).tolist()) for group in groups]

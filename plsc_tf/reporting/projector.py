@@ -1,24 +1,25 @@
 """Exports embeddings with their images to TensorBoard's projector."""
 
 import io
-import json
 import re
 
 import numpy as np
 from absl import logging
+from google.protobuf import text_format
 from PIL import Image
+from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
 from plsc_tf.data.images import encode
 from plsc_tf.evaluation import bootstrap
 from plsc_tf.storage import files
 
-PICTURES = 1000
+MAX_IMAGES = 1000
 # The projector needs all images in one sheet of at most 8192 × 8192 pixels.
 SPRITE_SIDE = 8192
 SMALLEST, LARGEST = 16, 100
 
 
-def write(folder, name, embeddings, labels, pictures):
+def write(folder, name, embeddings, labels, images):
     """Writes the files that TensorBoard's projector shows.
 
     Args:
@@ -26,25 +27,26 @@ def write(folder, name, embeddings, labels, pictures):
         name: any name for the set of embeddings.
         embeddings: `[N, emb]`.
         labels: N strings without tabs or newlines.
-        pictures: uint8 `[N, h, w, 3]`.
+        images: uint8 `[N, h, w, 3]`.
     """
-    per_row = int(np.ceil(np.sqrt(len(pictures))))
-    side = int(np.clip(SPRITE_SIDE // per_row, SMALLEST, LARGEST))
+    per_row = int(np.ceil(np.sqrt(len(images))))
+    largest = min(LARGEST, max(images.shape[1:3]))
+    side = max(SMALLEST, min(SPRITE_SIDE // per_row, largest))
     table = io.BytesIO()
     np.savetxt(table, embeddings, fmt="%.6g", delimiter="\t")
-    # The text format of protocol buffers escapes strings like JSON.
-    quoted = json.dumps(name, ensure_ascii=False)
     file = re.sub(r"[^\w.-]", "_", name)
+    config = ProjectorConfig()
+    config.embeddings.add(
+        tensor_name=name,
+        tensor_path=f"{file}.tsv",
+        metadata_path=f"{file}_labels.tsv",
+        sprite={"image_path": f"{file}_sprite.png", "single_image_dim": [side, side]},
+    )
     parts = {
         f"{file}.tsv": table.getvalue(),
         f"{file}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
-        f"{file}_sprite.png": _sprite(pictures, per_row, side),
-        "projector_config.pbtxt": (
-            f'embeddings {{\n  tensor_name: {quoted}\n  tensor_path: "{file}.tsv"\n'
-            f'  metadata_path: "{file}_labels.tsv"\n  sprite {{\n'
-            f'    image_path: "{file}_sprite.png"\n    single_image_dim: {side}\n'
-            f"    single_image_dim: {side}\n  }}\n}}\n"
-        ).encode(),
+        f"{file}_sprite.png": _sprite(images, per_row, side),
+        "projector_config.pbtxt": text_format.MessageToBytes(config),
     }
     files.make_dirs(folder)
     for part, content in parts.items():
@@ -62,11 +64,11 @@ def of_pairs(model, pairs):
     Returns:
         (embeddings, labels, images).
     """
-    rows = np.arange(min(len(pairs.images), PICTURES))
-    pictures = pairs.decoded_rows(rows, model.image_size)
+    rows = np.arange(min(len(pairs.images), MAX_IMAGES))
+    images = pairs.decoded_rows(rows, model.image_size)
     left, right = pairs.left[pairs.same], pairs.right[pairs.same]
     people = bootstrap.linked(len(pairs.images), left, right)
-    return model.embed(pictures), [f"{people[row]}" for row in rows], pictures
+    return model.embed(images), [f"{people[row]}" for row in rows], images
 
 
 def of_batch(model, batches):
@@ -80,15 +82,14 @@ def of_batch(model, batches):
         (embeddings, labels, images).
     """
     images, labels, *_ = next(iter(batches.epoch(0)))
-    pictures = np.clip(np.rint(np.asarray(images, np.float32)), 0, 255)
-    pictures = pictures[:PICTURES].astype(np.uint8)
-    labels = np.asarray(labels)[:PICTURES]
-    return model.embed(pictures), [f"{label}" for label in labels], pictures
+    images = np.rint(np.asarray(images[:MAX_IMAGES], np.float32))
+    images = images.clip(0, 255).astype(np.uint8)
+    return model.embed(images), [f"{n}" for n in labels.numpy()[:MAX_IMAGES]], images
 
 
-def _sprite(pictures, per_row, side):
+def _sprite(images, per_row, side):
     sheet = Image.new("RGB", (per_row * side, per_row * side), "white")
-    for number, picture in enumerate(pictures):
-        small = Image.fromarray(picture).resize((side, side), Image.Resampling.BILINEAR)
+    for number, image in enumerate(images):
+        small = Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR)
         sheet.paste(small, (number % per_row * side, number // per_row * side))
     return encode(sheet)

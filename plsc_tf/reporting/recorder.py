@@ -16,14 +16,14 @@ class Guard:
     disk would cause a warning at every step.
 
     Args:
-        what: the name of the output, for the log.
+        output: the name of the output, for the log.
 
     Attributes:
         broken: whether a call has failed.
     """
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, output: str):
+        self._output = output
         self.broken = False
 
     def __call__(self, write: Callable[[], Any], default: Any = None) -> Any:
@@ -36,7 +36,7 @@ class Guard:
             self.broken = True
             logging.warning(
                 "Could not write %s; the training is not affected: %s: %s",
-                self.what,
+                self._output,
                 type(error).__name__,
                 str(error).strip() or "no message",
             )
@@ -48,13 +48,12 @@ class GuardedCallback(keras.callbacks.Callback):
 
     Args:
         callback: the Keras callback; it must have `wants` (see `several_steps`).
-        what: the name of its output, for the log.
+        output: the name of its output, for the log.
     """
 
-    def __init__(self, callback: keras.callbacks.Callback, what: str):
+    def __init__(self, callback: keras.callbacks.Callback, output: str):
         super().__init__()
-        self._callback = callback
-        self._guard = Guard(what)
+        self._callback, self._guard = callback, Guard(output)
 
     def set_model(self, model):
         """Sets the model for both callbacks; see `keras.callbacks.Callback`."""
@@ -65,21 +64,15 @@ class GuardedCallback(keras.callbacks.Callback):
         """Returns whether the callback needs the model after this step."""
         return not self._guard.broken and self._callback.wants(step)
 
-    def on_train_begin(self, logs=None):
+    def _call(self, method, *args, **kwargs):
         """Calls the callback's method in the guard."""
-        self._guard(lambda: self._callback.on_train_begin(logs))
+        call = getattr(self._callback, method)
+        self._guard(functools.partial(call, *args, **kwargs))
 
-    def on_train_batch_begin(self, batch, logs=None):
-        """Calls the callback's method in the guard."""
-        self._guard(lambda: self._callback.on_train_batch_begin(batch, logs))
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Calls the callback's method in the guard."""
-        self._guard(lambda: self._callback.on_train_batch_end(batch, logs))
-
-    def on_train_end(self, logs=None):
-        """Calls the callback's method in the guard."""
-        self._guard(lambda: self._callback.on_train_end(logs))
+    on_train_begin = functools.partialmethod(_call, "on_train_begin")
+    on_train_batch_begin = functools.partialmethod(_call, "on_train_batch_begin")
+    on_train_batch_end = functools.partialmethod(_call, "on_train_batch_end")
+    on_train_end = functools.partialmethod(_call, "on_train_end")
 
 
 class Sink:
@@ -97,7 +90,7 @@ class Sink:
     def histogram(self, step: int, name: str, values: np.ndarray) -> None:
         """Records the distribution of `values`."""
 
-    def images(self, step: int, name: str, pictures: np.ndarray) -> None:
+    def images(self, step: int, name: str, images: np.ndarray) -> None:
         """Records images, uint8 `[N, height, width, 3]`."""
 
     def flush(self) -> None:
@@ -107,8 +100,8 @@ class Sink:
         """Closes the log; `begin` reopens it."""
 
 
-class Recorder(Sink):
-    """Passes scalars, histograms and images to sinks.
+class Recorder:
+    """Passes scalars, histograms and images to sinks; has the methods of `Sink`.
 
     If a sink fails, it receives nothing more, and the training continues.
 
@@ -120,32 +113,16 @@ class Recorder(Sink):
         self.sinks = list(sinks)
         self._guards: dict[int, Guard] = {}
 
-    def begin(self, step):
-        """See `Sink`; `step` is 0 for a new run."""
-        self._each("begin", step)
-
-    def scalars(self, step, values):
-        """See `Sink`."""
-        self._each("scalars", step, values)
-
-    def histogram(self, step, name, values):
-        """See `Sink`."""
-        self._each("histogram", step, name, values)
-
-    def images(self, step, name, pictures):
-        """See `Sink`."""
-        self._each("images", step, name, pictures)
-
-    def flush(self):
-        """See `Sink`."""
-        self._each("flush")
-
-    def close(self):
-        """See `Sink`."""
-        self._each("close")
-
-    def _each(self, method, *args):
+    def _call(self, method, *args):
+        """Calls the method of each sink in the sink's guard."""
         for sink in self.sinks:
-            what = getattr(sink, "folder", type(sink).__name__)
-            guard = self._guards.setdefault(id(sink), Guard(what))
+            name = getattr(sink, "folder", type(sink).__name__)
+            guard = self._guards.setdefault(id(sink), Guard(name))
             guard(functools.partial(getattr(sink, method), *args))
+
+    begin = functools.partialmethod(_call, "begin")
+    scalars = functools.partialmethod(_call, "scalars")
+    histogram = functools.partialmethod(_call, "histogram")
+    images = functools.partialmethod(_call, "images")
+    flush = functools.partialmethod(_call, "flush")
+    close = functools.partialmethod(_call, "close")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.images import encode
-from plsc_tf.reporting.recorder import Sink
+from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
@@ -24,9 +24,8 @@ def only_local(path: str, option: str) -> str:
     """
     if not files.is_local(path):
         raise ValueError(
-            f"{option} appends to a file, which only a local disk can do. Received: "
-            f"{path}. Leave it out, or train into a local model_save_dir and set "
-            "fs_dir_for_save, to which it is copied."
+            f"{option} requires a local disk. Received: {path}. Turn it off, or train "
+            "into a local model_save_dir and set fs_dir_for_save to copy the files."
         )
     return local_path(path)
 
@@ -131,7 +130,7 @@ class InputImages(keras.callbacks.Callback):
             step; 0 records nothing.
     """
 
-    def __init__(self, recorder: Sink, every_n_steps: int):
+    def __init__(self, recorder: Recorder, every_n_steps: int):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
         self._next, self._first = 0, None

@@ -1,6 +1,7 @@
 """Writes logs for TensorBoard."""
 
 import contextlib
+import functools
 import time
 
 import tensorflow as tf
@@ -44,13 +45,11 @@ class TensorBoard(Sink):
         """See `Sink`."""
         self._call(lambda: self._each(step, tf.summary.histogram, {name: values}))
 
-    def images(self, step, name, pictures):
+    def images(self, step, name, images):
         """See `Sink`."""
 
-        def image(name, pictures):
-            tf.summary.image(name, pictures, max_outputs=len(pictures))
-
-        self._call(lambda: self._each(step, image, {name: pictures}))
+        write = functools.partial(tf.summary.image, max_outputs=len(images))
+        self._call(lambda: self._each(step, write, {name: images}))
 
     def flush(self):
         """See `Sink`."""

@@ -77,11 +77,11 @@ class VisualDL(Sink):
         counts, edges = np.histogram(values[np.isfinite(values)], BINS)
         self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
 
-    def images(self, step, name, pictures):
+    def images(self, step, name, images):
         """Writes each image, uint8 `[N, height, width, 3]`, as `<name>/<number>`."""
-        for number, picture in enumerate(pictures):
-            image = {"encoded_image_string": encode(picture)}
-            self._write(step, f"{name}/{number}", image=image)
+        for number, image in enumerate(images):
+            content = {"encoded_image_string": encode(image)}
+            self._write(step, f"{name}/{number}", image=content)
 
     def close(self):
         """Closes the file."""

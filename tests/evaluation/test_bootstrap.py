@@ -93,9 +93,9 @@ def test_interval_is_that_of_explicit_draws():
 @pytest.mark.parametrize(
     ("identities", "measure", "note"),
     [
-        (9, lambda weights: {"x": weights[0]}, "9 identities, 10 are needed"),
-        (50, lambda weights: {"x": 1.0}, "every draw of identities gives the same"),
-        (50, lambda weights: {}, "many draws of identities do not have"),
+        (9, lambda weights: {"x": weights[0]}, "9 identities; needs 10"),
+        (50, lambda weights: {"x": 1.0}, "draws of identities give the same"),
+        (50, lambda weights: {}, "undefined for many draws"),
     ],
 )
 def test_what_the_data_cannot_support_has_no_interval(identities, measure, note):

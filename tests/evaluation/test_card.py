@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import card, identification, reports
+from plsc_tf.evaluation import card, identification, set_report
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.report import Figure, long_name, short_name
 from plsc_tf.evaluation.verification import PairScores, score, verify
@@ -25,8 +25,8 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
     same = left == right
     distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
     scores = PairScores(distances, same, rng.uniform(9, 11, num_pairs))
-    options = reports.Options(Resampling(samples), far)
-    return reports.of_pairs(name, scores, (left, right, "as drawn"), options), scores
+    options = set_report.Options(Resampling(samples), far)
+    return set_report.of_pairs(name, scores, (left, right, "as drawn"), options), scores
 
 
 def search_report():
@@ -35,8 +35,8 @@ def search_report():
     ids = rng.integers(0, 60, 300)
     probes = people[ids] + rng.normal(size=(300, 8))
     found = identification.search(people[::2], np.arange(0, 60, 2), probes, ids)
-    options = reports.Options(Resampling(50), 0.1)
-    return reports.of_search("people", found, ids, options), found
+    options = set_report.Options(Resampling(50), 0.1)
+    return set_report.of_search("people", found, ids, options), found
 
 
 def test_charts_show_their_figures():
@@ -75,8 +75,8 @@ def test_the_figures_of_pairs_are_those_of_verify():
     result = verify(embeddings, left, left + 1, same)
     scores = score(embeddings, left, left + 1, same)
     numbers = np.where(same, np.arange(200), 200 + np.arange(200))
-    report = reports.of_pairs(
-        "x", scores, (np.arange(200), numbers, ""), reports.Options(far=0.1)
+    report = set_report.of_pairs(
+        "x", scores, (np.arange(200), numbers, ""), set_report.Options(far=0.1)
     )
     figures = report.figures
     assert figures["accuracy"] == Figure(result.accuracy, std=result.std)
@@ -105,7 +105,7 @@ def test_a_threshold_that_the_data_cannot_support_is_none():
     count = int(np.count_nonzero(~scores.same))
     assert report.threshold["squared_l2"] is None
     assert report.threshold["cosine"] is None
-    assert f"{count} pairs of two identities support" in report.threshold["note"]
+    assert f"{count} different pairs are enough" in report.threshold["note"]
 
 
 def test_the_report_of_a_search_names_what_it_cannot_support():
@@ -122,7 +122,7 @@ def test_the_report_of_a_search_names_what_it_cannot_support():
 
 def test_the_report_of_classes():
     ranks, labels = np.array([1, 1, 3, 9]), np.array([0, 0, 1, 2])
-    report = reports.of_classes("test", ranks, labels, reports.Options())
+    report = set_report.of_classes("test", ranks, labels, set_report.Options())
     assert report.figures == {"top_1": Figure(0.5), "top_5": Figure(0.75)}
     assert report.counts == {"images": 4, "classes": 3}
 
@@ -160,7 +160,7 @@ def full_card():
             "right": "c.jpg",
         }
     ]
-    pairs.pictures = {0: (b"\xff\xd8one", b"\xff\xd8two")}
+    pairs.images = {0: (b"\xff\xd8one", b"\xff\xd8two")}
     pairs.duplicates = {
         "training set": {
             "pictures": 10,
@@ -223,8 +223,8 @@ def test_card_html_stands_alone_and_labels_everything():
     assert "right" not in colored
     places = [text.index(part) for part in order]
     assert places == sorted(places)
-    assert "cd" * 32 in text[text.index("Fingerprints") :]
-    assert "Judged by the threshold at FAR 0.1" in text
+    assert "cd" * 32 in text[text.index("fingerprints") :]
+    assert "Judged by the threshold at FAR=0.1" in text
     assert "a&amp;b.jpg" in page and "not compared: &lt;why&gt;" in page
-    assert "1 of the same bytes, 2 of the same pixels, among 10 pictures" in page
+    assert "1 with the same bytes, 2 with the same pixels, among 10 images" in page
     assert links.tags.count("svg") == 3

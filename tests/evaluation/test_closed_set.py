@@ -70,9 +70,9 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
 
 
 def test_labels_that_the_head_lacks_are_told(model):
-    with pytest.raises(ValueError, match=r"classes 0 to 10. Received: .* to 11"):
+    with pytest.raises(ValueError, match=r"head, 0 to 10. Received: .* to 11"):
         closed_set.ranks(model, Images([0, 11]))
-    with pytest.raises(ValueError, match="holds no image"):
+    with pytest.raises(ValueError, match="contains no images"):
         closed_set.ranks(model, Images([]))
 
 
@@ -91,7 +91,7 @@ def test_numbers_that_are_not_finite_are_no_accuracy(model):
     broken[7, ..., 2] = np.nan
     model.head.set_weights_from_numpy(broken)
     try:
-        with pytest.raises(FloatingPointError, match="weights of class 7 hold NaN"):
+        with pytest.raises(FloatingPointError, match="Class 7 has NaN weights"):
             closed_set.accuracy(model, images)
     finally:
         model.head.set_weights_from_numpy(rows)

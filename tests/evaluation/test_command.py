@@ -77,7 +77,7 @@ def test_templates_and_searches_of_saved_embeddings(saved):
     cosines, same = (pooled @ pooled.T)[low, high], people[low] == people[high]
     limit = np.sort(cosines[~same])[::-1][int(0.1 * np.sum(~same))]
     assert table["x: TAR@FAR=0.1"] == f"{np.mean(cosines[same] > limit):.5f}"
-    assert (table["x: templates"], table["x: pictures"]) == (48, 96)
+    assert (table["x: templates"], table["x: images"]) == (48, 96)
     # The first template of every second person is known; all second ones are sought.
     scores = pooled[1::2] @ pooled[::4].T
     own = np.arange(0, 24, 2)
@@ -146,8 +146,8 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
     [
         ({}, "compared by pair_lists, template_dirs, tinyface_dir, or"),
         ({"gallery": "known.txt"}, "gallery and probes go together"),
-        ({"pair_lists": ("nowhere.txt",)}, "no list 'nowhere.txt'"),
-        ({"template_dirs": ("nowhere",)}, "folders with meta/ in them"),
+        ({"pair_lists": ("nowhere.txt",)}, "list 'nowhere.txt' does not exist"),
+        ({"template_dirs": ("nowhere",)}, "folders that contain meta/"),
         (
             {"val_targets": ("lfw",), "pair_lists": ("pairs.txt",)},
             "pair_lists instead of val_targets",
@@ -167,5 +167,5 @@ def test_names_that_are_not_there_are_told(saved):
     with pytest.raises(ValueError, match="'nobody.jpg' is not the name of a row"):
         evaluate(folder, pair_lists=(str(folder / "bad.txt"),))
     (folder / "faces.txt").write_text("one\ntwo")
-    with pytest.raises(ValueError, match=r"name the 96 rows .*2 names"):
+    with pytest.raises(ValueError, match=r"each of the 96 rows .*2 names"):
         evaluate(folder, pair_lists=(str(folder / "pairs.txt"),))

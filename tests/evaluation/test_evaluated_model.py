@@ -92,6 +92,22 @@ def run_dir(trained):
     return trained[0] / "run"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def built_once(trained):
+    """Builds and traces the network once; each command loads the weights."""
+    built, build_model = {}, loading.recipe.build_model
+
+    def build_once(settings, *args, **options):
+        count = settings.dataset.num_classes
+        if count not in built:
+            built[count] = build_model(settings, *args, **options)
+        return built[count]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading.recipe, "build_model", build_once)
+        yield
+
+
 @pytest.fixture(scope="module")
 def model(run_dir):
     settings = Settings.from_values(checkpoint_dir=str(run_dir), num_replicas=2)
@@ -127,16 +143,24 @@ def aligned(pixels, points):
     return np.stack(faces)
 
 
-def test_the_card_of_a_trained_model(trained, tmp_path):
-    folder, *_ = trained
+@pytest.fixture(scope="module")
+def evaluated(trained, tmp_path_factory):
+    """(the table, the folder with the card) of the trained model."""
+    folder, card_dir = trained[0], tmp_path_factory.mktemp("card")
     table = evaluate_run(
         folder / "run",
         val_targets=(str(folder / "pairs.txt"),),
-        card_dir=str(tmp_path / "card"),
+        card_dir=str(card_dir),
         card_far=0.4,
         bootstrap_samples=20,
     )
-    card = json.loads((tmp_path / "card" / "card.json").read_text())
+    return table, card_dir
+
+
+def test_the_card_of_a_trained_model(trained, evaluated):
+    folder, *_ = trained
+    table, card_dir = evaluated
+    card = json.loads((card_dir / "card.json").read_text())
     one = card["sets"]["pairs"]
     accuracy = one["figures"]["accuracy"]["value"]
     assert table["pairs: accuracy"].startswith(f"{accuracy:.5f}")
@@ -152,7 +176,7 @@ def test_the_card_of_a_trained_model(trained, tmp_path):
     digest = hashlib.sha256((manifest / "manifest.json").read_bytes()).hexdigest()
     assert card["model"]["manifest_sha256"] == digest
     assert card["data"]["examples"] == 34
-    page = (tmp_path / "card" / "card.html").read_text()
+    page = (card_dir / "card.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 32
 
 
@@ -169,14 +193,13 @@ def test_images_by_lists_and_by_templates(trained, model, tmp_path):
     place = {"picture_dir": str(folder / "val")}
     table = evaluate_run(folder / "run", **lists, **sets, **place)
     assert table["pairs: pairs"] == len(left)
-    assert table["x: pictures"] == len(names)
+    assert table["x: images"] == len(names)
     assert table["x gallery_G1: probes"] == 16
-    # The same numbers as from saved embeddings of the same images.
-    pixels = np.stack([np.asarray(Image.open(folder / "val" / n)) for n in names])
-    np.save(tmp_path / "faces.npy", sums(model, pixels[MIDDLE]))
-    (tmp_path / "faces.txt").write_text("\n".join(names))
+    # The same numbers as from the files that `embed` writes for the same images.
+    embed(folder / "run", tmp_path, images=str(folder / "val"))
     again = evaluate(tmp_path, **lists)
     # Templates have five points: faces are cut out at 112 pixels first.
+    pixels = np.stack([np.asarray(Image.open(folder / "val" / n)) for n in names])
     faces = aligned(pixels, alignment.REFERENCE * STORED / 112)
     np.save(tmp_path / "faces.npy", sums(model, faces))
     again |= evaluate(tmp_path, **sets)
@@ -196,8 +219,9 @@ def test_an_image_that_is_missing_is_named(trained, tmp_path):
         evaluate_run(folder / "run", **lists, val_targets=("lfw",))
 
 
-def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):
+def test_the_workers_of_a_cluster_share_the_work(trained, evaluated, tmp_path):
     folder, *_ = trained
+    table, card_dir = evaluated
     asked = {
         "checkpoint_dir": str(folder / "run"),
         "val_targets": str(folder / "pairs.txt"),
@@ -216,14 +240,11 @@ def test_the_workers_of_a_cluster_share_the_work(trained, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    alone = {"card_far": 0.4, "bootstrap_samples": 20}
-    alone |= {"val_targets": (asked["val_targets"],), "card_dir": f"{tmp_path}/alone"}
-    table = evaluate_run(folder / "run", **alone)
     # Only the chief prints, and the figures are those of one process.
     other = (tmp_path / "logs" / "worker-1.log").read_text()
     assert "pairs: accuracy" in done.stdout and "pairs: accuracy" not in other
     assert table["pairs: accuracy"] in done.stdout
-    cards = [(tmp_path / name / "card.json").read_text() for name in ("card", "alone")]
+    cards = [(at / "card.json").read_text() for at in (tmp_path / "card", card_dir)]
     assert json.loads(cards[0])["sets"] == json.loads(cards[1])["sets"]
 
 
@@ -293,19 +314,6 @@ def test_faces_in_photographs_are_aligned(run_dir, model, tmp_path):
     np.testing.assert_allclose(again, rows[::-1], rtol=1e-4, atol=1e-5)
 
 
-def test_evaluation_reads_the_files_of_embed(run_dir, tmp_path):
-    names = [f"p{k // 2}/image {k}.png" for k in range(24)]
-    save(tmp_path / "photos", names, random_pixels(24, seed=4))
-    embed(run_dir, tmp_path)
-    lines = [f"{names[k]}\t{names[k ^ 1]}\t1\n" for k in range(12)]
-    lines += [f"{names[k]}\t{names[k + 3]}\t0\n" for k in range(12)]
-    (tmp_path / "photos" / "pairs.txt").write_text("".join(lines[::2] + lines[1::2]))
-    lists = {"pair_lists": (str(tmp_path / "photos" / "pairs.txt"),)}
-    first, second = evaluate(tmp_path, **lists), evaluate_run(run_dir, **lists)
-    for name in ("accuracy", "EER", "AUC", "threshold", "pairs"):
-        assert first[f"pairs: {name}"] == second[f"pairs: {name}"], name
-
-
 def test_images_that_cannot_be_read(run_dir, photos, expected):
     (photos / "photos" / "a" / "b c.png").write_bytes(b"no image")
     exported = {"checkpoint_dir": "", "saved_model": str(run_dir / "export")}
@@ -314,7 +322,7 @@ def test_images_that_cannot_be_read(run_dir, photos, expected):
     assert not list(photos.glob("*faces*")), "nothing half is left"
     rows, table = embed(run_dir, photos, **exported, skip_bad_records=True)
     np.testing.assert_allclose(rows, expected[[0, 1, 3]], rtol=1e-4, atol=1e-5)
-    assert table["left out, not readable"] == "1"
+    assert table["skipped, unreadable"] == "1"
     assert (photos / "faces.txt").read_text().split() == [*NAMES[:2], NAMES[3]]
 
 
@@ -327,15 +335,15 @@ def test_mistakes_are_errors(run_dir, photos, monkeypatch):
     refused(ValueError, "must end in .npy", output="faces.txt")
     refused(ValueError, "images must name a folder", images="")
     refused(FileNotFoundError, "'nowhere'", images="nowhere")
-    refused(ValueError, "no image below", images=str(run_dir / "export"))
+    refused(ValueError, "contains no images", images=str(run_dir / "export"))
     refused(ValueError, "both name a model", saved_model="x")
     refused(FileNotFoundError, "'nowhere'", saved_model="nowhere", checkpoint_dir="")
     (photos / "faces.txt").write_text("mine")
-    refused(FileExistsError, "faces.txt exists already")
+    refused(FileExistsError, "faces.txt already exists")
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    refused(ValueError, "embed is for one process")
+    refused(ValueError, "embed must run in one process")
 
 
 def test_verification_frames_images_as_the_run_does(run_dir, model, tmp_path):

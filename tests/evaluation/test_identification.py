@@ -118,7 +118,7 @@ def test_rates_of_fewer_than_ten_strangers_are_absent():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"probes": np.ones((2, 5))}, "one size. Received: 4 and 5"),
+        ({"probes": np.ones((2, 5))}, "same embedding size. Received: 4 and 5"),
         ({"gallery_ids": np.arange(2)}, r"gallery must be .*\(3, 4\) and 2 identities"),
         ({"gallery": np.full((3, 4), np.nan)}, "finite.*diverged"),
         ({"probes": np.zeros((0, 4)), "probe_ids": []}, "probes must be"),

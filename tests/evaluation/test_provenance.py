@@ -62,4 +62,4 @@ def test_shared_pictures_are_found_between_sets():
         "same_pixels": 1,
         "first": ["y"],
     }
-    assert found["b"]["a"]["first"] == ["picture 0"]
+    assert found["b"]["a"]["first"] == ["image 0"]

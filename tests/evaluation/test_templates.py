@@ -53,7 +53,7 @@ def test_cosines_of_listed_pairs():
 
 
 def test_templates_without_images_are_named():
-    with pytest.raises(ValueError, match=r"pairs.txt names 1 templates .* such as 5"):
+    with pytest.raises(ValueError, match=r"pairs.txt lists 1 templates .* such as 5"):
         TemplatePool([1, 2], [0, 0]).find(np.array([1, 5]), "pairs.txt")
 
 
@@ -96,9 +96,9 @@ def test_names_with_blanks_end_at_tabs():
     [
         (lists.read_pair_list, b"a b 1\na b 2\n", r"f, line 2: .*: 'a b 2'"),
         (lists.read_pair_list, b"\n", "f is empty"),
-        (lists.read_pair_list, b"\xff\xfe", "f is not text in UTF-8"),
+        (lists.read_pair_list, b"\xff\xfe", "f is not UTF-8 text"),
         (lists.read_identity_list, b"a\n", "f, line 1: expected 'name identity'"),
-        (lists.read_names, b"a\nb\na\n", "f names 'a' twice"),
+        (lists.read_names, b"a\nb\na\n", "f contains 'a' twice"),
         (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'image"),
         (lists.read_template_pairs, b"1 2 0\n1 2\n", "f: expected 'template template"),
         (lists.read_template_pairs, b"1 2 3\n", "label 1 or 0"),

@@ -55,12 +55,12 @@ def test_text_is_plscs_line():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"left": [0, 1]}, r"one length.*Received: shapes \(2,\), \(40,\)"),
-        ({"left": np.full(40, 80)}, r"left must hold rows in \[0, 80\).*80 to 80"),
-        ({"same": np.ones(40, bool)}, r"pairs of two.*all with same=True"),
-        ({"folds": 41}, r"Received: folds=41, 40 pairs"),
-        ({"folds": 1}, r"Received: folds=1"),
-        ({"embeddings": np.ones(80)}, r"Received: shape \(80,\)"),
+        ({"left": [0, 1]}, r"equally long.*Received: shapes \(2,\), \(40,\)"),
+        ({"left": np.full(40, 80)}, r"left must be in \[0, 80\).*80 to 80"),
+        ({"same": np.ones(40, bool)}, r"different pairs.*all with same=True"),
+        ({"folds": 41}, r"from 2 to 40, .*Received: 41"),
+        ({"folds": 1}, r"Received: 1"),
+        ({"embeddings": np.ones(80)}, r"Received: \(80,\)"),
         ({"embeddings": np.full((80, 2), np.nan)}, r"finite.*80 of 80.*row 0"),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
     rows = dict(import_checkpoint.import_checkpoint(asked))
     assert rows["format"] == "plsc"
     assert rows["head: weight"] == "7 x 6, from 3 rank(s)"
-    assert rows["not taken"].count("_velocity_0") == len(rows["not taken"].split())
+    assert rows["skipped"].count("_velocity_0") == len(rows["skipped"].split())
     # Evaluation and export find the network by the checkpoint alone.
     given = Settings.from_values(checkpoint_dir=str(tmp_path / "run"), num_replicas=1)
     found = trained.load(given, with_head=True)
@@ -103,7 +103,7 @@ def test_an_arcface_torch_training_embeds_and_classifies_as_there(arcface_torch)
 def test_a_number_of_classes_that_no_file_tells_must_be_given(arcface_torch, asked):
     options, _, _ = arcface_torch
     options["num_classes"] = asked or Settings().dataset.num_classes
-    with pytest.raises(ValueError, match="Pass --num_classes=7; if there were more"):
+    with pytest.raises(ValueError, match="Pass --num_classes=7. If there should"):
         import_checkpoint.import_checkpoint(Settings.from_values(**options))
     assert not os.path.exists(options["checkpoint_dir"])
 
@@ -135,7 +135,7 @@ def test_nothing_is_overwritten(plsc, tmp_path):
     [
         ({"num_classes": 8}, "num_classes=8"),
         ({"emb_size": 5}, "emb_size=5"),
-        ({"loss_type": "dist_softmax"}, "without a bias"),
+        ({"loss_type": "dist_softmax"}, "has no bias"),
         ({"model_name": "iresnet18"}, "another kind of network.*resnet50"),
         ({"import_format": "arcface_torch"}, "no model.pt"),
         ({"import_from": ""}, "import_from must name"),

@@ -43,13 +43,14 @@ def seen(tmp_path_factory, logical_devices):
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
-        first = {**options, "stop_at_step": 8, "run_report": False}
+        off = dict.fromkeys(("run_report", "with_test", "projector"), False)
+        first = {**options, **off, "stop_at_step": 8}
         train.train(Settings.from_values(**first))
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
     shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
-    off = ("check_shape", "check_content", "print_model_statistics", "projector")
+    off = ("check_shape", "check_content", "print_model_statistics")
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
     return Run(folder, handler.lines, outcome)

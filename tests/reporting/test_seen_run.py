@@ -59,7 +59,7 @@ def test_rows_hold_each_step_once_and_the_losses_of_losses_txt(seen, rows):
     last = {int(n): float.fromhex(x) for n, x in (line.split() for line in lines)}
     assert {row["step"]: row["loss"] for row in rows} == last
     assert set().union(*rows) == SCALARS | {"step"}
-    assert "epoch/loss" in rows[4] and "verification/mock_accuracy" in rows[4]
+    assert "epoch/loss" in rows[4] and "verification/mock_accuracy" in rows[9]
 
 
 def test_the_table_has_the_same_figures(seen, rows):
@@ -117,7 +117,7 @@ def test_the_projector_has_points_labels_and_a_sprite(seen):
     folder = seen.folder / "tensorboard"
     config = (folder / "projector_config.pbtxt").read_text()
     named = re.findall(r'_path: "(.*)"', config)
-    assert named == ["mock.tsv", "mock_labels.tsv", "mock_sprite.png"]
+    assert set(named) == {"mock.tsv", "mock_labels.tsv", "mock_sprite.png"}
     points = np.loadtxt(folder / "mock.tsv", delimiter="\t")
     labels = (folder / "mock_labels.tsv").read_text().splitlines()
     assert points.shape == (len(labels), 8)
@@ -157,7 +157,7 @@ def test_visualdl_reads_its_log(seen, rows):
 
 def test_the_report_tells_the_run_and_no_password(seen):
     page = (seen.folder / "report.html").read_text()
-    text = re.sub(r"<[^>]*>", " ", page.replace("<wbr>", ""))
+    text = re.sub(r"<[^>]*>", " ", page)
     for expected in (
         "Training of lenet on mock",
         "mock: verification accuracy",

@@ -195,7 +195,7 @@ class RunReporter:
         known["starts"] = self._starts()
         path = files.join(folder, run_report.NAME)
         files.replace(path, run_report.to_html(self.settings, outcome, known))
-        logging.info("The report of the run: %s", path)
+        logging.info("Run report: %s", path)
 
     def _resumed(self):
         """Returns the global steps after which the run was resumed."""

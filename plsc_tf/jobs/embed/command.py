@@ -1,23 +1,18 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
-import dataclasses
-import functools
 import json
 import os
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data import load as data_load
 from plsc_tf.data import preprocessing
-from plsc_tf.data.preprocessing import Preprocessing, own_augmentation
+from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
-from plsc_tf.jobs.evaluate.embeddings import PictureError, Pictures
+from plsc_tf.jobs.evaluate.embeddings import PictureError, Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.progress import Progress
@@ -27,17 +22,6 @@ from plsc_tf.storage import files
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
 _CARD = "assets.extra/model_card.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Model:
-    """The model that computes embeddings, with its kind, path and preprocessing."""
-
-    kind: str
-    path: str
-    embed: Callable
-    framing: Preprocessing
-    flip: bool
 
 
 def embed(settings: Settings) -> list[tuple]:
@@ -61,68 +45,66 @@ def embed(settings: Settings) -> list[tuple]:
         raise ValueError("output must name the .npy file to write. It is empty.")
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
-            "embed is for one process, which uses all devices of its machine. To share "
-            "the work over machines, give each a part of the list, another output, and "
-            "--cluster_resolver=none."
+            "embed must run in one process, which uses all devices of its machine. To "
+            "use several machines, give each one a part of the list, another output, "
+            "and --cluster_resolver=none."
         )
     names, paths, points = image_list.list_images(
         options.images, options.image_dir, options.landmarks
     )
     check_names(names)
     output = RowsFile(options.output)
-    model = (_exported_model if options.saved_model else _trained_model)(settings)
+    load = _exported_model if options.saved_model else _trained_model
+    kind, path, source = load(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
-        rows = _write(output, model, options, paths, points, skipped)
+        rows = _write(output, source, options, paths, points, skipped)
         output.finish([names[row] for row in rows])
     table = [
-        (model.kind, model.path),
+        (kind, path),
         ("embeddings", output.path),
         ("names", output.names_path),
         ("images", f"{len(rows):,}"),
         ("embedding size", output.shape[1]),
-        ("image size", "{} x {}".format(*model.framing.image_size)),
-        ("mirror images added", "yes" if model.flip else "no"),
+        ("image size", "{} x {}".format(*source.image_size)),
+        ("mirror images added", "yes" if source.flip else "no"),
         ("aligned by five points", "no" if points is None else "yes"),
     ]
     if skipped:
-        table.append(("left out, not readable", f"{len(skipped):,}"))
+        table.append(("skipped, unreadable", f"{len(skipped):,}"))
     return table
 
 
 def _trained_model(settings):
+    """Loads a checkpoint; returns (kind, path, `Pictures`)."""
     options, loaded = settings.embedding, trained.load(settings)
-    flip, batch_size = options.flip, options.embed_batch_size
-    if flip is None:
-        module = data_load.find(loaded.settings.dataset.dataset_name)
-        flip = data_load.info(module).augmentation != "none"
-    function = functools.partial(loaded.model.embed, batch_size=batch_size)
-    frame = framing(loaded.settings)
-    return _Model("checkpoint", loaded.checkpoint, function, frame, flip)
+    batch_size = options.embed_batch_size
+    source = of_model(loaded.model, loaded.settings, batch_size, options.flip)
+    return "checkpoint", loaded.checkpoint, source
 
 
 def _exported_model(settings):
-    """Loads a SavedModel exported by `plsc_tf` and uses its signature `images`."""
+    """Loads a SavedModel exported by `plsc_tf`; returns (kind, path, `Pictures`)."""
     options = settings.embedding
     folders = versions.find_models(options.saved_model, "saved_model")
     if not folders:
         raise FileNotFoundError(
-            "saved_model must be the folder of an exported model: versions 1, 2, ..., "
-            f"or one with saved_model.pb in it. Received: {options.saved_model!r}."
+            "saved_model must be a folder with versions 1, 2, ... of an exported "
+            f"model, or with saved_model.pb. Received: {options.saved_model!r}."
         )
     path = folders[max(folders)]
     card_path = files.join(path, _CARD)
     if not files.exists(card_path):
         raise ValueError(
-            f"{path} was not exported by plsc_tf: it lacks {_CARD}, which describes "
-            "the images it expects."
+            f"{path} must be an export of plsc_tf, but lacks {_CARD}, which describes "
+            "the expected images."
         )
     card = json.loads(files.read(card_path))
     name, flip = card.get("preprocessing", "resize"), options.flip
     if name == "custom":
         raise ValueError(
-            f"{path} frames images by a function that its card does not name. "
-            "Embed by the checkpoint, checkpoint_dir."
+            f"{path} was trained with a custom preprocessing function, which the "
+            "export does not contain. Set checkpoint_dir instead of saved_model."
         )
     name = "face" if name == "resize" else name
     frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
@@ -132,8 +114,8 @@ def _exported_model(settings):
         flip = augmentation is not None and augmentation.flip > 0
     if flip and card.get("normalize"):
         logging.info(
-            "%s gives embeddings of length 1: those of mirror images are added with "
-            "equal weight, not by their lengths.",
+            "%s normalizes embeddings, so the embeddings of an image and its mirror "
+            "image get equal weights.",
             path,
         )
     model = tf.saved_model.load(path)
@@ -142,12 +124,15 @@ def _exported_model(settings):
         images = tf.constant(pixels, tf.float32)
         return model.signatures["images"](images=images)["embedding"].numpy()
 
-    return _Model("SavedModel", path, embed_pixels, frame, flip)
+    return (
+        "SavedModel",
+        path,
+        Pictures(embed_pixels, frame, options.embed_batch_size, flip),
+    )
 
 
-def _write(output, model, options, paths, points, skipped):
+def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
-    source = Pictures(model.embed, model.framing, options.embed_batch_size, model.flip)
     progress = Progress("embedding", len(paths), "images")
     chosen = []
     try:
@@ -157,13 +142,13 @@ def _write(output, model, options, paths, points, skipped):
             chosen += rows.tolist()
     except PictureError as error:
         raise ValueError(
-            f"{error} Replace it or remove it, or leave such images out with "
-            "--skip_bad_records."
+            f"{error} Replace or remove the file, or set --skip_bad_records to skip "
+            "unreadable images."
         ) from error
     finally:
         progress.close()
     for path in list(skipped or ())[:_NAMED]:
-        logging.warning("Left out: %s: %s", path, skipped[path])
+        logging.warning("Skipped %s: %s", path, skipped[path])
     return chosen
 
 
@@ -173,8 +158,8 @@ def _finished(embeddings, paths, rows, normalize):
     if not np.isfinite(lengths).all():
         bad = int(np.argmin(np.isfinite(lengths[:, 0])))
         raise ValueError(
-            f"The embedding of {paths[rows[bad]]} is not finite. Has the training "
-            "diverged?"
+            f"The embedding of {paths[rows[bad]]} contains NaN or infinity. The "
+            "training may have diverged."
         )
     if normalize:
         embeddings = embeddings / np.maximum(lengths, 1e-12)

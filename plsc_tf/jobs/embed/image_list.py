@@ -37,13 +37,14 @@ def list_images(
         names, points = _read(images)
     elif image_dir:
         raise ValueError(
-            f"image_dir={image_dir!r} is for a list; images={images!r} is a folder."
+            "image_dir requires images to be a list file. Received: "
+            f"image_dir={image_dir!r}, images={images!r}, which is a folder."
         )
     else:
         folder, names = images, _names_below(images)
     if landmarks:
         if points is not None:
-            raise ValueError(f"{images} holds points itself: leave out landmarks.")
+            raise ValueError(f"{images} already contains points. Do not set landmarks.")
         points = _points_of(names, landmarks)
     return names, [files.join(folder, name) for name in names], points
 
@@ -59,7 +60,7 @@ def _names_below(folder):
     )
     if not names:
         raise ValueError(
-            f"There is no image below {folder!r}. Expected files that end in "
+            f"{folder!r} contains no images. Expected files that end in "
             f"{', '.join(paths.IMAGE_ENDINGS)}. {paths.names_in(folder)}"
         )
     return names
@@ -73,7 +74,7 @@ def _points_of(names, landmarks):
     if missing:
         raise ValueError(
             f"{landmarks} lacks {len(missing)} of {len(names)} images, such as "
-            f"{missing[0]!r}. It holds {len(known)}, such as {known[0]!r}."
+            f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}."
         )
     return points[[rows[name] for name in names]]
 

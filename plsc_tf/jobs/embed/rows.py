@@ -35,7 +35,7 @@ class RowsFile:
         self.shape = (0, 0)
         for existing in (self.path, self.names_path):
             if files.exists(existing):
-                raise FileExistsError(f"{existing} exists already. Set another output.")
+                raise FileExistsError(f"{existing} already exists. Set another output.")
 
     def __enter__(self):
         """Creates a temporary folder, next to the output if that is local."""
@@ -73,7 +73,7 @@ class RowsFile:
             ValueError: no rows were added.
         """
         if not self.shape[0]:
-            raise ValueError("There is no image that can be read.")
+            raise ValueError("None of the images could be read.")
         self._file.seek(0)
         self._write_header()  # as long as before: NumPy pads the row count
         self._file.flush()
@@ -105,6 +105,5 @@ def check_names(names: Iterable[str]) -> None:
         one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name
         if not one_line or name.encode(errors="replace").decode() != name:
             raise ValueError(
-                f"The name {name!r} cannot be in a list: it must be UTF-8, without "
-                "tabs and ends of lines. Rename the image."
+                f"Rename {name!r}: names must be UTF-8 without tabs and line breaks."
             )

@@ -6,15 +6,14 @@ import re
 
 from absl import logging
 
-from plsc_tf.data import load as data_load
-from plsc_tf.evaluation import card, closed_set, reports
+from plsc_tf.evaluation import card, closed_set, set_report
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.report import short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
-from plsc_tf.jobs.builders import preprocessing, recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import protocols, provenance
-from plsc_tf.jobs.evaluate.embeddings import Pictures, Saved
+from plsc_tf.jobs.evaluate.embeddings import Saved, of_model
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
@@ -44,15 +43,15 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     scoring, targets = settings.scoring, settings.evaluation.val_targets
     if scoring.embeddings and targets and "val_targets" in settings.given:
         raise ValueError(
-            "Saved embeddings hold no images: set pair_lists instead of val_targets. "
-            f"Received: val_targets={','.join(targets)}."
+            "For saved embeddings, use pair_lists instead of val_targets. Received: "
+            f"val_targets={','.join(targets)}."
         )
     _check_files(scoring)
     evaluation = _Evaluation(settings)
     if scoring.embeddings:
         if clusters.resolve(settings.cluster, os.environ) is not None:
             raise ValueError(
-                "Saved embeddings are compared by one process: leave the launcher out."
+                "Saved embeddings must be compared in one process, without a launcher."
             )
         evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
         rows = [("embeddings", scoring.embeddings)]
@@ -75,17 +74,16 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
 def _check_files(scoring):
     for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
-            raise FileNotFoundError(f"There is no list {path!r}.")
+            raise FileNotFoundError(f"The list {path!r} does not exist.")
     for part in protocols.TINYFACE if scoring.tinyface_dir else ():
         if not files.is_dir(files.join(scoring.tinyface_dir, part)):
             raise FileNotFoundError(
-                f"tinyface_dir expects {', '.join(protocols.TINYFACE)} in it. "
-                f"Received: tinyface_dir={scoring.tinyface_dir!r}, without {part}."
+                f"tinyface_dir={scoring.tinyface_dir!r} must contain the folder {part}."
             )
     for path in scoring.template_dirs:
         if not files.is_dir(files.join(path, "meta")):
             raise FileNotFoundError(
-                f"template_dirs expects folders with meta/ in them. Received: {path!r}."
+                f"template_dirs must be folders that contain meta/. Received: {path!r}."
             )
 
 
@@ -93,7 +91,7 @@ class _Evaluation:
     """Collects and writes the reports on all sets.
 
     Attributes:
-        options: the `reports.Options`.
+        options: the `set_report.Options`.
         reports: list of `SetReport`.
         fingerprints: fingerprints of the sets' images.
         model: facts about the model, for the card.
@@ -104,7 +102,7 @@ class _Evaluation:
         self.scoring = settings.scoring
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
         resampling = Resampling(samples, settings.training.seed)
-        self.options = reports.Options(resampling, self.scoring.card_far)
+        self.options = set_report.Options(resampling, self.scoring.card_far)
         self.fingerprints = provenance.Fingerprints()
         self.reports, self.model, self.data = [], {}, {}
 
@@ -150,7 +148,7 @@ class _Evaluation:
         listed = pairs.files if pairs.path.endswith(".txt") else ()
         sides = pairs.left, pairs.right
         identities = protocols.pair_identities(listed, *sides, pairs.same)
-        report = reports.of_pairs(name, scores, identities, self.options)
+        report = set_report.of_pairs(name, scores, identities, self.options)
         if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
@@ -177,7 +175,7 @@ class _Evaluation:
             count = report.duplicates.get("training set", {}).get("same_pixels")
             if count:
                 logging.warning(
-                    "%d images of %s are in the training set: too good figures.",
+                    "%d images of %s are also training images: its results are biased.",
                     count,
                     report.name,
                 )
@@ -211,10 +209,9 @@ class _Evaluation:
             if report.threshold["cosine"] is not None:
                 text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
             text = text.format(**report.threshold)
-            rate = report.rate.replace(" ", "=")
-            yield f"{report.name}: cosine threshold at {rate}", text
+            yield f"{report.name}: cosine threshold at {report.rate}", text
         for name, count in report.counts.items():
-            yield f"{report.name}: {name}", count
+            yield f"{report.name}: {name.replace('pictures', 'images')}", count
 
 
 def _evaluate_model(evaluation, settings, parts, joined):
@@ -238,18 +235,14 @@ def _evaluate_model(evaluation, settings, parts, joined):
     effects.log_unused(settings, facts)
     if test is not None:
         ranks, labels = closed_set.ranks(model, test)
-        evaluation.add(reports.of_classes("test", ranks, labels, evaluation.options))
+        evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
     size = settings.evaluation.test_batch_size
     for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
         scores = score_pairs(
             model.embed, pairs, batch_size=size, image_size=model.image_size
         )
         evaluation.add_pairs(name, pairs, scores)
-    module = data_load.find(settings.dataset.dataset_name)
-    flip = data_load.info(module).augmentation != "none"
-    embed = functools.partial(model.embed, batch_size=size)
-    source = Pictures(embed, preprocessing.framing(settings), size, flip)
-    evaluation.add_lists(source, with_fingerprints=True)
+    evaluation.add_lists(of_model(model, settings, size), with_fingerprints=True)
     if evaluation.scoring.card_dir:
         evaluation.add_origins(loaded, loaded.run)
     return loaded.checkpoint

@@ -1,5 +1,6 @@
 """Sources of embeddings by name: image files, or saved embeddings."""
 
+import functools
 import io
 import os
 
@@ -7,10 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data import alignment, images
+from plsc_tf.data import load as data_load
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
+from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.storage import files
 
 # Number of saved embeddings per block.
@@ -31,11 +34,15 @@ class Pictures:
         framing: the `Preprocessing` whose `evaluate` frames the images.
         batch_size: number of images in a global batch.
         flip: whether to add the embeddings of mirror images.
+
+    Attributes:
+        image_size: (height, width) of the framed images.
+        flip: see above.
     """
 
     def __init__(self, embed, framing, batch_size, flip=True):
-        self._embed, self._framing = embed, framing
-        self._batch_size, self._flip = batch_size, flip
+        self._embed, self._frame, self._batch_size = embed, framing.evaluate, batch_size
+        self.image_size, self.flip = framing.image_size, flip
 
     def blocks(self, names, folder, points=None):
         """Yields (embeddings, norms) of consecutive images, batch by batch.
@@ -55,8 +62,7 @@ class Pictures:
                 yield tuple(block)
         except PictureError as error:
             raise ValueError(
-                f"{error} Is {folder or '.'} the folder that the names are below? "
-                "picture_dir sets another one."
+                f"{error} Set picture_dir if the images are not in {folder or '.'}."
             ) from error
 
     def rows(self, paths, points=None, skipped=None):
@@ -75,7 +81,7 @@ class Pictures:
         Raises:
             PictureError: an image cannot be read or decoded, and `skipped` is None.
         """
-        shape = (self._batch_size, *self._framing.image_size, 3)
+        shape = (self._batch_size, *self.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
         iterator = self._decoded(paths, points).as_numpy_iterator()
         for row in range(len(paths)):
@@ -88,13 +94,13 @@ class Pictures:
                     raise PictureError(message) from error
                 skipped[paths[row]] = reason(error)
             if rows and (len(rows) == len(pixels) or row == len(paths) - 1):
-                batch = embed_batch(self._embed, pixels[: len(rows)], self._flip)
+                batch = embed_batch(self._embed, pixels[: len(rows)], self.flip)
                 yield np.array(rows), *batch
                 rows = []
 
     def _decoded(self, paths, points):
         """Returns a `tf.data.Dataset` of framed images, decoded ahead."""
-        size = self._framing.image_size
+        size = self.image_size
         cut_size = alignment.stored_size(size)
         moves = np.zeros((len(paths), 1), np.float32)  # `unbatch` fails on zero columns
         if points is not None:
@@ -107,10 +113,9 @@ class Pictures:
 
         def frame(path, move):
             content = tf.io.read_file(path)
-            if points is None:
-                return self._framing.evaluate(content)
-            face = alignment.cut_out(images.decode(content), move, cut_size)
-            return self._framing.evaluate(face)
+            if points is not None:
+                content = alignment.cut_out(images.decode(content), move, cut_size)
+            return self._frame(content)
 
         of_chunks = (
             tf.TensorSpec([None], tf.string),
@@ -123,6 +128,22 @@ class Pictures:
             .map(without_autograph(frame), tf.data.AUTOTUNE, deterministic=True)
             .prefetch(ahead)
         )
+
+
+def of_model(model, settings, batch_size, flip=None):
+    """Returns `Pictures` for a trained model.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings` of its training.
+        batch_size: number of images in a global batch.
+        flip: see `Pictures`; None means True unless the data set is not preprocessed.
+    """
+    if flip is None:
+        module = data_load.find(settings.dataset.dataset_name)
+        flip = data_load.info(module).augmentation != "none"
+    embed = functools.partial(model.embed, batch_size=batch_size)
+    return Pictures(embed, framing(settings), batch_size, flip)
 
 
 class Saved:
@@ -144,7 +165,7 @@ class Saved:
         self._matrix = _load(path)
         if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
             raise ValueError(
-                f"{path} must hold floats [n, embedding_size]. Received: "
+                f"{path} must contain floats [n, embedding_size]. Received: "
                 f"{self._matrix.dtype}, shape {self._matrix.shape}."
             )
         default = f"{path.removesuffix('.npy')}.txt"
@@ -156,8 +177,8 @@ class Saved:
         names = lists.read_names(files.read(names_path), names_path)
         if len(names) != len(self._matrix):
             raise ValueError(
-                f"{names_path} must name the {len(self._matrix)} rows of {path}. "
-                f"Received: {len(names)} names."
+                f"{names_path} must contain a name for each of the {len(self._matrix)} "
+                f"rows of {path}. Received: {len(names)} names."
             )
         self._rows = {name: row for row, name in enumerate(names)}
 
@@ -175,13 +196,13 @@ class Saved:
             rows = np.array([int(name) for name in names], np.int64)
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"{error} is not the name of a row of {self.path}. Give "
-                "embedding_names; without it, rows are named by numbers from 0."
+                f"{error} is not the name of a row of {self.path}. Set "
+                "embedding_names, or name the rows by their numbers, from 0."
             ) from error
         if rows.min() < 0 or rows.max() >= len(self._matrix):
             raise ValueError(
-                f"{self.path} has the rows 0 to {len(self._matrix) - 1}. Received: "
-                f"{rows.min()} to {rows.max()}."
+                f"Rows of {self.path} must be from 0 to {len(self._matrix) - 1}. "
+                f"Received: {rows.min()} to {rows.max()}."
             )
         return rows
 
@@ -201,7 +222,7 @@ def gathered(blocks, dtype=np.float32):
 
 def _load(path):
     if not files.exists(path):
-        raise FileNotFoundError(f"There are no embeddings {path!r}.")
+        raise FileNotFoundError(f"The file with embeddings {path!r} does not exist.")
     try:
         if files.is_local(path):
             return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -6,16 +6,16 @@ import hashlib
 
 import numpy as np
 
-from plsc_tf.evaluation import bootstrap, identification, lists, reports, verification
-from plsc_tf.evaluation.reports import SetReport
+from plsc_tf.evaluation import bootstrap, identification, lists, set_report
+from plsc_tf.evaluation.set_report import SetReport
 from plsc_tf.evaluation.templates import TemplatePool, cosines
-from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.evaluation.verification import FOLDS, PairScores, score
 from plsc_tf.jobs.evaluate.embeddings import gathered
 from plsc_tf.storage import files
 
-FOLDERS = "identities are drawn; they are the folders of the pictures"
+FOLDERS = "identities are drawn; they are the folders of the images"
 LINKED = (
-    "identities are drawn; the set does not name them, so pictures are one identity "
+    "identities are drawn; the set does not name them, so images are one identity "
     "where pairs of the same person link them, which may make intervals too narrow"
 )
 # TinyFace's folders.
@@ -56,23 +56,22 @@ def pair_list(path, source, folder, options):
         path: path of the list; see `lists.read_pair_list`.
         source: `Pictures` or `Saved`.
         folder: folder that the names are relative to.
-        options: `reports.Options`.
+        options: `set_report.Options`.
 
     Returns:
         (`SetReport`, names, (scores, left, right)).
     """
     text = files.read(path)
     names, left, right, same = lists.read_pair_list(text, path)
-    if len(same) < verification.FOLDS:
+    if len(same) < FOLDS:
         raise ValueError(
-            f"{path} must have at least {verification.FOLDS} pairs, one for each fold. "
-            f"Received: {len(same)} pairs."
+            f"{path} must contain at least {FOLDS} pairs. Received: {len(same)}."
         )
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
-    scores = verification.score(embeddings, left, right, same)
+    scores = score(embeddings, left, right, same)
     scores = dataclasses.replace(scores, norms=(norms[left] + norms[right]) / 2)
     identities = pair_identities(names, left, right, same)
-    report = reports.of_pairs(_name(path), scores, identities, options)
+    report = set_report.of_pairs(_name(path), scores, identities, options)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report, names, (scores, left, right)
 
@@ -85,7 +84,7 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
         probes: path of the probes' list.
         source: `Pictures` or `Saved`.
         folder: folder that the names are relative to; "" means each list's folder.
-        options: `reports.Options`.
+        options: `set_report.Options`.
     """
     digest, sides = hashlib.sha256(), []
     for path in (gallery, probes):
@@ -107,7 +106,7 @@ def tinyface(folder: str, source, options) -> SetReport:
     Args:
         folder: Testing_Set/, or a folder with the same structure and aligned images.
         source: `Pictures` or `Saved`.
-        options: `reports.Options`.
+        options: `set_report.Options`.
 
     Raises:
         FileNotFoundError: a folder is missing or contains no images.
@@ -119,7 +118,7 @@ def tinyface(folder: str, source, options) -> SetReport:
         listed = files.list_dir(below)
         listed = [x for x in listed if x.lower().endswith((".jpg", ".jpeg", ".png"))]
         if not listed:
-            raise FileNotFoundError(f"There is no image in {below!r}.")
+            raise FileNotFoundError(f"{below!r} contains no images.")
         names = [f"{part}/{name}" for name in listed]
         identities = names  # every distractor is a different person
         if part != "Gallery_Distractor":
@@ -134,7 +133,7 @@ def tinyface(folder: str, source, options) -> SetReport:
 
 def _search(name, sides, options, digest, by_entry=False):
     result = identification.search(*sides, by_entry=by_entry)
-    report = reports.of_search(name, result, sides[-1], options)
+    report = set_report.of_search(name, result, sides[-1], options)
     report.counts["gallery entries"] = len(sides[0])
     report.sha256 = digest.hexdigest()
     return report
@@ -144,8 +143,8 @@ def _identity(name):
     number = name.partition("_")[0]
     if not number.isdecimal():
         raise ValueError(
-            "Names of TinyFace's images begin with the number of the identity, as in "
-            f"12_3.jpg. Received: {name!r}."
+            "The names of TinyFace's images must start with the number of the "
+            f"identity, as in 12_3.jpg. Received: {name!r}."
         )
     return number
 
@@ -156,7 +155,7 @@ def templates(folder, source, options, with_scores=True):
     Args:
         folder: folder with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
-        options: `reports.Options`.
+        options: `set_report.Options`.
         with_scores: whether to weight images by the detector's scores, if they are
             available.
 
@@ -201,8 +200,7 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
     left, right = pool.find(left, path), pool.find(right, path)
     if same.all() or not same.any():
         raise ValueError(
-            f"{path} must have pairs of one subject and pairs of two. Received: "
-            f"{len(same)} pairs, all with label {int(same[0])}."
+            f"{path} must contain pairs of both kinds. All have label {int(same[0])}."
         )
     distances = 2 - 2 * cosines(embeddings, left, right)
     numbers = np.array([subjects.get(one, -1) for one in pool.ids.tolist()])
@@ -211,10 +209,10 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
         numbers, basis = np.unique(numbers, return_inverse=True)[1], SUBJECTS
     else:
         numbers = bootstrap.linked(len(pool.ids), left[same], right[same])
-        basis = LINKED.replace("pictures", "templates")
+        basis = LINKED.replace("images", "templates")
     identities = numbers[left], numbers[right], basis
     scores = PairScores(distances, same, None)
-    report = reports.of_pairs(name, scores, identities, options, kind="templates")
+    report = set_report.of_pairs(name, scores, identities, options, kind="templates")
     report.counts["templates"] = len(pool.ids)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report
@@ -248,8 +246,7 @@ def _only(folder, listed, pattern):
     matching = fnmatch.filter(listed, pattern)
     if len(matching) != 1:
         raise FileNotFoundError(
-            f"Expected one file {pattern} in {folder!r}, as IJB-B and IJB-C have it. "
-            f"Received: {', '.join(matching) or 'none'}."
+            f"{folder!r} must contain exactly one {pattern}. Received: {matching}."
         )
     return files.join(folder, matching[0])
 

@@ -141,7 +141,7 @@ def _shared(own, other, names):
         "pictures": len(other[0]),
         "same_bytes": int(same_bytes.sum()),
         "same_pixels": int(same_pixels.sum()),
-        "first": [names[row] if names else f"picture {row}" for row in rows],
+        "first": [names[row] if names else f"image {row}" for row in rows],
     }
 
 
@@ -172,7 +172,7 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
             sides = int(left[row]), int(right[row])
             jpegs = tuple(_jpeg(read(side)) for side in sides)
             if all(jpegs):
-                report.pictures[len(report.worst)] = jpegs
+                report.images[len(report.worst)] = jpegs
             report.worst.append(
                 {
                     "kind": kind,

@@ -8,7 +8,7 @@ from plsc_tf.evaluation import bootstrap, identification, pair_statistics, roc
 from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, not_supported
-from plsc_tf.evaluation.verification import FOLDS, PairScores
+from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 
 # The main metric of a set is the first of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
@@ -47,7 +47,7 @@ class SetReport:
             JSON-serializable.
         sha256: checksum of the set; "" if the set has no contents of its own.
         duplicates: {other set: counts of shared images, or a note}.
-        pictures: {index in `worst`: (JPEG, JPEG)}.
+        images: {index in `worst`: (JPEG, JPEG)}.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SetReport:
     worst: list = dataclasses.field(default_factory=list)
     sha256: str = ""
     duplicates: dict = dataclasses.field(default_factory=dict)
-    pictures: dict = dataclasses.field(default_factory=dict)
+    images: dict = dataclasses.field(default_factory=dict)
 
     @property
     def main(self) -> str:
@@ -70,21 +70,13 @@ class SetReport:
 
     @property
     def rate(self) -> str:
-        """The threshold's target rate, such as "FAR 0.001"."""
+        """The threshold's target rate, such as "FAR=0.001"."""
         name = "far" if "far" in self.threshold else "fpir"
-        return f"{name.upper()} {self.threshold[name]:g}" if self.threshold else ""
+        return f"{name.upper()}={self.threshold[name]:g}" if self.threshold else ""
 
     def as_dict(self) -> dict:
         """Returns the set's JSON-serializable entry in card.json."""
-        names = (
-            "kind",
-            "sha256",
-            "counts",
-            "threshold",
-            "duplicates",
-            "curves",
-            "worst",
-        )
+        names = "kind sha256 counts threshold duplicates curves worst".split()
         figures = {name: figure.as_dict() for name, figure in self.figures.items()}
         plain = {name: getattr(self, name) for name in names}
         return plain | {"figures": figures, "intervals": self.basis}
@@ -92,23 +84,19 @@ class SetReport:
     def _add_chart(self, name, values, caption, *content, **options):
         """Adds a chart and stores its data as `curves[name]`."""
         self.curves[name] = values
-        what = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
-        self.charts.append(
-            Chart(f"{what} of {self.name}", caption, *content, **options)
-        )
+        title = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
+        title = f"{title} of {self.name}"
+        self.charts.append(Chart(title, caption, *content, **options))
 
     def add_roc(self, points: roc.Curve) -> None:
         """Adds the ROC curve."""
         low = max(1.0 / points.num_different, 1e-8)
         grid = np.logspace(np.log10(low), 0, _POINTS)
-        accepts = points.false_accepts
-        last = np.searchsorted(accepts, grid * (1 + 1e-9), side="right") - 1
-        tar = points.true_accepts[last]
+        tar = np.array([roc.operating_point(points, far).true_accepts for far in grid])
         self._add_chart(
             "roc",
             {"far": _rounded(grid), "tar": _rounded(tar)},
-            "Receiver operating characteristic: same pairs accepted, over the share of "
-            "different pairs accepted with them.",
+            "ROC curve: accepted same pairs over accepted different pairs.",
             Axis("false accept rate", low, 1.0, log=True),
             Axis("true accept rate", *_limits(tar)),
             [Curve(self.name, _points(grid, tar), steps=True)],
@@ -129,7 +117,7 @@ class SetReport:
             curves.append(Curve(f"{label} pairs", bars, steps=True))
         at, marks = self.threshold, []
         if at.get("cosine") is not None:
-            label = f"threshold at FAR {at['far']:g}: {at['cosine']:.3f}"
+            label = f"threshold at {self.rate}: {at['cosine']:.3f}"
             marks.append(Mark(label, at["cosine"]))
         if "best_cosine" in at:
             label = f"most accurate threshold: {at['best_cosine']:.3f}"
@@ -137,7 +125,7 @@ class SetReport:
         self._add_chart(
             "histogram",
             histogram,
-            "Cosines of same and of different pairs, each as a share of its kind.",
+            "Cosines of same and different pairs, as shares of all pairs of that kind.",
             Axis("cosine of the two embeddings", low, high),
             Axis("share of the pairs", 0.0),
             curves,
@@ -154,8 +142,7 @@ class SetReport:
         self._add_chart(
             "cmc",
             _rounded(matches),
-            "Cumulative matches: probes with a mate whose mate is among the first k "
-            "identities of the gallery.",
+            "Share of mated probes whose identity ranks among the first k.",
             Axis("rank k", 1, max(len(matches), 2)),
             Axis("rank-k identification rate", *_limits(matches)),
             [Curve(self.name, points, steps=True)],
@@ -169,7 +156,7 @@ def of_pairs(
     options: Options,
     kind: str = "verification",
 ) -> SetReport:
-    """Builds the report on verification pairs, without pictures and checksum.
+    """Builds the report on verification pairs, without images and checksum.
 
     Args:
         name: the set's name.
@@ -194,12 +181,10 @@ def of_pairs(
     calibrated = figures.pop(pair_statistics.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
     if folds:
-        once = np.ones(len(scores.same))
-        accuracies, best = statistics.accuracies(once)
-        rates, _ = statistics.validation_rates(once)
-        for figure, of_folds in (("accuracy", accuracies), ("val_at_far", rates)):
-            std = float(np.nanstd(of_folds))
+        result = summarize(scores, folds)
+        for figure, std in (("accuracy", result.std), ("val_at_far", result.val_std)):
             figures[figure] = dataclasses.replace(figures[figure], std=std)
+        best = result.threshold
         behind = pair_statistics.FAR_TARGET * (1 - 1 / folds) * points.num_different
         figures["val_at_far"] = _remarked(figures["val_at_far"], behind)
         threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
@@ -248,8 +233,7 @@ def of_search(
     if at:
         threshold |= {"squared_l2": 2 - 2 * cosine, "tpir": tpir}
     else:
-        note = f"{num_open} probes without a mate are too few for this rate"
-        threshold["note"] = note
+        threshold["note"] = f"{num_open} probes without a mate are too few"
     counts = {
         "gallery identities": search.num_identities,
         "probes": len(search.mated),
@@ -314,8 +298,8 @@ def _threshold(calibrated, points, far):
     if calibrated.value is None:
         fewest = MIN_ERRORS / points.num_different
         note = (
-            f"{calibrated.note}; {points.num_different} pairs of two identities "
-            f"support FAR {fewest:.2g} or more"
+            f"{calibrated.note}. {points.num_different} different pairs are enough for "
+            f"FAR={fewest:.2g} or more"
         )
         return threshold | {"note": note}
     at = roc.operating_point(points, far)
