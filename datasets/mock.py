@@ -20,21 +20,21 @@ DEFAULT_IMAGES_PER_CLASS = 20
 
 # Labels and image numbers of other splits start at numbers that training never reaches.
 _FIRST_UNSEEN_CLASS = 2**40
-_FIRST_VAL_PICTURE = 2**20
-_FOLDS, _CLASSES_PER_FOLD, _PICTURES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
+_FIRST_VAL_IMAGE = 2**20
+_FOLDS, _CLASSES_PER_FOLD, _IMAGES_PER_CLASS, _PAIRS_PER_FOLD = 10, 20, 4, 200
 
 
 def examples(request: DataRequest) -> Source:
     """Draws num_examples images; image i shows class i modulo num_classes."""
     if request.train_files:
         raise ValueError(
-            "The data set mock draws its pictures and reads no files. Received: "
-            f"train_files={','.join(request.train_files)}. Say what they are of: "
-            "--dataset_name=ms1m, image_list, folder, ..."
+            "The data set mock draws its images and does not read files. Received: "
+            f"train_files={','.join(request.train_files)}. Set --dataset_name to "
+            "another data set, such as ms1m, image_list or folder."
         )
     classes = request.num_classes or DEFAULT_CLASSES
     count = request.num_examples or classes * DEFAULT_IMAGES_PER_CLASS
-    first = 0 if request.split == "train" else _FIRST_VAL_PICTURE
+    first = 0 if request.split == "train" else _FIRST_VAL_IMAGE
     size, seed = request.image_size, request.seed
     # Cache identities, because creating one takes as long as drawing a few strokes.
     known = functools.lru_cache(maxsize=4096)(functools.partial(identity, seed))
@@ -52,7 +52,7 @@ def examples(request: DataRequest) -> Source:
         np.arange(count, dtype=np.int64) % classes,
         fetch,
         num_classes=classes,
-        describe=lambda index: f"drawn picture {index}",
+        describe=lambda index: f"drawn image {index}",
         stamp=lambda: f"{seed} {size} {first}",
     )
     source.used_fields = frozenset({"num_examples"})
@@ -63,30 +63,30 @@ def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
     """Returns 2,000 pairs of 200 unseen identities; no identity is in two folds."""
     if target not in ("mock", "unseen", "val"):
         return None
-    pictures, left, right, same = [], [], [], []
+    images, left, right, same = [], [], [], []
     random = np.random.default_rng([request.seed, 7])
     for fold in range(_FOLDS):
-        start = len(pictures)
+        start = len(images)
         for number in range(_CLASSES_PER_FOLD):
             label = _FIRST_UNSEEN_CLASS + fold * _CLASSES_PER_FOLD + number
-            pictures.extend(
+            images.extend(
                 draw(request.seed, label, k, request.image_size)
-                for k in range(_PICTURES_PER_CLASS)
+                for k in range(_IMAGES_PER_CLASS)
             )
         chosen = _fold_pairs(random)
         left.extend(start + chosen[:, 0])
         right.extend(start + chosen[:, 1])
         same.extend(
-            chosen[:, 0] // _PICTURES_PER_CLASS == chosen[:, 1] // _PICTURES_PER_CLASS
+            chosen[:, 0] // _IMAGES_PER_CLASS == chosen[:, 1] // _IMAGES_PER_CLASS
         )
-    return Pairs(target, np.stack(pictures), left, right, same)
+    return Pairs(target, np.stack(images), left, right, same)
 
 
 def _fold_pairs(random: np.random.Generator) -> np.ndarray:
     """Returns a fold's distinct pairs of images; half show the same identity."""
-    count = _CLASSES_PER_FOLD * _PICTURES_PER_CLASS
+    count = _CLASSES_PER_FOLD * _IMAGES_PER_CLASS
     first, second = np.triu_indices(count, 1)
-    alike = first // _PICTURES_PER_CLASS == second // _PICTURES_PER_CLASS
+    alike = first // _IMAGES_PER_CLASS == second // _IMAGES_PER_CLASS
     half = _PAIRS_PER_FOLD // 2
     chosen = np.concatenate(
         [

@@ -81,7 +81,7 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     if not good.all():
         bad = int(np.argmin(good))
         raise ValueError(
-            f"The five points must be those of a face. Received for face {bad}: "
+            f"The five points of a face must not coincide. Received for face {bad}: "
             f"{points[bad].tolist()}."
         )
     shift = wanted.mean(axis=1) - scale * source.mean(axis=1)

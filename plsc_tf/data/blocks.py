@@ -52,10 +52,10 @@ def chances(seed, positions: tf.Tensor) -> tf.Tensor:
     return tf.gather(drawn, positions - first)
 
 
-def make_pictures(
+def make_images(
     stored: tf.Tensor,
     decisions: dict[str, tf.Tensor],
-    made: Preprocessing,
+    preprocessing: Preprocessing,
     *,
     training: bool,
     framed: bool,
@@ -66,23 +66,25 @@ def make_pictures(
         stored: encoded images, string `[n]`, or pixels, uint8 `[n, h, w, 3]`, possibly
             as a RaggedTensor.
         decisions: random changes to each image, from `Preprocessing.decide`.
-        made: the preprocessing.
+        preprocessing: decodes, frames and changes an image.
         training: whether to frame the images for training rather than evaluation.
         framed: whether the images are already framed, such as those from a cache.
 
     Returns:
         uint8 `[n, height, width, 3]`.
     """
-    spec = tf.TensorSpec([*made.image_size, 3], tf.uint8)
-    if framed and not decisions and tuple(stored.shape[1:3]) == made.image_size:
+    size = preprocessing.image_size
+    spec = tf.TensorSpec([*size, 3], tf.uint8)
+    if framed and not decisions and tuple(stored.shape[1:3]) == size:
         return stored
 
     def one(item):
         image, decision = dense(item[0]), item[1]
         if training:
-            image = made.apply(image if framed else made.prepare(image), decision)
+            image = image if framed else preprocessing.prepare(image)
+            image = preprocessing.apply(image, decision)
         elif not framed:
-            image = made.evaluate(image)
+            image = preprocessing.evaluate(image)
         return tf.ensure_shape(image, spec.shape)
 
     # Blocks are processed in parallel, so it is faster to use one thread per block.

@@ -19,7 +19,7 @@ from absl import logging
 from plsc_tf.data.source import Source, on_host
 
 _PARTIAL = ".partial"
-_PICTURES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
+_IMAGES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
 
 def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
@@ -31,17 +31,17 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
             `[block, h, w, 3]`, labels int64 `[block]`).
     """
     parts = list(blocks.as_numpy_iterator())
-    pictures, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     del parts
     logging.info(
-        "%s: %d images kept in memory, %.0f MB",
-        *(source.name, len(pictures), pictures.nbytes / 2**20),
+        "%s: cached %d images in memory (%.0f MB)",
+        *(source.name, len(images), images.nbytes / 2**20),
     )
-    pictures = on_host(pictures)
-    return source.with_fetch(lambda index: tf.gather(pictures, index), on_host(labels))
+    images = on_host(images)
+    return source.with_fetch(lambda index: tf.gather(images, index), on_host(labels))
 
 
-def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> Source:
+def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) -> Source:
     """Returns a copy of the source whose images are in a file, written only once.
 
     If several processes need the cache, one writes it and the others wait. Replacing an
@@ -51,24 +51,24 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, made: str) -> 
         source: the source to cache, with a known number of examples.
         blocks: see `in_memory`.
         folder: folder of all caches; each source and preprocessing has a subfolder.
-        made: text that identifies the preprocessing.
+        steps: text that identifies the preprocessing.
 
     Raises:
         ValueError: the source is a stream, without random access.
     """
     shape = (source.num_examples, *blocks.element_spec[0].shape[1:])
-    known = {"made": made, "shape": list(shape), "source": source.fingerprint()}
+    known = {"made": steps, "shape": list(shape), "source": source.fingerprint()}
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
     if not _is_done(place):
         _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
-        logging.info("%s: %d images kept in %s", source.name, shape[0], place)
-    pictures = np.load(os.path.join(place, _PICTURES), mmap_mode="r")
+        logging.info("%s: cached %d images in %s", source.name, shape[0], place)
+    images = np.load(os.path.join(place, _IMAGES), mmap_mode="r")
     labels = on_host(np.load(os.path.join(place, _LABELS)))
 
     def fetch(indices):
         found = tf.numpy_function(
-            lambda k: pictures[k], [indices], tf.uint8, stateful=False
+            lambda k: images[k], [indices], tf.uint8, stateful=False
         )
         return tf.ensure_shape(found, [None, *shape[1:]])
 
@@ -111,15 +111,15 @@ def _fill(place, write):
 def _write(place, shape, blocks, name, known):
     """Writes the cache's files; the last one marks the cache as complete."""
     os.makedirs(place)
-    pictures = np.lib.format.open_memmap(
-        os.path.join(place, _PICTURES), "w+", np.uint8, shape
+    images = np.lib.format.open_memmap(
+        os.path.join(place, _IMAGES), "w+", np.uint8, shape
     )
     labels, count = np.empty(shape[0], np.int64), 0
     for some, some_labels in blocks.as_numpy_iterator():
-        pictures[count : count + len(some)] = some
+        images[count : count + len(some)] = some
         labels[count : count + len(some)] = some_labels
         count += len(some)
-    pictures.flush()
+    images.flush()
     np.save(os.path.join(place, _LABELS), labels)
     with open(os.path.join(place, _DONE), "w", encoding="utf-8") as stream:
         json.dump({"name": name, **known}, stream)

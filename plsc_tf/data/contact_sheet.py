@@ -100,21 +100,21 @@ def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
     small = [images.resize(picture, size) for picture in pictures]
     yield "as it is", [picture.numpy() for picture in small]
     for title, options in CHANGES.items():
-        made = preprocessing.build("none", size, options)
-        yield title, _made(made, small, chance)
+        steps = preprocessing.build("none", size, options)
+        yield title, _changed(steps, small, chance)
     amounts = np.linspace(-0.9, 0.9, len(small), dtype=np.float32)
     for name, function in randaugment.OPERATIONS.items():
         results = map(function, small, amounts)
         yield f"RA {name}", [result.numpy() for result in results]
     for name in preprocessing.names():
-        made = preprocessing.build(name, size)
-        yield name, _made(made, pictures, chance)
-        results = map(made.evaluate, pictures)
+        steps = preprocessing.build(name, size)
+        yield name, _changed(steps, pictures, chance)
+        results = map(steps.evaluate, pictures)
         yield f"{name}, evaluation", [result.numpy() for result in results]
 
 
-def _made(made, pictures, chance):
+def _changed(steps, pictures, chance):
     return [
-        made.augment(made.prepare(picture), chance[number]).numpy()
+        steps.augment(steps.prepare(picture), chance[number]).numpy()
         for number, picture in enumerate(pictures)
     ]

@@ -83,7 +83,7 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
     except tf.errors.NotFoundError as error:
         raise ValueError(
             f"There is no file for {where}: {reason(error)} "
-            "Put the file there, or take it out of the list."
+            "Add the file, or remove it from the list."
         ) from error
     except (tf.errors.OpError, ValueError) as error:
         raise ValueError(
@@ -154,8 +154,8 @@ def without_bad_records(
             # If several threads meet the same bad record, only one logs it.
             is_new = skipped.setdefault(candidate, text) is text
             if is_new and len(skipped) <= _MOST_NAMED:
-                logging.warning("Left out: %s", text)
-        raise ValueError(f"{source.name} holds no record that can be read.")
+                logging.warning("Skipped a bad record. %s", text)
+        raise ValueError(f"{source.name} has no readable records.")
 
     def good_block(indices):
         images, labels = zip(*map(good_from, indices.tolist()), strict=True)

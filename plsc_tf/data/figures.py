@@ -90,8 +90,12 @@ def draw(
     canvas = Canvas(size, dice)
     turn, nod = dice.within(-0.16, 0.16), dice.within(-0.10, 0.10)
     _background(canvas, dice)
-    _body(canvas, dice)
-    _back_hair(canvas, who)
+    shirt = dice.color((0, 1), (0.2, 0.8), (0.25, 0.9))
+    canvas.paint(canvas.ellipse(0, 2.0, 1.25, 1.0, 0.3), shirt)
+    if who.hair == "long":
+        wide, high = who.head_width + 0.17, who.head_height + 0.12
+        mask = canvas.ellipse(0, 0.16, wide, high + 0.12, 0.5)
+        canvas.paint(mask, who.hair_color * 0.9)
     _ears(canvas, who, turn)
     _head(canvas, who)
     canvas.look(turn, nod)
@@ -112,18 +116,6 @@ def _background(canvas: Canvas, dice: Dice):
     across = across + np.float32(math.sin(angle)) * canvas.screen_y
     canvas.rgb[...] = first[:, np.newaxis, np.newaxis]
     canvas.paint(np.clip(across * np.float32(0.5) + np.float32(0.5), 0, 1), second)
-
-
-def _body(canvas: Canvas, dice: Dice):
-    shirt = dice.color((0, 1), (0.2, 0.8), (0.25, 0.9))
-    canvas.paint(canvas.ellipse(0, 2.0, 1.25, 1.0, 0.3), shirt)
-
-
-def _back_hair(canvas: Canvas, who: Identity):
-    if who.hair == "long":
-        wide, high = who.head_width + 0.17, who.head_height + 0.12
-        mask = canvas.ellipse(0, 0.16, wide, high + 0.12, 0.5)
-        canvas.paint(mask, who.hair_color * 0.9)
 
 
 def _ears(canvas: Canvas, who: Identity, turn: float):
@@ -225,10 +217,8 @@ def _nose(canvas: Canvas, who: Identity):
         glint = canvas.ellipse(-size * 0.3, y - size * 0.3, size * 0.25, size * 0.2)
         canvas.paint(glint * np.float32(0.6), (1, 1, 1))
     elif who.nose == "wedge":
-        top, half = (0, y - size * 1.6), size * 0.8
-        canvas.paint(
-            canvas.triangle((-half, y + size / 2), top, (half, y + size / 2)), color
-        )
+        top, half, low = (0, y - size * 1.6), size * 0.8, y + size / 2
+        canvas.paint(canvas.triangle((-half, low), top, (half, low)), color)
     else:
         canvas.paint(canvas.stroke(0, y - size, size * 0.3, y + size / 2, 0.035), color)
 
@@ -250,13 +240,13 @@ def _hair(canvas: Canvas, who: Identity):
     color = who.hair_color
     scalp = canvas.ellipse(0, -0.04, wide + 0.05, high + 0.05, who.squareness)
     if who.hair == "crest":
-        for k in range(5):
-            x, y = (k - 2) * 0.10, -high - 0.02 + abs(k - 2) * 0.04
-            canvas.paint(canvas.ellipse(x, y, 0.11, 0.24), color)
+        for k in range(-2, 3):
+            tuft = canvas.ellipse(k * 0.10, -high - 0.02 + abs(k) * 0.04, 0.11, 0.24)
+            canvas.paint(tuft, color)
         return
     if who.hair == "curls":
-        for k in range(7):
-            x = (k - 3) / 3 * wide * 0.85
+        for k in range(-3, 4):
+            x = k / 3 * wide * 0.85
             y = -high * 0.95 + (x / wide) ** 2 * high * 0.42
             canvas.paint(canvas.ellipse(x, y, 0.19, 0.19), color)
         return

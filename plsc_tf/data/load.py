@@ -123,8 +123,8 @@ def _find_layout(name, module, request):
     if hasattr(module, "examples"):
         return layouts.SourceLayout(request, module.examples)
     raise ValueError(
-        f"The data set {name!r} has a parse_fn, which reads TFRecord files: name "
-        f"them. Received: train_files=(), split={request.split!r}."
+        f"The data set {name!r} has a parse_fn, which reads TFRecord files. Set "
+        f"train_files. Received: train_files=(), split={request.split!r}."
     )
 
 
@@ -183,12 +183,13 @@ def find(name: str) -> ModuleType:
     except ImportError as error:
         raise ValueError(
             f"There is no data set {name!r}.{did_you_mean(name, names())} Known: "
-            f"{', '.join(names())}; or the dotted path of a module of your own. {error}"
+            f"{', '.join(names())}, and the dotted path of your own module. {error}"
         ) from error
     if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
         raise ValueError(
-            f"The module {dotted!r} is no data set: it has neither examples(request) "
-            f"nor parse_fn(record). plsc_tf's own: {', '.join(names())}."
+            f"The module {dotted!r} is not a data set: it defines neither "
+            "examples(request) nor parse_fn(record). The data sets of plsc_tf are "
+            f"{', '.join(names())}."
         )
     return module
 

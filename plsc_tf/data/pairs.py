@@ -59,16 +59,16 @@ class Pairs:
         shapes = (self.left.shape, self.right.shape, self.same.shape)
         if len(set(shapes)) != 1 or self.left.ndim != 1:
             raise ValueError(
-                "left, right and same must be vectors of one length. "
+                "left, right and same must be vectors of the same length. "
                 f"Received: shapes={shapes}."
             )
         if not len(self.left):
-            raise ValueError(f"The verification set {self.name!r} holds no pairs.")
+            raise ValueError(f"The verification set {self.name!r} has no pairs.")
         indices = np.concatenate([self.left, self.right])
         if indices.min() < 0 or indices.max() >= len(self.images):
             raise ValueError(
-                f"left and right must be in 0...{len(self.images) - 1}, the pictures "
-                f"of {self.name!r}. Received: {indices.min()}...{indices.max()}."
+                f"left and right must be indices of the {len(self.images)} images of "
+                f"{self.name!r}. Received: {indices.min()}...{indices.max()}."
             )
 
     def __len__(self) -> int:
@@ -196,14 +196,14 @@ def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle (encoded images, is_same); images 2i and 2i + 1 are pair i."""
     content = load_plain(files.read(path), path)
     parts = content if isinstance(content, list) else [content]
-    pictures, same = parts if len(parts) == 2 else (None, None)
+    encoded, same = parts if len(parts) == 2 else (None, None)
     # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust
     # memory.
     same = same.tolist() if isinstance(same, np.ndarray) else same
     numbers = bool | int | float | np.generic
     good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
-    if not (good and same and isinstance(pictures, list)) or (
-        len(pictures) != 2 * len(same)
+    if not (good and same and isinstance(encoded, list)) or (
+        len(encoded) != 2 * len(same)
     ):
         received = ", ".join(
             f"{type(part).__name__} of {len(part) if hasattr(part, '__len__') else 1}"
@@ -215,16 +215,16 @@ def _load_bin(path: str, name: str) -> Pairs:
         )
     # Store an image of several pairs once, so that it is decoded and embedded once.
     rows: dict[bytes, int] = {}
-    order = np.empty(len(pictures), np.int64)
-    for position, picture in enumerate(pictures):
-        if isinstance(picture, np.ndarray):
-            picture = picture.tobytes()
-        if not isinstance(picture, bytes | bytearray):
+    order = np.empty(len(encoded), np.int64)
+    for position, image in enumerate(encoded):
+        if isinstance(image, np.ndarray):
+            image = image.tobytes()
+        if not isinstance(image, bytes | bytearray):
             raise ValueError(
                 f"{path}: image {position} must be encoded bytes. "
-                f"Received: {type(picture).__name__}."
+                f"Received: {type(image).__name__}."
             )
-        order[position] = rows.setdefault(bytes(picture), len(rows))
+        order[position] = rows.setdefault(bytes(image), len(rows))
     firsts = np.unique(order, return_index=True)[1]
     return Pairs(
         name,
@@ -252,8 +252,8 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     missing = [file for file in located if not files.exists(file)]
     if missing:
         raise FileNotFoundError(
-            f"{path} names {len(missing)} pictures that are not there, such as "
-            f"{missing[0]!r}. Set images_dir to the folder that they are below."
+            f"{path} lists {len(missing)} images that do not exist, such as "
+            f"{missing[0]!r}. Set images_dir to the folder that contains them."
         )
     encoded = [files.read(file) for file in located]
     return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
@@ -296,7 +296,7 @@ def _lines_in_twos(path: str, rows):
         other = rows[i + 1][1] if i + 1 < len(rows) else []
         if len(one) != 2 or one[1:] != other[1:] or not one[1].isdecimal():
             raise ValueError(
-                f"{path}, line {number}: expected two lines 'picture number' with the "
+                f"{path}, line {number}: expected two lines 'image number' with the "
                 "same number, 0 for two people. Received: "
                 f"{' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
             )
@@ -356,7 +356,7 @@ def write_bin(path: str, pairs: Pairs) -> int:
             "pixels."
         )
     if files.exists(path):
-        raise FileExistsError(f"{path!r} exists; nothing is overwritten.")
+        raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
     rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()
     content = ([pairs.images[row] for row in rows], pairs.same.tolist())
     data = pickle.dumps(content, protocol=_PICKLE_PROTOCOL)

@@ -172,7 +172,7 @@ def read_names(path: str) -> list[str]:
     names = [os.fsdecode(line).strip() for _, line in read_lines(path)]
     names = [name for name in names if name]
     if not names:
-        raise ValueError(f"{path} is empty: it names the part files, one per line.")
+        raise ValueError(f"{path} is empty. Expected one part file's name per line.")
     return names
 
 
@@ -206,10 +206,10 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 f"No file matches {flag} {pattern!r}. "
                 f"Looked for: {', '.join(tried)}.{place}"
             )
-    doubled = sorted({name for name in expanded if expanded.count(name) > 1})
-    if doubled:
+    duplicates = sorted({name for name in expanded if expanded.count(name) > 1})
+    if duplicates:
         raise ValueError(
-            f"{flag} names a file twice, its examples would count double. "
-            f"Received: {doubled[0]!r}."
+            f"{flag} must list each file once. Received {duplicates[0]!r} twice, so "
+            "its examples would count twice."
         )
     return expanded

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from plsc_tf.data import cache, faults, preprocessing
 from plsc_tf.data.augmentation import Augmentation
-from plsc_tf.data.blocks import block_size, chances, make_pictures
+from plsc_tf.data.blocks import block_size, chances, make_images
 from plsc_tf.data.request import check_image_size, check_least
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
@@ -156,7 +156,8 @@ class Batches:
         self.options = (options or PipelineOptions()).for_batches_of(batch_size)
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
-            source = faults.without_bad_records(source, self._kept, self._kept_size)
+            size = self._cached_size
+            source = faults.without_bad_records(source, self._decoded, size)
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None
@@ -186,8 +187,8 @@ class Batches:
     def __len__(self) -> int:
         if self.steps_per_epoch is None:
             raise TypeError(
-                f"The number of batches is not known: {self.source.name} does not "
-                "say how many examples it has. Give num_examples to the source."
+                f"The number of batches is unknown, because {self.source.name} does "
+                "not know its number of examples. Pass num_examples to the source."
             )
         return self.steps_per_epoch
 
@@ -292,7 +293,7 @@ class Batches:
         return faults.first_fault(
             self.source,
             self._order(epoch, start_step, part),
-            self._kept,
+            self._decoded,
             self.num_classes,
             max_steps * (self.batch_size if part is None else part.size),
         )
@@ -325,15 +326,15 @@ class Batches:
         )
 
     @property
-    def _kept_size(self) -> tuple[int, int]:
-        made = self._preprocessing
-        return made.kept_size if self.options.training else made.image_size
+    def _cached_size(self) -> tuple[int, int]:
+        steps = self._preprocessing
+        return steps.cached_size if self.options.training else steps.image_size
 
-    def _kept(self, image) -> tf.Tensor:
-        """Decodes one image to `_kept_size`: uint8 `[h, w, 3]`."""
-        image = dense(image)
-        made = self._preprocessing
-        return made.keep(image) if self.options.training else made.evaluate(image)
+    def _decoded(self, image) -> tf.Tensor:
+        """Decodes one image to `_cached_size`: uint8 `[h, w, 3]`."""
+        steps = self._preprocessing
+        decode = steps.decode_for_cache if self.options.training else steps.evaluate
+        return decode(dense(image))
 
     @functools.cached_property
     def _make_block(self):
@@ -341,7 +342,7 @@ class Batches:
 
         It is traced only once, because tracing takes longer than making a few batches.
         """
-        training, made = self.options.training, self._preprocessing
+        training, steps = self.options.training, self._preprocessing
         source = self._cached or self.source
         # Caches and sources that skip bad records return images already framed.
         framed = source is not self.source or self.options.skip_bad_records
@@ -350,11 +351,11 @@ class Batches:
             item = source.read(entries)
             decisions = {}
             if training:
-                decisions = made.decide(chances(seed, entries["position"]))
-            pictures = make_pictures(
-                item["image"], decisions, made, training=training, framed=framed
+                decisions = steps.decide(chances(seed, entries["position"]))
+            images = make_images(
+                item["image"], decisions, steps, training=training, framed=framed
             )
-            return pictures, self._checked(item["label"]), entries["weight"]
+            return images, self._checked(item["label"]), entries["weight"]
 
         return tf.function(block, autograph=False)
 
@@ -368,13 +369,13 @@ class Batches:
 
     def _fill_cache(self) -> Source:
         """Decodes and resizes every image once, in file order."""
-        options, size = self.options, self._kept_size
+        options, size = self.options, self._cached_size
         spec = tf.TensorSpec([*size, 3], tf.uint8)
 
         def decoded(entries):
             item = self.source.read(entries)
-            pictures = tf.map_fn(self._kept, item["image"], fn_output_signature=spec)
-            return pictures, self._checked(item["label"])
+            images = tf.map_fn(self._decoded, item["image"], fn_output_signature=spec)
+            return images, self._checked(item["label"])
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),
@@ -385,8 +386,8 @@ class Batches:
             if not options.cache_dir:
                 return cache.in_memory(self.source, blocks)
             purpose = "training" if options.training else "evaluation"
-            made = f"{options.preprocessing}, for {purpose}, {size}"
-            return cache.on_disk(self.source, blocks, options.cache_dir, made)
+            steps = f"{options.preprocessing}, for {purpose}, {size}"
+            return cache.on_disk(self.source, blocks, options.cache_dir, steps)
         except faults.READ_ERRORS as error:
             in_order = dataclasses.replace(options, shuffle=False)
             search = Batches(self.source, 1, options=in_order)

@@ -48,8 +48,8 @@ class Preprocessing:
     _columns = ()
 
     @property
-    def kept_size(self) -> tuple[int, int]:
-        """(height, width) of the images that `keep` returns."""
+    def cached_size(self) -> tuple[int, int]:
+        """(height, width) of the images that `decode_for_cache` returns."""
         return self.image_size
 
     @property
@@ -78,17 +78,17 @@ class Preprocessing:
         Returns:
             A dict of tensors `[n, ...]`; empty if nothing is random.
         """
-        made = random_changes.decide(chance, self.augmentation, self.image_size)
+        chosen = random_changes.decide(chance, self.augmentation, self.image_size)
         if self._columns:
             columns = [chance[:, column] for column in self._columns]
-            made["place"] = tf.stack(columns, axis=1)
-        return made
+            chosen["place"] = tf.stack(columns, axis=1)
+        return chosen
 
     def apply(self, image: tf.Tensor, decision: dict[str, tf.Tensor]) -> tf.Tensor:
         """Applies the chosen random changes to an image.
 
         Args:
-            image: uint8 `[h, w, 3]` from `prepare` or `keep`.
+            image: uint8 `[h, w, 3]` from `prepare` or `decode_for_cache`.
             decision: the image's row of the tensors that `decide` returned.
 
         Returns:
@@ -102,9 +102,9 @@ class Preprocessing:
         block = self.decide(tf.reshape(chance, [1, NUM_CHANCES]))
         return self.apply(image, {name: rows[0] for name, rows in block.items()})
 
-    def keep(self, image: tf.Tensor) -> tf.Tensor:
-        """Decodes an image to `kept_size`, for a cache; `apply` takes the result."""
-        return self._kept(images.to_rgb(image))
+    def decode_for_cache(self, image: tf.Tensor) -> tf.Tensor:
+        """Decodes an image to `cached_size`, for a cache; `apply` takes the result."""
+        return self._frame_for_cache(images.to_rgb(image))
 
     def evaluate(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes and frames an image for evaluation: uint8 `[height, width, 3]`."""
@@ -119,7 +119,7 @@ class Preprocessing:
         del decision
         return self._frame(image)
 
-    def _kept(self, image):
+    def _frame_for_cache(self, image):
         return self._frame(image)
 
 
@@ -160,8 +160,8 @@ class ScaleCrop(Preprocessing):
     _columns = (_SCALE, _TOP, _LEFT)
 
     @property
-    def kept_size(self):
-        """See `Preprocessing.kept_size`."""
+    def cached_size(self):
+        """See `Preprocessing.cached_size`."""
         return tuple(round(side * self.smallest) for side in self.image_size)
 
     def _crop(self, image, decision):
@@ -176,8 +176,8 @@ class ScaleCrop(Preprocessing):
     def _frame(self, image):
         return _middle(image, max(self.image_size) * self.smallest, self.image_size)
 
-    def _kept(self, image):
-        return _middle(image, max(self.kept_size), self.kept_size)
+    def _frame_for_cache(self, image):
+        return _middle(image, max(self.cached_size), self.cached_size)
 
 
 class AreaCrop(ScaleCrop):
@@ -206,8 +206,8 @@ class AreaCrop(ScaleCrop):
             chance[:, decisions.CROP_X],
         ]
         others = dataclasses.replace(options, crop_scale=None)
-        made = random_changes.decide(chance, others, self.image_size)
-        return made | {"place": tf.stack(columns, axis=1)}
+        chosen = random_changes.decide(chance, others, self.image_size)
+        return chosen | {"place": tf.stack(columns, axis=1)}
 
     def _crop(self, image, decision):
         area, ratio, top, left = tf.unstack(decision["place"])

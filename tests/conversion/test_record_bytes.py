@@ -99,7 +99,7 @@ def test_files_that_are_cut_off_are_refused(path, cut):
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        (b"\xff\xff\xff", "it is no tf.train.Example"),
+        (b"\xff\xff\xff", "it is not a tf.train.Example"),
         (b"", "Received the keys: none"),
         (
             tfrecord.encode_example(b"x", b"png", 3).replace(b"class", b"CLASS"),

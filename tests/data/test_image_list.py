@@ -74,7 +74,7 @@ def test_label_out_of_range_names_the_line(list_folder, label, hint):
 def test_wrong_root_is_noticed_before_training(list_folder):
     text = (list_folder / "label.txt").read_text()
     (list_folder / "label.txt").write_text(text.replace("images/", "pictures/"))
-    with pytest.raises(FileNotFoundError, match="line 1 .*is dataset_dir the right"):
+    with pytest.raises(FileNotFoundError, match="line 1 .*is dataset_dir correct"):
         image_list(str(list_folder))
 
 

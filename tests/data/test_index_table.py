@@ -60,5 +60,5 @@ def test_places_outside_of_the_file_are_none(parse, row):
     ],
 )
 def test_what_is_no_index_is_refused(parse, data):
-    with pytest.raises(ValueError, match="p.index.npy is no index"):
+    with pytest.raises(ValueError, match="p.index.npy is not an index"):
         parse(data)

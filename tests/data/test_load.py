@@ -27,7 +27,7 @@ def test_unknown_name_suggests_the_near_one():
         find("minst")
     with pytest.raises(ValueError, match="PYTHONPATH"):
         find("my_own.module")
-    with pytest.raises(ValueError, match="has neither examples"):
+    with pytest.raises(ValueError, match="defines neither examples"):
         find("json.decoder")
 
 
@@ -41,7 +41,7 @@ def test_what_is_wrong_with_a_module_of_ones_own_is_told(tmp_path, monkeypatch):
 def test_the_script_that_runs_may_be_the_data_set(monkeypatch):
     script = sys.modules["__main__"]
     monkeypatch.setattr(script, "__spec__", None)
-    with pytest.raises(ValueError, match="'__main__' is no data set"):
+    with pytest.raises(ValueError, match="'__main__' is not a data set"):
         find("__main__")
     monkeypatch.setattr(script, "parse_fn", lambda record: record, raising=False)
     assert find("__main__") is script

@@ -21,7 +21,7 @@ def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):
     assert paths.expand([f"{folder}/other"], "") == [f"{folder}/other"]
     with pytest.raises(FileNotFoundError, match="No file matches train_files 'par'"):
         paths.expand(["par"], folder)
-    with pytest.raises(ValueError, match="names a file twice"):
+    with pytest.raises(ValueError, match="must list each file once"):
         paths.expand(["part-*", "part-0"], folder)
 
 

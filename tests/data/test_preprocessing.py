@@ -61,7 +61,9 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
         )
         evaluated = tf.map_fn(made.evaluate, data, fn_output_signature=spec)
         kept = tf.map_fn(
-            made.keep, data, fn_output_signature=tf.TensorSpec([None] * 3, tf.uint8)
+            made.decode_for_cache,
+            data,
+            fn_output_signature=tf.TensorSpec([None] * 3, tf.uint8),
         )
         return trained, evaluated, kept
 
@@ -70,7 +72,7 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
     assert dataset.element_spec[0].shape[1:] == (24, 20, 3)
     trained, evaluated, kept = next(dataset.as_numpy_iterator())
     assert trained.shape == (4, 24, 20, 3) and trained.dtype == np.uint8
-    assert kept.shape == (4, *made.kept_size, 3)
+    assert kept.shape == (4, *made.cached_size, 3)
     for place, picture in enumerate(pictures):
         eager = _train(made, data[place], chance[place]).astype(int)
         assert np.abs(trained[place] - eager).max() <= 1

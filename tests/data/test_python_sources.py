@@ -31,7 +31,7 @@ def test_generator_of_arrays_every_epoch_anew():
         np.testing.assert_array_equal(np.concatenate(labels), np.arange(10) % 3)
         np.testing.assert_array_equal(images[1][1], np.full((6, 4, 3), 5))
     assert batches.steps_per_epoch is None
-    with pytest.raises(TypeError, match="Give num_examples"):
+    with pytest.raises(TypeError, match="Pass num_examples"):
         len(batches)
 
 

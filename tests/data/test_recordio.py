@@ -96,7 +96,7 @@ def _damaged(rec, position, data):
         ("half", r"record 1 at byte 40: expected a whole number as label.*0.5"),
         ("range", r"Label 7 at record 1 of .*num_classes=3"),
         ("idx", r"train.idx, line 3: expected two whole numbers"),
-        ("idx_beyond", r"byte 999999996: expected a record.*names it as record 2"),
+        ("idx_beyond", r"byte 999999996: expected a record.*Record 2 of .*idx"),
         ("missing", r"record 0 counts 7 images, but there are 6"),
         ("counts", r"byte 0: expected record 0 to hold the numbers"),
     ],
@@ -136,7 +136,7 @@ def test_missing_files_say_what_is_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no train.rec. Found: label.txt"):
         open_source("recordio", request)
     (tmp_path / "train.rec").write_bytes(b"")
-    with pytest.raises(ValueError, match="train.rec holds no images"):
+    with pytest.raises(ValueError, match="train.rec has no images"):
         open_source("recordio", request)
 
 

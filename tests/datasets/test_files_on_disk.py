@@ -166,7 +166,7 @@ def test_train_files_are_tfrecords(tmp_path, name):
 
 
 def test_drawn_pictures_are_not_taken_for_the_files_that_were_named(tmp_path):
-    with pytest.raises(ValueError, match=r"mock draws.*train_files=x,y.*dataset_name="):
+    with pytest.raises(ValueError, match=r"mock draws.*train_files=x,y.*dataset_name"):
         open_source("mock", _request(tmp_path, train_files=("x", "y")))
 
 

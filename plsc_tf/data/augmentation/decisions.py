@@ -220,14 +220,12 @@ def _boxes(columns, options, size):
     wide = tf.clip_by_value(tf.round(wide), 1, width)
     top = tf.floor(columns[_KEEP_Y] * (height - rows + 1))
     left = tf.floor(columns[_KEEP_X] * (width - wide + 1))
-    return _sides(top, rows, left, wide, size)
+    return _corners(top, left, top + rows, left + wide)
 
 
-def _sides(top, rows, left, wide, size):
-    """Returns boxes for `operations.keep_box`, int32 `[n, 2, 3]`."""
-    down = tf.stack([top, rows, size[0] - top - rows], axis=1)
-    across = tf.stack([left, wide, size[1] - left - wide], axis=1)
-    return tf.cast(tf.stack([down, across], axis=1), tf.int32)
+def _corners(top, left, bottom, right):
+    """Returns boxes for `operations.keep_box`, float32 `[n, 2, 2]`."""
+    return tf.reshape(tf.stack([top, left, bottom, right], axis=1), [-1, 2, 2])
 
 
 def _colors(columns, options):
@@ -255,13 +253,9 @@ def _low_resolutions(columns, options, size):
 
 
 def _squares(columns, options, size):
-    """Returns squares to erase, clipped to the image; empty if nothing is erased."""
+    """Returns squares to erase, possibly empty or partly outside of the image."""
     happens, chance = _happens(columns[_HALF], options.cutout_probability)
     half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
-    lengths = []
-    for column, side in zip((_ROW, _COLUMN), size, strict=True):
-        center = columns[column] * side
-        first = tf.clip_by_value(tf.round(center - half), 0, side)
-        last = tf.clip_by_value(tf.round(center + half), 0, side)
-        lengths += [first, last - first]
-    return _sides(*lengths, size)
+    row, column = columns[_ROW] * size[0], columns[_COLUMN] * size[1]
+    edges = row - half, column - half, row + half, column + half
+    return _corners(*map(tf.round, edges))

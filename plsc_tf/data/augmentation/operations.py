@@ -34,16 +34,10 @@ def shift(image: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
         image: uint8 `[h, w, 3]` of static size.
         offset: int32 `[2]`, pixels down and to the right, smaller than the sides.
     """
-    height, width = image.shape[:2]
-    rows = tf.clip_by_value(tf.range(height) - offset[0], 0, height - 1)
-    image = tf.gather(image, rows)
-    left, right = tf.maximum(offset[1], 0), tf.maximum(-offset[1], 0)
-    parts = [
-        tf.broadcast_to(image[:, :1], [height, left, 3]),
-        image[:, right : width - left],
-        tf.broadcast_to(image[:, -1:], [height, right, 3]),
-    ]
-    return _shaped(tf.concat(parts, axis=1), image)
+    for axis, side in enumerate(image.shape[:2]):
+        source = tf.clip_by_value(tf.range(side) - offset[axis], 0, side - 1)
+        image = tf.gather(image, source, axis=axis)
+    return image
 
 
 def warp(
@@ -101,13 +95,10 @@ def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 
     Args:
         image: uint8 `[h, w, 3]` of static size.
-        box: int32 `[2, 3]`, the numbers of rows above, in and below the rectangle, and
-            the numbers of columns to its left, in it and to its right.
+        box: float `[2, 2]`, the first row and column of the rectangle, and the row and
+            column after its last ones.
     """
-    start = tf.pad(box[:, 0], [[0, 1]])
-    inside = tf.slice(image, start, tf.concat([box[:, 1], [3]], 0))
-    around = tf.pad(box[:, ::2], [[0, 1], [0, 0]])
-    return _shaped(tf.pad(inside, around), image)
+    return tf.where(_inside(box, image), image, tf.zeros_like(image))
 
 
 def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
@@ -115,13 +106,18 @@ def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 
     Args:
         image: uint8 `[h, w, 3]` of static size.
-        box: int32 `[2, 3]`, see `keep_box`; an empty rectangle changes nothing.
+        box: float `[2, 2]`, see `keep_box`; an empty rectangle changes nothing.
     """
-    above, middle, below = tf.split(image, box[0], num=3)
-    left, inside, right = tf.split(middle, box[1], axis=1, num=3)
-    erased = tf.fill(tf.shape(inside), tf.constant(GREY, tf.uint8))
-    middle = tf.concat([left, erased, right], axis=1)
-    return _shaped(tf.concat([above, middle, below], axis=0), image)
+    return tf.where(_inside(box, image), tf.constant(GREY, tf.uint8), image)
+
+
+def _inside(box, image):
+    """Returns which pixels are in a rectangle, bool `[h, w, 1]`."""
+    (top, left), (bottom, right) = (tf.unstack(corner) for corner in tf.unstack(box))
+    height, width = map(float, image.shape[:2])
+    rows, columns = tf.range(height)[:, tf.newaxis], tf.range(width)
+    inside = (rows >= top) & (rows < bottom) & (columns >= left) & (columns < right)
+    return inside[..., tf.newaxis]
 
 
 def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
@@ -143,11 +139,7 @@ def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
     lengths = tf.round(tf.stack([tf.sqrt(area * ratio), tf.sqrt(area / ratio)]))
     lengths = tf.clip_by_value(lengths, 1, sides)
     first = tf.floor(tf.stack(chances[2:]) * (sides - lengths + 1))
-    rows = tf.range(sides[0])[:, tf.newaxis, tf.newaxis]
-    columns = tf.range(sides[1])[tf.newaxis, :, tf.newaxis]
-    last = first + lengths
-    inside = (rows >= first[0]) & (rows < last[0])
-    inside &= (columns >= first[1]) & (columns < last[1])
+    inside = _inside(tf.stack([first, first + lengths]), image)
     # Use a different seed than for `chances`.
     noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
     return tf.where(inside, tf.cast(noise, tf.uint8), image)
@@ -244,12 +236,6 @@ def _resize(image, size, method):
 
     result = tf.switch_case(method, [resized(name) for name in METHODS])
     return tf.ensure_shape(result, [None, None, 3])
-
-
-def _shaped(image, like):
-    # The shape is known, so skip the run-time check of `ensure_shape`.
-    image.set_shape(like.shape)
-    return image
 
 
 def to_uint8(image: tf.Tensor) -> tf.Tensor:

@@ -46,14 +46,14 @@ def class_folders(
     loose = classes.pop("", [])
     if loose and not classes:
         raise ValueError(
-            f"{folder!r} holds images, but no class folders. Put each class into a "
-            "folder of its own, or write a label.txt and use --dataset_name=image_list."
+            f"{folder!r} has images, but no class folders. Put each class into its own "
+            "folder, or write a label.txt and use --dataset_name=image_list."
         )
     if loose:
-        logging.warning("%s: %d images outside any class", folder, len(loose))
+        logging.warning("%s: ignoring %d images without a class", folder, len(loose))
     if others:
         logging.warning(
-            "%s: %d files are no JPEG, PNG or GIF and are left out, such as %s",
+            "%s: ignoring %d files that are not JPEG, PNG or GIF, such as %s",
             *(folder, len(others), others[0]),
         )
     names = require_classes(folder, classes, min_images_per_class)
@@ -103,8 +103,8 @@ def scan(
         first = status and visited.setdefault((status.st_dev, status.st_ino), place)
         if first not in (None, place):
             raise ValueError(
-                f"{place!r} is the same folder as {first!r}, by a link: its images "
-                "would count twice. Remove the link."
+                f"{place!r} is a link to the folder {first!r}, so its images would "
+                "count twice. Remove the link."
             )
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
         name = place[len(folder) :].strip("/")

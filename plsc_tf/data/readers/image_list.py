@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,22 +16,6 @@ from plsc_tf.storage import files
 # minutes on a remote file system. Other missing files are reported when they are read.
 _PROBES = 16
 _LARGEST_DIGITS = 18
-
-
-class Line(NamedTuple):
-    """A line of a list.
-
-    Attributes:
-        number: number of the line, from 1.
-        path: path of the image; None if the line has none.
-        label: the label; None if the line is not "path label".
-        text: the beginning of an invalid line.
-    """
-
-    number: int
-    path: bytes | None
-    label: int | None
-    text: bytes = b""
 
 
 def image_list(
@@ -62,16 +45,16 @@ def image_list(
     labels, numbers = array.array("q"), array.array("q")
 
     def good_paths():
-        for line in lines(list_path):
-            if line.label is None:
+        for number, path, label, text in lines(list_path):
+            if label is None:
                 raise ValueError(
-                    f"{list_path}, line {line.number}: expected a path and a whole "
-                    "number, as in 'images/0001.jpg 0'. "
-                    f"Received: {line.text.decode(errors='replace')!r}."
+                    f"{list_path}, line {number}: expected a path and a whole number, "
+                    "as in 'images/0001.jpg 0'. "
+                    f"Received: {text.decode(errors='replace')!r}."
                 )
-            labels.append(line.label)
-            numbers.append(line.number)
-            yield line.path
+            labels.append(label)
+            numbers.append(number)
+            yield path
 
     table = paths.PathTable(folder, good_paths())
     if not labels:
@@ -98,7 +81,7 @@ def image_list(
         if not files.exists(os.fsdecode(table.path(index))):
             raise FileNotFoundError(
                 f"There is no file for {describe(index)}. Paths in the list are "
-                "relative to the folder of the list: is dataset_dir the right one?"
+                "relative to the folder of the list: is dataset_dir correct?"
             )
     return source
 
@@ -118,8 +101,11 @@ def require_list(folder: str, list_name: str) -> str:
     return list_path
 
 
-def lines(list_path: str) -> Iterator[Line]:
-    """Yields the nonempty lines of a list.
+def lines(list_path: str) -> Iterator[tuple]:
+    """Yields (number, path, label, text) for each nonempty line of a list.
+
+    The path is None if the line has none, and the label None if the line is not "path
+    label"; the text is the beginning of the line.
 
     Memory is bounded by the longest line that `paths.read_lines` accepts.
     """
@@ -133,6 +119,6 @@ def lines(list_path: str) -> Iterator[Line]:
             path = None
         digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
         if path is None or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:
-            yield Line(number, path, None, line[:120])
+            yield number, path, None, line[:120]
         else:
-            yield Line(number, path, int(fields[-1]))
+            yield number, path, int(fields[-1]), line[:120]

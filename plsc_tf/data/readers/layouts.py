@@ -200,7 +200,7 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
         tried = ", ".join(f"{name}/" for name in _names_of(request.split))
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Add "
-            "it, or hold some of the training images back (held_back=0.2)."
+            "it, or hold back some of the training images (held_back=0.2)."
         )
     train = _split_folder(folder, "train") if request.split == "test" else None
     return ClassFoldersLayout(request, below or folder, numbered_by=train)
@@ -275,8 +275,8 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
     tests = _split_folder(folder, "test")
     if tests:
         raise ValueError(
-            "held_back takes test images from the training images, but there are some "
-            f"in {tests!r}. Received: held_back={request.held_back}"
+            f"held_back needs a data set without test images, but {tests!r} exists. "
+            f"Received: held_back={request.held_back}. Remove one of them."
         )
     bound = request.held_back * 2**32
 

@@ -212,8 +212,8 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     header = index_header((len(data) - start) // 24)
     if len(data) < start or (len(data) - start) % 24 or not data.startswith(header):
         raise ValueError(
-            f"{name} is no index of {len(data)} bytes: expected a .npy file of int64 "
-            f"[records, 3]. Received: {data[:start][-68:]!r}. Remove it."
+            f"{name} is not an index: expected a .npy file of int64 [records, 3]. "
+            f"Received: {len(data)} bytes, {data[:start][-68:]!r}. Delete the file."
         )
     begins, lengths, labels = (
         np.frombuffer(data, "<i8", offset=start).reshape(-1, 3).T.copy()

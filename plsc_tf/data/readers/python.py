@@ -141,7 +141,7 @@ def from_generator(
     if not callable(function):
         raise ValueError(
             f"{name} must be a function that returns an iterator of (image, label), "
-            f"since each epoch calls it anew. Received: {type(function).__name__}."
+            f"because each epoch calls it again. Received: {type(function).__name__}."
         )
 
     def converted():
@@ -188,7 +188,7 @@ def from_dataset(
     cardinality = int(dataset.cardinality())
     if cardinality == tf.data.INFINITE_CARDINALITY:
         raise ValueError(
-            f"{name} repeats without end, but an epoch needs one. Leave out .repeat()."
+            f"{name} repeats without end, but an epoch must end. Remove .repeat()."
         )
     if spec[0].dtype.is_floating:
         for pixels, _ in dataset.take(_CHECKED):

@@ -118,7 +118,7 @@ def recordio_source(
             f"{len(keys)} in the file or its .idx. Copy the files again."
         )
     if not len(keys):
-        raise ValueError(f"{rec} holds no images; it has {finder.file.size} bytes.")
+        raise ValueError(f"{rec} has no images. Its size is {finder.file.size} bytes.")
 
     def describe(number: int) -> str:
         return f"record {keys[number]} of {rec}, at byte {begins[number]}"
@@ -196,7 +196,7 @@ class ImageFinder:
             try:
                 yield find_record(self.file, position, key)
             except ValueError as error:
-                hint = f"{error} ({self._idx} names it as record {key}.)"
+                hint = f"{error} (Record {key} of {self._idx}.)"
                 yield Record(key, error=ValueError(hint))
 
     def _scanned(self) -> Iterator[Record]:
@@ -221,7 +221,7 @@ class ImageFinder:
         label = record.label
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
         if record.is_empty:
-            raise ValueError(f"{place}: expected an image, received a header alone.")
+            raise ValueError(f"{place}: expected an image. Received: only a header.")
         # NaN fails this check because it is not equal to itself. Labels are float32,
         # which represents all whole numbers exactly only up to 2^24.
         if not (label == label // 1 and abs(label) < 2**31):

@@ -56,7 +56,7 @@ def tfrecords(
     def unpack(record: bytes, number: int) -> tuple[bytes, int]:
         try:
             if not is_intact(record):
-                raise ValueError("it is damaged: its checksum does not fit its data.")
+                raise ValueError("it is damaged: its checksum does not match its data.")
             if parse_fn is not None:
                 return record[:-FOOTER], 0
             image, label = parse_example(record[:-FOOTER])
@@ -283,11 +283,11 @@ def _example(payload):
     try:
         return tf.train.Example.FromString(payload)
     except DecodeError as error:  # DecodeError is not a ValueError.
-        raise ValueError(f"it is no tf.train.Example: {error}.") from error
+        raise ValueError(f"it is not a tf.train.Example: {error}.") from error
 
 
 def _damaged(path, number, offset, part):
     return ValueError(
-        f"{path} is damaged at record {number}, byte {offset}, or is no TFRecord file: "
-        f"the checksum of the record's {part} does not fit. Copy or write it again."
+        f"{path} is damaged at record {number}, byte {offset}, or is not a TFRecord "
+        f"file: the checksum of the record's {part} is wrong. Copy or write it again."
     )
