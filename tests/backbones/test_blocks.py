@@ -69,20 +69,13 @@ def test_inverted_residual_adds_only_equal_shapes():
     assert same.get_layer("a_conv1").filters == 8
 
 
-def test_slopes_start_at_a_quarter_one_per_layer_in_plsc_one_per_channel_else(
-    sketch,
-):
-    plsc = sketch("resnet50", image_shape=(16, 16, 3))
+def test_slopes_and_batch_norm_constants_are_those_of_the_sources(sketch):
     arcface = backbones.build("iresnet", depths=(1,), width=8, image_shape=(8, 8, 3))
+    plsc = sketch("resnet50", image_shape=(16, 16, 3))
     assert plsc.get_layer("stem_prelu").alpha.shape == (1, 1, 1)
     np.testing.assert_array_equal(
         arcface.get_layer("stem_prelu").get_weights()[0], np.full((1, 1, 8), 0.25)
     )
-
-
-def test_batch_norm_constants_are_those_of_the_sources(sketch):
-    plsc = sketch("resnet50", image_shape=(16, 16, 3))
-    arcface = backbones.build("iresnet", depths=(1,), width=8, image_shape=(8, 8, 3))
     for network, epsilon, scale in ((plsc, 2e-5, True), (arcface, 1e-5, False)):
         last = network.get_layer("embedding")
         assert (last.epsilon, last.momentum, last.scale) == (epsilon, 0.9, scale)

@@ -123,7 +123,7 @@ def rates(network):
 
 def test_dropout_defaults_to_the_networks_own(sketch):
     assert rates(sketch("resnet50")) == [0.4]
-    assert rates(sketch("resnet50", dropout=0.0)) == []
+    assert rates(sketch("resnet10", dropout=0.0)) == []
     assert rates(small()) == []
     assert rates(small(dropout=0.3)) == [0.3]
 
@@ -133,8 +133,10 @@ def norms(network):
     return [layer for layer in network.layers if isinstance(layer, kind)]
 
 
-@pytest.mark.parametrize("name", ["iresnet", "mobilefacenet"])
-@pytest.mark.parametrize("synchronized", [False, True])
+@pytest.mark.parametrize(
+    ("name", "synchronized"),
+    [("iresnet", False), ("iresnet", True), ("mobilefacenet", True)],
+)
 def test_synchronized_batch_norm_reaches_every_layer(sketch, name, synchronized):
     options = SMALL if name == "iresnet" else {"image_shape": (16, 16, 3)}
     network = sketch(name, synchronized_batch_norm=synchronized, **options)
@@ -145,11 +147,13 @@ def test_no_layer_carries_weight_decay():
     assert small().losses == []
 
 
-@pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("head", ["flatten", "gap", "gdc"])
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("mixed_float16", "gdc"), ("mixed_bfloat16", "gap")],
+)
 def test_mixed_precision_keeps_float32_embeddings(policy, name, head):
     policy(name)
-    network = small(head=head)
+    network = small(head=head, depths=(1,))
     assert network.get_layer("stem_conv").compute_dtype == name.removeprefix("mixed_")
     assert network(images(network), training=True).dtype == tf.float32
     assert {weight.dtype for weight in network.trainable_weights} == {"float32"}
@@ -157,14 +161,13 @@ def test_mixed_precision_keeps_float32_embeddings(policy, name, head):
 
 def test_a_float64_policy_is_float64_throughout(policy):
     policy("float64")
-    network = small()
+    network = small(depths=(1,))
     assert network(images(network)).dtype == tf.float64
 
 
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("iresnet", SMALL),
         ("iresnet", {**SMALL, "head": "gap"}),
         ("mobilefacenet", {"image_shape": (32, 32, 3), "embedding_size": 8}),
         ("resnet10", {"image_shape": (16, 16, 3), "embedding_size": 8, "dropout": 0}),

@@ -126,6 +126,7 @@ def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog
     assert caplog.text.count(words) == warned
 
 
+@pytest.mark.slow
 def test_keras_applications_own_preprocessing_is_warned_of(caplog):
     network = keras.applications.MobileNetV3Small(
         (32, 32, 3), weights=None, include_top=False, pooling="avg"

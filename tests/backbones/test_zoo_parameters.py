@@ -52,8 +52,9 @@ TRAINED = {
 
 
 def some_slow(names):
-    """Parameters of a test: those of many layers, which take seconds, are slow."""
+    """Parameters of a test: those of many layers, and repetitions, are slow."""
     large = ("_101", "_152", "nasnet_", "inception_resnet")
+    large += ("vgg_19", "inception_v3", "resnet_v1_50", "v1_050", "v1_025")
     return [
         pytest.param(name, marks=pytest.mark.slow)
         if any(part in name for part in large)
@@ -89,18 +90,20 @@ def total(network, kind, size):
 
 
 def test_inception_v4_has_the_parameters_of_pytorchs_but_for_unused_scales(
-    sketch, counts
+    sketches, counts
 ):
     # pretrained-models.pytorch and timm: 42,679,816 with a scale per channel.
     norms = keras.layers.BatchNormalization
-    scales = total(sketch("inception_v4"), norms, lambda x: x.moving_mean.shape[0])
+    scales = total(sketches("inception_v4"), norms, lambda x: x.moving_mean.shape[0])
     assert counts("inception_v4", 1000)[0] + scales == 42_679_816
 
 
 @pytest.mark.slow
-def test_resnet_v1_200_has_the_parameters_of_pytorchs_and_keras_biases(sketch, counts):
+def test_resnet_v1_200_has_the_parameters_of_pytorchs_and_keras_biases(
+    sketches, counts
+):
     # timm's resnet200: 64,673,832 without biases, which Keras's ResNets have.
-    biases = total(sketch("resnet_v1_200"), keras.layers.Conv2D, lambda x: x.filters)
+    biases = total(sketches("resnet_v1_200"), keras.layers.Conv2D, lambda x: x.filters)
     assert counts("resnet_v1_200", 1000)[0] - biases == 64_673_832
 
 
