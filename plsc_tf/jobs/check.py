@@ -33,7 +33,16 @@ def check(settings, groups=ALL):
     report.check_outputs(
         {"report": options.report}, {"cleaned_list": options.cleaned_list}
     )
-    name, request = settings.dataset.dataset_name, _request(settings)
+    dataset = settings.dataset
+    name = dataset.dataset_name
+    request = DataRequest(
+        dataset_dir=dataset.dataset_dir,
+        split=options.check_split,
+        train_files=dataset.train_files,
+        num_classes=settings.if_given("num_classes"),
+        labels_offset=dataset.labels_offset,
+        min_images_per_class=dataset.min_images_per_class,
+    )
     if options.cleaned_list:
         report.check_listable(open_listing(name, request), "cleaned_list")
     targets = _targets(settings, request)
@@ -57,18 +66,6 @@ def check(settings, groups=ALL):
         place = f"{path}: {count:,} images in {listing.folder}"
         rows.append(("cleaned list", place))
     return result, rows
-
-
-def _request(settings):
-    dataset = settings.dataset
-    return DataRequest(
-        dataset_dir=dataset.dataset_dir,
-        split=settings.checking.check_split,
-        train_files=dataset.train_files,
-        num_classes=settings.if_given("num_classes"),
-        labels_offset=dataset.labels_offset,
-        min_images_per_class=dataset.min_images_per_class,
-    )
 
 
 def _targets(settings, request):

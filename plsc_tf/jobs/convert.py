@@ -54,14 +54,14 @@ def _write_pairs(options):
     """Writes verification pairs to a .bin file; returns the rows of a table."""
     if not options.output_dir:
         raise ValueError(
-            f"Give output_dir, the folder for the .bin of {options.pairs}."
+            f"Set output_dir, the folder for the .bin file of {options.pairs}."
         )
     pairs = load_pairs(options.pairs, options.pairs_dir or None)
     path = paths.join(options.output_dir, f"{pairs.name}.bin")
     size = write_bin(path, pairs)
     return [
         ("written", path),
-        ("pairs", f"{len(pairs):,}, {int(pairs.same.sum()):,} of one person"),
+        ("pairs", f"{len(pairs):,}, {int(pairs.same.sum()):,} of the same person"),
         ("images", f"{len(pairs.images):,}, {size / 1e6:,.1f} MB"),
         ("verify with", f"--val_targets={path}"),
     ]
@@ -154,9 +154,9 @@ def _part_files(options):
         names = paths.read_names(inside if files.exists(inside) else file_list)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"There is no file_list {inside!r}, nor {file_list!r} in the working "
-            f"directory. {paths.names_in(folder)} It names the part files, one per "
-            "line."
+            f"file_list {file_list!r} exists neither in data_dir nor in the working "
+            f"directory. {paths.names_in(folder)} Expected a file that names the part "
+            "files, one per line."
         ) from error
     return paths.expand(names, folder, "file_list")
 

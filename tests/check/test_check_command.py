@@ -61,10 +61,10 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "nothing is overwritten"),
         ({"report": "label.txt"}, "must end in .json"),
-        ({"report": "no/x.json"}, "there is no folder"),
+        ({"report": "no/x.json"}, "folder of report does not exist: 'no'"),
         (
             {"dataset_name": "mock", "cleaned_list": "x.txt"},
-            "are not files of their own",
+            "stores its images differently",
         ),
     ],
 )

@@ -137,7 +137,7 @@ def test_copies_conflicts_and_unlisted_files(write_list):
     }
     (conflict,) = places(result, "conflicting_labels")
     assert "label 0 at" in conflict and "line 5 (images/e.png)" in conflict
-    assert "line 2 (images/b.png): as " in places(result, "same_bytes")[0]
+    assert "line 2 (images/b.png): same as " in places(result, "same_bytes")[0]
     assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
     assert report.write_cleaned_list(str(cleaned), result.listing, result.table) == 2

@@ -168,10 +168,14 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({}, ValueError, "Give edit_dir"),
+        ({}, ValueError, "Set edit_dir"),
         (EDIT | NOISE, ValueError, "two tasks"),
         (EDIT | {"remove_classes": "6"}, ValueError, "0 to 5. Received: class 6"),
-        (EDIT | {"class_rows": "no.npy"}, FileNotFoundError, "no file of class rows"),
+        (
+            EDIT | {"class_rows": "no.npy"},
+            FileNotFoundError,
+            "'no.npy' does not exist",
+        ),
         (
             EDIT | {"merge_classes": "0+1", "dataset_dir": "no"},
             ValueError,
@@ -179,8 +183,8 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
         ),
         (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class, so"),
         ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
-        ({"noise_report": "no/folder.json"}, FileNotFoundError, "no folder 'no'"),
-        (NOISE | OTHER_DATA, ValueError, "not files of their own"),
+        ({"noise_report": "no/folder.json"}, FileNotFoundError, "does not exist: 'no'"),
+        (NOISE | OTHER_DATA, ValueError, "stores its images differently"),
     ],
 )
 def test_an_impossible_task_writes_nothing(

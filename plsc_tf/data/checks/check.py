@@ -150,7 +150,7 @@ def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> 
         for row in others:
             digest = table["byte_hash"][row]
             kind = "same_bytes" if digest in files else "same_pixels"
-            origin = f"as {listing.describe(first)}"
+            origin = f"same as {listing.describe(first)}"
             findings.add(kind, listing.describe(row), origin)
             files.add(digest)
         table["removed"][others] = True
@@ -182,10 +182,13 @@ def find_leaks(
             leaks[row] = number_of[int(table[name][row])]
     closest = _closest(table["near_hash"], [one.near_hash for _, one in verification])
     closest[leaks >= 0] = -1
-    for kind, numbers in (("leak", leaks), ("near_leak", closest)):
+    for kind, numbers, how in (
+        ("leak", leaks, "same as"),
+        ("near_leak", closest, "similar to"),
+    ):
         for row in np.flatnonzero(numbers >= 0).tolist():
             place = verification[numbers[row]][0]
-            findings.add(kind, listing.describe(row), f"is {place}")
+            findings.add(kind, listing.describe(row), f"{how} {place}")
             table["removed"][row] |= KINDS[kind].removed
 
 

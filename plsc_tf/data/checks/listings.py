@@ -305,7 +305,9 @@ class RecordioImages(Listing):
                 # The number of classes becomes known when record 0 is read.
                 self.num_classes = self.num_classes or finder.num_classes
                 if image.error is not None:
-                    item = Item(fault=_fault(image), detail=str(image.error))
+                    fault = "empty" if image.is_empty else "label_not_whole"
+                    fault = fault if image.header else "damaged_record"
+                    item = Item(fault=fault, detail=str(image.error))
                 else:
                     share = min(image.end / finder.file.size, 1.0)
                     item = Item(image.label, content=finder.content(image))
@@ -315,7 +317,7 @@ class RecordioImages(Listing):
             findings.add("damaged_record", self.name, str(error))
         missing = (finder.num_images or 0) - images
         if missing > 0:
-            detail = f"record 0 counts {finder.num_images} images, there are {images}"
+            detail = f"record 0 gives {finder.num_images} images; found {images}"
             findings.add("missing_records", self.name, detail, missing)
 
 
@@ -344,12 +346,6 @@ _LISTINGS = {
     layouts.Base64Layout: PackedImages,
     layouts.RecordioLayout: RecordioImages,
 }
-
-
-def _fault(image) -> str:
-    if not image.header:
-        return "damaged_record"
-    return "empty" if image.is_empty else "label_not_whole"
 
 
 def _first_line(error: Exception) -> str:

@@ -115,24 +115,20 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
         FileNotFoundError: the folder of an output does not exist.
         ValueError: a report does not end in .json.
     """
-    for name, path in reports.items():
-        if path and not path.endswith(".json"):
-            raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
-    for name, path in lists.items():
-        if path and files.exists(path):
-            raise FileExistsError(
-                f"{name} {path!r} already exists; nothing is overwritten."
-            )
     for name, path in {**reports, **lists}.items():
         folder = path.rpartition("/")[0]
+        if path and name in reports and not path.endswith(".json"):
+            raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
+        if path and name in lists and files.exists(path):
+            raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
         if folder and not files.is_dir(folder):
-            raise FileNotFoundError(f"{name}: there is no folder {folder!r}.")
+            raise FileNotFoundError(f"The folder of {name} does not exist: {folder!r}.")
 
 
 def check_listable(listing: Listing, option: str) -> None:
     """Raises ValueError if the images are not files, which a list requires."""
     if listing.folder is None:
         raise ValueError(
-            f"{option} is a list of files, but the images of {listing.name!r} are not "
-            "files of their own. Leave it out."
+            f"{option} lists image files, but {listing.name!r} stores its images "
+            f"differently. Leave out {option}."
         )

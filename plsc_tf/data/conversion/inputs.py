@@ -122,7 +122,7 @@ class _FilesInput:
         self.paths = list(paths)
         self.total = sum(files.size(path) for path in self.paths)
         if not self.total:
-            raise ValueError(f"{', '.join(self.paths[:3])}: no records to convert.")
+            raise ValueError(f"There are no records in {', '.join(self.paths[:3])}.")
         self._offset = labels_offset
         self._num_classes = num_classes
 
@@ -304,7 +304,7 @@ def _encoded(image):
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
         raise ValueError(
-            "Expected images as uint8 [height, width, 1 or 3]. Received: "
+            "Images must be uint8 [height, width, 1 or 3]. Received: "
             f"{image.dtype} {image.shape}."
         )
     return encode(image[..., 0] if image.shape[2] == 1 else image)

@@ -217,14 +217,14 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     if not is_manifest or content.get("fingerprint") != fingerprint:
         other = "another conversion" if is_manifest else "other files"
         raise FileExistsError(
-            f"output_dir {output_dir!r} already exists, with {other}; nothing is "
-            "overwritten. Name another folder, or remove that one."
+            f"output_dir {output_dir!r} already exists and contains {other}. Choose "
+            "another folder, or remove this one."
         )
     for name, entry in content["files"].items():
         path = os.path.join(output_dir, name)
         if not os.path.isfile(path) or os.path.getsize(path) != entry["bytes"]:
             raise FileExistsError(
-                f"output_dir {output_dir!r} holds this conversion, but {name} is "
+                f"output_dir {output_dir!r} contains this conversion, but {name} is "
                 "missing or was changed. Remove the folder to convert again."
             )
     return content

@@ -17,8 +17,8 @@ def run(settings):
     given = settings.classes
     if not (given.edit_dir or given.noise_report):
         raise ValueError(
-            "Give edit_dir, a new folder for a checkpoint with edited classes, or "
-            "noise_report, a .json file for labels that look wrong."
+            "Set edit_dir, a new folder for a checkpoint with edited classes, or "
+            "noise_report, a .json file for the labels that look wrong."
         )
     fs_options.set_user(settings.checkpoints)
     files.prepare(

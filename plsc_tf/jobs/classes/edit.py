@@ -43,7 +43,10 @@ def edit(settings):
     options = settings.classes
     source = trained.find(settings.checkpoints)
     content = manifest.read(source)
-    _check(options, source, content)
+    for path in filter(None, (options.edit_dir, options.new_list)):
+        if files.exists(path):
+            raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
+    editing.check_centers(source, content, options.drop_sub_centers)
     settings, run = images.complete(settings, source)
     if options.new_list:
         report.check_listable(images.open_listing(settings), "new_list")
@@ -58,7 +61,10 @@ def edit(settings):
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
     weights, names, unnamed = _data_facts(settings, labels)
-    target = files.join(options.edit_dir, _name(source, content["state"]))
+    name = files.name(source)
+    if not catalog.NAMES.fullmatch(name):
+        name = f"step_{content['state']['global_step']:08d}"
+    target = files.join(options.edit_dir, name)
     changes = editing.Edit(
         labels=labels,
         weights=weights,
@@ -79,14 +85,6 @@ def edit(settings):
     if options.new_list:
         table.append(_write_list(settings, labels, dominant))
     return table + _next_steps(options, content, labels, run)
-
-
-def _check(options, source, content):
-    """Checks that the outputs don't exist and that the checkpoint can be edited."""
-    for path in filter(None, (options.edit_dir, options.new_list)):
-        if files.exists(path):
-            raise FileExistsError(f"'{path}' already exists; nothing is overwritten.")
-    editing.check_centers(source, content, options.drop_sub_centers)
 
 
 def read_groups(text):
@@ -132,21 +130,21 @@ def _data_facts(settings, labels):
         if not counted:
             return None, (), f"the training data cannot be read: {error}"
         raise ValueError(
-            f"A merge counts images, but the training data cannot be read: {error} "
-            "Give dataset_name and dataset_dir, or --merge_weights=equal."
+            "merge_weights=pictures counts the training images, but they cannot be "
+            f"read: {error} Set dataset_dir, or use --merge_weights=equal."
         ) from error
     weights = None
     if counted:
         weights = np.bincount(source.labels, minlength=count).astype(np.float64)
         if len(weights) > count:
             raise ValueError(
-                f"The checkpoint has {count} classes. Received: data with label "
-                f"{len(weights) - 1}. Give its own data, or --merge_weights=equal."
+                f"The checkpoint has {count} classes. Received: training data with "
+                f"label {len(weights) - 1}. Use the data of its training."
             )
     names = getattr(source, "class_names", ())
-    if len(names) not in (0, count):
-        return weights, (), f"the data set has {len(names)} classes"
-    return weights, names, "" if names else "the data set names no classes"
+    if len(names) != count:
+        return weights, (), f"the data set has {len(names)} class names"
+    return weights, names, ""
 
 
 def _fills(content, run, weights_only):
@@ -173,20 +171,12 @@ def _fills(content, run, weights_only):
     return fills
 
 
-def _name(source, state):
-    """Returns a valid checkpoint name, which contains the step."""
-    name = files.name(source)
-    if catalog.NAMES.fullmatch(name):
-        return name
-    return f"step_{state['global_step']:08d}"
-
-
 def _table(source, target, labels, unnamed):
     old = len(labels.new_labels)
     merged = sum(len(group) for group in labels.groups.values())
     removed = int(np.count_nonzero(labels.new_labels < 0))
     table = [
-        ("from", source),
+        ("source", source),
         ("classes", f"{old:,} -> {labels.num_classes:,}"),
         ("removed", f"{removed:,}"),
         ("merged", f"{merged:,} into {len(labels.groups):,}"),
@@ -210,7 +200,7 @@ def _write_list(settings, labels, dominant):
 def _next_steps(options, content, labels, run):
     """Returns advice on further training; writes flags.cfg if a run can resume."""
     start = (
-        "start a training with it",
+        "start a new training",
         f"--checkpoint_dir={options.edit_dir} --num_classes={labels.num_classes} "
         "--model_save_dir=<new folder>",
     )
@@ -228,4 +218,4 @@ def _next_steps(options, content, labels, run):
             f"\nit resumes after step {content['state']['step']} of an epoch in the "
             "order of the old data"
         )
-    return [start, ("or resume it", advice)]
+    return [start, ("or resume", advice)]

@@ -127,7 +127,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         for rows, labels in images.embeddings(model, batches):
             store.add(rows, labels)
         store.finish()
-        logging.info("%s images are embedded.", f"{len(store.labels):,}")
+        logging.info("Embedded %s images.", f"{len(store.labels):,}")
         if options.noise_centers == "embeddings":
             centers = MeanCenters(store)
         else:
@@ -247,7 +247,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     if groups:
         merged = f"{stem}.merge.txt"
         _write(merged, "".join(f"{' '.join(map(str, group))}\n" for group in groups))
-        table.append(("merge them with", f"--edit_dir=<new> --merge_classes={merged}"))
+        table.append(("to merge them", f"--edit_dir=<new> --merge_classes={merged}"))
     if options.noise_sheets:
         table += _draw_sheets(options.noise_sheets, beyond, source)
     return table
@@ -349,7 +349,7 @@ def _write(path, text):
 def _draw_sheets(folder, lists, source):
     """Draws the images of the first findings side by side; returns table rows."""
     if not isinstance(source, IndexedSource):
-        return [("sheets", f"none: single images of {source.name} cannot be read")]
+        return [("sheets", f"none: {source.name} can only be read in order")]
     files.make_dirs(folder)
     table = []
     for kind, listed in lists.items():
@@ -365,16 +365,12 @@ def _draw_sheets(folder, lists, source):
 
 
 def _images(source, groups):
-    """Returns the groups' images with gaps in between; pads short groups."""
+    """Returns the images of all groups, each group padded to the same width."""
     gap, row = np.full((*_SIZE, 3), 255, np.uint8), []
-    for position, numbers in enumerate(groups):
-        row += [gap] if position else []
-        row += [_image(source, int(number)) for number in numbers[:_IMAGES]]
-        if len(numbers) > 1 or position:
-            row += [gap] * (_IMAGES - len(numbers))
-    return row
-
-
-def _image(source, number):
-    image = source.read({"index": tf.constant([number], tf.int64)})["image"][0]
-    return data_images.resize(data_images.to_rgb(dense(image)), _SIZE).numpy()
+    for numbers in groups:
+        for number in numbers[:_IMAGES]:
+            block = source.read({"index": tf.constant([number], tf.int64)})
+            image = data_images.to_rgb(dense(block["image"][0]))
+            row.append(data_images.resize(image, _SIZE).numpy())
+        row += [gap] * (_IMAGES + 1 - len(numbers[:_IMAGES]))
+    return row[:-1]

@@ -72,22 +72,22 @@ def collect(settings, run, source, stored, make_labels):
 def _load(path, size):
     """Returns the rows in a .npy file, memory-mapped if the file is local."""
     if not files.exists(path):
-        raise FileNotFoundError(f"There is no file of class rows {path!r}.")
+        raise FileNotFoundError(f"class_rows {path!r} does not exist.")
     try:
         if files.is_local(path):
             rows = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
         else:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+        raise ValueError(f"class_rows must be a .npy file: {error}") from error
     if rows.ndim != 2 or rows.shape[1] != size or rows.dtype.kind != "f":
         raise ValueError(
-            f"class_rows must hold floats [classes, {size}], like the checkpoint's "
-            f"rows. Received: {rows.dtype}, shape {rows.shape}."
+            f"class_rows must contain floats of shape [classes, {size}], like the "
+            f"checkpoint's rows. Received: {rows.dtype}, shape {rows.shape}."
         )
     for low in range(0, len(rows), _SAMPLE):
         if not np.isfinite(rows[low : low + _SAMPLE]).all():
-            raise ValueError(f"class_rows {path!r} holds numbers that are not finite.")
+            raise ValueError(f"class_rows {path!r} contains NaN or infinity.")
     return rows
 
 
@@ -150,7 +150,7 @@ def find_dominant(settings, source, stored):
     cosines, labels = [], []
     batches = images.open_batches(settings)
     model = trained.load(settings.replace(checkpoint_dir=source)).model
-    progress = Progress("comparing with centers", None, "images", log_every_s=30)
+    progress = Progress("comparing images with centers", None, "images", log_every_s=30)
     for rows, own in images.embeddings(model, batches):
         if own.min() < 0 or own.max() >= classes:
             raise ValueError(
@@ -166,7 +166,7 @@ def find_dominant(settings, source, stored):
         progress.add(len(own))
     progress.close()
     if not labels:
-        raise ValueError("The training data hold no image.")
+        raise ValueError("The training data has no images.")
     labels, dominant = np.concatenate(labels), counts.argmax(axis=1)
     near = np.concatenate(cosines)[np.arange(len(labels)), dominant[labels]]
     angles = np.degrees(np.arccos(np.clip(near, -1.0, 1.0)))
@@ -182,8 +182,8 @@ def dominant_table(dominant, limit):
     rows = [
         ("centers", f"{dominant.counts.shape[1]} -> 1 per class"),
         ("nearest to the dominant center", f"{own:,} of {total:,} images"),
-        (f"farther than {limit:g} degrees from it", f"{far:,} of {total:,} images"),
+        (f"farther than {limit:g} degrees away", f"{far:,} of {total:,} images"),
     ]
     if empty:
-        rows.append(("classes without images", f"{empty:,}, with their first center"))
+        rows.append(("classes without images", f"{empty:,}, kept their first center"))
     return rows
