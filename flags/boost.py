@@ -5,12 +5,12 @@ Stage 1 takes snapshots of the weights; stage 2 trains with reduced dimensions.
 
 import functools
 
+from plsc_tf.flags.conditions import name_in
 from plsc_tf.flags.option import OptionGroup, option
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
 _STAGE_2 = "dim_reduce and no boost_level=o0"
-_ALL = f"{_STAGE_2} and dim_reduce_scope=all"
 _not_o0 = functools.partial(option, applies="no boost_level=o0")
 _stage_1 = functools.partial(option, applies=_STAGE_1)
 _stage_2 = functools.partial(option, applies=_STAGE_2)
@@ -88,27 +88,29 @@ class Boost(OptionGroup):
 
     REFUSED = {
         "snapshot_every_n_steps and snapshots_per_epoch": "Set snapshot_every_n_steps "
-        "or snapshots_per_epoch.",
+        "or snapshots_per_epoch, not both.",
         "dim_reduce and no boost_level=o0 and no pca_mat_path and no weight_load_dir": (
-            "dim_reduce needs the snapshots of stage 1 (weight_load_dir), or a "
-            "projection that was computed from them (pca_mat_path)."
+            "dim_reduce needs weight_load_dir (the snapshots of stage 1) or "
+            "pca_mat_path (a projection computed from them)."
         ),
-        f"{_STAGE_2} and ema_decay": "dim_reduce keeps no moving averages of the "
-        "weights: leave ema_decay out.",
-        f"{_STAGE_2} and mixup or {_STAGE_2} and cutmix": "The trials of dim_reduce "
-        "need the images of the gradient: leave mixup and cutmix out.",
-        f"{_STAGE_2} and learning_rate_factors": "dim_reduce moves all layers along "
-        "common directions: leave learning_rate_factors out.",
-        f"{_STAGE_2} and weight_decay_on": "dim_reduce moves weights without the "
-        "optimizer's rule: leave weight_decay_on out.",
-        f"{_STAGE_2} and steps_per_execution>1": "A step of dim_reduce is several "
-        "graphs: leave steps_per_execution out.",
-        f"{_ALL} and no head_learning_rate_factor=1.0": "dim_reduce_scope=all moves "
-        "class weights without a rate: leave head_learning_rate_factor out.",
-        f"{_ALL} and no head_weight_decay=None": "dim_reduce_scope=all moves class "
-        "weights without decay: leave head_weight_decay out.",
-        f"{_ALL} and sample_rate<1": "dim_reduce_scope=all needs the gradients of all "
-        "classes in every step: use dim_reduce_scope=backbone, or sample_rate=1.",
+        **{
+            f"{_STAGE_2} and {term}": f"dim_reduce does not support {name_in(term)}: "
+            "leave out one of them."
+            for term in (
+                *("ema_decay", "mixup", "cutmix", "learning_rate_factors"),
+                *("weight_decay_on", "steps_per_execution>1"),
+            )
+        },
+        **{
+            f"{_STAGE_2} and dim_reduce_scope=all and {term}": (
+                f"dim_reduce_scope=all does not support {name_in(term)}: leave it out, "
+                "or use dim_reduce_scope=backbone."
+            )
+            for term in (
+                *("no head_learning_rate_factor=1.0", "no head_weight_decay=None"),
+                "sample_rate<1",
+            )
+        },
     }
 
     @property

@@ -62,7 +62,7 @@ def rule(words: str, holds: Callable) -> Callable:
     return check
 
 
-growing = rule("be growing numbers", lambda n: list(n) == sorted(set(n)))
+growing = rule("be increasing numbers", lambda n: list(n) == sorted(set(n)))
 pair = rule(
     "be two numbers, the smaller one first", lambda n: len(n) == 2 and n[0] <= n[1]
 )

@@ -6,8 +6,7 @@ from plsc_tf.flags import checks
 from plsc_tf.flags.option import OptionGroup, option
 
 _WORKER = checks.rule(
-    "be worker: there are no parameter servers, each worker holds a share of the "
-    "classes",
+    "be worker, because there are no parameter servers",
     lambda job: job.lower() == "worker",
 )
 # Options that are specific to a machine or a start; `flags.cfg` must not repeat them.

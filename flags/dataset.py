@@ -7,9 +7,9 @@ from plsc_tf.storage import oss
 def _without_keys(name, folder):
     if oss.holds_keys(folder):
         raise ValueError(
-            f"{name} must not hold keys, as it is logged and saved: put them into "
+            f"{name} must not contain keys, because it is logged and saved. Set "
             f"{oss.ID} and {oss.SECRET} in the environment. Received: "
-            f"{name}={oss.masked(folder)}, and keys in it."
+            f"{name}={oss.masked(folder)} with keys."
         )
 
 

@@ -5,6 +5,7 @@ import math
 
 from plsc_tf import initializers
 from plsc_tf.flags import checks
+from plsc_tf.flags.conditions import name_in
 from plsc_tf.flags.option import OptionGroup, option
 
 # The margins that each loss uses.
@@ -23,14 +24,11 @@ _sharded = functools.partial(option, applies="loss_type=dist_*")
 _cosines = functools.partial(option, applies="no loss_type=softmax")
 _adaface = functools.partial(option, applies="loss_type=adaface")
 _magface = functools.partial(option, applies="loss_type=magface")
-_REPLICATED = (
-    "{0} is for a head that is split over the replicas: put dist_ before the loss, as "
-    "in loss_type=dist_arcface, which also works on a single replica."
-)
-_NO_MARGIN = (
-    "This loss has no {0}. arcface combines margin1, margin and margin3; sphereface "
-    "has margin1, adaface and curricularface margin, cosface margin3, magface "
-    "magface_margins. {0}=None leaves it out."
+# Each margin, its value without effect, and the losses that use it.
+_LOSSES_OF = (
+    ("margin1", 1.0, "arcface,sphereface"),
+    ("margin", 0.0, "arcface,adaface,curricularface"),
+    ("margin3", 0.0, "arcface,cosface"),
 )
 
 
@@ -154,16 +152,13 @@ class Head(OptionGroup):
 
     REFUSED = {
         "head_initializer and no head_initial_deviation=None": "head_initializer and "
-        "head_initial_deviation both set the initial weights: leave one of them out.",
-        "margin1 and no margin1=1.0 and no loss_type=arcface,sphereface,softmax": (
-            _NO_MARGIN.format("margin1")
-        ),
-        "margin and no loss_type=arcface,adaface,curricularface,softmax": (
-            _NO_MARGIN.format("margin")
-        ),
-        "margin3 and no loss_type=arcface,cosface,softmax": (
-            _NO_MARGIN.format("margin3")
-        ),
+        "head_initial_deviation both set the initial weights: set one of them.",
+        **{
+            f"{name} and no {name}={neutral} and no loss_type={losses},softmax": (
+                f"{name} is for {losses}: leave it out, or use one of these losses."
+            )
+            for name, neutral, losses in _LOSSES_OF
+        },
         "loss_type=adaface and margin>=1": "adaface's margin is not an angle and must "
         "be below 1.",
         "margin_gradient=straight_through and "
@@ -174,12 +169,12 @@ class Head(OptionGroup):
         "sub_centers>1 and loss_type=softmax": "sub_centers chooses the nearest center "
         "by its cosine, which softmax does not have: use a margin loss.",
         "label_smoothing and sample_rate<1": "label_smoothing spreads the target over "
-        "all classes, but Partial FC sees only a sample: leave one of them out.",
-        "sample_rate<1 and no loss_type=dist_*": _REPLICATED.format("sample_rate"),
-        "head_tile_rows and no loss_type=dist_*": _REPLICATED.format("head_tile_rows"),
-        "head_slot_dtype=bfloat16 and no loss_type=dist_*": (
-            _REPLICATED.format("head_slot_dtype")
-        ),
+        "all classes, but Partial FC sees only a sample: set one of them.",
+        **{
+            f"{term} and no loss_type=dist_*": f"{name_in(term)} needs a sharded head: "
+            "put dist_ before the loss, as in loss_type=dist_arcface."
+            for term in ("sample_rate<1", "head_tile_rows", "head_slot_dtype=bfloat16")
+        },
     }
 
     @property

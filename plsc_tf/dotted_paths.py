@@ -49,9 +49,8 @@ def load(path, what, separator="."):
     if not hasattr(module, name):
         if module_name == "__main__":
             raise ImportError(
-                f"The {what} {path!r} was defined in another script, which is not "
-                f"here. Give the {what} again in Python, as that script did, or put "
-                "its code into a module that both can import."
+                f"The {what} {path!r} was defined in another script. Pass the {what} "
+                "in Python again, or move its code to a module that both can import."
             )
         hint = did_you_mean(name, dir(module), before=f"{module_name}{separator}")
         raise ImportError(f"{module_name} has no {name!r}.{hint}")

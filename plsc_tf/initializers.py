@@ -109,15 +109,14 @@ def described(initializer):
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
     if name not in ARGUMENTS or not hasattr(initializer, "get_config"):
         raise ValueError(
-            f"Class weights begin with one of {', '.join(ARGUMENTS)}, or Keras's "
-            f"objects of these names. Received: {initializer!r}."
+            f"Initial class weights must be one of {', '.join(ARGUMENTS)}, or a Keras "
+            f"initializer of one of these types. Received: {initializer!r}."
         )
     config = initializer.get_config()
     if config.get("seed") is not None:
         raise ValueError(
-            "Class weights are drawn from the seed of the training, so that they are "
-            f"the same on any number of replicas: leave out seed. Received: {kind}"
-            f"(seed={config['seed']!r})."
+            "Initial class weights depend on the seed of the training: leave out the "
+            f"initializer's seed. Received: {kind}(seed={config['seed']!r})."
         )
     values = {key: config[key] for key in ARGUMENTS[name]}
     inner = ", ".join(f"{key}={value}" for key, value in values.items())

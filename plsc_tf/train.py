@@ -27,8 +27,8 @@ ELSEWHERE = (
 GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
 
 _GO_ON = """
-That was the quick start, hparams/quickstart.cfg, because no option was given.
-The same on your images, one folder per class:
+That was the quick start, hparams/quickstart.cfg, because no options were set.
+To train on your own images, in one folder per class:
   python -m plsc_tf.train --flagfile={flags} --dataset_name=folder \\
     --dataset_dir=FOLDER --num_classes=N --held_back=0.2 --val_targets=test \\
     --model_save_dir=output/mine
@@ -50,8 +50,8 @@ def _quick_start_flags():
 def quick_start(settings):
     """Trains on synthetic images and prints next steps (FastNN: dataset_name=mock)."""
     sys.stdout.write(
-        "No option was given: training the quick start on drawn images, which takes "
-        "a few minutes.\n"
+        "No options: training the quick start on synthetic images, which takes a few "
+        "minutes.\n"
     )
     sys.stdout.flush()
     main(settings)
@@ -63,9 +63,8 @@ def main(settings):
     """Trains and prints a table of the results, or plans the memory (--dry_run)."""
     if "dataset_name" not in settings.given:
         logging.info(
-            "No dataset_name was given: taking drawn images (mock). The quick start "
-            "runs without any option; to change some of its options, add them to "
-            "--flagfile=%s.",
+            "dataset_name is not set: using synthetic images (mock). To change options "
+            "of the quick start, add --flagfile=%s.",
             _quick_start_flags(),
         )
     if settings.performance.dry_run:

@@ -51,7 +51,7 @@ def test_the_later_option_wins():
         (["--loss_type=cosfce"], "one of softmax, arcface"),
         (["--undefok=foo", "--foo=1"], "unknown option 'undefok'"),
         (["--num_gpus=2"], "Did you mean 'num_replicas'"),
-        (["--flagfile="], "received no path"),
+        (["--flagfile="], "--flagfile needs a path"),
         (["--", "--seed=1"], "unexpected argument"),
     ],
 )
@@ -207,8 +207,8 @@ def test_options_without_effect_are_told():
     assert done.returncode == 0
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines()]
     assert told == [
-        "No effect here: enable_paisoar (PAISoar is not used: all GPUs of a machine "
-        "train together by themselves (num_replicas)); protocol (TensorFlow chooses "
+        "No effect here: enable_paisoar (PAISoar is not used; all GPUs of a machine "
+        "train together); protocol (TensorFlow chooses "
         "how workers communicate; see communication).",
         "seed is 1",
     ]

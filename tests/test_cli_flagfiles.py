@@ -94,12 +94,12 @@ def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
         ("train it well", "run.cfg:1: unexpected 'train it well'"),
         ("123", "run.cfg:1: unexpected '123'"),
         ("batch_size=many", "run.cfg:1: batch_size must be a whole number"),
-        ('dataset_dir="a', "run.cfg:1: expected one value, in quotes"),
-        ('dataset_dir="a" b', "run.cfg:1: expected one value, in quotes"),
+        ('dataset_dir="a', "run.cfg:1: expected one value; put quotes"),
+        ('dataset_dir="a" b', "run.cfg:1: expected one value; put quotes"),
         ("num_gpus=8", "run.cfg:1: unknown option.*num_replicas"),
         ("flagfile=run.cfg", "includes itself"),
         ("flagfile=no.cfg", "run.cfg:1: flag file .*no.cfg' does not exist"),
-        ("--flagfile", "run.cfg:1: expected --flagfile=<path>"),
+        ("--flagfile", "run.cfg:1: --flagfile needs a path"),
     ],
 )
 def test_wrong_lines_are_named(tmp_path, text, message):

@@ -114,11 +114,11 @@ def test_wrong_initializers(text, words):
 
 
 def test_two_words_on_one_thing():
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="set one of them"):
         parse(["--head_initializer=zeros", "--head_initial_deviation=0.1"])
     with pytest.raises(ValueError, match="seed of the training.*HeNormal.seed=1"):
         initializers.described(keras.initializers.HeNormal(seed=1))
-    with pytest.raises(ValueError, match="objects of these names"):
+    with pytest.raises(ValueError, match="one of these types"):
         initializers.described(keras.initializers.Orthogonal())
-    with pytest.raises(ValueError, match="objects of these names"):
+    with pytest.raises(ValueError, match="one of these types"):
         initializers.described(tf.zeros)

@@ -30,11 +30,11 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
     ("values", "message"),
     [
         ({"batchsize": 3}, "unknown option 'batchsize'. Did you mean 'batch_size'"),
-        ({"lr": 0.1, "learning_rate": 0.2}, "given twice"),
+        ({"lr": 0.1, "learning_rate": 0.2}, "set twice"),
         ({"batch_size": 0}, "at least 1"),
         ({"image_shape": (112, 112, 3)}, "did you mean 3,112,112"),
         ({"image_shape": (1, 28, 28)}, "3 channels"),
-        ({"lr_steps": (5, 5)}, "growing"),
+        ({"lr_steps": (5, 5)}, "increasing"),
         ({"task_type": "finetune"}, "set checkpoint_dir"),
         ({"model_save_dir": ""}, "folder of the run"),
         ({"dropout": 1.0}, "below 1"),
@@ -98,7 +98,7 @@ def test_renamed_options_exist():
         ("Batch-Size", "'batch_size'"),
         ("eval_files", "val_targets"),
         ("mixed_precision", "'use_fp16'"),
-        ("margin_list", "margin1, margin, margin3"),
+        ("margin_list", "margin1, margin and margin3"),
         ("set_distfc_attr", "head_initializer"),
         ("u_margin", "magface_margins"),
     ],
@@ -128,5 +128,5 @@ def test_options_of_other_systems_are_translated_and_stay_given():
     settings = Settings.from_values(amp_level="O2", enable_paisora="true", ps_hosts="a")
     assert settings.given == {"use_fp16"} and settings.precision.use_fp16
     assert settings.ignored == {"enable_paisoar", "ps_hosts"}
-    with pytest.raises(ValueError, match="use_fp16 and amp_level contradict"):
+    with pytest.raises(ValueError, match="use_fp16 contradicts amp_level"):
         Settings.from_values(amp_level="O2", use_fp16=False)

@@ -136,12 +136,12 @@ def _read_settings(argv, groups):
     for assignment in _read_arguments(argv):
         if assignment.name == "flagfile":
             if not assignment.value:
-                raise ValueError("expected --flagfile=<path>, received no path")
+                raise ValueError("--flagfile needs a path: --flagfile=my.cfg")
             values |= dict(map(_read, read_flagfile(assignment.value)))
             continue
         name, value = _read(assignment)
         if name not in used and not ignored_name(name):
-            raise ValueError(f"--{name} has no effect on this command; leave it out")
+            raise ValueError(f"--{name} has no effect on this command. Leave it out.")
         line[name] = value
     if "batch_size" in line:
         # Otherwise, a flag file's global_batch_size would override the command line.
@@ -229,7 +229,7 @@ def check_dataset_dir(settings):
     others = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
     others = {other: os.path.join(parent, other) for other in others}
     hint = did_you_mean(name, others) or (
-        " Give the folder that holds the data set, with --dataset_dir."
+        " Set --dataset_dir to the folder of the data set."
     )
     raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
 

@@ -92,8 +92,7 @@ def log_assumptions(settings: Settings) -> None:
     ]
     if words:
         logging.info(
-            "The options are those of a FastNN file. Assumed, as nothing says "
-            "otherwise: %s. Other defaults are PLSC's; hparams/fastnn_defaults.cfg has "
-            "FastNN's.",
+            "Found options of FastNN. Using its defaults for: %s. Other defaults are "
+            "PLSC's; hparams/fastnn_defaults.cfg has FastNN's.",
             ", ".join(words),
         )

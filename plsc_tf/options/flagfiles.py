@@ -65,7 +65,7 @@ def read_flagfile(path, parents=()):
             assignments.append(assignment)
             continue
         if not assignment.value:
-            raise ValueError(f"{origin}: expected --flagfile=<path>")
+            raise ValueError(f"{origin}: --flagfile needs a path: --flagfile=my.cfg")
         other = os.path.expanduser(assignment.value)
         if "://" not in other:
             other = os.path.join(os.path.dirname(path), other)
@@ -138,7 +138,7 @@ def _unquote(text, origin, secret=False):
     rest = value[end + 1 :].strip()
     if end < 0 or (rest and not rest.startswith("#")):
         raise ValueError(
-            f"{origin}: expected one value, in quotes as a whole. Received: "
+            f"{origin}: expected one value; put quotes around all of it. Received: "
             f"{'*** (not shown)' if secret else value}"
         )
     return value[1:end]

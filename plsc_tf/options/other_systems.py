@@ -31,39 +31,37 @@ RENAMED = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
 
 # Options that are accepted so that other systems' files work unchanged, but that have
 # no effect; the log gives the reason.
-_PAISOAR = "PAISoar is not used: all GPUs of a machine train together by themselves"
 _TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
-_THREADS = "TensorFlow chooses for the machine; {} in the environment changes it"
+_THREADS = "TensorFlow decides; set {} in the environment to override it"
 IGNORED = {
     # FastNN
-    "enable_paisoar": f"{_PAISOAR} (num_replicas)",
+    "enable_paisoar": "PAISoar is not used; all GPUs of a machine train together",
     "protocol": _TRANSPORT,
     "rdma_driver_config": _TRANSPORT,
-    "communication_policy": "communication=nccl or ring chooses it here",
-    "tensor_fusion_max_bytes": "gradient_bucket_mb chooses it here",
-    "num_loss_chunks": "gradient_accumulation_steps cuts a batch into parts here",
-    "ps_hosts": "there are no parameter servers: each worker holds its share of the "
-    "classes",
+    "communication_policy": "use communication=nccl or ring",
+    "tensor_fusion_max_bytes": "use gradient_bucket_mb",
+    "num_loss_chunks": "use gradient_accumulation_steps",
+    "ps_hosts": "there are no parameter servers",
     "inter_op_parallelism_threads": _THREADS.format("TF_NUM_INTEROP_THREADS"),
     "intra_op_parallelism_threads": _THREADS.format("TF_NUM_INTRAOP_THREADS"),
     # MindSpore
-    "drop_overflow_update": "a step that is not finite is never applied; see "
-    "on_nonfinite",
-    "device_num": "num_replicas and the options of the cluster decide here",
+    "drop_overflow_update": "nonfinite steps are never applied; see on_nonfinite",
+    "device_num": "use num_replicas and the options of the cluster",
 }
 # Spellings in FastNN's sample file and in MindSpore's dictionary.
 _IGNORED_ALIASES = {"enable_paisora": "enable_paisoar", "device_number": "device_num"}
 
 # Names that need an explanation instead of another name.
 EXPLAINED = {
-    "distfc_attr": "PLSC's set_distfc_attr: set head_initializer, head_initial_bias, "
-    "head_learning_rate_factor and head_weight_decay.",
-    "gradient_acc": "arcface_torch's gradient_acc: multiply batch_size by it, and set "
-    "gradient_accumulation_steps to it; batch_size counts all parts here.",
-    "margin_list": "arcface_torch's margin_list is margin1, margin, margin3.",
-    "model_parallel": "PLSC 0.2's model_parallel: use loss_type=dist_arcface, or "
-    "another loss with dist_ before it.",
-    "resume": "A run resumes by itself in its model_save_dir; --restart starts over.",
+    "distfc_attr": "Instead of PLSC's set_distfc_attr, set head_initializer, "
+    "head_initial_bias, head_learning_rate_factor and head_weight_decay.",
+    "gradient_acc": "Instead of arcface_torch's gradient_acc, set "
+    "gradient_accumulation_steps, and multiply batch_size by it.",
+    "margin_list": "Instead of arcface_torch's margin_list, set margin1, "
+    "margin and margin3.",
+    "model_parallel": "Instead of PLSC 0.2's model_parallel, put dist_ before the "
+    "loss, as in loss_type=dist_arcface.",
+    "resume": "A run always resumes in its model_save_dir; --restart starts over.",
 }
 
 
@@ -200,8 +198,8 @@ def translate(
             if name in given and values[name] != value:
                 hint = " (mode=auto leaves it off)" if name == "dim_reduce" else ""
                 raise ValueError(
-                    f"{name} and {source} contradict each other. Received: "
-                    f"{name}={values[name]!r}, and by {source} {value!r}{hint}."
+                    f"{name} contradicts {source}. Received: {name}={values[name]!r}, "
+                    f"but {source} sets {value!r}{hint}."
                 )
             values[name] = value
         given = given - {source} | options.keys()
@@ -256,6 +254,6 @@ def _dictionary(content, text):
 
 def _refuse(key, value, known):
     raise ValueError(
-        f"boost_config_dict: {key}={value!r} means nothing here; expected one of "
+        f"boost_config_dict does not support {key}={value!r}. Expected one of "
         f"{', '.join(known)}.{did_you_mean(key, known)}"
     )

@@ -193,8 +193,8 @@ def checked_values(values: Mapping) -> dict:
         item = known[name]
         if item.name in checked:
             raise ValueError(
-                f"{item.name} was given twice, under two names. Received: {name}="
-                f"{value!r}. Aliases: {', '.join(item.aliases)}."
+                f"{item.name} was set twice, under two of its names. Received: "
+                f"{name}={value!r}. Aliases: {', '.join(item.aliases)}."
             )
         checked[item.name] = item.check(value)
     return checked

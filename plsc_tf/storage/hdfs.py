@@ -43,7 +43,7 @@ _REASONS = {
         "(fs.defaultFS in core-site.xml)?"
     ),
     r"Protocol message|RpcException|InvalidProtocolBuffer|EOFException|RPC response": (
-        "something answers there, but it is no NameNode. Is this the RPC port "
+        "the server is not a NameNode. Is this the RPC port "
         "(fs.defaultFS in core-site.xml), not that of the web page?"
     ),
     r"GSSException|SaslException|Client cannot authenticate|KerberosAuth": (

@@ -71,15 +71,15 @@ def test_the_level_and_another_mode_switch_it_off():
         ({"boost_config_dict": "[1]"}, r"must be a dictionary.*\[1\]"),
         ({"boost_config_dict": "{'dim_reduce': {'rho': 'x'}}"}, "dim_reduce_rho must"),
         ({"boost_config_dict": "{'dim_reduce': 3}"}, "dictionary of dictionaries.*3"),
-        ({"dim_reduce": True}, "needs the snapshots of stage 1"),
+        ({"dim_reduce": True}, "needs weight_load_dir .the snapshots of stage 1"),
         (
             {"dim_reduce": True, "boost_config_dict": '{"boost":{"dim_reduce":false}}'},
-            "dim_reduce=True, and by boost_config_dict False",
+            "dim_reduce=True, but boost_config_dict sets False",
         ),
         ({"snapshot_every_n_steps": 2, "snapshots_per_epoch": 2}, "or snapshots_per"),
         (
             {"rho": 0.3, "boost_config_dict": "{'dim_reduce': {'rho': 0.4}}"},
-            "contradict each other",
+            "contradicts boost_config_dict",
         ),
     ],
 )

@@ -112,5 +112,5 @@ def test_a_wrong_path_is_explained(path, error, words):
 def test_names_are_still_checked():
     with pytest.raises(ValueError, match="Did you mean 'arcface'|arcface"):
         Settings.from_values(loss_type="arcfase")
-    with pytest.raises(ValueError, match="This loss has no margin"):
+    with pytest.raises(ValueError, match="margin is for arcface"):
         Settings.from_values(loss_type="my.Loss", margin=0.3)

@@ -95,7 +95,7 @@ def test_keys_of_oss_come_from_the_environment_only(monkeypatch):
     with pytest.raises(StorageError, match="OSS_ACCESS_KEY_ID not set"):
         data_load.load("flowers", "oss://bucket.host/flowers", batch_size=8)
     for keys in ("\x01id=me\x02key=hush\x02host=h", "?id=me&key=hush&host=h"):
-        with pytest.raises(cli.UsageError, match="must not hold keys") as caught:
+        with pytest.raises(cli.UsageError, match="must not contain keys") as caught:
             cli.parse([f"--dataset_dir=oss://bucket{keys}/flowers"])
         assert "hush" not in str(caught.value)
     # Other folders cannot be on OSS, because an unreachable server would look like an
@@ -188,7 +188,7 @@ def test_training_without_any_option_begins_the_quick_start(monkeypatch, capsys)
     with pytest.raises(SystemExit, match="0"), commands.kept_state():
         train.run([])
     told = capsys.readouterr().out
-    assert "No option was given: training the quick start on drawn images" in told
+    assert "No options: training the quick start on synthetic images" in told
     documented = cli.parse([f"--flagfile={ROOT}/hparams/quickstart.cfg"])
     assert started == [documented]
     assert documented.dataset.dataset_name == "mock"
