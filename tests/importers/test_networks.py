@@ -72,12 +72,11 @@ def plscs():
     return network.weights, images, network.embed(images, *RESNET50, SIZE)
 
 
-@pytest.mark.parametrize("first", [0, 3])
-def test_plscs_resnet50_embeds_as_there(resnet50, plscs, first):
+def test_plscs_resnet50_embeds_as_there(resnet50, plscs):
     weights, images, expected = plscs
-    # A program that has built something else before counts on.
+    # Layers are numbered from 3 if the program created other layers before.
     numbered = {
-        re.sub(r"_(\d+)\.", lambda n: f"_{int(n[1]) + first}.", name): array
+        re.sub(r"_(\d+)\.", lambda n: f"_{int(n[1]) + 3}.", name): array
         for name, array in weights.items()
     }
     importers.assign(source(numbered, "plsc"), resnet50)
@@ -109,13 +108,10 @@ def test_another_embedding_size_is_named(theirs):
         importers.assign(source(network.weights, "arcface_torch"), backbone)
 
 
-@pytest.mark.parametrize(
-    ("format", "name"),
-    [("arcface_torch", "resnet10"), ("plsc", "mobilefacenet")],
-)
-def test_another_kind_of_network_is_refused(theirs, format, name):
+@pytest.mark.parametrize("format", ["arcface_torch", "plsc"])
+def test_another_kind_of_network_is_refused(theirs, format):
     network, _ = theirs
-    backbone = backbones.build(name, embedding_size=SIZE, image_shape=(32, 32, 3))
+    backbone = backbones.build("lenet", embedding_size=SIZE, image_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="another kind of network"):
         importers.assign(source(network.weights, format), backbone)
 
