@@ -9,6 +9,7 @@ from PIL import Image
 
 from plsc_tf.data import images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
+from plsc_tf.data.source import without_autograph
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 30, 3), np.uint8)
 # Position (row, column) in the red and green channel.
@@ -68,7 +69,8 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
         return trained, evaluated, kept
 
     data = [images.encode(picture) for picture in pictures]
-    dataset = tf.data.Dataset.from_tensors((data, chance)).map(block)
+    dataset = tf.data.Dataset.from_tensors((data, chance))
+    dataset = dataset.map(without_autograph(block))
     assert dataset.element_spec[0].shape[1:] == (24, 20, 3)
     trained, evaluated, kept = next(dataset.as_numpy_iterator())
     assert trained.shape == (4, 24, 20, 3) and trained.dtype == np.uint8

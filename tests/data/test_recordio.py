@@ -38,15 +38,16 @@ def test_reads_what_the_encoder_wrote(faces, with_idx):
 
 def test_pixels_arrive_in_batches_of_every_data_set_of_faces(faces, picture):
     folder = faces[0].parent
-    for name in ("recordio", "ms1m", "casia"):
-        ((pixels, labels),) = load(
-            name, folder, batch_size=7, image_size=(12, 10), shuffle=False
-        )
-        np.testing.assert_array_equal(labels, LABELS)
-        np.testing.assert_array_equal(pixels[:, 1, 1, 0], [10 * k for k in LABELS])
+    options = dict(batch_size=7, image_size=(12, 10), shuffle=False)
+    ((pixels, labels),) = load("recordio", folder, **options)
+    np.testing.assert_array_equal(labels, LABELS)
+    np.testing.assert_array_equal(pixels[:, 1, 1, 0], [10 * k for k in LABELS])
+    request = DataRequest(dataset_dir=str(folder))
+    for name in ("ms1m", "casia"):
+        np.testing.assert_array_equal(open_source(name, request).labels, LABELS)
     (folder / "label.txt").write_text("a.png 4\n")
     (folder / "a.png").write_bytes(picture(4, 0))
-    assert open_source("ms1m", DataRequest(dataset_dir=str(folder))).num_classes == 5
+    assert open_source("ms1m", request).num_classes == 5
 
 
 @pytest.mark.parametrize(

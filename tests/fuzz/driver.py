@@ -49,7 +49,7 @@ def main(folder, count, seed):
             (folder / "current").write_text(f"{name} {seed} {number}")
             faulthandler.dump_traceback_later(SECONDS_PER_FILE, exit=True)
             outcome, problem = _read(found[name], found[name].read, place, rejections)
-            if number // len(names) % 20 == 0:
+            if warm_up or number // len(names) % 20 == 19:
                 for how in (found[name].train, found[name].convert):
                     problem = problem or _read(found[name], how, place, rejections)[1]
             if found[name].check and number // len(names) % 4 == 0:
@@ -57,8 +57,8 @@ def main(folder, count, seed):
             faulthandler.cancel_dump_traceback_later()
             if not warm_up:
                 seen[name][outcome] += 1
-                if problem:
-                    problems.append(f"{name} {seed} {number}: {problem}")
+            if problem:
+                problems.append(f"{name} {seed} {number}: {problem}")
         if warm_up:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             _limit_memory()
