@@ -22,17 +22,17 @@ class Pairs:
     Attributes:
         first: int64 `[pairs]`, the smaller label.
         second: int64 `[pairs]`, the larger label.
-        alike: float32 `[pairs]`, similarity: the product of the two centers.
+        similarity: float32 `[pairs]`, the product of the two centers.
     """
 
     first: np.ndarray
     second: np.ndarray
-    alike: np.ndarray
+    similarity: np.ndarray
 
     def above(self, threshold):
         """Returns the pairs whose similarity is at least `threshold`."""
-        count = int(np.searchsorted(-self.alike, -threshold, side="right"))
-        return Pairs(self.first[:count], self.second[:count], self.alike[:count])
+        count = int(np.searchsorted(-self.similarity, -threshold, side="right"))
+        return Pairs(self.first[:count], self.second[:count], self.similarity[:count])
 
     def groups(self):
         """Returns the classes that these pairs connect, as sorted lists of labels."""
@@ -113,13 +113,13 @@ class Nearest:
         return self.other - self.own
 
 
-def nearest_centers(store, centers, alike, progress=lambda done, of: None):
+def nearest_centers(store, centers, duplicates, progress=lambda done, of: None):
     """Compares every image with all centers.
 
     Args:
         store: the `EmbeddingStore`.
         centers: `MeanCenters` or `WeightCenters`.
-        alike: `Pairs` that seem to be one identity. The classes of a pair are not
+        duplicates: `Pairs` that seem to be one identity. The classes of a pair are not
             compared with each other's images, since either may be the nearer one.
         progress: callback that takes the number of finished images and the total.
 
@@ -127,7 +127,7 @@ def nearest_centers(store, centers, alike, progress=lambda done, of: None):
         `Nearest`.
     """
     partners = collections.defaultdict(list)
-    for a, b in zip(alike.first.tolist(), alike.second.tolist(), strict=True):
+    for a, b in zip(duplicates.first.tolist(), duplicates.second.tolist(), strict=True):
         partners[a].append(b)
         partners[b].append(a)
     total = len(store.labels)

@@ -71,11 +71,8 @@ def check(settings, groups=ALL):
 def _targets(settings, request):
     """Returns the verification sets; default sets are included only if they exist."""
     load.find(settings.dataset.dataset_name)
-    targets = settings.evaluation.val_targets
+    targets = [name for name in settings.evaluation.val_targets if name != "test"]
     if "val_targets" in settings.given:
-        return tuple(target for target in targets if target != "test")
-    return tuple(
-        target
-        for target in targets
-        if files.exists(paths.join(request.dataset_dir, f"{target}.bin"))
-    )
+        return tuple(targets)
+    folder = request.dataset_dir
+    return tuple(k for k in targets if files.exists(paths.join(folder, f"{k}.bin")))

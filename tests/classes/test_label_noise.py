@@ -73,12 +73,14 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     found = label_noise.closest_pairs(centers)
     listed = list(zip(found.first.tolist(), found.second.tolist(), strict=True))
     assert set(listed) == set(expected) and len(listed) > 5
-    np.testing.assert_allclose(found.alike, [expected[k] for k in listed], rtol=1e-4)
-    assert np.all(np.diff(found.alike) <= 0)
+    np.testing.assert_allclose(
+        found.similarity, [expected[k] for k in listed], rtol=1e-4
+    )
+    assert np.all(np.diff(found.similarity) <= 0)
     # Few of them may be kept, and they are the best ones.
     few = label_noise.closest_pairs(centers, most=3)
-    np.testing.assert_array_equal(few.alike, found.alike[:3])
-    assert len(found.above(found.alike[1]).alike) == 2
+    np.testing.assert_array_equal(few.similarity, found.similarity[:3])
+    assert len(found.above(found.similarity[1]).similarity) == 2
 
 
 def test_every_picture_is_compared_with_all_other_centers(drawn, small_blocks):
@@ -166,7 +168,10 @@ def planted(tmp_path_factory):
 
 def test_an_identity_in_two_classes_is_found(planted):
     found, _ = planted
-    assert (found.alike.first.tolist(), found.alike.second.tolist()) == ([1], [2])
+    assert (found.duplicates.first.tolist(), found.duplicates.second.tolist()) == (
+        [1],
+        [2],
+    )
 
 
 def test_flipped_labels_are_found(planted):

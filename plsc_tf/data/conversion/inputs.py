@@ -32,7 +32,7 @@ class Output:
 
     Attributes:
         layout: name of the format.
-        lead: number of bytes of a record before its payload.
+        header_bytes: number of bytes of a record before its payload.
         shard_name: format string for a shard's name, with the number of the shard and
             the number of shards.
         pack: function of (encoded images, labels, function that names the image at an
@@ -41,7 +41,7 @@ class Output:
     """
 
     layout: str
-    lead: int
+    header_bytes: int
     shard_name: str
     pack: Callable[[Sequence[bytes], Sequence[int], Callable], tuple[list, list]]
     file_list: str = ""
@@ -172,7 +172,7 @@ class Base64Input(_FilesInput):
     def _blocks(self, path, output, batch_bytes, offset, line):
         """Yields (records, payload lengths, labels, end position, next line)."""
         for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
-            where = _place(path, "line", block.numbers)
+            where = _describe_record(path, "line", block.numbers)
             labels = self._shifted(block.labels, where)
             texts = block.texts
             if output.layout == self.layout:
@@ -180,7 +180,7 @@ class Base64Input(_FilesInput):
                 records = [b"%s\t%d\n" % row for row in rows]
                 sizes = list(map(len, texts))
             else:
-                images = _each(texts, base64_text.decode, where)
+                images = _map_records(texts, base64_text.decode, where)
                 records, sizes = output.pack(images, labels, where)
             yield records, sizes, labels, block.offset, block.next_number
 
@@ -194,8 +194,8 @@ class RecordInput(_FilesInput):
         """Yields (records, payload lengths, labels, end position, next record)."""
         for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
             following = record + len(block.payloads)
-            where = _place(path, "record", range(record, following))
-            parsed = _each(block.payloads, tfrecord.parse_example, where)
+            where = _describe_record(path, "record", range(record, following))
+            parsed = _map_records(block.payloads, tfrecord.parse_example, where)
             labels = self._shifted([label for _, label in parsed], where)
             if output.layout != self.layout:
                 packed = output.pack([image for image, _ in parsed], labels, where)
@@ -261,7 +261,7 @@ def _table(records, sizes, labels):
     return np.array([list(map(len, records)), sizes, labels], np.int64).T
 
 
-def _each(items, function, where):
+def _map_records(items, function, where):
     """Applies a function to each item; errors name the item's record."""
     results = []
     try:
@@ -272,7 +272,7 @@ def _each(items, function, where):
     return results
 
 
-def _place(path, noun, numbers) -> Callable[[int], str]:
+def _describe_record(path, noun, numbers) -> Callable[[int], str]:
     return lambda row: f"{path}, {noun} {numbers[row]}"
 
 

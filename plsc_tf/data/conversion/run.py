@@ -227,7 +227,7 @@ class _Conversion:
         if state["count"] is not None:
             return
         buckets = [
-            RecordFile(self._bucket(number), self._output.lead, *kept)
+            RecordFile(self._bucket(number), self._output.header_bytes, *kept)
             for number, kept in enumerate(state["buckets"])
         ]
         count = sum(bucket.count for bucket in buckets)
@@ -241,7 +241,7 @@ class _Conversion:
         batches = source.batches(self._output, state["position"], self._batch_bytes)
         work = "Reading", source.total, source.unit, state["done"]
         with self._progress(*work) as progress:
-            for batch in _ahead(batches):
+            for batch in _prefetched(batches):
                 chosen = self._choose_buckets(count, len(batch.records))
                 order = np.argsort(chosen, kind="stable")
                 ends = np.cumsum(np.bincount(chosen, minlength=len(buckets)))
@@ -271,11 +271,11 @@ class _Conversion:
         shards = ShardWriter(
             [os.path.join(self._shards, name) for name in self._names],
             [-(-(total - k) // plan.num_shards) for k in range(plan.num_shards)],
-            self._output.lead,
+            self._output.header_bytes,
             *state["shards"],
         )
         with self._progress("Writing", count, "records", shards.count) as progress:
-            for bucket, records, table in _ahead(self._gather(shards.count)):
+            for bucket, records, table in _prefetched(self._gather(shards.count)):
                 shards.add(records, table)
                 progress.add(len(records))
                 if self._is_due():
@@ -340,7 +340,9 @@ class _Conversion:
                     seed = [self._plan.seed, _ORDER, number]
                     order = np.random.default_rng(seed).permutation(count)
                 path = self._bucket(number)
-                for piece in read_records(path, self._output.lead, order[first:]):
+                for piece in read_records(
+                    path, self._output.header_bytes, order[first:]
+                ):
                     yield number, *piece
             first = max(first - count, 0)
 
@@ -364,7 +366,7 @@ class _Conversion:
         return contextlib.closing(progress)
 
 
-def _ahead(items: Iterator) -> Iterator:
+def _prefetched(items: Iterator) -> Iterator:
     """Yields the items, while a thread computes the next one."""
     end = object()
     with contextlib.closing(items), concurrent.futures.ThreadPoolExecutor(1) as pool:

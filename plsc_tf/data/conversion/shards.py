@@ -29,14 +29,14 @@ class RecordFile:
 
     Args:
         path: path of the file; an existing file is truncated to `count` and `size`.
-        lead: number of bytes of a record before its payload.
+        header_bytes: number of bytes of a record before its payload.
         count: number of records to keep.
         size: number of bytes to keep.
     """
 
-    def __init__(self, path: str, lead: int, count: int = 0, size: int = 0):
+    def __init__(self, path: str, header_bytes: int, count: int = 0, size: int = 0):
         self.path, self.count, self.size = path, count, size
-        self._lead = lead
+        self._header_bytes = header_bytes
         index_bytes = len(index_header(0)) + _ROW_BYTES * count
         for name, length in ((path, size), (path + INDEX_ENDING, index_bytes)):
             with open(name, "ab") as file:
@@ -46,7 +46,7 @@ class RecordFile:
         """Appends records, which are buffers."""
         ends = self.size + np.cumsum(table[:, 0])
         rows = np.array(table, "<i8")
-        rows[:, 0] = ends - table[:, 0] + self._lead
+        rows[:, 0] = ends - table[:, 0] + self._header_bytes
         _append(self.path, b"".join(records))
         _append(self.path + INDEX_ENDING, rows.tobytes())
         self.count += len(table)
@@ -67,7 +67,7 @@ class ShardWriter:
     Args:
         paths: paths of the shards.
         counts: number of records in each shard.
-        lead: number of bytes of a record before its payload.
+        header_bytes: number of bytes of a record before its payload.
         count: number of records already written, in all shards.
         size: number of bytes already written to the current shard.
     """
@@ -76,12 +76,12 @@ class ShardWriter:
         self,
         paths: Sequence[str],
         counts: Sequence[int],
-        lead: int,
+        header_bytes: int,
         count: int = 0,
         size: int = 0,
     ):
         self.count = count
-        self._paths, self._lead = paths, lead
+        self._paths, self._header_bytes = paths, header_bytes
         self._ends = np.cumsum(counts)
         self._starts = self._ends - counts
         self._open(size)
@@ -111,7 +111,7 @@ class ShardWriter:
         """Returns a synced record as arguments for `add`."""
         number = int(np.searchsorted(self._ends, row, side="right"))
         place = np.array([row - self._starts[number]])
-        return next(read_records(self._paths[number], self._lead, place))
+        return next(read_records(self._paths[number], self._header_bytes, place))
 
     def _open(self, size=0):
         """Opens the next record's shard, unless all shards are full."""
@@ -120,11 +120,11 @@ class ShardWriter:
         if self._number < len(self._paths):
             count = self.count - int(self._starts[self._number])
             path = self._paths[self._number]
-            self._file = RecordFile(path, self._lead, count, size)
+            self._file = RecordFile(path, self._header_bytes, count, size)
 
 
 def read_records(
-    path: str, lead: int, order: np.ndarray
+    path: str, header_bytes: int, order: np.ndarray
 ) -> Iterator[tuple[list[memoryview], np.ndarray]]:
     """Yields (records, table) of a file in a given order, about a megabyte at a time.
 
@@ -133,11 +133,11 @@ def read_records(
 
     Args:
         path: path of the file, which must not be empty.
-        lead: number of bytes of a record before its payload.
+        header_bytes: number of bytes of a record before its payload.
         order: numbers of the records to read, in order.
     """
     table = np.load(path + INDEX_ENDING)
-    starts = table[:, 0] - lead
+    starts = table[:, 0] - header_bytes
     table[:, 0] = np.diff(starts, append=os.path.getsize(path))
     table, starts = table[order], starts[order]
     with open(path, "rb") as file:

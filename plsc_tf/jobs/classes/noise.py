@@ -1,7 +1,6 @@
 """Finds wrong labels from embeddings; reports them as JSON, text and sheets."""
 
 import dataclasses
-import json
 import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -50,7 +49,7 @@ class NoiseFindings:
     Attributes:
         store: the `EmbeddingStore`.
         pairs: `Pairs` of classes, most similar first.
-        alike: the pairs that seem to be one identity.
+        duplicates: the pairs that seem to be one identity.
         nearest: `Nearest` of all images.
         mislabelled: bool `[images]`, whether the label looks wrong.
         splits: list of `Split`s of the classes with the highest scores.
@@ -60,7 +59,7 @@ class NoiseFindings:
 
     store: EmbeddingStore
     pairs: label_noise.Pairs
-    alike: label_noise.Pairs
+    duplicates: label_noise.Pairs
     nearest: label_noise.Nearest
     mislabelled: np.ndarray
     splits: list
@@ -164,9 +163,9 @@ def find(store, centers, options):
     pairs = label_noise.closest_pairs(
         centers, progress=_progress("comparing centers", "pairs of blocks")
     )
-    alike = pairs.above(thresholds["pair"])
+    duplicates = pairs.above(thresholds["pair"])
     nearest = label_noise.nearest_centers(
-        store, centers, alike, progress=_progress("comparing images", "images")
+        store, centers, duplicates, progress=_progress("comparing images", "images")
     )
     mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
     splitter = two_in_one.Splitter(store, ~mislabelled)
@@ -176,7 +175,8 @@ def find(store, centers, options):
     first = splitter.labels[order[: options.noise_top]].tolist()
     splits = [splitter.split(label) for label in first]
     return NoiseFindings(
-        store, pairs, alike, nearest, mislabelled, splits, scores[order], thresholds
+        *(store, pairs, duplicates, nearest, mislabelled, splits, scores[order]),
+        thresholds,
     )
 
 
@@ -221,7 +221,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         "pictures": len(store.labels),
         "classes": store.num_classes,
         "classes_without_pictures": int(np.count_nonzero(store.counts == 0)),
-        "near_duplicates": {"count": len(findings.alike.first)},
+        "near_duplicates": {"count": len(findings.duplicates.first)},
         "mislabelled": {
             "count": int(np.count_nonzero(findings.mislabelled)),
             "nearer_to_another_center": int(np.count_nonzero(excess > 0)),
@@ -240,10 +240,10 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         lines = ["  ".join(("", *one[1:4])) for one in beyond[kind][:_LINES]]
         text.append("\n".join([_HEADINGS[kind], *lines]) + "\n")
     path, stem = options.noise_report, options.noise_report.removesuffix(".json")
-    _write(path, json.dumps(content, indent=1, ensure_ascii=False))
+    check_report.write_report(path, content)
     _write(f"{stem}.txt", "\n".join(text))
     table += [("report", f"{path} and {stem}.txt")]
-    groups = findings.alike.groups()
+    groups = findings.duplicates.groups()
     if groups:
         merged = f"{stem}.merge.txt"
         _write(merged, "".join(f"{' '.join(map(str, group))}\n" for group in groups))
@@ -256,21 +256,21 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
 def _pairs(findings, names, top) -> Iterator[_Finding]:
     """Yields pairs of similar classes."""
     store, pairs = findings.store, findings.pairs
-    columns = pairs.first[:top], pairs.second[:top], pairs.alike[:top]
-    for k, (a, b, alike) in enumerate(
+    columns = pairs.first[:top], pairs.second[:top], pairs.similarity[:top]
+    for k, (a, b, similarity) in enumerate(
         zip(*map(np.ndarray.tolist, columns), strict=True)
     ):
         values = {
             "classes": [a, b],
             "names": [names[a], names[b]] if names else None,
             "pictures": store.counts[[a, b]].tolist(),
-            "alike": round(alike, 4),
-            "found": k < len(findings.alike.first),
+            "alike": round(similarity, 4),
+            "found": k < len(findings.duplicates.first),
         }
         detail = "{} + {} images".format(*values["pictures"])
         detail = "  ".join([detail, *(values["names"] or ())])
         groups = (_members(store, a), _members(store, b)) if k < _ROWS else ()
-        yield _Finding(values, f"{alike:.3f}", f"{a} = {b}", detail, groups)
+        yield _Finding(values, f"{similarity:.3f}", f"{a} = {b}", detail, groups)
 
 
 def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
@@ -323,7 +323,7 @@ def _table(content):
     pairs, wrong = content["near_duplicates"], content["mislabelled"]
     two, limits = content["two_in_one"], content["thresholds"]
     empty = f"{content['classes_without_pictures']:,} of them without an image"
-    alike = f"{pairs['count']:,} pairs (similarity of {limits['pair']:g} or more)"
+    similar = f"{pairs['count']:,} pairs (similarity of {limits['pair']:g} or more)"
     moved = (
         f"{wrong['count']:,} (nearer to another center by {limits['margin']:g}; "
         f"{wrong['nearer_to_another_center']:,} nearer at all; "
@@ -336,7 +336,7 @@ def _table(content):
         ("images", f"{content['pictures']:,}"),
         ("classes", f"{content['classes']:,}, {empty}"),
         ("centers", content["centers"]),
-        ("two classes, one identity", alike),
+        ("two classes, one identity", similar),
         ("mislabelled images", moved),
         ("one class, two identities", f"{two['count']:,} ({judged})"),
     ]
