@@ -7,10 +7,11 @@ import json
 import keras
 from absl import logging
 
-from plsc_tf.boost import projection, trajectory
+from plsc_tf.boost import projection
 from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
 from plsc_tf.boost.snapshots import NAME, Snapshots
 from plsc_tf.boost.space import TILE
+from plsc_tf.boost.trajectory import layout_of, open_folder
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.jobs.stage import ORDINARY, Stage
@@ -46,7 +47,7 @@ class BoostStage(Stage):
         boost = settings.boost
         if not boost.reduces:
             return
-        whole = trajectory.layout_of(model, boost.dim_reduce_scope)
+        whole = layout_of(model, boost.dim_reduce_scope)
         _check_memory(whole, model, boost)
         self._plan = ReductionPlan(
             projection=_projection(model, settings, whole),
@@ -168,7 +169,9 @@ def _projection(model, settings, whole):
     if group.is_chief:
         try:
             if not boost.pca_mat_path and not _is_current(path, settings):
-                _make(path, model, boost, whole)
+                beat, count = model.trainer.heartbeat, boost.n_component
+                rows = open_folder(boost.weight_load_dir, whole, count, beat)
+                projection.make(path, rows, whole, count, beat)
             projection.Projection(path).check(whole, boost.n_component)
         except (OSError, ValueError) as caught:
             error = caught
@@ -177,12 +180,6 @@ def _projection(model, settings, whole):
     if message:
         raise error or ValueError(message)
     return projection.Projection(path)
-
-
-def _make(path, model, boost, whole):
-    count, heartbeat = boost.n_component, model.trainer.heartbeat
-    rows = trajectory.open_folder(boost.weight_load_dir, whole, count, heartbeat)
-    projection.make(path, rows, whole, count, heartbeat)
 
 
 def _is_current(path, settings):

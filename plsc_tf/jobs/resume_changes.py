@@ -69,7 +69,7 @@ def find(checkpoint, settings):
     changes = {
         name: [_text(known[name], one[name]) for one in (before, now)]
         for name in flags
-        if name in before and before[name] != now[name] and _counts(known[name])
+        if name in before and before[name] != now[name] and _is_recorded(known[name])
     }
     refused = [
         name
@@ -88,7 +88,7 @@ def find(checkpoint, settings):
     return changes
 
 
-def _counts(item):
+def _is_recorded(item):
     """Returns whether a change of the option is checked and recorded."""
     return item.name in MEANING | {"gradient_dtype"} or (
         item.group in NUMBERS and item.name not in SILENT

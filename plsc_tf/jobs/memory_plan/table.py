@@ -21,12 +21,16 @@ DEVICES = sorted({*POWERS, *(3 * n // 2 for n in POWERS)})
 
 def suggestions(job: Job) -> list[tuple[dict, Job]]:
     """Returns [(options, `Job` with these options)]; each entry makes the job fit."""
+    words = {
+        "head_slot_dtype": "bfloat16",
+        "loss_type": f"dist_{job.settings.head.loss}",
+    }
     fitting = []
     for option, attribute, values in _candidates(job):
-        for value, of_head in values:
-            changed = job.with_head(**{attribute: of_head})
+        for value in values:
+            changed = job.with_head(**{attribute: value})
             if changed.fits():
-                options = {option: value}
+                options = {option: words.get(option, value)}
                 if option == "num_replicas":
                     options["global_batch_size"] = job.head.global_batch
                 fitting.append((options, changed))
@@ -35,7 +39,7 @@ def suggestions(job: Job) -> list[tuple[dict, Job]]:
 
 
 def _candidates(job):
-    """Returns [(option, `HeadLoad` attribute, [(option value, attribute value)])].
+    """Returns [(option, `HeadLoad` attribute, values of the attribute)].
 
     Values are ordered from the smallest change up. Options that do not affect the
     training's results come first.
@@ -43,23 +47,22 @@ def _candidates(job):
     head, given = job.head, job.settings.head
     images, most = head.global_batch, min(head.global_batch, head.num_classes)
     parts = [n for n in POWERS if 2 * head.parts <= n <= images // head.replicas]
-    changes = [("gradient_accumulation_steps", "parts", [(n, n) for n in parts])]
+    changes = [("gradient_accumulation_steps", "parts", parts)]
     if not head.sharded:
-        return [("loss_type", "sharded", [(f"dist_{given.loss}", True)]), *changes]
+        return [("loss_type", "sharded", [True]), *changes]
     fewest = max(FEWEST_TILE_ROWS, head.working_rows // MOST_TILES)
     tiles = [head.rows_per_tile // n for n in POWERS]
-    half = [("bfloat16", head.slot_bytes // 2)]
-    whole = given.head_slot_dtype == "float32"
+    half = [head.slot_bytes // 2] if given.head_slot_dtype == "float32" else []
     # Logical CPU devices would share the same memory.
     more = [] if job.devices.shared else [n for n in DEVICES if n <= most]
     rates = [] if given.label_smoothing else RATES
     return [
-        ("head_logits_mb", "logits_bytes", [(0, 0)] if head.kept_tiles else []),
-        ("head_tile_rows", "tile_rows", [(n, n) for n in tiles if n >= fewest]),
-        ("head_slot_dtype", "slot_bytes", half if whole else []),
+        ("head_logits_mb", "logits_bytes", [0] if head.kept_tiles else []),
+        ("head_tile_rows", "tile_rows", [n for n in tiles if n >= fewest]),
+        ("head_slot_dtype", "slot_bytes", half),
         *changes,
-        ("num_replicas", "replicas", [(n, n) for n in more if n > head.replicas]),
-        ("sample_rate", "sample_rate", [(x, x) for x in rates if x < head.sample_rate]),
+        ("num_replicas", "replicas", [n for n in more if n > head.replicas]),
+        ("sample_rate", "sample_rate", [x for x in rates if x < head.sample_rate]),
     ]
 
 
