@@ -16,6 +16,7 @@ own process.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 
@@ -98,6 +99,16 @@ def finished_run(tmp_path_factory, logical_devices):
     folder = tmp_path_factory.mktemp("finished") / "run"
     _, outcome = train.train(settings(folder, **FULL))
     return FinishedRun(folder, outcome)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def mock_pairs_drawn_once():
+    """Keeps the verification pairs of `mock`, which take a second to draw."""
+    from plsc_tf.datasets import mock
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(mock, "pairs", functools.cache(mock.pairs))
+        yield
 
 
 @pytest.fixture

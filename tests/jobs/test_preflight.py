@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -76,7 +77,40 @@ def test_a_failing_collective_is_an_error(monkeypatch):
         preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
 
 
+class TwoWorkers:
+    """A group whose other worker has a broken card."""
+
+    names = ("Worker 0 (a:1)", "Worker 1 (b:1)")
+
+    def report_activity(self, activity):
+        """Does nothing."""
+
+    def gather(self, name, problem, timeout_s):
+        """Returns this worker's problem and that of the other."""
+        return [problem, "OSError: a broken card"]
+
+
+class Hanging:
+    """A strategy whose collectives hang."""
+
+    num_replicas_in_sync = 2
+
+    def run(self, function):
+        """Waits until the test ends."""
+        threading.Event().wait(5)
+
+
 def test_workers_with_problems_are_named():
+    with pytest.raises(RuntimeError) as caught:
+        preflight.try_collectives(Hanging(), TwoWorkers(), 0.2)
+    assert str(caught.value).splitlines()[1:] == [
+        "  Worker 0 (a:1): still waiting after 0.2 s",
+        "  Worker 1 (b:1): OSError: a broken card",
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_name_workers_with_problems():
     addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
     workers = []
     try:

@@ -1,21 +1,26 @@
 """Tests the proof, with the user's options, that a resume is exact."""
 
 import json
+import os
 import pathlib
+import subprocess
 
 import pytest
 
 from plsc_tf.jobs import resume_proof
 from plsc_tf.options.settings import Settings
+from tests import commands
 from tests.jobs.tiny_run import NETWORK
-from tests.seeds.commands import shell
 
+ROOT = pathlib.Path(__file__).parents[2]
 OPTIONS = {
     "dataset_name": "mock",
     "num_classes": 7,
     "num_sample_per_epoch": 42,
     **NETWORK,
     "image_shape": "3,16,16",
+    "num_replicas": 1,
+    "batch_size": 10,
     "num_epochs": 2,
     "dropout": 0.4,
     "loss_type": "dist_my_losses.MyLoss",
@@ -29,13 +34,29 @@ class MyLoss(plsc_tf.MarginLoss):
 """
 
 
-def test_the_command_proves_that_a_resume_is_exact(tmp_path):
+@pytest.mark.parametrize(
+    "processes", [1, pytest.param(3, marks=pytest.mark.slow)], ids=str
+)
+def test_the_command_proves_that_a_resume_is_exact(tmp_path, monkeypatch, processes):
     (tmp_path / "my_losses.py").write_text(MY_LOSSES)
-    options = " ".join(f"--{name}={value}" for name, value in OPTIONS.items())
-    options += f" --model_save_dir={tmp_path}/run --prove_resume=3 2>log"
-    said = shell(f"python -m plsc_tf.train {options} || (cat log; exit 1)", tmp_path)
-    assert said.startswith("Exact: 6 losses")
-    proof = json.loads(said.splitlines()[-1])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
+    start, started = subprocess.run, []
+
+    def in_a_process_or_here(command, **options):
+        started.append(command)
+        if len(started) <= processes:
+            return start(command, **options)
+        assert command[1:3] == ["-m", "plsc_tf.train"]
+        status = commands.run("train", *command[3:]).status
+        return subprocess.CompletedProcess(command, status)
+
+    monkeypatch.setattr(subprocess, "run", in_a_process_or_here)
+    options = {**OPTIONS, "model_save_dir": tmp_path / "run", "prove_resume": 3}
+    done = commands.run("train", *(f"--{name}={v}" for name, v in options.items()))
+    assert done.status == 0 and len(started) == 3, done.err
+    assert done.out.startswith("Exact: 6 losses")
+    proof = json.loads(done.out.splitlines()[-1])
     assert proof["exact"] and proof["files_differ"] == []
     # The training really stopped at step 3, in the middle of an epoch of five steps.
     resumed = pathlib.Path(proof["folder"], "resumed")

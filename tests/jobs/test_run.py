@@ -19,7 +19,14 @@ from plsc_tf.jobs.parts import Parts
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
-from tests.jobs.tiny_run import FULL, settings
+from tests.jobs import tiny_run
+from tests.jobs.tiny_run import FULL
+
+
+def settings(folder, **changes):
+    """Settings on one replica, whose step takes half as long to trace as on two."""
+    one = {"num_replicas": 1, "batch_size": 10}
+    return tiny_run.settings(folder, **{**one, **changes})
 
 
 @pytest.fixture
@@ -107,39 +114,34 @@ def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
         assert not (tmp_path / "flags.cfg").exists()
 
 
-def test_restart_begins_in_a_fresh_folder(finished):
-    folder, outcome = finished
-    used, _ = train.train(settings(folder, restart=True, stop_at_step=1))
-    assert used.checkpoints.model_save_dir == f"{folder}-2"
-    assert json.loads((folder / "results.json").read_text())["steps"] == 10
-    assert (folder.parent / "a-2" / "step_00000001").is_dir()
-
-
 def stored_rows(checkpoint):
     (file,) = (pathlib.Path(checkpoint) / "rows").glob("weight-*.npy")
     return np.load(file)
 
 
-def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
-    tmp_path, finished
-):
+def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(finished):
     folder, _ = finished
-    _, outcome = train.train(
+    used, outcome = train.train(
         settings(
-            tmp_path / "c",
+            folder,
+            restart=True,
             checkpoint_dir=str(folder),
             stop_at_step=1,
             learning_rate=0.0,
             weight_decay=0.0,
         )
     )
+    # A restart begins in a fresh folder.
+    assert used.checkpoints.model_save_dir == f"{folder}-2"
+    assert outcome["checkpoint_dir"] == f"{folder}-2/step_00000001"
+    assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert outcome["steps"] == 1  # not the steps of the run it starts from
     # A step at learning rate 0 does not change the loaded weights.
     np.testing.assert_array_equal(
         stored_rows(outcome["checkpoint_dir"]), stored_rows(folder / "1")
     )
     # flags.cfg of the new run names both folders; the new run's checkpoint is used.
-    flags = parse([f"--flagfile={tmp_path}/c/flags.cfg"])
+    flags = parse([f"--flagfile={folder}-2/flags.cfg"])
     assert trained.find(flags.checkpoints) == outcome["checkpoint_dir"]
     other = flags.checkpoints.__class__(checkpoint_dir=str(folder / "0"))
     assert trained.find(other) == str(folder / "0")
@@ -167,7 +169,7 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     }
     _, whole = train.train(settings(tmp_path / "whole", **smooth))
     folder = tmp_path / "parts"
-    train.train(settings(folder, stop_at_step=7, **smooth))
+    train.train(tiny_run.settings(folder, stop_at_step=7, **smooth))
     assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == [
         "0",
         "step_00000005",
@@ -189,9 +191,8 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
         rtol=1e-3,
         atol=1e-5,
     )
-    # Resuming again trains nothing, although step 10 was saved under two names.
-    _, again = train.train(settings(folder, **smooth))
-    assert again["steps"] == 10 and again["loss"] == parts["loss"]
+    # Step 10 was saved under two names; a resume uses that of the finished epoch.
+    assert choose_folder(settings(folder, **smooth), 1)[1] == str(folder / "1")
 
 
 def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
@@ -259,10 +260,7 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         row for row in map(json.loads, rows) if "verification/mock_xnorm" in row
     ]
     assert [row["step"] for row in verified] == [3, 5]
-    # A repeated run that trains nothing keeps the training's figures.
-    names = ("training_accuracy", "training_top5_accuracy")
-    _, again = train.train(asked)
-    assert all(again[name] == outcome[name] for name in names)
+    assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1
     # Stored results from another step describe other weights and are discarded.
     older = {**outcome, "steps": 3, "export_dir": "elsewhere"}
     (tmp_path / "results.json").write_text(json.dumps(older))
@@ -307,16 +305,11 @@ def test_parts_that_are_added_later_are_an_error(finished):
         train.train(settings(finished[0], num_epochs=3), parts=added)
 
 
-def test_evaluate_and_export_know_the_network_from_the_checkpoint(finished, tmp_path):
-    folder, outcome = finished
-    asked = Settings.from_values(
-        checkpoint_dir=str(folder), export_dir=str(tmp_path / "served")
-    )
+def test_evaluate_knows_the_network_from_the_checkpoint(finished_run):
+    asked = Settings.from_values(checkpoint_dir=str(finished_run.folder))
     rows = dict(command.evaluate(asked))
-    accuracy = outcome["verification"]["mock"]["accuracy"]
+    accuracy = finished_run.outcome["verification"]["mock"]["accuracy"]
     assert rows["mock: accuracy"].startswith(f"{accuracy:.5f}")
-    exported = dict(export.export_checkpoint(asked))
-    assert exported["SavedModel"] == str(tmp_path / "served" / "1")
 
 
 @pytest.mark.parametrize(
@@ -348,14 +341,14 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     monkeypatch.setattr(
         recipe,
         "build_model",
-        lambda *args, **own: built.append(build_model(*args, **own)) or built[0],
+        lambda *args, **own: built.append(build_model(*args, **own)) or built[-1],
     )
     used, outcome = train.train(
         settings(
             tmp_path / "m",
             loss_type="dist_magface",
             label_smoothing=0.1,
-            head_tile_rows=2,
+            head_tile_rows=4,
             head_logits_mb=0,
             head_dtype="bfloat16",
             head_slot_dtype="bfloat16",
@@ -366,16 +359,13 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
     (model,) = built
     assert np.isfinite(outcome["loss"])
     assert model.accumulation_steps == 2
-    # Tiles of 2 rows split the 7 classes on 2 replicas into 2 + 2 and 2 + 1.
+    # Tiles of 4 rows split the 7 classes into 4 + 3.
     slot = model.trainer.updater.slots()["weight/velocity"]
-    assert [[t.shape[0] for t in tiles] for tiles in slot.tiles.values()] == [
-        [2, 2],
-        [2, 1],
-    ]
+    assert [tile.shape[0] for tile in slot.tiles[0]] == [4, 3]
     assert slot.tiles[0][0].dtype == "bfloat16"
     # Evaluation does not need the class weights, whatever the tile size.
     asked = parse([f"--flagfile={used.checkpoints.model_save_dir}/flags.cfg"])
-    assert dict(command.evaluate(asked))["mock: pairs"] > 0
+    assert trained.load(asked).model.head.num_classes == 1
 
 
 def test_a_file_in_the_folders_place_is_named(tmp_path):
@@ -392,7 +382,7 @@ def test_a_file_in_the_folders_place_is_named(tmp_path):
         ({"val_targets": ("lfw",), "with_test": True}, "--with_test=false"),
         ({"model_name": "resnet5"}, "resnet50"),
         ({"dataset_name": "mok"}, "mock"),
-        ({"gradient_accumulation_steps": 6}, "gradient_accumulation_steps=6 splits"),
+        ({"gradient_accumulation_steps": 11}, "gradient_accumulation_steps=11 splits"),
         ({"num_epochs": 1, "warmup_epochs": 1.0}, "Lower warmup_epochs"),
     ],
 )

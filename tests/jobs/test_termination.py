@@ -22,24 +22,35 @@ from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.hooks import LEFT_OUT
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
+from tests import commands
 from tests.jobs.tiny_run import TINY, settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 LONG = {
     **TINY,
+    "num_replicas": 1,
     "num_sample_per_epoch": 400,
     "global_batch_size": 8,
     "num_epochs": 40,
     "save_losses": True,
 }
-SHORT = {"num_epochs": 1, "save_checkpoints_steps": 3, "save_in_background": False}
+SHORT = {
+    "num_replicas": 1,
+    "batch_size": 10,
+    "num_epochs": 1,
+    "save_checkpoints_steps": 3,
+    "save_in_background": False,
+}
+
+
+def flags(folder):
+    values = {**LONG, "model_save_dir": folder}
+    return [f"--{name}={_text(value)}" for name, value in values.items()]
 
 
 def start(folder):
-    flags = [f"--{name}={_text(value)}" for name, value in LONG.items()]
-    command = [sys.executable, "-m", "plsc_tf.train", *flags]
     return subprocess.Popen(
-        [*command, f"--model_save_dir={folder}"],
+        [sys.executable, "-m", "plsc_tf.train", *flags(folder)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,25 +69,28 @@ def losses(folder):
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """`{signal: (folder, exit status, output)}` of two runs of the command."""
+    """`{signal: (folder, exit status, output)}` of two runs of the command.
+
+    A SIGTERM from outside ends a process. A SIGINT arrives within the third step.
+    """
     folder = tmp_path_factory.mktemp("ended")
-    signals = (signal.SIGTERM, signal.SIGINT)
-    started = {which: start(folder / which.name) for which in signals}
-    waiting = set(signals)
-    while waiting:
-        for which in sorted(waiting):
-            process = started[which]
-            if len(losses(folder / which.name)) >= 3:
-                process.send_signal(which)
-                waiting.remove(which)
-            elif process.poll() is not None:
+    terminated, interrupted = folder / "SIGTERM", folder / "SIGINT"
+    process = start(terminated)
+    try:
+        while len(losses(terminated)) < 3:
+            if process.poll() is not None:
                 pytest.fail(process.communicate()[1])
-        time.sleep(0.005)
-    outcomes = {}
-    for which, process in started.items():
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=120)
-        outcomes[which] = folder / which.name, process.returncode, said
-    return outcomes
+    finally:
+        process.kill()
+    hook = f"--hooks={','.join(LEFT_OUT)},{__name__}:InTheThirdStep"
+    done = commands.run("train", *flags(interrupted), hook)
+    return {
+        signal.SIGTERM: (terminated, process.returncode, said),
+        signal.SIGINT: (interrupted, done.status, done.err),
+    }
 
 
 @pytest.mark.parametrize(
@@ -115,6 +129,15 @@ def termination():
     termination.stop_listening()
 
 
+class InTheThirdStep(keras.callbacks.Callback):
+    """Sends SIGINT within the third step."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Sends SIGINT if this is the third step."""
+        if self.model.trainer.position.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 class AtTheEnd(keras.callbacks.Callback):
     """Sends SIGTERM after the first epoch ends and before it is saved."""
 
@@ -130,11 +153,7 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination
     with pytest.raises(Terminated):
         hook = f"{__name__}:AtTheEnd"
         train.train(Settings.from_values(**values, hooks=hook), termination)
-    termination.stop_listening()
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [f"{tmp_path}/0"]
-    train.train(Settings.from_values(**values))
-    names = [path for _, path in catalog.find_all(str(tmp_path))]
-    assert names == [f"{tmp_path}/0", f"{tmp_path}/1"]
 
 
 # Tests of the callback itself.
