@@ -253,7 +253,7 @@ class Head(tf.Module):
             own, inverse = normalize(embeddings)
         norms = tf.norm(embeddings, axis=1)
         gathered = exchange.gather([own, sample_weights, norms, labels])
-        examples = self._examples(*gathered, step, chosen, state)
+        examples = self._examples(gathered, step, chosen, state)
         sums, kept = softmax.first_pass(examples, with_ranks, gradients)
         statistics = exchange.gather(softmax.statistics(sums)[None])
         losses, example = softmax.combine(statistics, examples)
@@ -272,8 +272,9 @@ class Head(tf.Module):
         pending = softmax.pending(kept, examples, example)
         return HeadStep(losses, own_gradients, ranks, pending, examples.state)
 
-    def _examples(self, inputs, weights, norms, labels, step, chosen, state):
+    def _examples(self, gathered, step, chosen, state):
         """Locates the true classes of the gathered batch; returns its `Examples`."""
+        inputs, weights, norms, labels = gathered
         if chosen is None:
             chosen = self.sample(labels, step, gathered=True)
         tiles = self.tiles(chosen)

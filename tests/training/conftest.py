@@ -59,6 +59,7 @@ def built_once():
 def any_model(built_once):
     """At step 0, of any weights: the tests of a file share it and its graphs."""
     built_once.trainer.position.global_step = 0
+    built_once.optimizer.iterations.assign(0)
     return built_once
 
 

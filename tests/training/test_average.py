@@ -40,8 +40,14 @@ def train(model, pictures, steps=3):
     return after
 
 
-@pytest.mark.parametrize("warm_up", [False, True])
-@pytest.mark.parametrize("replicas", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("replicas", "warm_up"),
+    [
+        (2, True),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        pytest.param(2, False, marks=pytest.mark.slow),
+    ],
+)
 def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
     model = make_model(replicas, averaging=Averaging(0.6, warm_up))
     expected = weights(model)
@@ -56,7 +62,7 @@ def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
 
 def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     model = make_model(averaging=Averaging(0.9))
-    train(model, pictures)
+    train(model, pictures, 1)
     before, kept = weights(model), averages(model)
     with model.trainer.averaged():
         with model.trainer.averaged():  # as verifying within an export
@@ -117,10 +123,6 @@ def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pic
     two = make_model(2, averaging=Averaging(0.9))
     state.restore(str(tmp_path / "0"), two)
     assert all(map(np.array_equal, averages(one), averages(two)))
-    train(one, pictures, 1)
-    train(two, pictures, 1)
-    for left, right in zip(averages(one), averages(two), strict=True):
-        np.testing.assert_allclose(left, right, atol=1e-5)
 
 
 def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
@@ -153,7 +155,11 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["momentum", pytest.param("adam", marks=pytest.mark.slow), "adamweightdecay"],
+    [
+        "adamweightdecay",
+        pytest.param("momentum", marks=pytest.mark.slow),
+        pytest.param("adam", marks=pytest.mark.slow),
+    ],
 )
 def test_weights_without_decay(pictures, name):
     flags = Settings.from_values(
@@ -163,7 +169,7 @@ def test_weights_without_decay(pictures, name):
     def moved(decay):
         changed = flags.replace(weight_decay=decay).optimizer
         keras.utils.set_random_seed(0)
-        with plsc_tf.strategy(2).scope():
+        with plsc_tf.strategy(1).scope():
             image = keras.Input((16, 16, 3))
             x = keras.layers.Conv2D(4, 3, strides=4, name="beta_block")(image)
             x = keras.layers.BatchNormalization(name="norm")(x)

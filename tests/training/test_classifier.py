@@ -16,11 +16,11 @@ def test_a_step_learns(make_model, pictures):
     assert model.trainer.step_result["top5_accuracy"] == pytest.approx(1.0)
 
 
-def test_uint8_and_float_images_are_the_same(make_model, pictures):
+def test_uint8_and_float_images_are_the_same(any_model, pictures):
     images, labels = pictures
-    first = make_model().train_on_batch(images, labels)
-    second = make_model().train_on_batch(images.astype(np.float32), labels)
-    assert first["loss"] == second["loss"]
+    model = any_model
+    found = [model.evaluate(one, labels) for one in (images, images.astype(np.float32))]
+    assert found[0] == found[1]
 
 
 def test_the_network_sees_normalized_images(any_model, pictures):
@@ -41,7 +41,7 @@ def test_a_label_out_of_range_is_named_and_nothing_is_updated(any_model, picture
 
 def test_embeddings_are_the_same_on_every_replica_after_training(make_model, pictures):
     # Keras's batch norm follows each replica's own batches.
-    model = make_model(replicas=4, batch_norm=True)
+    model = make_model(replicas=2, batch_norm=True)
     for _ in range(3):
         model.train_on_batch(*pictures)
     same = np.repeat(pictures[0][:1], 8, axis=0)

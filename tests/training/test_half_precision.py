@@ -14,28 +14,34 @@ from plsc_tf.training.sentinel import Sentinel
 from tests.jobs.tiny_run import TINY
 
 
-@pytest.fixture
-def make_half(pictures):
-    """Builds a compiled float16 classifier with a loss scale."""
+def build_half(replicas):
+    """A compiled float16 classifier with a loss scale."""
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        backbone = plsc_tf.backbones.build(
+            "iresnet",
+            depths=(1,),
+            width=8,
+            image_shape=(16, 16, 3),
+            embedding_size=8,
+            dtype="float16",
+        )
+        model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
+        model.compile(plsc_tf.Momentum(0.02), loss_scale=LossScale(8.0))
+    return model
 
-    def make(replicas=2, dtype="float16", **scale):
-        keras.utils.set_random_seed(0)
-        with plsc_tf.strategy(replicas).scope():
-            backbone = plsc_tf.backbones.build(
-                "iresnet",
-                depths=(1,),
-                width=8,
-                image_shape=(16, 16, 3),
-                embedding_size=8,
-                dtype=dtype,
-            )
-            model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
-            model.compile(
-                plsc_tf.Momentum(0.02), loss_scale=LossScale(**scale) if scale else None
-            )
-        return model
 
-    return make
+@pytest.fixture(scope="module")
+def half():
+    """One model on two replicas: its graph is made once."""
+    return build_half(2)
+
+
+def at_scale(model, scale):
+    """The model at step 0 with this loss scale."""
+    model.loss_scale.restore({"scale": scale, "good_steps": 0, "bad_steps": 0})
+    model.trainer.position.global_step = 0
+    return model
 
 
 def weights(model):
@@ -48,16 +54,18 @@ def same(first, second):
     return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_what_overflows_float16_is_evaluated_in_float32(make_half, pictures):
-    model = make_half(initial=1.0)
+def test_what_overflows_float16_is_evaluated_in_float32(half, pictures):
+    model = half
     norms = (layer for layer in model.backbone.layers if hasattr(layer, "gamma"))
     gamma = next(norms).gamma
+    before = gamma.numpy()
     gamma.assign(1e6 * gamma)
     assert np.isfinite(model.evaluate(*pictures))
+    gamma.assign(before)
 
 
-def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictures):
-    model = make_half(initial=2.0**30)
+def test_a_scale_that_is_too_high_falls_until_training_goes_on(half, pictures):
+    model = at_scale(half, 2.0**30)
     images, labels = pictures
     data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10).repeat(40)
     seen = []
@@ -78,23 +86,24 @@ def test_a_scale_that_is_too_high_falls_until_training_goes_on(make_half, pictur
 
 
 @pytest.mark.parametrize("replicas", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_one_bad_replica_skips_the_step_on_all(make_half, pictures, replicas):
+def test_one_bad_replica_skips_the_step_on_all(half, pictures, replicas):
     images, labels = (part[:12] for part in pictures)
     images = images.astype(np.float32)
-    model = make_half(replicas, initial=8.0, decr_every_n_nan_or_inf=1)
+    model = at_scale(half if replicas == 2 else build_half(replicas), 8.0)
     model.train_on_batch(images, labels)
     before = weights(model)
     images[-1] = np.inf  # the last replica's last image
-    assert model.train_on_batch(images, labels)["finite"] is False
+    for _ in range(2):  # PLSC: the second bad step in a row halves the scale
+        assert model.train_on_batch(images, labels)["finite"] is False
     assert same(weights(model), before)
     assert model.loss_scale.state() == {"scale": 4.0, "good_steps": 0, "bad_steps": 0}
 
 
-def test_at_the_minimum_of_the_scale_the_run_stops(make_half, pictures, tmp_path):
+def test_at_the_minimum_of_the_scale_the_run_stops(half, pictures, tmp_path):
     images, labels = pictures[0].astype(np.float32), pictures[1]
     images[3, 0, 0, 0] = np.nan
     data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10)
-    model = make_half(initial=1.0)
+    model = at_scale(half, 1.0)
     with pytest.raises(FloatingPointError, match=r"loss scale \(1\) cannot be lowered"):
         model.fit(data, verbose=0)
     with pytest.raises(FloatingPointError, match="step 1 contain NaN.*examples 3"):
@@ -109,7 +118,8 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "init_loss_scaling": 64.0,
         "incr_every_n_steps": 4,
         "model_name": "iresnet",
-        "model_options": "depths=1-1,width=16,head=gap",
+        "model_options": "depths=1-1,width=8,head=gap",
+        "num_replicas": 1,
         "amp_lists": "black:PReLU",
     }
     train.train(Settings.from_values(**options, stop_at_step=6))

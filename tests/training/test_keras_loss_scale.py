@@ -28,12 +28,12 @@ def test_its_optimizer_is_its_inner_one_with_our_loss_scale(
 ):
     with caplog.at_level("INFO", logger="absl"):
         model = make_model(
-            optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
+            1, optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
         )
     assert "checks the gradients of one replica only, SGD is used" in caplog.text
     assert "LossScale(1024, incr_every_n_steps=3" in caplog.text
     assert type(model.optimizer) is keras.optimizers.SGD
-    plain = make_model(optimizer=lambda: keras.optimizers.SGD(0.05, momentum=0.9))
+    plain = make_model(1, optimizer=lambda: keras.optimizers.SGD(0.05, momentum=0.9))
     for _ in range(3):
         found = model.train_on_batch(*pictures)["loss"]
         # The scale is a power of two, so that it changes no bit.
@@ -53,7 +53,7 @@ def test_a_model_of_the_policy_mixed_float16_has_a_dynamic_loss_scale(
     mixed_float16, make_model, pictures, caplog
 ):
     with caplog.at_level("INFO", logger="absl"):
-        model = make_model(optimizer=lambda: "sgd")
+        model = make_model(1, optimizer=lambda: "sgd")
     assert "mixed_float16, so compile adds plsc_tf.LossScale(32768" in caplog.text
     assert float(model.loss_scale.value()) == 2.0**15
     skipped = 0

@@ -117,7 +117,11 @@ def test_evaluate_and_test_on_batch(models, sample_weight):
 
 @pytest.mark.parametrize(
     "weights",
-    [{"sample_weight": SAMPLES}, {"class_weight": CLASSES}, {}],
+    [
+        {"sample_weight": SAMPLES},
+        {"class_weight": CLASSES},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
     ids=["samples", "classes", "none"],
 )
 def test_train_on_batch(models, weights):

@@ -33,6 +33,7 @@ def assert_is(found, saved):
     np.testing.assert_array_equal(found.head.weights_as_numpy(), saved[2])
 
 
+@pytest.mark.slow
 def test_in_a_new_process(saved):
     script = f"""
 import numpy as np

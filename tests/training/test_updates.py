@@ -109,11 +109,28 @@ def sharded(make, replicas, poison=None, **options):
     return [c.numpy() for c in copies], rows.read(0, ROWS), flags, updater
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+# One optimizer of each kind: the others differ only in Keras's own rule.
+FAST = (
+    "momentum",
+    "sgd_decay",
+    "sgd_global_clipnorm",
+    "sgd_clipvalue",
+    "adamw",
+    "ftrl",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+        for name in OPTIMIZERS
+    ],
+)
 def test_equals_keras_on_one_device(name):
     expected_backbone, expected_head = keras_alone(OPTIMIZERS[name])
-    backbones, head, flags, _ = sharded(OPTIMIZERS[name], 3)
-    assert flags == [[True] * 3] * STEPS
+    backbones, head, flags, _ = sharded(OPTIMIZERS[name], 2)
+    assert flags == [[True] * 2] * STEPS
     for backbone in backbones:
         np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
@@ -158,8 +175,8 @@ def test_the_head_has_a_rate_and_a_decay_of_its_own(name):
     expected_backbone, _ = keras_alone(lambda: make(0.01, 0.02))
     _, expected_head = keras_alone(lambda: make(0.1, 0.3))
     for backbones, head, *_ in (
-        sharded(lambda: make(0.01, 0.02), 3, head_rule=rule),
-        replicated(lambda: make(0.01, 0.02), 2, head_rule=rule),
+        sharded(lambda: make(0.01, 0.02), 2, head_rule=rule),
+        replicated(lambda: make(0.01, 0.02), 1, head_rule=rule),
     ):
         backbone = backbones[0] if isinstance(backbones, list) else backbones
         np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
@@ -177,7 +194,7 @@ def test_the_heads_decay_is_an_l2_penalty_where_the_optimizer_has_none():
     rule = WeightRule(weight_decay=0.3)
     for found_backbone, found_head, *_ in (
         sharded(make, 2, l2=0.02, head_rule=rule),
-        replicated(make, 3, l2=0.02, head_rule=rule),
+        replicated(make, 2, l2=0.02, head_rule=rule),
     ):
         np.testing.assert_allclose(found_head, head, rtol=1e-5, atol=1e-6)
         for copy in np.reshape(found_backbone, (-1, 2, 3)):
