@@ -107,9 +107,14 @@ def test_progress_and_the_end_of_training_are_no_stalls():
 
 def test_a_process_that_was_suspended_has_not_stalled(monkeypatch):
     """While a process is suspended, nothing runs but the clock."""
-    clock, ended = types.SimpleNamespace(monotonic=lambda: time.monotonic()), []
+    clock, ended = types.SimpleNamespace(monotonic=time.monotonic), []
+
+    def end(*found):
+        ended.append(found)
+        raise SystemExit  # ends the thread
+
     monkeypatch.setattr(watchdog, "time", clock)
-    monkeypatch.setattr(watchdog, "end_process", lambda *found: ended.append(found))
+    monkeypatch.setattr(watchdog, "end_process", end)
     detector = Watchdog(0.8)
     detector.start()
     detector.begin("a step")
