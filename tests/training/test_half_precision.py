@@ -120,6 +120,7 @@ def test_a_float16_run_and_its_resume(tmp_path):
         "model_name": "iresnet",
         "model_options": "depths=1-1,width=8,head=gap",
         "num_replicas": 1,
+        "batch_size": 10,
         "amp_lists": "black:PReLU",
     }
     train.train(Settings.from_values(**options, stop_at_step=6))
