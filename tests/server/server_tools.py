@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 from PIL import Image
@@ -19,7 +20,10 @@ EMBEDDING_SIZE = 8
 
 @contextlib.contextmanager
 def running(folder, *options):
-    """A server process; yields a dict with its ports and process. It always ends."""
+    """A server process; yields a dict with its ports and process.
+
+    SIGTERM ends it with status 0.
+    """
     log = open(f"{folder}.log", "a", encoding="utf8")
     command = [sys.executable, "-m", "plsc_tf.serve", f"--model_dir={folder}"]
     command += ["--port=0", "--grpc_port=0", "--poll_seconds=0.1", *options]
@@ -41,6 +45,27 @@ def running(folder, *options):
             process.kill()
             process.wait()
         log.close()
+    assert process.returncode == 0
+
+
+@contextlib.contextmanager
+def served(folder, **options):
+    """A server in this process; yields a dict with its ports and the `PLSCServer`."""
+    from plsc_tf.serving.plsc_server import PLSCServer
+
+    server = PLSCServer(poll_seconds=0.05, **options).with_model(folder)
+    server.run(port=0, block=False)
+    try:
+        yield {"server": server, "port": server.port, "grpc_port": server.grpc_port}
+    finally:
+        server.stop()
+
+
+def wait_for(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def export(folder, seed):

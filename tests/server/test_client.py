@@ -60,7 +60,7 @@ def listening(handler):
             """Says nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"127.0.0.1:{server.server_address[1]}", paths
@@ -107,7 +107,7 @@ def busy(path, body):
 def test_turns_and_failures(server, pictures, expected):
     good = f"127.0.0.1:{server['port']}"
     with silent() as slow, listening(busy) as (full, paths):
-        with FaceService(timeout=2.0) as service:
+        with FaceService(timeout=0.7) as service:
             service.connect_all_server([unused(), slow, full, good])
             for _ in range(8):
                 found = service.encode(pictures[:1])

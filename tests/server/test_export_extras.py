@@ -3,16 +3,16 @@
 import json
 
 import grpc
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from server_tools import ask, b64, picture
+from server_tools import ask, b64, picture, served
 from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
 import plsc_tf
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
-from plsc_tf.serving.plsc_server import PLSCServer
 
 THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 
@@ -21,14 +21,8 @@ THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 def folder(tmp_path_factory):
     """With `classify`, and a card whose threshold only the same picture passes."""
     folder = tmp_path_factory.mktemp("extras")
-    backbone = plsc_tf.backbones.build(
-        "iresnet",
-        embedding_size=6,
-        image_shape=(8, 8, 3),
-        depths=(1, 1),
-        width=4,
-        head="gap",
-    )
+    layers = keras.layers.Flatten(), keras.layers.Dense(6)
+    backbone = keras.Sequential([keras.Input((8, 8, 3)), *layers])
     model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(num_classes=5))
     sets = {"people": {"threshold": THRESHOLD}}
     path = folder / "card.json"
@@ -46,10 +40,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    serving = PLSCServer(grpc_port=0, gallery_dir=str(folder / "people"))
-    serving.with_model(folder / "face").run(port=0, block=False)
-    yield {"port": serving.port, "grpc_port": serving.grpc_port}
-    serving.stop()
+    options = {"grpc_port": 0, "gallery_dir": str(folder / "people")}
+    with served(folder / "face", **options) as server:
+        yield server
 
 
 def test_the_warm_up_requests_are_answered(folder, server):

@@ -92,7 +92,7 @@ def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
     )
     try:
         done = -1
-        while done < 20:
+        while done < 10:
             done = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
         rest = process.stdout.read().split()
@@ -153,7 +153,7 @@ def test_threads_enrol_remove_and_search_at_the_same_time(tmp_path):
                 gallery.remove(f"guest {seed}")
 
         def look():
-            for turn in range(150):
+            for turn in range(60):
                 ((match,),) = gallery.identify(fixed[turn % 20])
                 if match.name != f"fixed {turn % 20}":
                     wrong.append(match)

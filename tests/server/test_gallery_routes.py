@@ -3,9 +3,7 @@
 import shutil
 
 import pytest
-from server_tools import ask, b64, export, picture
-
-from plsc_tf.serving.plsc_server import PLSCServer
+from server_tools import ask, b64, export, picture, served, wait_for
 
 
 def post(server, action, **body):
@@ -64,26 +62,21 @@ def test_refusals(server, action, body, words):
 def test_embeddings_of_two_models_are_not_compared(tmp_path):
     folder = tmp_path / "face"
     export(folder, 1)
-    serving = PLSCServer(
-        poll_seconds=0.05, gallery_dir=str(tmp_path / "people")
-    ).with_model(folder)
-    serving.run(port=0, block=False)
-    try:
-        server = {"port": serving.port}
+    with served(folder, gallery_dir=str(tmp_path / "people")) as server:
+
+        def is_available(version):
+            path = f"/v1/models/face/versions/{version}"
+            return "AVAILABLE" in str(ask(server, "GET", path)[1])
+
         assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
         # The same weights again are the same model; others are not.
         shutil.copytree(folder / "1", tmp_path / "2")
         (tmp_path / "2").rename(folder / "2")
-        while "2" not in str(ask(server, "GET", "/v1/models/face/versions/2")[1]):
-            pass
+        wait_for(lambda: is_available(2))
         assert post(server, "identify", base64_string=faces(10))[0] == 200
         export(folder, 5)
-        path = "/v1/models/face/versions/3"
-        while "AVAILABLE" not in str(ask(server, "GET", path)[1]):
-            pass
+        wait_for(lambda: is_available(3))
         status, answer = post(server, "identify", base64_string=faces(10))
         assert status == 409
         assert "enroll again" in answer["error"]
         assert ask(server, "GET", "/gallery")[1]["usable"] is False
-    finally:
-        serving.stop()

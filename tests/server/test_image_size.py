@@ -38,7 +38,7 @@ def test_no_image(data):
 def test_no_rubbish_raises_or_takes_for_ever():
     rng = random.Random(0)
     goods = [written(name) for name in ("JPEG", "PNG", "GIF")]
-    for _ in range(3000):
+    for _ in range(1000):
         data = bytearray(rng.choice(goods))
         for _ in range(rng.randrange(1, 9)):
             data[rng.randrange(len(data))] = rng.randrange(256)

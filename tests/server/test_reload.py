@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from server_tools import ask, b64, direct, export
+from server_tools import ask, b64, direct, export, served, wait_for
 
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
@@ -17,27 +17,9 @@ from plsc_tf.serving.plsc_server import PLSCServer
 PLSC = "/FaceClassifyService/inference"
 
 
-@contextlib.contextmanager
-def served(folder, **options):
-    """The server in this process."""
-    server = PLSCServer(poll_seconds=0.05, **options).with_model(folder)
-    server.run(port=0, block=False)
-    try:
-        yield {"port": server.port, "grpc_port": server.grpc_port}
-    finally:
-        server.stop()
-
-
 def states(server):
     _, answer, _ = ask(server, "GET", "/v1/models/face")
     return {one["version"]: one["state"] for one in answer["model_version_status"]}
-
-
-def wait_for(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

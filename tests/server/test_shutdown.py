@@ -1,7 +1,6 @@
-"""SIGTERM: what has begun is answered, then the process ends with status 0."""
+"""A server that stops answers the requests that have begun."""
 
 import json
-import signal
 import socket
 import threading
 
@@ -9,12 +8,12 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from bad_requests import post
-from server_tools import b64, running
+from server_tools import b64, served, wait_for
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
 def test_what_has_begun_is_answered(model_dir, pictures, expected):
-    with running(model_dir) as server:
+    with served(model_dir, grpc_port=0) as server:
         request = post(
             json.dumps({"base64_string": [b64(one) for one in pictures] * 40}).encode()
         )
@@ -25,15 +24,15 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         for link in links:
             link.sendall(request[:-5])
         found = []
-        thread = threading.Thread(target=call, args=(server, pictures, found))
-        thread.start()
-        thread.join()
-        server["process"].send_signal(signal.SIGTERM)
+        call(server, pictures, found)
+        stopping = threading.Thread(target=server["server"].stop)
+        stopping.start()
+        wait_for(lambda: not accepts(server))
         # Their bodies end only now.
         for link in links:
             link.sendall(request[-5:])
         answers = [read(link) for link in links]
-        assert server["process"].wait(30) == 0
+        stopping.join()
         for link in links:
             link.close()
     for status, answer in answers:
@@ -41,9 +40,11 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         rows = [row["embedding"] for row in answer["instance"]]
         np.testing.assert_allclose(rows[:3], expected, atol=1e-5)
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
-    # Nobody listens any more.
+
+
+def accepts(server):
     with socket.socket() as link:
-        assert link.connect_ex(("127.0.0.1", server["port"])) != 0
+        return link.connect_ex(("127.0.0.1", server["port"])) == 0
 
 
 def call(server, pictures, found):

@@ -44,11 +44,11 @@ def check(outputs, expected):
 @pytest.mark.parametrize(
     ("margins", "sharded", "centers"),
     [
-        (plsc_tf.ARCFACE, True, 1),
-        (plsc_tf.ARCFACE, False, 1),
         (plsc_tf.ARCFACE, True, 3),
-        (plsc_tf.SOFTMAX, True, 1),
         (plsc_tf.SOFTMAX, False, 1),
+        pytest.param(plsc_tf.ARCFACE, True, 1, marks=pytest.mark.slow),
+        pytest.param(plsc_tf.ARCFACE, False, 1, marks=pytest.mark.slow),
+        pytest.param(plsc_tf.SOFTMAX, True, 1, marks=pytest.mark.slow),
     ],
 )
 def test_scores_are_the_heads_probabilities(margins, sharded, centers):

@@ -136,7 +136,7 @@ def test_a_classifier_is_proved_on_its_test_split(run, written, tmp_path):
     ("options", "message"),
     [
         ({"export_classes": 8}, "at most num_classes=7. Received: export_classes=8"),
-        ({"card": "card.json"}, "give it to python -m plsc_tf.export"),
+        ({"card": "card.json"}, "Pass it to python -m plsc_tf.export"),
         ({"export_formats": ("onnx",)}, "must contain saved_model"),
     ],
 )
