@@ -79,7 +79,7 @@ def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool
     return None if None in outcomes else False
 
 
-def missing(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:
+def unmet(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:
     """Returns the terms that do not hold, in the same form as `parse`."""
     return [
         [term for term in terms if _term_holds(term, values, facts or {}) is False]
@@ -87,13 +87,13 @@ def missing(condition: str, values: Mapping, facts: Mapping | None) -> list[list
     ]
 
 
-def in_words(alternatives: list[list[str]]) -> str:
+def describe(alternatives: list[list[str]]) -> str:
     """Describes a condition in words that can follow "only".
 
     Args:
         alternatives: the result of `parse`, possibly without some terms.
     """
-    texts = [" and ".join(map(_term_in_words, terms)) for terms in alternatives]
+    texts = [" and ".join(map(_describe_term, terms)) for terms in alternatives]
     return ", or ".join(dict.fromkeys(texts))
 
 
@@ -121,7 +121,7 @@ def _term_holds(term, values, facts):
     return any(fnmatch.fnmatch(one, pattern) for one in texts for pattern in patterns)
 
 
-def _term_in_words(term):
+def _describe_term(term):
     prefix, name, sign, text = _TERM.fullmatch(term).groups()
     if name in FACTS:
         words = FACTS[name]

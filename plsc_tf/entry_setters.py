@@ -125,7 +125,7 @@ def _initial(initializer, name):
     if initializer is None or _is_number(initializer):
         return initializer, None
     try:
-        return None, initializers.described(initializer)
+        return None, initializers.describe(initializer)
     except ValueError as error:
         raise ValueError(
             f"{name} must be a number, a Keras initializer or its name, or a dict with "

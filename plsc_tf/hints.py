@@ -24,11 +24,11 @@ def nearest(name, names, most=1):
         names: the known names.
         most: maximum number of names to return.
     """
-    by_plain = {plain(other): other for other in sorted(names, reverse=True)}
-    matches = difflib.get_close_matches(plain(name), by_plain, n=most, cutoff=0.65)
+    by_plain = {normalize(other): other for other in sorted(names, reverse=True)}
+    matches = difflib.get_close_matches(normalize(name), by_plain, n=most, cutoff=0.65)
     return [by_plain[match] for match in matches]
 
 
-def plain(name):
+def normalize(name):
     """Returns a name in lower case, with underscores instead of hyphens."""
     return name.lower().replace("-", "_")

@@ -96,7 +96,7 @@ def parse(text):
     return name, arguments
 
 
-def described(initializer):
+def describe(initializer):
     """Returns the text for `parse` that describes a Keras initializer or its name.
 
     Raises:

@@ -20,7 +20,7 @@ from plsc_tf.parallel.launch import plan, supervise
 
 GROUPS = ("launching", "cluster")
 # Options that may have no effect here; the cluster's other options concern the workers.
-TOLD = ("launching", "node_port")
+LOGGED = ("launching", "node_port")
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
         planned = plan.make_plan(settings.cluster, options.selected_gpus, environ)
         script = bool(words) and words[0].endswith(".py")
         effects.log_unused(
-            settings, {"cluster": planned.size > 1, "script": script}, TOLD
+            settings, {"cluster": planned.size > 1, "script": script}, LOGGED
         )
         supervisor = supervise.Supervisor(
             planned,

@@ -33,14 +33,14 @@ class ProgressLine:
         """True if the stream is a terminal."""
         return self._to().isatty()
 
-    def tell(self, done: int, text: str) -> None:
+    def show(self, done: int, text: str) -> None:
         """Shows the line on the terminal or in the log."""
         if self.on_terminal:
             self.redraw(done, text)
         else:
             logging.info("%s", text)
 
-    def wants_more(self, now: float) -> bool:
+    def needs_redraw(self, now: float) -> bool:
         """Returns whether to redraw a terminal's line; `now` is `time.monotonic()`."""
         return now - self._drawn >= REDRAW_S and self.on_terminal
 
@@ -67,7 +67,7 @@ class ProgressLine:
 class Progress:
     """Counts work and shows the amount, percentage, rate and remaining time.
 
-    `add` and `at` are thread-safe.
+    `add` and `set_done` are thread-safe.
 
     Args:
         doing: short description of the work.
@@ -86,7 +86,7 @@ class Progress:
         self._done = self._before = 0
         self._lock = threading.Lock()
 
-    def resumed(self, done: int) -> None:
+    def add_earlier(self, done: int) -> None:
         """Adds work done by an earlier process, which doesn't count toward the rate."""
         self._done += done
         self._before += done
@@ -97,7 +97,7 @@ class Progress:
             self._done += done
             self._report(self._done / self._total if self._total else 0, note)
 
-    def at(self, done: int, share: float) -> None:
+    def set_done(self, done: int, share: float) -> None:
         """Sets the amount of finished work and its share of the total."""
         with self._lock:
             self._done = done
@@ -123,7 +123,7 @@ class Progress:
         parts = [text, f"{self._amount(rate)}/s"]
         if share and rate:
             parts.append(f"ETA {format_seconds(self._done * (1 / share - 1) / rate)}")
-        self._shown.tell(0, ", ".join(parts + [note] * bool(note)))
+        self._shown.show(0, ", ".join(parts + [note] * bool(note)))
 
     def _amount(self, number):
         if self._unit == "bytes":

@@ -28,10 +28,10 @@ def main(settings: Settings) -> None:
         )
     from plsc_tf.serving import plsc_server
 
-    plsc_server.run(settings.server, _say)
+    plsc_server.run(settings.server, _print_ports)
 
 
-def _say(app):
+def _print_ports(app):
     rpc = "" if app.grpc_port is None else f" grpc_port={app.grpc_port}"
     sys.stdout.write(f"serving port={app.port}{rpc}\n")
     sys.stdout.flush()

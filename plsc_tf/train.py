@@ -20,13 +20,13 @@ from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
 # Option groups of other commands, which have no effect here.
-ELSEWHERE = (
+OTHER_COMMANDS = (
     *("launching", "scoring", "server", "classes"),
     *("embedding", "importing", "checking", "conversion"),
 )
-GROUPS = tuple(group for group in cli.ALL if group not in ELSEWHERE)
+GROUPS = tuple(group for group in cli.ALL if group not in OTHER_COMMANDS)
 
-_GO_ON = """
+_NEXT_STEPS = """
 That was the quick start, hparams/quickstart.cfg, because no options were set.
 To train on your own images, in one folder per class:
   python -m plsc_tf.train --flagfile={flags} --dataset_name=folder \\
@@ -56,7 +56,7 @@ def quick_start(settings):
     sys.stdout.flush()
     main(settings)
     flags = files.join(settings.checkpoints.model_save_dir, "flags.cfg")
-    sys.stdout.write(_GO_ON.format(flags=flags))
+    sys.stdout.write(_NEXT_STEPS.format(flags=flags))
 
 
 def main(settings):

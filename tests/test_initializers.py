@@ -117,8 +117,8 @@ def test_two_words_on_one_thing():
     with pytest.raises(UsageError, match="set one of them"):
         parse(["--head_initializer=zeros", "--head_initial_deviation=0.1"])
     with pytest.raises(ValueError, match="seed of the training.*HeNormal.seed=1"):
-        initializers.described(keras.initializers.HeNormal(seed=1))
+        initializers.describe(keras.initializers.HeNormal(seed=1))
     with pytest.raises(ValueError, match="one of these types"):
-        initializers.described(keras.initializers.Orthogonal())
+        initializers.describe(keras.initializers.Orthogonal())
     with pytest.raises(ValueError, match="one of these types"):
-        initializers.described(tf.zeros)
+        initializers.describe(tf.zeros)

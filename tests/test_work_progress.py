@@ -25,7 +25,7 @@ def lines(caplog):
 
 def test_amounts_of_a_known_total(clock, lines):
     told = Progress("copying", 4_000_000, "bytes")
-    told.resumed(1_000_000)
+    told.add_earlier(1_000_000)
     clock[0] = 9.0
     told.add(500_000)
     assert not lines()
@@ -39,10 +39,10 @@ def test_amounts_of_a_known_total(clock, lines):
 def test_a_share_instead_of_a_total(clock, lines):
     told = Progress("checking", None, "pictures", log_every_s=1.0)
     clock[0] = 100.0
-    told.at(2_000, 0.25)
+    told.set_done(2_000, 0.25)
     assert lines() == ["checking: 2,000 pictures (25%), 20 pictures/s, ETA 5:00"]
     clock[0] = 101.0
-    told.at(2_020, 0.0)
+    told.set_done(2_020, 0.0)
     assert lines()[1] == "checking: 2,020 pictures, 20 pictures/s"
 
 
@@ -55,8 +55,8 @@ def test_on_a_terminal_the_line_is_redrawn_within_its_width(monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     terminal = Terminal()
     line = ProgressLine(20, terminal)
-    line.tell(10, "step 10/20  loss 1.0")
-    line.tell(20, "x" * 100)
+    line.show(10, "step 10/20  loss 1.0")
+    line.show(20, "x" * 100)
     line.end()
     first, second = terminal.getvalue().split("\r\x1b[K")[1:]
     assert first == "[==========          ] step 10/20  loss 1.0"
@@ -67,7 +67,7 @@ def test_elsewhere_each_line_stays(caplog):
     file = io.StringIO()
     with caplog.at_level(logging.INFO, logger="absl"):
         line = ProgressLine(20, file)
-        line.tell(10, "step 10/20")
+        line.show(10, "step 10/20")
         line.end()
     assert [record.message for record in caplog.records] == ["step 10/20"]
-    assert file.getvalue() == "" and not line.wants_more(1e12)
+    assert file.getvalue() == "" and not line.needs_redraw(1e12)

@@ -110,7 +110,7 @@ class Head(tf.Module):
         self.scale = scale
         self.seed = seed
         self.initial_deviation = initial_deviation
-        self.initializer = initializer and initializers.described(initializer)
+        self.initializer = initializer and initializers.describe(initializer)
         self.initial_bias = initial_bias
         self.label_smoothing = label_smoothing
         self.logits_mb = logits_mb

@@ -28,7 +28,7 @@ def class_rows(
         low: first row.
         high: last row + 1.
         shape: shape of all weights, `(classes, sub_centers, emb)`.
-        initializer: the result of `initializers.described`, or None.
+        initializer: the result of `initializers.describe`, or None.
         deviation: standard deviation if `initializer` is None; None for PLSC's default.
         seed: random seed.
 

@@ -53,9 +53,9 @@ def check(settings, groups=ALL):
             val_targets=targets,
             near=options.near_duplicates,
             threads=options.check_threads,
-            on_progress=progress.at,
+            on_progress=progress.set_done,
         )
-    effects.log_unused(settings, effects.of_data(result.listing.used_fields), groups)
+    effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)
     rows = report.rows(result.report)
     if options.report:
         report.write_report(options.report, result.report)

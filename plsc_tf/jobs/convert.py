@@ -91,7 +91,7 @@ def _open_input(settings):
         "labels_offset": dataset.labels_offset,
         "num_classes": settings.if_given("num_classes"),
     }
-    facts = effects.of_data({"labels_offset"})
+    facts = effects.data_facts({"labels_offset"})
     if options.is_plsc:
         return Base64Input(_part_files(options), **labels), facts
     module = load.find(dataset.dataset_name)
@@ -104,7 +104,7 @@ def _open_input(settings):
     request = _request(settings)
     identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
     source = load.open_source(dataset.dataset_name, request)
-    facts = effects.of_data(source.used_fields)
+    facts = effects.data_facts(source.used_fields)
     facts["files"] = not facts.get("uncounted", False)
     return SourceInput(source, identity), facts
 

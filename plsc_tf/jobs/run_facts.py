@@ -70,7 +70,7 @@ def log_idle_options(settings, batches, pairs, model, parts):
     random = batches.options.augmentation or Augmentation()
     colors = (random.color_jitter, random.hue, random.brightness, random.contrast)
     facts = {
-        **effects.of_data(used_fields, counted=source.num_examples is not None),
+        **effects.data_facts(used_fields, counted=source.num_examples is not None),
         "files": "num_examples" not in (used_fields or ())
         or any(one.path for one in pairs.values()),
         "streamed": not isinstance(source, IndexedSource),

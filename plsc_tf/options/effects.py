@@ -57,12 +57,12 @@ def unused(
         early = conditions.holds(item.applies, values) is False
         late = conditions.holds(item.applies, values, facts) is False
         if late and early == (facts is None):
-            missing = conditions.missing(item.applies, values, facts)
-            without.append((item.name, f"only {conditions.in_words(missing)}"))
+            missing = conditions.unmet(item.applies, values, facts)
+            without.append((item.name, f"only {conditions.describe(missing)}"))
     return without
 
 
-def of_data(
+def data_facts(
     used_fields: Collection[str] | None, counted: bool = True
 ) -> dict[str, bool]:
     """Returns the facts about a data set.

@@ -57,7 +57,7 @@ def _entry(item, names, width):
     if item.within:
         notes.append(item.bounds())
     if alternatives and all(alternatives):
-        notes.append(f"only {conditions.in_words(alternatives)}")
+        notes.append(f"only {conditions.describe(alternatives)}")
     if item.aliases:
         notes.append("also " + ", ".join("--" + name for name in item.aliases))
     left = f"  --{item.name}={item.format(item.default)}"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Set
 
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.option import options_of
-from plsc_tf.hints import did_you_mean, nearest, plain
+from plsc_tf.hints import did_you_mean, nearest, normalize
 
 # Pairs of an option of another system and our option that takes the same values.
 _PAIRS = """
@@ -78,7 +78,7 @@ def nearest_option(name: str, names: Collection[str]) -> str | None:
         name: the name as the user wrote it.
         names: all options and aliases.
     """
-    name = plain(name).removeprefix("set_")
+    name = normalize(name).removeprefix("set_")
     if name in names:
         return name
     if RENAMED.get(name) in names:
@@ -94,7 +94,7 @@ def unknown_option(name: str, names: Collection[str]) -> str:
         names: all options and aliases.
     """
     sentence = f"unknown option '{name}'."
-    word = plain(name).removeprefix("set_")
+    word = normalize(name).removeprefix("set_")
     if word in EXPLAINED:
         return f"{sentence} {EXPLAINED[word]}"
     best = nearest_option(name, names)

@@ -210,7 +210,7 @@ class TrainingLog(keras.callbacks.Callback):
             self._since_line, self._of_line = [], _Clock()
             self.recorder.scalars(step, values)
             if line := self._line:
-                self._shown(lambda: line.tell(step, self._text(step, values)))
+                self._shown(lambda: line.show(step, self._text(step, values)))
         elif self._since_line and self._line:
             self._shown(lambda: self._redraw(step, now))
         if any(step % n == 0 for n in self.interruptions):
@@ -253,7 +253,7 @@ class TrainingLog(keras.callbacks.Callback):
         )
 
     def _redraw(self, step, now):
-        if self._line.wants_more(now):
+        if self._line.needs_redraw(now):
             self._line.redraw(step, self._text(step, self._values()))
 
     def _is_due(self, step):

@@ -44,7 +44,7 @@ def text():
 def _row(item, used):
     names = ", ".join(f"`{name}`" for name in (item.name, *item.aliases))
     default = item.format(item.default)
-    only = conditions.in_words(conditions.parse(item.applies))
+    only = conditions.describe(conditions.parse(item.applies))
     commands = ", ".join(command for command in COMMANDS if item in used[command])
     cells = (names, f"`{default}`" if default else "", item.help, only, commands)
     return (

@@ -362,7 +362,7 @@ class _Conversion:
 
     def _progress(self, action, total, unit, done):
         progress = Progress(f"{action} {self._plan.output_dir}", total, unit)
-        progress.resumed(done)
+        progress.add_earlier(done)
         return contextlib.closing(progress)
 
 

@@ -116,7 +116,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         check_report.check_listable(images.open_listing(settings), "new_list")
     batches = images.open_batches(settings)
     source = batches.source
-    effects.log_unused(settings, effects.of_data(source.used_fields))
+    effects.log_unused(settings, effects.data_facts(source.used_fields))
     model = trained.load(settings.replace(checkpoint_dir=path)).model
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
@@ -185,7 +185,7 @@ def _progress(action, unit):
     progress = Progress(action, None, unit, log_every_s=30)
 
     def report(done, total):
-        progress.at(done, done / total)
+        progress.set_done(done, done / total)
         if done >= total:
             progress.close()
 

@@ -231,7 +231,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     test = recipe.load_test(settings)
     facts = {"examples": bool(settings.scoring.card_dir)}
     if test is not None:
-        facts = effects.of_data(test.source.used_fields)
+        facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
     if test is not None:
         ranks, labels = closed_set.ranks(model, test)
