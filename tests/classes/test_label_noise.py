@@ -193,7 +193,7 @@ def test_two_identities_in_one_class_are_found(planted):
 @pytest.mark.parametrize(
     ("labels", "rows", "message"),
     [
-        ([5], [[1.0, 0]], "classes are 0 to 4. Received: label 5"),
+        ([5], [[1.0, 0]], "must be below 5. Received: 5"),
         ([0], [[np.nan, 0]], "must be finite"),
     ],
 )
@@ -201,5 +201,5 @@ def test_labels_and_numbers_are_checked(tmp_path, labels, rows, message):
     store = EmbeddingStore(str(tmp_path), 5, 2)
     with pytest.raises(ValueError, match=message):
         store.add(np.array(rows), np.array(labels))
-    with pytest.raises(ValueError, match="no picture"):
+    with pytest.raises(ValueError, match="no images"):
         store.finish()
