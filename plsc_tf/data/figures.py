@@ -129,21 +129,18 @@ def _ears(canvas: Canvas, who: Identity, turn: float):
     canvas.look(-turn / 3, 0)
     for side in (-1, 1):
         if who.ears == "pointed":
+            x, y = side * who.head_width * 0.62, -who.head_height * 0.62
             for part, color in ((1.0, who.skin * 0.92), (0.55, inner)):
-                canvas.paint(_pointed_ear(canvas, who, side, part), color)
+                half, high = size * 1.3 * part, size * 2.6 * part
+                tip = x + side * half * 0.7, y - high
+                ear = canvas.triangle((x - half, y), tip, (x + half, y))
+                canvas.paint(ear, color)
         elif who.ears in round_ears:
             x, y, *axes = round_ears[who.ears]
             x, (a, b, c, d) = side * who.head_width * x, [size * axis for axis in axes]
             canvas.paint(canvas.ellipse(x, y, a, b), who.skin * 0.92)
             canvas.paint(canvas.ellipse(x, y, c, d), inner)
     canvas.look(0, 0)
-
-
-def _pointed_ear(canvas: Canvas, who: Identity, side: int, part: float):
-    x, y = side * who.head_width * 0.62, -who.head_height * 0.62
-    half, high = who.ear_size * 1.3 * part, who.ear_size * 2.6 * part
-    left, right, tip = (x - half, y), (x + half, y), (x + side * half * 0.7, y - high)
-    return canvas.triangle(left, tip, right)
 
 
 def _head(canvas: Canvas, who: Identity):

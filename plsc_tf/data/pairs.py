@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import pickle
 from collections.abc import Iterator
@@ -81,7 +80,7 @@ class Pairs:
             framing: the preprocessing. "face" and "none" use the whole image and
                 therefore change nothing.
         """
-        if framing is not None and framing.stretches:
+        if type(framing) is Preprocessing:
             framing = None
         return dataclasses.replace(self, framing=framing)
 
@@ -122,8 +121,9 @@ class Pairs:
             chosen = stored[rows]
         else:
             chosen = np.array([stored[row] for row in rows], object)
+        framing = self.framing or (Preprocessing("none", size) if size else None)
         dataset = tf.data.Dataset.from_tensor_slices(chosen).map(
-            without_autograph(functools.partial(self._framed, size)),
+            without_autograph(framing.evaluate if framing else images.to_rgb),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -146,12 +146,6 @@ class Pairs:
                 )
             result[place] = image
         return result
-
-    def _framed(self, size, image) -> tf.Tensor:
-        if self.framing is not None:
-            return self.framing.evaluate(image)
-        image = images.to_rgb(image)
-        return images.resize(image, size) if size else image
 
 
 def load_pairs(

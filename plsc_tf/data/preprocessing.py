@@ -52,11 +52,6 @@ class Preprocessing:
         """(height, width) of the images that `decode_for_cache` returns."""
         return self.image_size
 
-    @property
-    def stretches(self) -> bool:
-        """Whether framing uses the whole image and only resizes it."""
-        return type(self) is Preprocessing
-
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes an image, and frames it unless training crops it at random.
 

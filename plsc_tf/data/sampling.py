@@ -33,12 +33,6 @@ class Part:
     last: int
     padded: int
 
-    def __post_init__(self):
-        if not 0 <= self.first < self.last <= self.padded:
-            raise ValueError(
-                f"A part needs 0 <= first < last <= padded. Received: {self}."
-            )
-
     @property
     def size(self) -> int:
         """Number of examples in this part of a batch."""

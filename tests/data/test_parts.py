@@ -201,12 +201,6 @@ def test_a_stream_that_breaks_off_is_named_with_its_batch():
     assert "cannot be read beyond position 6...11 of epoch 0" in str(error)
 
 
-@pytest.mark.parametrize("part", [(-1, 2, 4), (2, 2, 4), (2, 5, 4)])
-def test_impossible_parts_are_refused(part):
-    with pytest.raises(ValueError, match="0 <= first < last <= padded. Received"):
-        Part(*part)
-
-
 def _at_once(functions):
     """Runs functions in threads; returns what they return."""
     with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:

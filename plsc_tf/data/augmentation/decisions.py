@@ -61,7 +61,6 @@ def apply(
     Returns:
         uint8 `[h, w, 3]`.
     """
-    shape = image.shape
     if "warp" in decision:
         image = ops.warp(image, decision["warp"])
     if "mirror" in decision:
@@ -88,15 +87,11 @@ def apply(
             lambda now: ops.low_resolution(now, decision["small"], decision["ways"]),
             image,
         )
-    image = _erased(image, decision, options)
-    image.set_shape(shape)
-    return image
+    return _erased(image, decision, options)
 
 
 def _if(condition, function, image):
-    result = tf.cond(condition, lambda: function(image), lambda: image)
-    result.set_shape(image.shape)
-    return result
+    return tf.cond(condition, lambda: function(image), lambda: image)
 
 
 def _moves(columns, options, size):
