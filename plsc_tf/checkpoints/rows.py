@@ -1,6 +1,7 @@
 """Reads rows from checkpoint files or memory, and edits them while reading."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +151,7 @@ class EditedRows(Rows):
         *,
         merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
         weights: np.ndarray | None = None,
-        added: Callable[[int, int], np.ndarray] | None = None,
+        added: Any = None,
     ):
         super().__init__((labels.num_classes, *stored.shape[1:]), stored.dtype)
         self._stored, self._labels, self._merge = stored, labels, merge

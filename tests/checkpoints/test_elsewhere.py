@@ -65,7 +65,7 @@ def values(model):
     return found | {name: variable.numpy() for name, variable in variables}
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module")
 def saved(request, tmp_path_factory):
     """(case, checkpoint of two replicas, its values, their next losses)."""
     case, path = request.param, str(tmp_path_factory.mktemp("elsewhere") / "saved")
@@ -81,7 +81,16 @@ def saved(request, tmp_path_factory):
     return case, path, values(model), case != "sampled" and train(model, 2, 5)
 
 
-@pytest.mark.parametrize("replicas", [1, 3, 4])
+# A diagonal of the matrix; `-m slow` runs the rest.
+QUICK = {"momentum": 3, "bias": 1, "sampled": 4}
+MATRIX = [
+    pytest.param(case, n, marks=[pytest.mark.slow] * (QUICK[case] != n))
+    for case in CASES
+    for n in (1, 3, 4)
+]
+
+
+@pytest.mark.parametrize(("saved", "replicas"), MATRIX, indirect=["saved"])
 def test_every_value_is_restored_and_the_next_losses_are_equal(saved, replicas):
     case, path, expected, losses = saved
     model = make_model(case, replicas)

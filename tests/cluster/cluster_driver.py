@@ -3,6 +3,7 @@
 TensorFlow is imported once; run by test_cluster_training.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -103,9 +104,9 @@ def unbroken(folder):
     found = {}
     for name, count, replicas in (("one", 1, 1), ("two", 1, 2), ("workers", 2, 0)):
         run_dir = folder / name
-        outcome = train(
-            folder / f"{name}-logs", run_dir, count, *MOCK, f"--num_replicas={replicas}"
-        )
+        options = [*MOCK, f"--num_replicas={replicas}", f"--eval_every_n_steps={STEPS}"]
+        options += NO_TEST if name == "one" else []
+        outcome = train(folder / f"{name}-logs", run_dir, count, *options)
         outcome["losses"] = losses(run_dir)
         outcome["results"] = json.loads((run_dir / "results.json").read_text())
         found[name] = outcome
@@ -113,9 +114,9 @@ def unbroken(folder):
 
 
 def elastic(folder):
-    """One run that goes on on other numbers of workers, five steps on each."""
+    """One run that continues on another number of workers."""
     outcomes = []
-    for turn, count in enumerate((1, 3, 2)):
+    for turn, (count, stop) in enumerate(((1, 5), (3, STEPS))):
         outcomes.append(
             train(
                 folder / f"logs-{turn}",
@@ -123,7 +124,7 @@ def elastic(folder):
                 count,
                 *MOCK,
                 *NO_TEST,
-                f"--stop_at_step={5 * (turn + 1)}",
+                f"--stop_at_step={stop}",
             )
         )
     statuses = [status for outcome in outcomes for status in outcome["statuses"]]
@@ -192,7 +193,7 @@ def bad_picture(folder):
     data, run_dir = folder / "data", folder / "run"
     pictures(data, seed=0)
     listed = [*LISTED[:-1], f"--dataset_dir={data}", *NO_TEST]
-    train(folder / "whole-logs", folder / "whole", 2, *listed)
+    train(folder / "whole-logs", folder / "whole", 1, *listed, "--num_replicas=2")
     outcome = {"expected": losses(folder / "whole"), "found": []}
     # Damaged one after the other, until the share of the second worker has one.
     for i in range(46):
@@ -231,6 +232,7 @@ SCENARIOS = {
 def main(folder, names):
     """Runs scenarios in a folder."""
     processes.load()
+    importlib.import_module("matplotlib.figure")  # for all workers
     found = {}
     for name in names or SCENARIOS:
         start = time.monotonic()

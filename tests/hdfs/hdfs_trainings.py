@@ -145,6 +145,10 @@ def checkpoints(folder):
     return [found, files.name(catalog.newest(folder))]
 
 
+def sweep(folder):
+    catalog.sweep(folder)
+
+
 def evaluate(checkpoint_dir):
     return dict(command.evaluate(_of(checkpoint_dir)))
 

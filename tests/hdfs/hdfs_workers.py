@@ -49,8 +49,8 @@ def train_together(folder, count, options, broken=None):
         folder: local one, for logs.
         count: of workers.
         options: of the training, in addition to `OPTIONS`.
-        broken: [worker, file to make, file to wait for] in the middle of its first
-            save.
+        broken: [worker, name of a checkpoint, file to make, file to wait for] in the
+            middle of that save.
 
     Returns:
         `{"statuses", "logs", "losses": [{step: loss}]}`, of each worker.
@@ -117,12 +117,17 @@ def _work(arguments, path, marks):
 
     def chunks(array, low, high):
         for number, piece in enumerate(real(array, low, high)):
-            if number:
-                meet(*marks)
+            if number and saving[0].endswith(marks[0]):
+                meet(*marks[1:])
             yield piece
 
+    def save(path, *arguments):
+        saving[:] = [path]
+        return real_save(path, *arguments)
+
     broken = contextlib.nullcontext()
+    saving, real_save = [], writer.save
     if marks:
-        broken = mock.patch.object(writer, "npy_chunks", chunks)
+        broken = mock.patch.multiple(writer, npy_chunks=chunks, save=save)
     with broken, no_waits():
         cli.main(lambda given: run.train(given, recorder), train.GROUPS, argv=arguments)

@@ -1,7 +1,9 @@
 """A worker of test_collectives.py; prints what its collectives gave, as JSON.
 
-python -m tests.parallel.collectives_worker 127.0.0.1:5001,… 0    one of several
-python -m tests.parallel.collectives_worker 2                     a process of its own
+The first argument is the type of rounded gradients, "float16" or "bfloat16":
+
+python -m tests.parallel.collectives_worker float16 127.0.0.1:5001,… 0   one of several
+python -m tests.parallel.collectives_worker float16 2              a process of its own
 """
 
 import json
@@ -35,14 +37,17 @@ def drawn(replica, shape):
 
 
 def run(strategy, function):
-    """Results of the first replica of this process, and the collectives' names."""
+    """A function that returns the first replica's results, and its collectives."""
     traced = tf.function(lambda: strategy.run(function), autograph=False)
     graph = traced.get_concrete_function().graph
     names = [o.type for o in graph.get_operations() if o.type.startswith("Collective")]
-    locals_ = tf.nest.map_structure(
-        lambda one: strategy.experimental_local_results(one)[0], traced()
-    )
-    return locals_, names
+
+    def results():
+        return tf.nest.map_structure(
+            lambda one: strategy.experimental_local_results(one)[0], traced()
+        )
+
+    return results, names
 
 
 def gather_and_scatter():
@@ -71,12 +76,7 @@ def gather_and_scatter():
     return {"gathered": gathered, "scattered": scattered}
 
 
-def wait_for_all(strategy):
-    """A sum of one number: nobody has it before all have got what was sent so far."""
-    run(strategy, lambda: [collectives.all_sum(tf.ones([1]))])
-
-
-def sums(strategy, dtype, bucket_bytes=0):
+def sums(strategy, wait_for_all, dtype, bucket_bytes=0):
     """Sums of 1,000,000 and two times 500,000 numbers, and the bytes they took."""
     transport = Transport(bucket_bytes, dtype)
 
@@ -85,13 +85,12 @@ def sums(strategy, dtype, bucket_bytes=0):
         values = tf.split(tf.constant(whole), [1_000_000, 500_000, 500_000])
         return tf.concat(transport.all_sum(values), axis=0)
 
-    found, names = run(strategy, replica_function)
-    function = tf.function(lambda: strategy.run(replica_function), autograph=False)
-    function()
-    wait_for_all(strategy)
+    function, names = run(strategy, replica_function)
+    found = function()
+    wait_for_all()
     before = sent_bytes()
     function()
-    wait_for_all(strategy)
+    wait_for_all()
     expected = sum(drawn(r, [2_000_000]) for r in range(strategy.num_replicas_in_sync))
     return {
         "error": float(np.abs(found.numpy() - expected).max()),
@@ -141,7 +140,7 @@ def step_collectives(strategy, **options):
     ]
 
 
-def main(where, index=None):
+def main(rounded, where, index=None):
     if index is None:
         # As on several GPUs: collectives instead of copies.
         plsc_tf.strategy(int(where))
@@ -150,15 +149,17 @@ def main(where, index=None):
     else:
         cluster = Cluster(tuple(where.split(",")), int(index), "the test")
         strategy = cluster_strategy(cluster)
-    values, names = run(strategy, gather_and_scatter)
-    found = tf.nest.map_structure(lambda value: value.numpy().tolist(), values)
+    function, names = run(strategy, gather_and_scatter)
+    found = tf.nest.map_structure(lambda value: value.numpy().tolist(), function())
     found["collectives"] = names
     if index is not None:
-        found["sums"] = {dtype: sums(strategy, dtype) for dtype in DTYPES}
-        found["sums"]["buckets"] = sums(strategy, "float32", 2_000_000)
+        # A sum of one number: no worker has it before all have what was sent so far.
+        wait_for_all, _ = run(strategy, lambda: [collectives.all_sum(tf.ones([1]))])
+        found["sums"] = {dtype: sums(strategy, wait_for_all, dtype) for dtype in DTYPES}
+        found["sums"]["buckets"] = sums(strategy, wait_for_all, "float32", 2_000_000)
         found["step"] = step_collectives(strategy)
         found["sampled step"] = step_collectives(strategy, sample_rate=0.5)
-    found["curves"] = {dtype: curve(strategy, dtype) for dtype in DTYPES}
+    found["curves"] = {dtype: curve(strategy, dtype) for dtype in ("float32", rounded)}
     sys.stdout.write(json.dumps(found) + "\n")
 
 

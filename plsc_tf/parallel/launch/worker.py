@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from plsc_tf.parallel.launch.logs import Log
 from plsc_tf.parallel.worker_lost import LOST_STATUS, NOT_SAVED_STATUS, STALL_STATUS
@@ -55,7 +56,7 @@ class Worker:
         self, index: int, command: Sequence[str], environ: Mapping[str, str], log: Log
     ) -> None:
         self.index = index
-        self.status: int | None = None
+        self.status: Any = None
         self.signaled = False
         self._process = subprocess.Popen(
             command,
