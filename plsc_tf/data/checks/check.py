@@ -304,7 +304,7 @@ def _paths_of_other_lists(listing: ListedImages) -> array.array:
         if is_list and path != listing.name:
             # Reading stops with an error if the file is not a list.
             with contextlib.suppress(ValueError):
-                for line in image_list.lines(path):
-                    if line.label is not None:
-                        hashes.append(hash64(os.path.normpath(line.path)))
+                for _, image, label, _ in image_list.lines(path):
+                    if label is not None:
+                        hashes.append(hash64(os.path.normpath(image)))
     return hashes
