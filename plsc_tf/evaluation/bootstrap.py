@@ -104,15 +104,10 @@ def linked(count, left, right):
     Returns:
         int64 `[count]`, the component number of each node, from 0 without gaps.
     """
-    parent = list(range(count))
-
-    def root(one):
-        while parent[one] != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
-        return one
-
-    for a, b in zip(left.tolist(), right.tolist(), strict=True):
-        parent[root(a)] = root(b)
-    roots = [root(one) for one in range(count)]
-    return np.unique(roots, return_inverse=True)[1]
+    labels, before = np.arange(count), None
+    while not np.array_equal(labels, before):
+        before = labels.copy()
+        lowest = np.minimum(labels[left], labels[right])
+        np.minimum.at(labels, left, lowest)
+        np.minimum.at(labels, right, lowest)
+    return np.unique(labels, return_inverse=True)[1]

@@ -44,16 +44,6 @@ def ranks(model, batches):
     return np.concatenate(blocks), np.concatenate(labels + own)
 
 
-def accuracy(model, batches):
-    """Computes the share of images whose true class scores highest; see `ranks`.
-
-    Returns:
-        (accuracy, number of images).
-    """
-    all_ranks, _ = ranks(model, batches)
-    return float(np.mean(all_ranks == 1)), len(all_ranks)
-
-
 def _ranks(head, embeddings, labels):
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
     if own.min() < 0 or own.max() >= head.num_classes:

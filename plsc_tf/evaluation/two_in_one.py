@@ -47,18 +47,17 @@ class Splitter:
     """
 
     def __init__(self, store, trusted):
-        self._store, self._trusted = store, trusted
-        self._order = np.argsort(store.labels, kind="stable")
-        self._ends = np.cumsum(store.counts)
+        order = np.argsort(store.labels, kind="stable")
+        self._store, self._order = store, order[trusted[order]]
         sizes = np.bincount(store.labels[trusted], minlength=store.num_classes)
+        self._ends = np.cumsum(sizes)
         self.labels = np.flatnonzero(sizes >= _FEWEST)
         self.sizes = sizes[self.labels]
 
     def split(self, label):
         """Returns the `Split` of a class; repeated calls return the same split."""
-        end = int(self._ends[label])
-        numbers = self._order[end - int(self._store.counts[label]) : end]
-        numbers = numbers[self._trusted[numbers]]
+        start = self._ends[label - 1] if label else 0
+        numbers = self._order[start : self._ends[label]]
         random = np.random.default_rng([label, len(numbers)])
         if len(numbers) > _MOST:
             numbers = np.sort(random.choice(numbers, _MOST, replace=False))

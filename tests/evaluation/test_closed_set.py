@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.evaluation import closed_set
+from plsc_tf.jobs import results
 
 
 class Images:
@@ -60,8 +61,8 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
     np.testing.assert_array_equal(ranks, expected)
     np.testing.assert_array_equal(labels, images.labels)
     assert len(set(expected.tolist())) > 3, "the case must not be trivial"
-    share, count = closed_set.accuracy(model, images)
-    assert (share, count) == (np.mean(scores.argmax(axis=1) == images.labels), 30)
+    share = np.mean(scores.argmax(axis=1) == images.labels)
+    assert results.test_figures(model, images) == {"accuracy": share, "images": 30}
 
 
 def test_labels_that_the_head_lacks_are_told(model):
@@ -78,7 +79,7 @@ def test_numbers_that_are_not_finite_are_no_accuracy(model):
     model.backbone.set_weights([np.full_like(w, np.nan) for w in before])
     try:
         with pytest.raises(FloatingPointError, match="3 of 3 embeddings .* class 0"):
-            closed_set.accuracy(model, images)
+            closed_set.ranks(model, images)
     finally:
         model.backbone.set_weights(before)
     rows = model.head.weights_as_numpy()
@@ -87,6 +88,6 @@ def test_numbers_that_are_not_finite_are_no_accuracy(model):
     model.head.set_weights_from_numpy(broken)
     try:
         with pytest.raises(FloatingPointError, match="Class 7 has NaN weights"):
-            closed_set.accuracy(model, images)
+            closed_set.ranks(model, images)
     finally:
         model.head.set_weights_from_numpy(rows)

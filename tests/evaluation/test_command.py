@@ -147,7 +147,7 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
         ({}, "compared by pair_lists, template_dirs, tinyface_dir, or"),
         ({"gallery": "known.txt"}, "gallery and probes go together"),
         ({"pair_lists": ("nowhere.txt",)}, "list 'nowhere.txt' does not exist"),
-        ({"template_dirs": ("nowhere",)}, "folders that contain meta/"),
+        ({"template_dirs": ("nowhere",)}, "must contain a meta folder"),
         (
             {"val_targets": ("lfw",), "pair_lists": ("pairs.txt",)},
             "pair_lists instead of val_targets",

@@ -50,11 +50,10 @@ def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
 
 
 def test_shared_pictures_are_found_between_sets():
-    prints = provenance.Fingerprints()
     first = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
-    prints.add("a", first, ("x", "y", "z"))
-    prints.add("b", [first[1], 255 - first[0]], ())
-    found = prints.overlaps(None, with_training=False)
+    images = {"a": first, "b": [first[1], 255 - first[0]]}
+    prints = {name: provenance.fingerprints(one) for name, one in images.items()}
+    found = provenance.overlaps(prints, {"a": ("x", "y", "z"), "b": ()})
     assert found["a"]["training set"]["note"].startswith("not compared")
     assert found["a"]["b"] == {
         "pictures": 2,

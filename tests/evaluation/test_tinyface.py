@@ -60,7 +60,7 @@ def test_tinyface(tmp_path):
 def test_tinyface_needs_its_folders_and_numbers(tmp_path):
     write_tinyface(tmp_path)
     given = {"embeddings": str(tmp_path / "tiny.npy")}
-    with pytest.raises(FileNotFoundError, match="must contain the folder"):
+    with pytest.raises(FileNotFoundError, match="must contain a Gallery_Match folder"):
         evaluate(tmp_path, **given, tinyface_dir=str(tmp_path))
     (tmp_path / "Testing_Set" / "Probe" / "x_1.jpg").touch()
     with pytest.raises(ValueError, match="12_3.jpg. Received: 'x_1.jpg'"):

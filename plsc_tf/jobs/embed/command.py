@@ -3,12 +3,12 @@
 import json
 import os
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data import preprocessing
 from plsc_tf.data.preprocessing import own_augmentation
+from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
@@ -137,7 +137,7 @@ def _write(output, source, options, paths, points, skipped):
     chosen = []
     try:
         for rows, embeddings, _ in source.rows(paths, points, skipped):
-            output.add(_finished(embeddings, paths, rows, options.normalize))
+            output.add(unit(embeddings) if options.normalize else embeddings)
             progress.add(int(rows[-1] - (chosen[-1] if chosen else -1)))
             chosen += rows.tolist()
     except PictureError as error:
@@ -150,17 +150,3 @@ def _write(output, source, options, paths, points, skipped):
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
     return chosen
-
-
-def _finished(embeddings, paths, rows, normalize):
-    """Converts embeddings `[n, size]` to float32, normalized if requested."""
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
-        bad = int(np.argmin(np.isfinite(lengths[:, 0])))
-        raise ValueError(
-            f"The embedding of {paths[rows[bad]]} contains NaN or infinity. The "
-            "training may have diverged."
-        )
-    if normalize:
-        embeddings = embeddings / np.maximum(lengths, 1e-12)
-    return embeddings.astype(np.float32)

@@ -75,16 +75,13 @@ def _check_files(scoring):
     for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
-    for part in protocols.TINYFACE if scoring.tinyface_dir else ():
-        if not files.is_dir(files.join(scoring.tinyface_dir, part)):
-            raise FileNotFoundError(
-                f"tinyface_dir={scoring.tinyface_dir!r} must contain the folder {part}."
-            )
-    for path in scoring.template_dirs:
-        if not files.is_dir(files.join(path, "meta")):
-            raise FileNotFoundError(
-                f"template_dirs must be folders that contain meta/. Received: {path!r}."
-            )
+    folders = [("template_dirs", path, "meta") for path in scoring.template_dirs]
+    if scoring.tinyface_dir:
+        tinyface = scoring.tinyface_dir
+        folders += [("tinyface_dir", tinyface, part) for part in protocols.TINYFACE]
+    for option, path, part in folders:
+        if not files.is_dir(files.join(path, part)):
+            raise FileNotFoundError(f"{option}={path!r} must contain a {part} folder.")
 
 
 class _Evaluation:
@@ -93,7 +90,8 @@ class _Evaluation:
     Attributes:
         options: the `set_report.Options`.
         reports: list of `SetReport`.
-        fingerprints: fingerprints of the sets' images.
+        fingerprints: {set: `provenance.fingerprints` of its images}.
+        names: {set: its images' names}.
         model: facts about the model, for the card.
         data: facts about the training data, for the card.
     """
@@ -103,7 +101,7 @@ class _Evaluation:
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
         resampling = Resampling(samples, settings.training.seed)
         self.options = set_report.Options(resampling, self.scoring.card_far)
-        self.fingerprints = provenance.Fingerprints()
+        self.fingerprints, self.names = {}, {}
         self.reports, self.model, self.data = [], {}, {}
 
     def add(self, report):
@@ -129,7 +127,7 @@ class _Evaluation:
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
-                    self.fingerprints.add(report.name, map(files.read, located), listed)
+                    self._fingerprint(report.name, map(files.read, located), listed)
                 provenance.add_worst(
                     report, *pairs, listed, functools.partial(_read, located)
                 )
@@ -152,13 +150,17 @@ class _Evaluation:
         if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
-            self.fingerprints.add(name, pairs.images, pairs.files)
+            self._fingerprint(name, pairs.images, pairs.files)
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
             provenance.add_worst(
                 report, scores, *sides, shown, pairs.images.__getitem__
             )
         self.add(report)
+
+    def _fingerprint(self, name, images, names):
+        self.fingerprints[name] = provenance.fingerprints(images)
+        self.names[name] = names
 
     def add_origins(self, model, settings):
         """Adds facts about the model and its data, and images that sets share.
@@ -169,7 +171,8 @@ class _Evaluation:
         """
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(settings)
-        shared = self.fingerprints.overlaps(settings, self.scoring.card_duplicates)
+        data = settings if self.scoring.card_duplicates else None
+        shared = provenance.overlaps(self.fingerprints, self.names, data)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             count = report.duplicates.get("training set", {}).get("same_pixels")

@@ -74,51 +74,41 @@ def set_checksum(pairs):
     return digest.hexdigest()
 
 
-class Fingerprints:
-    """64-bit hashes of the bytes and pixels of all images in verification sets."""
+def fingerprints(images) -> np.ndarray:
+    """Returns 64-bit hashes of the bytes and pixels of images, uint64 `[2, images]`.
 
-    def __init__(self):
-        self._sets, self._names = {}, {}
+    Args:
+        images: iterable of the images' bytes or pixels.
+    """
+    hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, images)]
+    return np.array(hashes, np.uint64).reshape(-1, 2).T
 
-    def add(self, name, pictures, names):
-        """Adds a set.
 
-        Args:
-            name: the set's name.
-            pictures: iterable of the images' bytes or pixels; unreadable images have
-                already been reported.
-            names: the images' names; () if they have none.
-        """
-        hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, pictures)]
-        self._sets[name] = np.array(hashes, np.uint64).reshape(-1, 2).T
-        self._names[name] = names
+def overlaps(sets, names, settings=None):
+    """Finds images that each set shares with other sets or the training set.
 
-    def overlaps(self, settings, with_training=True):
-        """Finds images that each set shares with other sets or the training set.
+    Args:
+        sets: {set: its images' `fingerprints`}.
+        names: {set: its images' names, or () if they have none}.
+        settings: settings whose `dataset` is the training set, all of which is read;
+            None omits the training set.
 
-        Args:
-            settings: settings whose `dataset` is the training set.
-            with_training: whether to compare with the training set, which reads all of
-                it.
-
-        Returns:
-            {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, with
-            {"note"} in place of the counts if the sets were not compared.
-        """
-        training = {"note": "not compared: --card_duplicates=false"}
-        if with_training and self._sets:
-            training = _training(settings)
-        others = {"training set": training, **self._sets}
-        return {
-            name: {
-                other: hashes
-                if isinstance(hashes, dict)
-                else _shared(own, hashes, self._names[name])
-                for other, hashes in others.items()
-                if other != name
-            }
-            for name, own in self._sets.items()
+    Returns:
+        {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, with
+        {"note"} in place of the counts if the sets were not compared.
+    """
+    training = {"note": "not compared: --card_duplicates=false"}
+    if settings and sets:
+        training = _training(settings)
+    others = {"training set": training, **sets}
+    return {
+        name: {
+            other: _shared(own, hashes, names[name])
+            for other, hashes in others.items()
+            if other != name
         }
+        for name, own in sets.items()
+    }
 
 
 def _training(settings):
@@ -132,6 +122,8 @@ def _training(settings):
 
 
 def _shared(own, other, names):
+    if isinstance(other, dict):
+        return other  # a note that the sets were not compared
     same_bytes, same_pixels = (
         np.isin(mine, theirs) & (mine != 0)
         for mine, theirs in zip(own, other, strict=True)
