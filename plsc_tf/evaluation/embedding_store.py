@@ -47,7 +47,7 @@ class EmbeddingStore:
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
             limit = self.num_classes
-            raise ValueError(f"Labels must be below {limit}. Received: {wrong[0]}.")
+            raise ValueError(f"Labels must be in [0, {limit}). Received: {wrong[0]}.")
         if not np.isfinite(embeddings).all():
             raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._labels.append(labels)
