@@ -28,7 +28,7 @@ LOSS = (
 )
 # Options of the data set. Its files may move, but their content must not change.
 DATA = ("dataset_name", "labels_offset", "min_images_per_class", "held_back")
-PLACES = ("dataset_dir", "train_files")
+LOCATIONS = ("dataset_dir", "train_files")
 MEANING = {*LOSS, *DATA, "scale", "label_smoothing", "preprocessing_name"}
 MEANING |= {"image_shape"}
 # Groups whose options affect numerical results, except those in SILENT.
@@ -36,7 +36,7 @@ NUMBERS = {"dataset", "preprocessing", "model", "head", "training", "learning_ra
 NUMBERS |= {"optimizer", "precision", "boost"}
 # Paths, options that affect only speed, and options that are checked elsewhere.
 SILENT = {
-    *PLACES,
+    *LOCATIONS,
     *("num_classes", "num_parallel_batches", "prefetch_buffer_size", "batch_size"),
     *("num_preprocessing_threads", "datasets_use_caching", "datasets_cache_dir"),
     *("task_type", "stop_at_step", "deterministic", "global_batch_size"),
@@ -145,7 +145,7 @@ def _check_data(checkpoint, data, settings):
             (data, dataset.num_classes),
         )
     )
-    if _allowed(settings) & {*DATA, *PLACES}:
+    if _allowed(settings) & {*DATA, *LOCATIONS}:
         logging.info("changed: data %s -> %s", old, new)
         return
     raise ValueError(

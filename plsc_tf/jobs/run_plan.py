@@ -102,7 +102,7 @@ def _resumed_batch(settings, checkpoint, batch, given):
             f"Received: global_batch_size={batch}. Leave it out, or {advice}"
         )
     if batch != run_batch:
-        message = "The resume keeps the global batch of %d images; it is not %d here."
+        message = "The resume keeps the run's global batch of %d images instead of %d."
         logging.warning(message, run_batch, batch)
     return run_batch
 

@@ -76,13 +76,8 @@ def find(storage: Checkpoints) -> str:
     return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 
-def load(
-    settings: Settings,
-    with_head: bool = False,
-    parts: Parts = NONE,
-    strategy: tf.distribute.Strategy | None = None,
-) -> Trained:
-    """Builds the model of a checkpoint and loads its weights.
+def load(settings, with_head=False, parts=NONE, strategy=None):
+    """Builds the model of a checkpoint and loads its weights; returns a `Trained`.
 
     Args:
         settings: the `Settings`; `checkpoint_dir` names a checkpoint, or
@@ -100,13 +95,11 @@ def load(
     flags = {n: tuple(v) if isinstance(v, list) else v for n, v in flags.items()}
     settings = _completed(settings, flags)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
-    # Embeddings do not depend on the head, so the smallest possible one is enough.
-    classes = strategy.num_replicas_in_sync
-    if with_head:
-        classes = settings.dataset.num_classes
-    model = recipe.build_model(
-        settings.replace(num_classes=classes), strategy, backbone=parts.backbone
-    )
+    built = settings
+    if not with_head:
+        # Embeddings do not depend on the head, so the smallest possible one is enough.
+        built = settings.replace(num_classes=strategy.num_replicas_in_sync)
+    model = recipe.build_model(built, strategy, backbone=parts.backbone)
     state.restore_weights(path, model, with_head=with_head)
     if settings.optimizer.ema_in_use:
         state.restore_averages(path, model, with_head=with_head)

@@ -183,7 +183,7 @@ def test_a_plan_includes_the_making_of_the_weights(tmp_path):
     assert memory.making(head) == (2 * 200_000 * 1000, 3 * 65_536 * 1000)
     assert memory.making(load(num_classes=3000, replicas=1)) == (3000 * 32, 3000 * 32)
     job = dataclasses.replace(job, head=head.replace(slot_bytes=0))
-    assert job.total() == job.while_made() > sum(job.items().values())
+    assert job.total() == job.initialization_bytes() > sum(job.items().values())
     assert "more than a step needs" in table.text(job)
 
 

@@ -61,7 +61,7 @@ def check(settings, source, *, opened, training):
     if not training or settings.dataset.allow_empty_classes:
         return
     allow = "To train anyway, set --allow_empty_classes."
-    own = _own_classes(settings, source) if opened else known
+    found = _classes_in_files(settings, source) if opened else known
     # `held_back` may have taken all images of the first class folder, so a smallest
     # label of 1 is an error only if there are no class folders.
     first = 0 if hasattr(source, "class_names") else (source.label_range or (0,))[0]
@@ -77,18 +77,18 @@ def check(settings, source, *, opened, training):
     empty = getattr(source, "empty_folders", ())
     if empty:
         raise ValueError(
-            f"{len(empty)} of {len(empty) + own} class folders of '{name}' have no "
+            f"{len(empty)} of {len(empty) + found} class folders of '{name}' have no "
             f"images: {', '.join(sorted(empty)[:3])}. Add images, or remove these "
-            f"folders to train {own} classes. {allow}"
+            f"folders to train {found} classes. {allow}"
         )
-    if given and own is not None and own < classes:
+    if given and found is not None and found < classes:
         raise ValueError(
-            f"num_classes={classes}, but the data set '{name}' has {own} classes. "
-            f"Set --num_classes={own}. {allow}"
+            f"num_classes={classes}, but the data set '{name}' has {found} classes. "
+            f"Set --num_classes={found}. {allow}"
         )
 
 
-def _own_classes(settings, source):
+def _classes_in_files(settings, source):
     """Returns the number of classes found in the data itself, None if unknown."""
     if settings.dataset.dataset_name == "mock" or source.label_range is None:
         return None  # generated on request, or known only after reading all records

@@ -67,11 +67,11 @@ def build(options, rate):
     constants = {argument: getattr(options, name) for argument, name in names.items()}
     clipnorm = options.max_gradient_norm
     optimizer = kind(learning_rate=rate, global_clipnorm=clipnorm, **constants)
-    spared = [_WITHOUT_DECAY[name] for name in options.no_weight_decay_on]
+    exempt = [_WITHOUT_DECAY[name] for name in options.no_weight_decay_on]
     if options.optimizer == "adamweightdecay":
-        spared += [_WITHOUT_DECAY["norms"], _WITHOUT_DECAY["biases"]]
-    if spared:
-        optimizer.exclude_from_weight_decay(var_names=spared)
+        exempt += [_WITHOUT_DECAY["norms"], _WITHOUT_DECAY["biases"]]
+    if exempt:
+        optimizer.exclude_from_weight_decay(var_names=exempt)
     return optimizer, 0.0 if "weight_decay" in names.values() else options.weight_decay
 
 

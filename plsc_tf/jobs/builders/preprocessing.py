@@ -18,11 +18,11 @@ def preprocessing_options(settings) -> dict:
         {"image_size", "preprocessing", "augmentation"}.
     """
     name, given = preprocessing_name(settings), settings.preprocessing
-    own = own_augmentation(name) or Augmentation()
+    base = own_augmentation(name) or Augmentation()
     return {
         "image_size": given.image_size,
         "preprocessing": name,
-        "augmentation": _changed(own, given),
+        "augmentation": _changed(base, given),
     }
 
 
@@ -51,9 +51,9 @@ def preprocessing_name(settings) -> str:
     return data_load.info(module).augmentation
 
 
-def _changed(own, given):
+def _changed(base, given):
     """Returns the preprocessing's augmentation as changed by the options, or None."""
-    names = {field.name for field in dataclasses.fields(own)}
+    names = {field.name for field in dataclasses.fields(base)}
     # An option has the name of a field of `Augmentation`, or this name after random_.
     options = {name.removeprefix("random_"): v for name, v in vars(given).items()}
     fields = {name: v for name, v in options.items() if name in names and v is not None}
@@ -65,5 +65,5 @@ def _changed(own, given):
     if "color_jitter" in fields:
         # `color_jitter` replaces the preprocessing's own color factors.
         fields |= {"contrast": None, "saturation": None, "brightness": 0.0}
-    changed = dataclasses.replace(own, **fields)
+    changed = dataclasses.replace(base, **fields)
     return None if changed == Augmentation() else changed

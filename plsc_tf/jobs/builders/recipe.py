@@ -36,12 +36,12 @@ LOSS_SCALE_OPTIONS = frozenset(
 EMBEDDING_SIZE, IMAGE_SIZE = 512, 112
 
 
-def complete(settings: Settings, own=None) -> Settings:
+def complete(settings: Settings, backbone=None) -> Settings:
     """Fills in options whose defaults depend on the network.
 
     Args:
         settings: the `Settings`.
-        own: a network that replaces model_name, or None.
+        backbone: a network that replaces model_name, or None.
 
     Returns:
         The `Settings` with an image_shape. A network of the zoo also sets
@@ -52,7 +52,7 @@ def complete(settings: Settings, own=None) -> Settings:
         ValueError: model_name is unknown.
     """
     name, changes, size = settings.model.model_name, {}, IMAGE_SIZE
-    entry = None if own is not None or "." in name else backbones.zoo_entry(name)
+    entry = None if backbone is not None or "." in name else backbones.zoo_entry(name)
     if entry is not None:
         size = entry.image_size
         if settings.preprocessing.preprocessing_name is None:
@@ -288,26 +288,26 @@ def make_mixing(settings):
     return Mixing(given.mixup, given.cutmix, settings.training.seed)
 
 
-def _build_backbone(settings, own=None):
+def _build_backbone(settings, backbone=None):
     """Builds a network of the library by name, or the user's own network.
 
-    The user's own network is `own`, or model_name if it is a dotted path.
+    The user's own network is `backbone`, or model_name if it is a dotted path.
     """
     model = settings.model
     arguments = {
         "embedding_size": model.emb_size,
         "image_shape": (*settings.preprocessing.image_size, 3),
     }
-    if own is None and "." in model.model_name:
-        own = model.model_name
-    if own is not None:
+    if backbone is None and "." in model.model_name:
+        backbone = model.model_name
+    if backbone is not None:
         given = model.dropout is not None, model.model_options
         if any((*given, model.synchronized_batch_norm)):
             raise ValueError(
                 "dropout, model_options and synchronized_batch_norm apply only to the "
                 "library's networks. Leave them out."
             )
-        return backbones.from_user(copy_to_strategy(own), **arguments)
+        return backbones.from_user(copy_to_strategy(backbone), **arguments)
     return backbones.build(
         model.model_name,
         dropout=model.dropout,

@@ -70,22 +70,22 @@ def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> i
         results: tensors that are not counted.
     """
     roots: dict = {}  # alias -> the tensor whose memory it shares
-    made, last = {}, {}
+    first, last = {}, {}
     for index, operation in enumerate(operations):
         read = [roots.get(t.ref(), t.ref()) for t in operation.inputs]
         outputs = [t.ref() for t in operation.outputs]
         if operation.type in ALIASES:
             roots |= zip(outputs, read, strict=False)
         elif operation.type not in FREE:
-            made |= dict.fromkeys(outputs, index)
+            first |= dict.fromkeys(outputs, index)
             last |= dict.fromkeys(outputs, index)
         if operation.type not in SHAPES:
             last |= dict.fromkeys(read, index)
     uncounted = {roots.get(t.ref(), t.ref()) for t in results}
     changes = [0] * (len(operations) + 1)
-    for tensor in made.keys() - uncounted:
+    for tensor in first.keys() - uncounted:
         size = _bytes(tensor.deref())
-        changes[made[tensor]] += size
+        changes[first[tensor]] += size
         changes[last[tensor] + 1] -= size
     return max(itertools.accumulate(changes))
 

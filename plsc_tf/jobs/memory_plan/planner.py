@@ -154,16 +154,16 @@ class Job:
             tensors.get(name, 0) for name in ("activations", "gradients", "new values")
         )
         if self.head.sample_rate < 1:
-            passing += tensors["head weights"]  # a second copy exists while it is made
+            passing += tensors["head weights"]  # copied once when they are created
         allocator = int(UNUSED_SHARE * passing)
         stage = self.stage.memory(self.backbone, self.head, self.settings)
         return {**tensors, **stage, "allocator": allocator, **self._host()}
 
     def total(self) -> int:
         """Returns the peak bytes of the fullest device."""
-        return max(sum(self.items().values()), self.while_made())
+        return max(sum(self.items().values()), self.initialization_bytes())
 
-    def while_made(self) -> int:
+    def initialization_bytes(self) -> int:
         """Returns the bytes on the fullest device while the head is initialized."""
         device, numpy_rows = memory.making(self.head)
         size = self.backbone.weights + device

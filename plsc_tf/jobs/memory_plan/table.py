@@ -72,7 +72,7 @@ def text(job: Job) -> str:
     share = ", a share of this machine's memory" if devices.shared else ""
     notes = _notes(job)
     rows = [(name, size, notes.get(name, "")) for name, size in job.items().items()]
-    if job.while_made() == job.total():
+    if job.initialization_bytes() == job.total():
         rows.append(("initializing the head", job.total(), "more than a step needs"))
     verdict = f"of {devices.bytes / GB:.3f}: {'fits' if fits else 'does NOT fit'}"
     rows.append(("peak", job.total(), verdict))
@@ -102,7 +102,7 @@ def as_json(job: Job) -> str:
         "device_bytes": job.devices.bytes,
         "total_bytes": job.total(),
         "bytes": job.items(),
-        "while_made_bytes": job.while_made(),
+        "while_made_bytes": job.initialization_bytes(),
         "tiles": {
             "rows": job.head.rows_per_tile,
             "count": len(job.head.tiles),
@@ -133,7 +133,6 @@ def _notes(job):
         "backbone weights": settings.model.model_name
         + (" and its auxiliary logits" if backbone.auxiliary_classes else ""),
         "gradients": "of the weights on every replica",
-        "new values": "of weights, in addition to the old ones",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
         "allocator": "reserved by TensorFlow, unused (estimated)",
