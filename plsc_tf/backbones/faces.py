@@ -5,6 +5,7 @@ start with stride 2, and a dense embedding layer over the whole last feature map
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from keras import layers
 
@@ -78,7 +79,8 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     return style.embedding(x, arguments.embedding_size, arguments.dropout_or(0.4))
 
 
-def iresnet(  # noqa: PLR0913 - options of the family
+def residual(  # noqa: PLR0913 - options of the family
+    is_iresnet: bool,
     image,
     arguments: NetworkArguments,
     *,
@@ -87,16 +89,21 @@ def iresnet(  # noqa: PLR0913 - options of the family
     stem_stride: int = 1,
     head: str = "flatten",
 ):
-    """Builds arcface_torch's IResNet with any depth and width.
+    """Builds arcface_torch's IResNet or a smaller ResNet with any depth and width.
 
-    Source: deepinsight/insightface `recognition/arcface_torch/backbones/iresnet.py`.
+    IResNet: deepinsight/insightface `recognition/arcface_torch/backbones/iresnet.py`.
     Batch normalization has an epsilon of 1e-5, PReLU has one slope per channel, and
     dropout is 0. Convolutions are initialized with N(0, 0.1²), the dense layer with
     PyTorch's default. The scale of the last batch normalization is fixed at 1. The
     dense layer's inputs are in the order (height, width, channels), unlike PyTorch's
     (channels, height, width).
 
+    The smaller network has He et al.'s basic blocks after a 3×3 stem (arXiv:1512.03385,
+    section 4.2). Unlike in IResNet, the first convolution of a stage already has stride
+    2, which makes a step about twice as fast on a CPU. Dropout is 0.4.
+
     Args:
+        is_iresnet: True for IResNet, False for the smaller network.
         image: symbolic images.
         arguments: the network's common arguments.
         depths: blocks per stage; each stage halves height and width.
@@ -112,47 +119,27 @@ def iresnet(  # noqa: PLR0913 - options of the family
     depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
     style = Style(
         epsilon=1e-5,
-        conv_initializer=blocks.tenth_normal,
+        conv_initializer=blocks.tenth_normal if is_iresnet else blocks.fan_out_normal,
         dense_initializer=blocks.fan_in_uniform,
-        bias_initializer=blocks.fan_in_uniform,
+        bias_initializer=blocks.fan_in_uniform if is_iresnet else blocks.zeros,
         synchronized=arguments.synchronized_batch_norm,
     )
     x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
-    x = style.norm_prelu(x, name="stem")
-    x = _stages(x, blocks.basic_block, depths, filters, style)
-    x = style.norm(x, name="features_bn")
-    share = arguments.dropout_or(0.0)
-    return style.embedding(x, arguments.embedding_size, share, head, scale=False)
+    if is_iresnet:
+        dropout = 0.0
+        x = style.norm_prelu(x, name="stem")
+        x = _stages(x, blocks.basic_block, depths, filters, style)
+        x = style.norm(x, name="features_bn")
+    else:
+        dropout = 0.4
+        x = layers.ReLU(name="stem_relu")(style.norm(x, name="stem_bn"))
+        x = _stages(x, blocks.relu_block, depths, filters, style)
+    size, share = arguments.embedding_size, arguments.dropout_or(dropout)
+    return style.embedding(x, size, share, head, bias=is_iresnet, scale=False)
 
 
-def small_resnet(  # noqa: PLR0913 - options of the family
-    image,
-    arguments: NetworkArguments,
-    *,
-    depths: Sequence[int] = (1, 1, 1, 1),
-    width: int | Sequence[int] = 32,
-    stem_stride: int = 1,
-    head: str = "flatten",
-):
-    """Builds He et al.'s basic blocks after a 3×3 stem, small enough for two CPU cores.
-
-    Unlike in IResNet, the first convolution of a stage already has stride 2, which
-    makes a step about twice as fast on a CPU at the same width.
-    Source: He et al. 2015, arXiv:1512.03385, section 4.2. Dropout is 0.4. The
-    arguments are those of `iresnet`.
-    """
-    depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
-    style = Style(
-        epsilon=1e-5,
-        conv_initializer=blocks.fan_out_normal,
-        dense_initializer=blocks.fan_in_uniform,
-        synchronized=arguments.synchronized_batch_norm,
-    )
-    x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
-    x = layers.ReLU(name="stem_relu")(style.norm(x, name="stem_bn"))
-    x = _stages(x, blocks.relu_block, depths, filters, style)
-    size, share = arguments.embedding_size, arguments.dropout_or(0.4)
-    return style.embedding(x, size, share, head, bias=False, scale=False)
+iresnet = partial(residual, True)
+small_resnet = partial(residual, False, depths=(1, 1, 1, 1), width=32)
 
 
 def mobilefacenet(image, arguments: NetworkArguments):

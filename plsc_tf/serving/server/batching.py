@@ -96,9 +96,8 @@ class Batcher:
                 invalid, or the model failed.
         """
         if len(self._waiting) + len(rows) > self._options.queue_images:
-            raise self._busy(
-                "UNAVAILABLE", f"{len(self._waiting)} images are already waiting."
-            )
+            message = f"{len(self._waiting)} images are already waiting."
+            raise self._busy("UNAVAILABLE", message)
         loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
         futures = [loop.create_future() for _ in rows]
         self._waiting.extend(map(_Row, futures, range(len(rows)), rows, pixels))
@@ -175,16 +174,13 @@ class Batcher:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            values = [row.value for row in batch]
-            outputs = await loop.run_in_executor(
-                self._executor, self._call, values, size
-            )
+            rows = [row.value for row in batch]
+            outputs = await loop.run_in_executor(self._executor, self._call, rows, size)
         except _INPUT_ERRORS as error:
             self._split(batch, error)
         except Exception as error:  # noqa: BLE001 - reported to the callers
-            failure = RequestError(
-                "INTERNAL", f"The model failed: {_first_line(error)}"
-            )
+            message = f"The model failed: {_first_line(error)}"
+            failure = RequestError("INTERNAL", message)
             failure.__cause__ = error
             for row in batch:
                 row.fail(failure)

@@ -22,13 +22,7 @@ class RequestError(Exception):
         status: HTTP status; None means that of the code.
     """
 
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        retry_after: int | None = None,
-        status: int | None = None,
-    ):
+    def __init__(self, code: str, message: str, retry_after=None, status=None):
         super().__init__(message)
         self.code, self.message, self.retry_after = code, message, retry_after
         self.status = status or HTTP_STATUS[code]

@@ -109,9 +109,7 @@ class LoadedModel:
         sizes = [dim.size for dim in info.tensor_shape.dim]
         return name, dtype, tuple(None if size < 0 else size for size in sizes)
 
-    async def predict(
-        self, signature: str, values: Sequence[bytes] | np.ndarray
-    ) -> dict[str, np.ndarray]:
+    async def predict(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Checks the values of the input and computes a signature's outputs.
 
         Args:
@@ -142,9 +140,7 @@ class LoadedModel:
         """
         return (await self.predict(DEFAULT_SIGNATURE, images))["embedding"]
 
-    def run(
-        self, signature: str, values: Sequence[bytes] | np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def run(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Computes one batch.
 
         Args:
