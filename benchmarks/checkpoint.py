@@ -28,7 +28,7 @@ class CheckpointCase(OptionGroup):
     num_replicas: int = option(2, "replicas", lower=1)
     sample_rate: float = option(
         1.0,
-        "share of the classes in a step (Partial FC)",
+        "fraction of the classes in a step (Partial FC)",
         within="(0, 1]",
     )
     optimizer: str = option(
@@ -37,11 +37,11 @@ class CheckpointCase(OptionGroup):
         choices=("momentum", "sgd", "adam", "adamw"),
     )
     steps: int = option(5, "steps that are timed without saving, per round", lower=1)
-    rounds: int = option(3, "how often everything is timed, by turns", lower=1)
+    rounds: int = option(3, "alternating rounds of measurements", lower=1)
     folder: str = option(
-        "", "where to write, on the disk in question; empty: the temporary folder"
+        "", "folder on the disk to measure; empty: the temporary folder"
     )
-    seed: int = option(0, "of weights, embeddings and labels")
+    seed: int = option(0, "random seed of weights, embeddings and labels")
 
     def head(self):
         """The same as a `HeadCase`, whose model and batches are used."""
@@ -77,7 +77,7 @@ def check_room(case):
     if memory > free:
         raise ValueError(
             f"megabytes={case.megabytes} needs {memory / 1e9:.1f} GB of memory. "
-            f"Received: {free / 1e9:.1f} GB that are free."
+            f"Received: {free / 1e9:.1f} GB free."
         )
     place = case.folder or tempfile.gettempdir()
     while not os.path.exists(place):
@@ -86,7 +86,7 @@ def check_room(case):
     if disk > free:
         raise ValueError(
             f"megabytes={case.megabytes} needs {disk / 1e9:.1f} GB in {place}. "
-            f"Received: {free / 1e9:.1f} GB that are free. Set folder."
+            f"Received: {free / 1e9:.1f} GB free. Set folder."
         )
 
 

@@ -38,18 +38,18 @@ class ConvertCase(OptionGroup):
     """How much is shuffled, and where."""
 
     lines: int = option(200_000, "images", lower=8)
-    image_bytes: int = option(5_000, "bytes of an image, in the mean", lower=8)
+    image_bytes: int = option(5_000, "mean size of an image in bytes", lower=8)
     nranks: int = option(8, "files to write", lower=1)
     output_format: str = option(
-        "base64", "what to write", choices=("base64", "tfrecord")
+        "base64", "output format", choices=("base64", "tfrecord")
     )
     memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
-    sqlite: bool = option(True, "measure the way through SQLite too; once")
-    rounds: int = option(3, "how often converter and cp are timed, by turns", lower=1)
+    sqlite: bool = option(True, "also measure SQLite, once")
+    rounds: int = option(3, "alternating rounds of converter and cp", lower=1)
     folder: str = option(
-        "", "where to write, on the disk in question; empty: the temporary folder"
+        "", "folder on the disk to measure; empty: the temporary folder"
     )
-    seed: int = option(0, "of images, labels and order", lower=0)
+    seed: int = option(0, "random seed of images, labels and order", lower=0)
 
 
 def main(case):
@@ -76,7 +76,7 @@ def check_room(case):
     if needed > free:
         raise ValueError(
             f"lines={case.lines} needs {needed / 1e9:.1f} GB in {place}. "
-            f"Received: {free / 1e9:.1f} GB that are free. Set folder."
+            f"Received: {free / 1e9:.1f} GB free. Set folder."
         )
 
 

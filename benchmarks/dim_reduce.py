@@ -36,20 +36,20 @@ class ReduceCase(OptionGroup):
         "hparams/cifar10.cfg", "recipe: data, network, loss, batch; has a test split"
     )
     dataset_dir: str = option("", "folder of the data; empty: the recipe's")
-    seeds: int = option(3, "trainings from other initial weights", lower=1)
-    first_seed: int = option(0, "of them")
-    epochs: int = option(9, "epochs that the schedule is planned for", lower=2)
-    budget: int = option(2, "the last of them, which stage 1 leaves out", lower=1)
+    seeds: int = option(3, "trainings, each with a different seed", lower=1)
+    first_seed: int = option(0, "first of the seeds")
+    epochs: int = option(9, "epochs of the full schedule", lower=2)
+    budget: int = option(2, "last epochs, which stage 1 omits", lower=1)
     snapshot_epochs: int = option(5, "last epochs of stage 1 with snapshots", lower=1)
-    snapshots_per_epoch: int = option(8, "snapshots in each of them", lower=1)
+    snapshots_per_epoch: int = option(8, "snapshots in each of these epochs", lower=1)
     n_component: int = option(32, "dimensions of stage 2", lower=1)
     scope: str = option(
-        "all", "what stage 2 reduces", choices=("backbone", "all"), aliases=()
+        "all", "weights that stage 2 reduces", choices=("backbone", "all"), aliases=()
     )
     large_batch: int = option(1024, "images per step of reduced_large", lower=1)
     learning_rate: float = option(0.2, "largest rate", lower=0)
-    train_options: str = option("", "of every training beside these, with blanks")
-    work_dir: str = option("", "where the trainings are kept; empty: a temporary one")
+    train_options: str = option("", "more options of each training, with spaces")
+    work_dir: str = option("", "folder for the trainings; empty: a temporary one")
 
 
 def main(case):
@@ -212,7 +212,7 @@ def train(case, seed, folder, **changed):
     command += [f"--{name}={value}" for name, value in given.items()]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
-        raise RuntimeError(f"failed: {' '.join(command)}")
+        raise RuntimeError(f"The command failed: {' '.join(command)}")
     text = pathlib.Path(folder, "results.json").read_text(encoding="utf-8")
     results = json.loads(text)
     found = {
@@ -250,7 +250,7 @@ def average(first, last=0):
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"the average of {first}/snapshots failed")
+        raise RuntimeError(f"Could not average {first}/snapshots.")
     found = json.loads(done.stdout.splitlines()[-1])
     path.write_text(json.dumps(found), encoding="utf-8")
     return found

@@ -37,12 +37,12 @@ class HalfCase(OptionGroup):
     """Which trainings are compared."""
 
     data_root: str = option("", "folder with the unpacked data of all recipes")
-    recipes: str = option(",".join(RECIPES), "recipes, with commas")
-    precisions: str = option("bfloat16,float16", "compared with float32, with commas")
+    recipes: str = option(",".join(RECIPES), "recipes, separated by commas")
+    precisions: str = option("bfloat16,float16", "compared with float32")
     seeds: int = option(5, "trainings of each recipe and precision", lower=1)
-    first_seed: int = option(0, "of them")
-    train_options: str = option("", "of every training besides these, with blanks")
-    work_dir: str = option("", "where the trainings are kept; empty: a temporary one")
+    first_seed: int = option(0, "first of the seeds")
+    train_options: str = option("", "more options of each training, with spaces")
+    work_dir: str = option("", "folder for the trainings; empty: a temporary one")
 
 
 def main(case):
@@ -126,7 +126,7 @@ def train(case, recipe, precision, seed, folder):
     ]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
     if ended.returncode:
-        raise RuntimeError(f"failed: {' '.join(command)}")
+        raise RuntimeError(f"The command failed: {' '.join(command)}")
     results = json.loads((own / "results.json").read_text(encoding="utf-8"))
     sets = results.get("verification") or {"": results.get("test")}
     (measured,) = sets.values()
@@ -144,7 +144,7 @@ def _names(text, known, option_name):
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ValueError(
-            f"{option_name} must be of {', '.join(known)}. Received: {text!r}"
+            f"{option_name} must be one of {', '.join(known)}. Received: {text!r}"
         )
     return names
 

@@ -48,7 +48,7 @@ def check_memory(case):
         raise ValueError(
             f"num_classes={case.num_classes} and emb_size={case.emb_size} need at "
             f"least {needed / machine.GB:.1f} GB of memory. Received: "
-            f"{free / machine.GB:.1f} GB that are free.{without}"
+            f"{free / machine.GB:.1f} GB free.{without}"
         )
 
 

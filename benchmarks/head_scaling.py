@@ -41,16 +41,16 @@ class ScalingCase(OptionGroup):
     )
     emb_size: int = option(512, "length of the embeddings", lower=1)
     global_batch: int = option(64, "examples per step over all replicas", lower=1)
-    sample_rate: float = option(1.0, "share of the classes in a step", within="(0, 1]")
+    sample_rate: float = option(1.0, "fraction of classes in a step", within="(0, 1]")
     optimizer: str = option("momentum", "see benchmarks.head")
     margins: str = option("arcface", "see benchmarks.head")
     head_dtype: str = option("", "see benchmarks.head")
     tile_rows: int | None = option(None, "see benchmarks.head", lower=1)
     logits_mb: int | None = option(None, "see benchmarks.head", lower=0)
     steps: int = option(5, "timed steps per point", lower=1)
-    warmup: int = option(2, "steps before them", lower=1)
+    warmup: int = option(2, "untimed steps before those", lower=1)
     output: str = option("output/head_scaling", "folder of the points and the chart")
-    redraw: bool = option(False, "only draw the points that are in the folder")
+    redraw: bool = option(False, "only draw the points already in the folder")
 
     def cases(self):
         """The `HeadCase` of every point; without products where they do not fit."""
@@ -96,7 +96,7 @@ def main(case):
         print(_row(point))
     measured = [point for point in points if "error" not in point]
     if not measured:
-        raise ValueError(f"None of the points in {record} could be measured.")
+        raise ValueError(f"No point in {record} has been measured.")
     picture = folder / "head_scaling.png"
     chart.save(picture, panels(measured))
     print(json.dumps({"points": str(record), "chart": str(picture)}))

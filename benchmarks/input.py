@@ -4,7 +4,7 @@ The last line printed is one JSON object; benchmarks/README.md says what its fig
 mean.
 
     python -m benchmarks.input --images=lfw112/train
-    python -m benchmarks.input                        # drawn pictures
+    python -m benchmarks.input                        # synthetic images
 """
 
 import base64
@@ -22,21 +22,21 @@ from plsc_tf.flags.option import OptionGroup, option
 
 
 class InputCase(OptionGroup):
-    """Which pictures, and how they are read."""
+    """The images and how to read them."""
 
     images: str = option(
-        "", "folder of JPEG files, in folders of any depth; empty: drawn pictures"
+        "", "folder of JPEG files, nested or not; empty: synthetic images"
     )
-    count: int = option(8192, "pictures at most", lower=1)
+    count: int = option(8192, "maximum number of images", lower=1)
     repeat: int = option(
-        5, "how often an epoch has each, so that its start weighs little", lower=1
+        5, "copies of each image in an epoch, so that its start matters less", lower=1
     )
     image_size: int = option(112, "height and width in pixels", lower=1)
-    global_batch: int = option(256, "pictures of a batch", lower=1)
+    global_batch: int = option(256, "images in a batch", lower=1)
     threads: int | None = option(
         None, "num_preprocessing_threads; None: the pipeline's default", lower=1
     )
-    rounds: int = option(5, "how often everything is timed, by turns", lower=1)
+    rounds: int = option(5, "alternating rounds of measurements", lower=1)
     preprocessing: tuple[str, ...] = option(
         (), "preprocessings to measure from TFRecords; empty: all"
     )
@@ -52,7 +52,7 @@ def measure(case):
     """Times decoding and the pipelines by turns.
 
     Returns:
-        what is printed; rates in pictures per second.
+        the figures to print; rates are in images per second.
     """
     import tensorflow as tf
 
@@ -89,7 +89,7 @@ def measure(case):
 
 
 def _timed(runs, case, count):
-    """Pictures per second and processor microseconds of a picture, medians."""
+    """Returns median images per second and CPU microseconds per image."""
     seconds = {name: [] for name in runs}
     processor = {name: [] for name in runs}
     for turn in range(case.rounds + 1):
@@ -154,7 +154,7 @@ def _preprocessings():
 
 
 def _pictures(case):
-    """Encoded pictures, at most `count`."""
+    """Returns at most `count` encoded images."""
     if not case.images:
         return [_drawn(case, k) for k in range(min(case.count, 2048))]
     names = sorted(
@@ -184,7 +184,7 @@ def _drawn(case, number):
 
 
 def _sources(data, folder, repeat):
-    """The pictures as TFRecords, as base64 text and as files, several times each."""
+    """Writes each image several times to TFRecords, base64 text and files."""
     import tensorflow as tf
 
     from plsc_tf.data.readers.base64_text import base64_files

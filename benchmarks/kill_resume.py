@@ -17,11 +17,11 @@ class KillCase(many_runs.Trainings):
     """How many trainings, of which size, and how they are started."""
 
     num_replicas: int = option(2, "replicas", lower=1)
-    most_kills: int = option(3, "kills of a run at most", lower=1)
+    most_kills: int = option(3, "maximum number of kills per run", lower=1)
     fork: bool = option(
         True,
         "fork a process that has imported TensorFlow for each start; false: a new "
-        "interpreter, which takes some seconds more",
+        "interpreter, which takes several seconds longer",
     )
 
     def start(self, run_dir):

@@ -22,12 +22,12 @@ class LossCase(many_runs.Trainings):
 
     runs: int = option(20, "trainings that lose a worker", lower=1)
     steps_per_epoch: int = option(10, "steps of an epoch", lower=1)
-    jobs: int = option(1, "trainings at a time; 0: as many as cores", lower=0)
+    jobs: int = option(1, "trainings at a time; 0: one per core", lower=0)
     num_workers: tuple[int, ...] = option(
-        (3, 2), "workers of a training, by turns", lower=2
+        (3, 2), "workers of a training, in rotation", lower=2
     )
     stop_share: float = option(
-        0.2, "share of the runs with SIGSTOP instead of SIGKILL", within="[0, 1]"
+        0.2, "fraction of the runs with SIGSTOP instead of SIGKILL", within="[0, 1]"
     )
     worker_timeout: float = option(
         10.0,
@@ -38,7 +38,7 @@ class LossCase(many_runs.Trainings):
     def __post_init__(self):
         super().__post_init__()
         if not self.num_workers:
-            raise ValueError("num_workers must name at least one number of workers")
+            raise ValueError("num_workers must contain at least one number.")
 
     def start(self, run_dir, *, size, stop=False):
         """Starts the launcher of a training.

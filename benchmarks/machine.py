@@ -68,7 +68,7 @@ def _kilobytes(path, name):
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
-    raise OSError(f"{path} has no line {name}: these benchmarks need Linux.")
+    raise OSError(f"{path} has no line {name}. These benchmarks need Linux.")
 
 
 def _busy_seconds():

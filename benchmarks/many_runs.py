@@ -21,10 +21,10 @@ class Trainings(OptionGroup):
     epochs: int = option(3, "epochs of a training", lower=1)
     steps_per_epoch: int = option(7, "steps of an epoch", lower=1)
     save_steps: int = option(3, "steps between two checkpoints", lower=1)
-    jobs: int = option(0, "trainings at a time; 0: as many as cores", lower=0)
-    seed: int = option(0, "of the moments of the kills")
+    jobs: int = option(0, "trainings at a time; 0: one per core", lower=0)
+    seed: int = option(0, "random seed of the kills")
     work_dir: str = option(
-        "", "folder for the trainings; those that fail stay. Empty: a temporary one"
+        "", "folder for the trainings; keeps failed ones. Empty: a temporary one"
     )
 
     def arguments(self, run_dir):

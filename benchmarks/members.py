@@ -37,7 +37,7 @@ class Member:
         )
         if b"TF_CONFIG" not in environ:
             os.close(self._fd)
-            raise ProcessLookupError(f"process {pid} is no worker, or none any more")
+            raise ProcessLookupError(f"Process {pid} is not a worker, or has ended.")
         self.index = json.loads(environ[b"TF_CONFIG"])["task"]["index"]
 
     def look(self, now):

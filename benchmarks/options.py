@@ -16,14 +16,14 @@ class HeadCase(OptionGroup):
     )
     sample_rate: float = option(
         1.0,
-        "share of the classes in a step (Partial FC)",
+        "fraction of the classes in a step (Partial FC)",
         within="(0, 1]",
     )
     tile_rows: int | None = option(
-        None, "class rows per tile; None: the head's own choice", lower=1
+        None, "class rows per tile; None: the head's default", lower=1
     )
     logits_mb: int | None = option(
-        None, "megabytes of logits that may be kept; None: the head's default", lower=0
+        None, "megabytes of logits to keep; None: the head's default", lower=0
     )
     head_dtype: str = option(
         "", "type of the head's matrix products; empty: the head's default, float32"
@@ -40,15 +40,11 @@ class HeadCase(OptionGroup):
         None, "None: 1e-4 for momentum and sgd, 1e-5 for adam and adamw", lower=0
     )
     steps: int = option(5, "timed steps per round", lower=1)
-    warmup: int = option(2, "steps before them, not timed", lower=1)
-    rounds: int = option(1, "how often steps and products are timed, by turns", lower=1)
-    products: bool = option(
-        True, "time the bare products too; they need memory of their own"
-    )
-    seed: int = option(0, "of weights, embeddings and labels")
-    peer: str = option(
-        "", "checkout of arcface_torch to measure beside it, empty: none"
-    )
+    warmup: int = option(2, "untimed steps before those", lower=1)
+    rounds: int = option(1, "alternating rounds of steps and products", lower=1)
+    products: bool = option(True, "also time the bare products, which need more memory")
+    seed: int = option(0, "random seed of weights, embeddings and labels")
+    peer: str = option("", "checkout of arcface_torch to compare with; empty: none")
     peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
     peer_threads: int = option(
         0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0

@@ -26,8 +26,8 @@ class PcaCase(OptionGroup):
     snapshots: int = option(60, "rows of the matrix, T", lower=2)
     weights: int = option(25_000_000, "columns of the matrix, n", lower=1000)
     n_component: int = option(32, "components, k", lower=1)
-    folder: str = option("", "where the snapshots are written; empty: temporary folder")
-    seed: int = option(0, "of the snapshots")
+    folder: str = option("", "folder for the snapshots; empty: a temporary one")
+    seed: int = option(0, "random seed of the snapshots")
 
 
 def main(case):
@@ -37,9 +37,7 @@ def main(case):
     os.makedirs(place, exist_ok=True)
     free = shutil.disk_usage(place).free
     if need > free:
-        raise ValueError(
-            f"{place} must have room for {need:,} bytes. Received: {free:,}."
-        )
+        raise ValueError(f"{place} must have {need:,} free bytes. Received: {free:,}.")
     folder = tempfile.mkdtemp(prefix="pca-", dir=place)
     try:
         context = multiprocessing.get_context("spawn")

@@ -45,13 +45,13 @@ def measure(case):
     """
     if case.margins == "softmax":
         raise ValueError(
-            "arcface_torch has no plain softmax: with --peer, --margins must be "
+            "arcface_torch has no plain softmax. With --peer, --margins must be "
             "arcface or cosface. Received: --margins=softmax"
         )
     ranks = case.num_replicas or 1
     if case.global_batch % ranks:
         raise ValueError(
-            "arcface_torch needs a global batch that its ranks can share equally. "
+            "The number of ranks of arcface_torch must divide the global batch. "
             f"Received: --global_batch={case.global_batch}, {ranks} ranks"
         )
     checkout = find_checkout(case.peer)
@@ -107,9 +107,9 @@ def _run_ranks(python, config):
             process.wait()
     if failed:
         raise RuntimeError(
-            f"A rank of arcface_torch ended with status {failed[0]}, see the messages "
+            f"A rank of arcface_torch failed with status {failed[0]}, see the messages "
             f"above. {python} must be a Python with PyTorch (--peer_python), and the "
-            "memory must hold both ranks."
+            "memory must suffice for both ranks."
         )
     return [json.loads(p.stdout.read().splitlines()[-1]) for p in started]
 

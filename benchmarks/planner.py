@@ -85,7 +85,7 @@ class PlannerCase(OptionGroup):
     """Which cases to plan and to measure."""
 
     cases: tuple[str, ...] = option((), f"of {', '.join(CASES)}; none: all of them")
-    steps: int = option(8, "steps that are run: memory grows with the first", lower=1)
+    steps: int = option(8, "steps to run; memory grows in the first ones", lower=1)
     measure: str = option("", "one case, in this process")
 
 
@@ -213,5 +213,5 @@ if __name__ == "__main__":
     asked = options.parse(PlannerCase, __doc__)
     unknown = sorted({asked.measure, *asked.cases} - {"", *CASES})
     if unknown:
-        sys.exit(f"benchmarks.planner: no case {', '.join(unknown)}; see --help")
+        sys.exit(f"benchmarks.planner: unknown case {', '.join(unknown)}; see --help")
     main(asked)

@@ -23,7 +23,7 @@ from plsc_tf.flags.option import OptionGroup, option
 class StepCase(OptionGroup):
     """The network, the batch and the space."""
 
-    model_name: str = option("resnet10", "backbone, by its name")
+    model_name: str = option("resnet10", "name of the backbone")
     image_size: int = option(64, "height and width of the images", lower=8)
     emb_size: int = option(128, "length of the embeddings", lower=1)
     num_classes: int = option(1000, "classes of the head", lower=2)
@@ -31,7 +31,7 @@ class StepCase(OptionGroup):
     num_replicas: int = option(1, "replicas", lower=1)
     n_component: int = option(32, "dimensions, k", lower=1)
     trials: int = option(2, "trials of a line search", lower=1)
-    scope: str = option("backbone", "what is reduced", choices=("backbone", "all"))
+    scope: str = option("backbone", "weights to reduce", choices=("backbone", "all"))
     steps: int = option(6, "timed steps of each kind", lower=1)
 
 

@@ -36,12 +36,12 @@ class SameNumbersCase(OptionGroup):
     """Which commits are compared, and how."""
 
     before: str = option("", "the first commit")
-    after: str = option("", "the second one; empty: the working tree")
+    after: str = option("", "the second commit; empty: the working tree")
     steps: int = option(60, "steps of each training", lower=1)
     data_root: str = option(
         "", f"folder with the unpacked data of {', '.join(ON_DATA)}; empty: without"
     )
-    variants: str = option("", "names with commas; empty: all")
+    variants: str = option("", "names, separated by commas; empty: all")
 
 
 def main(case):
@@ -58,7 +58,7 @@ def main(case):
     unknown = [name for name in chosen if name not in variants]
     if unknown:
         raise ValueError(
-            f"variants must be of {', '.join(variants)}. Received: {unknown[0]!r}."
+            f"variants must be one of {', '.join(variants)}. Received: {unknown[0]!r}."
         )
     found = {}
     with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:

@@ -36,17 +36,17 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 class ServingCase(OptionGroup):
     """What is served, and how much is asked of it."""
 
-    model_name: str = option("mobilefacenet", "the backbone, with fresh weights")
-    model_dir: str = option("", "an export to serve instead")
-    connections: int = option(64, "connections at the same time", lower=1)
-    seconds: float = option(5.0, "of each measurement", lower=0.1)
-    rounds: int = option(5, "of direct calls and requests, by turns", lower=1)
-    flat_requests: int = option(20_000, "requests while memory is watched", lower=0)
+    model_name: str = option("mobilefacenet", "backbone, with random weights")
+    model_dir: str = option("", "exported model to serve instead")
+    connections: int = option(64, "concurrent connections", lower=1)
+    seconds: float = option(5.0, "duration of each measurement", lower=0.1)
+    rounds: int = option(5, "alternating rounds of direct calls and requests", lower=1)
+    flat_requests: int = option(20_000, "requests while memory is measured", lower=0)
     latency_ms: float = option(100.0, "the server's option", lower=1)
     parallel_batches: int = option(2, "the server's option", lower=1)
     generator: str = option(
         "auto",
-        "of the load; auto: wrk where there is one",
+        "load generator; auto: wrk if it is installed",
         choices=("auto", "wrk", "own"),
     )
 
@@ -265,7 +265,7 @@ class LoadGenerator:
         self._case, self._port, self._bodies = case, port, bodies
         self._wrk = case.generator != "own" and shutil.which("wrk")
         if case.generator == "wrk" and not self._wrk:
-            raise ValueError("generator=wrk: there is no wrk on the path.")
+            raise ValueError("generator=wrk, but wrk is not on the PATH.")
 
     def closed(self, seconds):
         """Every connection asks again when it has its answer."""

@@ -37,12 +37,12 @@ class WorkersCase(OptionGroup):
 
     workers: tuple[int, ...] = option((1, 2, 3, 4), "sizes of the clusters", lower=1)
     images: int = option(24, "images per step of each worker", lower=1)
-    image_size: int = option(32, "their side, in pixels; divides by 4", lower=4)
-    hidden: int = option(256, "width of the network's last layer but one", lower=1)
+    image_size: int = option(32, "height and width in pixels; a multiple of 4", lower=4)
+    hidden: int = option(256, "width of the network's second-to-last layer", lower=1)
     emb_size: int = option(128, "length of the embeddings", lower=1)
     num_classes: int = option(20_000, "classes of the head", lower=1)
     steps: int = option(5, "timed steps per round", lower=1)
-    rounds: int = option(8, "how often everything is timed, by turns", lower=1)
+    rounds: int = option(8, "alternating rounds of measurements", lower=1)
     output: str = option("output/workers", "folder of the figures and the chart")
 
 

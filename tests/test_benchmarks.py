@@ -58,7 +58,7 @@ def test_what_the_peer_cannot_do_is_refused(tmp_path):
         peer.measure(dataclasses.replace(SMALL, peer=str(tmp_path)))
     with pytest.raises(ValueError, match="no plain softmax"):
         peer.measure(dataclasses.replace(SMALL, margins="softmax"))
-    with pytest.raises(ValueError, match="share equally"):
+    with pytest.raises(ValueError, match="must divide the global batch"):
         peer.measure(dataclasses.replace(SMALL, num_replicas=4))
 
 

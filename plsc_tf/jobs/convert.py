@@ -165,22 +165,15 @@ def _table(output_dir, content, existed):
     labels, shards = content["labels"], content["shards"]
     counts = " or ".join(f"{n:,}" for n in sorted({s["count"] for s in shards}))
     megabytes = sum(shard["bytes"] for shard in shards) / 1e6
-    per_class = labels["images_per_class"]
+    classes = "{classes_with_images:,} with images, labels {smallest} ... {largest}"
+    per_class = "{smallest:,} ... {largest:,}, median {median:g}"
     return [
         ("written", f"{output_dir}{' (already done)' if existed else ''}"),
         ("format", content["format"]),
         ("records", f"{content['num_examples']:,}"),
         ("padding", f"{content['padding']:,}"),
         ("shards", f"{len(shards)} of {counts} records, {megabytes:,.1f} MB"),
-        (
-            "classes",
-            f"{labels['classes_with_images']:,} with images, labels "
-            f"{labels['smallest']} ... {labels['largest']}",
-        ),
-        (
-            "images per class",
-            f"{per_class['smallest']:,} ... {per_class['largest']:,}, median "
-            f"{per_class['median']:g}",
-        ),
+        ("classes", classes.format(**labels)),
+        ("images per class", per_class.format(**labels["images_per_class"])),
         ("checksums", paths.join(output_dir, MANIFEST)),
     ]

@@ -25,15 +25,10 @@ def rows(report: dict) -> list[tuple[str, str]]:
     if classes:
         count = f"{classes['num_classes']:,}, {classes['empty']:,} of them empty"
         histogram = [f"{k}: {n:,}" for k, n in classes["histogram"].items() if n]
-        table += [
-            ("classes", count),
-            (
-                "images per class",
-                f"min {classes['min']:,}  median {classes['median']:,.6g}  "
-                f"max {classes['max']:,}",
-            ),
-            ("classes by images", "  ".join(histogram)),
-        ]
+        spread = "min {min:,}  median {median:,.6g}  max {max:,}".format(**classes)
+        table.append(("classes", count))
+        table.append(("images per class", spread))
+        table.append(("classes by images", "  ".join(histogram)))
     else:
         table.append(("classes", "none: no label could be read"))
     if report["verification_pictures"]:
