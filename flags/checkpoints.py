@@ -82,9 +82,8 @@ class Checkpoints(OptionGroup):
     )
 
     REFUSED = {
-        "ckpt_file_name and no checkpoint_dir": "ckpt_file_name names a checkpoint in "
-        "checkpoint_dir (FastNN model_dir): set that too.",
+        "ckpt_file_name and no checkpoint_dir": "ckpt_file_name needs checkpoint_dir.",
         "no model_save_dir": "model_save_dir must name the folder of the run.",
-        "fs_checkpoint_dir and no checkpoint_dir": "fs_checkpoint_dir is copied into "
-        "checkpoint_dir before training: set that to a local folder.",
+        "fs_checkpoint_dir and no checkpoint_dir": "fs_checkpoint_dir needs "
+        "checkpoint_dir, the local folder to copy it to.",
     }

@@ -68,8 +68,6 @@ class Classes(OptionGroup, saved=False):
     new_list: str = option("", "file for a list of the images with the correct labels")
 
     REFUSED = {
-        "drop_sub_centers and no edit_dir": "drop_sub_centers writes a new checkpoint: "
-        "set edit_dir to a new folder for it.",
-        "edit_dir and noise_report": "edit_dir and noise_report are two tasks: set one "
-        "of them.",
+        "drop_sub_centers and no edit_dir": "drop_sub_centers needs edit_dir.",
+        "edit_dir and noise_report": "Set edit_dir or noise_report, not both.",
     }

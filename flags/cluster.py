@@ -71,7 +71,6 @@ class Cluster(OptionGroup):
     REFUSED = {
         # In FastNN's files, task_index=0 without hosts means "one machine".
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
-            "node_ip and task_index select this machine from cluster_node_ips: set "
-            "that list too."
+            "node_ip and task_index need cluster_node_ips, from which they select."
         ),
     }

@@ -63,11 +63,10 @@ class Conversion(OptionGroup, saved=False):
 
     REFUSED = {
         "pairs and no output_format=bin or output_format=bin and no pairs": (
-            "pairs are written with output_format=bin, which takes nothing else."
+            "pairs and output_format=bin need each other."
         ),
         "data_dir and no file_list or file_list and no nranks or nranks and no "
-        "data_dir": "data_dir, file_list and nranks belong together: the folder of "
-        "part files, the file that names them, and the number of files to write.",
+        "data_dir": "Set data_dir, file_list and nranks together, or none of them.",
     }
 
     @property
@@ -101,8 +100,8 @@ class Embedding(OptionGroup, saved=False):
     embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
 
     REFUSED = {
-        "saved_model and checkpoint_dir": "saved_model and checkpoint_dir both name a "
-        "model; set one of them.",
+        "saved_model and checkpoint_dir": "Set saved_model or checkpoint_dir, not "
+        "both.",
     }
 
 

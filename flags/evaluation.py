@@ -78,13 +78,12 @@ class Scoring(OptionGroup, saved=False):
     )
 
     REFUSED = {
-        "gallery and no probes or probes and no gallery": "gallery and probes go "
-        "together: the known people, and the images to identify.",
+        "gallery and no probes or probes and no gallery": "Set gallery and probes "
+        "together: the known images, and the images to identify.",
         "embeddings and no pair_lists and no template_dirs and no tinyface_dir and no "
-        "gallery": "Saved embeddings are compared by pair_lists, template_dirs, "
-        "tinyface_dir, or gallery and probes.",
-        "embedding_names and no embeddings": "embedding_names names the rows of "
-        "embeddings.",
+        "gallery": "embeddings needs pair_lists, template_dirs, tinyface_dir, or "
+        "gallery and probes.",
+        "embedding_names and no embeddings": "embedding_names needs embeddings.",
     }
 
     @property

@@ -104,14 +104,13 @@ class LearningRate(OptionGroup):
     )
 
     REFUSED = {
-        "warmup_steps and warmup_epochs": "warmup_steps and warmup_epochs set the same "
-        "in two units: set one of them.",
-        "lr_epochs and no learning_rate_decay_type=piecewise": "lr_epochs are for "
+        "warmup_steps and warmup_epochs": "Set either warmup_steps or warmup_epochs.",
+        "lr_epochs and no learning_rate_decay_type=piecewise": "lr_epochs needs "
         "learning_rate_decay_type=piecewise.",
         "decay_scheme and lr_epochs or "
         "decay_scheme and no learning_rate_decay_type=piecewise,exponential,polynomial"
-        "": "decay_scheme is a decay itself: leave lr_epochs out, and "
-        "learning_rate_decay_type or set it to exponential or polynomial.",
+        "": "decay_scheme replaces learning_rate_decay_type and lr_epochs: leave "
+        "them out.",
     }
 
     @property

@@ -99,19 +99,16 @@ class Precision(OptionGroup):
     REFUSED = {
         "amp_level=o0 and use_fp16 or amp_level=o0 and use_bf16": "amp_level=O0 is "
         "float32: leave use_fp16 and use_bf16 out.",
-        "use_fp16 and use_bf16": "use_fp16 and use_bf16 are two kinds of half "
-        "precision: set one of them.",
-        "loss_scale>0 and loss_scale<1": "loss_scale must be 0 or 1 (none), or above "
-        "1.",
-        "loss_scale>1 and init_loss_scaling>1": "loss_scale is fixed (FastNN) and "
-        "init_loss_scaling the start of a dynamic scale (PLSC): set one of them.",
+        "use_fp16 and use_bf16": "Set use_fp16 or use_bf16, not both.",
+        "loss_scale>0 and loss_scale<1": "loss_scale must be 0 or at least 1.",
+        "loss_scale>1 and init_loss_scaling>1": "Set loss_scale (fixed) or "
+        "init_loss_scaling (dynamic), not both.",
     }
 
     def __post_init__(self):
         super().__post_init__()
-        if self.keep_batchnorm_fp32 and (
-            "BatchNormalization" in self.layer_lists()["white"]
-        ):
+        white = self.layer_lists()["white"]
+        if self.keep_batchnorm_fp32 and "BatchNormalization" in white:
             raise ValueError(
                 "keep_batchnorm_fp32=True contradicts BatchNormalization in the white "
                 f"list. Received: amp_lists={self.amp_lists!r}."

@@ -35,8 +35,8 @@ class Training(OptionGroup):
     )
 
     REFUSED = {
-        "task_type=finetune and no checkpoint_dir": "task_type=finetune starts from "
-        "trained weights: set checkpoint_dir to their folder.",
+        "task_type=finetune and no checkpoint_dir": "task_type=finetune needs "
+        "checkpoint_dir, the folder of the trained weights.",
     }
 
 

@@ -35,7 +35,7 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
         ({"image_shape": (112, 112, 3)}, "did you mean 3,112,112"),
         ({"image_shape": (1, 28, 28)}, "3 channels"),
         ({"lr_steps": (5, 5)}, "increasing"),
-        ({"task_type": "finetune"}, "set checkpoint_dir"),
+        ({"task_type": "finetune"}, "needs checkpoint_dir"),
         ({"model_save_dir": ""}, "folder of the run"),
         ({"dropout": 1.0}, "below 1"),
         ({"scale": 0}, "above 0"),

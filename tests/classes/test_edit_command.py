@@ -169,7 +169,7 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
     ("values", "error", "message"),
     [
         ({}, ValueError, "Set edit_dir"),
-        (EDIT | NOISE, ValueError, "two tasks"),
+        (EDIT | NOISE, ValueError, "Set edit_dir or noise_report"),
         (EDIT | {"remove_classes": "6"}, ValueError, "0 to 5. Received: class 6"),
         (
             EDIT | {"class_rows": "no.npy"},

@@ -140,10 +140,14 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (["--data_dir=x"], cli.UsageError, "belong together"),
+        (["--data_dir=x"], cli.UsageError, "together, or none"),
         (["--num_shards=0"], cli.UsageError, "num_shards must be"),
-        (["--to=bin"], cli.UsageError, "pairs are written with output_format=bin"),
-        (["--pairs=p.txt"], cli.UsageError, "pairs are written with output_format=bin"),
+        (["--to=bin"], cli.UsageError, "pairs and output_format=bin need each other"),
+        (
+            ["--pairs=p.txt"],
+            cli.UsageError,
+            "pairs and output_format=bin need each other",
+        ),
         (["--output_format=zip"], cli.UsageError, "output_format must be"),
         (["--dataset_name=mock"], ValueError, "output_dir must be a local folder"),
         (["--output_dir=s3://a/b"], ValueError, "output_dir must be a local folder"),

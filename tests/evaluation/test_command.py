@@ -144,15 +144,18 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "compared by pair_lists, template_dirs, tinyface_dir, or"),
-        ({"gallery": "known.txt"}, "gallery and probes go together"),
+        ({}, "needs pair_lists, template_dirs, tinyface_dir, or"),
+        ({"gallery": "known.txt"}, "Set gallery and probes together"),
         ({"pair_lists": ("nowhere.txt",)}, "list 'nowhere.txt' does not exist"),
         ({"template_dirs": ("nowhere",)}, "must contain a meta folder"),
         (
             {"val_targets": ("lfw",), "pair_lists": ("pairs.txt",)},
             "pair_lists instead of val_targets",
         ),
-        ({"embeddings": "", "embedding_names": "a"}, "names the rows of embeddings"),
+        (
+            {"embeddings": "", "embedding_names": "a"},
+            "embedding_names needs embeddings",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_is_read(tmp_path, options, message):

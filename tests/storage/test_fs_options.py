@@ -41,7 +41,7 @@ def test_a_folder_without_a_file_system_is_refused():
         fs_options.upload_end(storage(fs_dir_for_save="/user/me/out"))
     with pytest.raises(ValueError, match="set fs_name=hdfs://.*fs_name='host'"):
         fs_options.upload_end(storage(fs_name="host", fs_dir_for_save="/user/me"))
-    with pytest.raises(ValueError, match="fs_checkpoint_dir is copied into checkpoint"):
+    with pytest.raises(ValueError, match="fs_checkpoint_dir needs checkpoint"):
         storage(fs_name="hdfs://host:9000", fs_checkpoint_dir="/a")
 
 

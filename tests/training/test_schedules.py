@@ -188,12 +188,12 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"warmup_epochs": 1, "warmup_steps": 5}, "the same in two units"),
-        ({"lr_epochs": (2, 1)}, "lr_epochs must be growing"),
-        ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "are for"),
+        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set either warmup_steps or"),
+        ({"lr_epochs": (2, 1)}, "lr_epochs must be increasing"),
+        ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "lr_epochs needs"),
         (
             {"decay_scheme": "luong5", "learning_rate_decay_type": "fixed"},
-            "is a decay itself",
+            "decay_scheme replaces",
         ),
         ({"decay_scheme": "luong7"}, "luong5, luong10, luong234"),
     ],
