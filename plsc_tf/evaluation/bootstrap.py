@@ -64,8 +64,7 @@ def intervals(
     names = [name for name, figure in figures.items() if figure.value is not None]
     if num_identities < MIN_IDENTITIES:
         note = f"no interval: {num_identities} identities; needs {MIN_IDENTITIES}"
-        changed = {n: dataclasses.replace(figures[n], note=note) for n in names}
-        return figures | changed
+        return figures | {n: dataclasses.replace(figures[n], note=note) for n in names}
     drawn = {name: np.empty(resampling.samples) for name in names}
     rng = np.random.default_rng(resampling.seed)
     for row in range(resampling.samples):

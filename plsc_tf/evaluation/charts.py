@@ -6,7 +6,7 @@ import itertools
 
 COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00")
 COLORS += ("#444444", "#17a2b8", "#d6559b", "#9aa800", "#a0522d")
-INK, FAINT, GRID = "#222222", "#666666", "#e2e2e2"
+INK, GRID = "#222222", "#e2e2e2"
 # Inches; small enough to keep the text legible on a narrow page.
 SIZE = (5.2, 3.5)
 
@@ -120,9 +120,7 @@ class Chart:
             axes.set(**{f"{name}lim": limits})
         axes.grid(color=GRID)
         axes.set_axisbelow(True)
-        axes.tick_params(colors=FAINT)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(FAINT)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return figure
 

@@ -19,11 +19,7 @@ DECADES = 20
 # that may differ by orders of magnitude.
 _CHARTS = {
     "Loss": ("Mean loss since the last progress line", "loss", "log"),
-    "Accuracy": (
-        "Training accuracy without margins, and verification accuracy",
-        "accuracy",
-        None,
-    ),
+    "Accuracy": ("Training accuracy, verification accuracy", "accuracy", None),
     "Learning rate": ("Learning rate of the optimizer", "learning rate", 0.0),
     "Throughput": ("Images per second on all replicas", "images/s", 0.0),
     "Loss scale": ("Loss scale of mixed precision", "loss scale", "log"),

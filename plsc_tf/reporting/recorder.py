@@ -34,11 +34,9 @@ class Guard:
             return write()
         except Exception as error:  # noqa: BLE001 - must not end the training
             self.broken = True
+            reason = f"{type(error).__name__}: {error}"
             logging.warning(
-                "Could not write %s; the training is not affected: %s: %s",
-                self._output,
-                type(error).__name__,
-                str(error).strip() or "no message",
+                "Could not write %s; the training continues: %s", self._output, reason
             )
             return default
 

@@ -151,9 +151,8 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
         read: callable, image index -> the image's bytes or pixels, or None if there is
             no image.
     """
-    threshold = report.threshold.get("squared_l2")
-    if threshold is None:
-        threshold = report.threshold["best_squared_l2"]
+    at = report.threshold
+    threshold = at["best_squared_l2" if at["squared_l2"] is None else "squared_l2"]
     distances = scores.distances
     for kind, rows, order in (
         ("false accept", np.flatnonzero(~scores.same), 1),
