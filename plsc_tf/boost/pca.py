@@ -120,9 +120,8 @@ def _centered(rows, size, name=str) -> Iterator[tuple[int, np.ndarray]]:
             if not np.isfinite(block[i]).all():
                 place = low + int(np.argmin(np.isfinite(block[i])))
                 raise ValueError(
-                    f"Snapshot {getattr(row, 'path', i)} holds numbers that are not "
-                    f"finite, the first in {name(place)}. Remove it from "
-                    "weight_load_dir."
+                    f"Snapshot {getattr(row, 'path', i)} contains NaN or infinity, "
+                    f"first in {name(place)}. Remove it from weight_load_dir."
                 )
         block -= block.mean(axis=0)
         yield low, block

@@ -74,15 +74,15 @@ class Projection:
         if self.shape != wanted:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
-                f"{list(wanted)}. Received: {list(self.shape)}. It is of another "
-                "model, n_component or dim_reduce_scope. In another model_save_dir and "
-                "without pca_mat_path, it is made again from weight_load_dir."
+                f"{list(wanted)}. Received: {list(self.shape)}, from another model, "
+                "n_component or dim_reduce_scope. To create it again from "
+                "weight_load_dir, set another model_save_dir without pca_mat_path."
             )
         described = read_description(self.path)
         if described and described["weights"] != layout.describe():
             raise ValueError(
-                f"pca_mat '{self.path}' is of a model with other weights, in another "
-                "order. Use the model_name of stage 1."
+                f"pca_mat '{self.path}' was created for other weights, or for another "
+                "order of them. Use the model_name of stage 1."
             )
         product = np.zeros((components, components))
         for low in range(0, layout.size, _CHECKED):
@@ -115,7 +115,7 @@ def _allocate(path, shape):
             raise OSError(
                 error.errno,
                 f"The projection needs {whole:,} bytes at {path}, where {free:,} are "
-                "free. Make room, name another model_save_dir, or lower n_component",
+                "free. Make room, set another model_save_dir, or lower n_component",
             ) from error
     return offset
 

@@ -227,8 +227,8 @@ def _compare(path, content, layout):
 
 def _refuse(path, problem):
     raise ValueError(
-        f"Snapshot {path} is not of this model: it has {problem}. Use the model_name, "
-        "emb_size, num_classes and dim_reduce_scope of stage 1."
+        f"Snapshot {path} belongs to another model: it has {problem}. Use the "
+        "model_name, emb_size, num_classes and dim_reduce_scope of stage 1."
     )
 
 

@@ -115,7 +115,7 @@ class CurricularFace(MarginLoss):
     momentum: float = 0.01
 
     def __post_init__(self):
-        rule = "CurricularFace's m is an angle in radians, in [0, π)"
+        rule = "CurricularFace's m must be in [0, π), in radians"
         require(0 <= self.m < math.pi, rule, m=self.m)
         rule = "CurricularFace's momentum must be in (0, 1]"
         require(0 < self.momentum <= 1, rule, momentum=self.momentum)
@@ -191,7 +191,7 @@ class MagFace(MarginLoss):
         rule = "MagFace needs 0 < l_a < u_a"
         require(0 < low < high < math.inf, rule, l_a=low, u_a=high)
         low, high = self.l_m, self.u_m
-        rule = "MagFace's margins are angles in radians, 0 <= l_m <= u_m < π / 2"
+        rule = "MagFace needs 0 <= l_m <= u_m < π / 2, in radians"
         require(0 <= low <= high < math.pi / 2, rule, l_m=low, u_m=high)
         rule = "MagFace's lambda_g must not be negative"
         require(0 <= self.lambda_g < math.inf, rule, lambda_g=self.lambda_g)

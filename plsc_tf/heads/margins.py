@@ -143,7 +143,7 @@ class Margins(MarginLoss):
         rule = f"gradient must be one of {GRADIENTS}"
         require(self.gradient in GRADIENTS, rule, gradient=self.gradient)
         require(0 < m1 <= LARGEST_FACTOR, "m1 must be in (0, 4]", m1=m1)
-        require(0 <= m2 < math.pi, "m2 is an angle in radians, in [0, π)", m2=m2)
+        require(0 <= m2 < math.pi, "m2 must be in [0, π), in radians", m2=m2)
         require(0 <= m3 < 2, "m3 must be in [0, 2)", m3=m3)
         plain = (m1, m2, m3) == (1.0, 0.0, 0.0)
         rule = "Margins need cosines: normalized=False needs m1=1, m2=0, m3=0"
@@ -184,9 +184,9 @@ class InterclassFilter(MarginLoss):
 
     def __post_init__(self):
         loss, threshold = self.loss, self.threshold
-        rule = "InterclassFilter goes around a margin loss, such as plsc_tf.ARCFACE"
+        rule = "InterclassFilter must wrap a margin loss, such as plsc_tf.ARCFACE"
         require(isinstance(loss, MarginLoss), rule, loss=loss)
-        rule = "The inter-class filter's threshold is a cosine in [0, 1), 0 for none"
+        rule = "The inter-class filter's threshold must be in [0, 1); 0 disables it"
         require(0 <= threshold < 1, rule, threshold=threshold)
         rule = "The inter-class filter needs cosines, which plain softmax does not have"
         require(not threshold or loss.normalized, rule, loss=loss)

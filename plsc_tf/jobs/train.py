@@ -74,7 +74,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     half = recipe.backbone_precision(settings)
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
-    model.trainer.join(group, joined.votes)
+    model.trainer.set_cluster(group, joined.votes)
     run_facts.log_idle_options(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)

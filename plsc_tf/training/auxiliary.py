@@ -41,9 +41,9 @@ class Auxiliary:
     ) -> None:
         if num_classes > MOST_CLASSES:
             raise ValueError(
-                "Auxiliary logits are whole on every replica, so that they are for at "
-                f"most {MOST_CLASSES:,} classes. Received: num_classes={num_classes}. "
-                "Train without them: aux_logits_weight=0."
+                f"Auxiliary logits support at most {MOST_CLASSES:,} classes, because "
+                "every replica holds all of their weights. Received: num_classes="
+                f"{num_classes}. Set aux_logits_weight=0 to train without them."
             )
         branch = auxiliary.branch(backbone, num_classes, precision or Precision())
         if branch is None:

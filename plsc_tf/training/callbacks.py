@@ -326,7 +326,7 @@ class Validation(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         is_number = isinstance(freq, int) and freq >= 1
-        rule = "validation_freq must be a number of epochs from 1 on, or a list of them"
+        rule = "validation_freq must be a positive number or a list of epochs"
         fits = is_number or isinstance(freq, list | tuple | set)
         require(fits, rule, validation_freq=freq)
         self._data, self._freq, self._steps = data, freq, steps

@@ -100,7 +100,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.on_error = on_error
         self.on_damaged = on_damaged
         self.extra = extra or {}
-        self.lock = WriterLock(f"Wait until it ends, or give another {self.option}.")
+        self.lock = WriterLock(f"Wait until it ends, or set another {self.option}.")
         self._took_lock = False
         self.saved_step: int | None = None
         # Identifies this training in the states of its checkpoints.
@@ -130,7 +130,7 @@ class Checkpoint(keras.callbacks.Callback):
             if not self._continues and catalog.find_all(self.directory):
                 raise ValueError(
                     f"{self.directory} holds {self.things} of another training. Resume "
-                    f"with Checkpoint.restore(model), or give another {self.option}."
+                    f"with Checkpoint.restore(model), or set another {self.option}."
                 )
             catalog.sweep(self.directory)
         self._continues = True
@@ -320,7 +320,7 @@ class Checkpoint(keras.callbacks.Callback):
             if self.on_error == "stop":
                 raise files.StorageError(
                     f"{problem}. Older checkpoints are as they were. "
-                    "--on_save_error=continue trains on without it.",
+                    "--on_save_error=continue continues training without it.",
                     error.errno,
                 ) from error
             logging.error("%s. Training continues without it.", problem)
@@ -369,7 +369,7 @@ class Checkpoint(keras.callbacks.Callback):
         stored = manifest.read(path)["state"]
         if stored.get("run") != self._run:
             raise ValueError(
-                f"{path} is of another training. Move it, or give another directory."
+                f"{path} belongs to another training. Move it or set another directory."
             )
         return stored["best_accuracy"]
 

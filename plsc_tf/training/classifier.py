@@ -344,7 +344,7 @@ class Classifier(keras.Model):
             `[N, embedding_size]` float32, not normalized.
         """
         if callbacks:
-            raise ValueError("predict calls no callbacks: leave callbacks out.")
+            raise ValueError("predict does not support callbacks. Leave them out.")
         return inference.predict(self, x, batch_size, verbose, steps)
 
     def train_on_batch(

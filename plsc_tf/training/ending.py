@@ -170,7 +170,7 @@ class Termination(keras.callbacks.Callback):
             Terminated: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
-        calls = None if self.model is None else self.model.trainer.calls
+        calls = None if self.model is None else self.model.trainer.multi_step
         if calls is not None and calls.unreported:
             return  # the weights already belong to a later step
         self.in_step = False
@@ -178,7 +178,7 @@ class Termination(keras.callbacks.Callback):
             return
         if self._votes() is None:
             raise self._requested
-        if self.model.trainer.stop_voted:
+        if self.model.trainer.stop_requested:
             self._votes().ended = True
             raise self._requested
 

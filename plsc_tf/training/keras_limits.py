@@ -20,12 +20,12 @@ _FIT = {
     "max_queue_size": "plsc_tf.load has its own queue",
 }
 _COMPILE = {
-    "loss": "the head has it: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",
-    "loss_weights": "there is one loss, the head's",
+    "loss": "pass it to the head: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",
+    "loss_weights": "the head's loss is the only one",
     "run_eagerly": "steps are always graphs; tf.print works within them",
-    "jit_compile": "what gains from XLA in a head is compiled always",
-    "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; "
-    "loss_scale=plsc_tf.LossScale(1, dynamic=False) is none",
+    "jit_compile": "the head uses XLA where that saves time",
+    "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; disable it "
+    "with loss_scale=plsc_tf.LossScale(1, dynamic=False)",
 }
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 
@@ -102,17 +102,17 @@ def check_backbone(backbone: Any) -> None:
     outputs = getattr(backbone, "outputs", None)
     if not isinstance(backbone, keras.Model) or not outputs:
         raise ValueError(
-            "The backbone must be a keras.Model of known inputs and outputs; "
-            "plsc_tf.backbones.from_user makes one, with "
-            f"image_shape=(height, width, 3). Received: {backbone!r}"
+            "The backbone must be a keras.Model with known inputs and outputs. Create "
+            "one with plsc_tf.backbones.from_user and image_shape=(height, width, 3). "
+            f"Received: {backbone!r}"
         )
     shape = tuple(outputs[0].shape)
     flat = len(outputs) == 1 and len(shape) == 2 and shape[1] is not None
-    rule = "The backbone must give embeddings [batch, embedding_size]"
+    rule = "The backbone must return embeddings [batch, embedding_size]"
     require(flat, rule, output_shape=backbone.output_shape)
     sized = None not in backbone.input_shape[1:3]
     rule = (
-        "The backbone must say the height and width of its images, as in "
+        "The backbone must fix the height and width of its images, as in "
         "keras.Input((112, 112, 3))"
     )
     require(sized, rule, input_shape=tuple(backbone.input_shape))
@@ -175,8 +175,8 @@ def check_callbacks(callbacks: Any) -> None:
             raise refusal(name)
         if getattr(callback, "restore_best_weights", False):
             raise ValueError(
-                f"{name}(restore_best_weights=True) would take back the backbone and "
-                "not the head. Use plsc_tf.Checkpoint(directory, save_best=True)."
+                f"{name}(restore_best_weights=True) would restore the backbone without "
+                "the head. Use plsc_tf.Checkpoint(directory, save_best=True)."
             )
 
 

@@ -106,8 +106,8 @@ class RowRules:
                 return name, variable.name.removeprefix(prefix)
         raise ValueError(
             f"{kind} keeps {variable.name} of shape {tuple(variable.shape)}, which is "
-            f"not one number per weight of {list(self.arrays)}: it cannot be split "
-            "over replicas."
+            f"not one number per weight of {list(self.arrays)}. It cannot be split "
+            "across replicas."
         )
 
     def slots(self) -> dict[str, ShardedRows]:

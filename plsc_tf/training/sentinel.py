@@ -148,6 +148,6 @@ class Sentinel:
                 return path
             logging.warning("Not rolled back to %s: its weights are not finite.", path)
         raise FloatingPointError(
-            f"{message} There is no good checkpoint in {self.directory} to roll back "
-            "to; save_checkpoints_steps makes more of them."
+            f"{message} {self.directory} has no checkpoint with finite weights to roll "
+            "back to. Set save_checkpoints_steps to save checkpoints more often."
         )

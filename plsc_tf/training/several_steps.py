@@ -48,8 +48,8 @@ def check(steps: Any, votes: Votes | None) -> None:
     require(steps == 1 or votes is None, rule, steps_per_execution=steps)
 
 
-def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
-    """Creates the `Calls` of a training; returns None if each call runs one step.
+def calls_of(trainer: Trainer, callbacks: Any) -> MultiStepCalls | None:
+    """Creates the `MultiStepCalls` of a training; None if each call runs one step.
 
     Args:
         trainer: the `Trainer`.
@@ -66,7 +66,7 @@ def calls_of(trainer: Trainer, callbacks: Any) -> Calls | None:
             "This stage of training has its own steps, so steps_per_execution must be "
             f"1. Received: steps_per_execution={steps}"
         )
-    return Calls(trainer, callbacks)
+    return MultiStepCalls(trainer, callbacks)
 
 
 def run(trainer: Trainer, batches: Any) -> tf.Tensor:
@@ -119,7 +119,7 @@ def result_names(model: Classifier) -> list[str]:
     return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
 
 
-class Calls:
+class MultiStepCalls:
     """Runs a training's steps, several per call, and returns their results one by one.
 
     Args:

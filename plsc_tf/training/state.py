@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Advice in errors for continuing with another optimizer.
 WEIGHTS_ALONE = (
-    "take the weights alone: Checkpoint.restore(model) before model.compile, or "
-    "plsc_tf.load_model; on the command line checkpoint_dir and another model_save_dir"
+    "load only the weights: call Checkpoint.restore(model) before model.compile, or "
+    "plsc_tf.load_model; on the command line, set checkpoint_dir and another "
+    "model_save_dir"
 )
 
 
@@ -212,8 +213,8 @@ def _check_optimizer(path, content, model):
     now = model.trainer.updater.averages is not None
     if before and not now:
         logging.warning(
-            "Checkpoint %s has averages of the weights, which end here: without "
-            "ema_decay, verification and export are of the weights themselves.",
+            "Checkpoint %s has averages of the weights, but this run drops them: "
+            "without ema_decay, verification and export use the weights.",
             path,
         )
     if now and not before:

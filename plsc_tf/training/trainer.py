@@ -54,13 +54,13 @@ class Trainer:
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
         votes: this worker's `plsc_tf.training.ending.Votes`; None in a single process.
-        calls: the running `fit`'s `several_steps.Calls`; None when each call runs one
-            step.
+        multi_step: the running `fit`'s `several_steps.MultiStepCalls`; None when each
+            call runs one step.
         step_batch: the per-replica batch of the current step.
         step_result: `{name: value}` of the last step's loss and metrics.
         step_counts: number of examples in the last step, and the sum of their weights
             if there are weighted metrics.
-        stop_voted: True if a worker voted to end the training.
+        stop_requested: True if a worker voted to end the training.
         statistics_differ: True if replicas may have different batch-norm statistics.
         finish_saving: function that waits for a checkpoint that is being written in the
             background, or None.
@@ -77,19 +77,19 @@ class Trainer:
         self.updater: Updater = None  # type: ignore[assignment]
         self.group: Group | SingleWorker = SingleWorker()
         self.votes: Votes | None = None
-        self.calls: several_steps.Calls | None = None
+        self.multi_step: several_steps.MultiStepCalls | None = None
         self.step_batch = None
         self.step_result: dict[str, float] = {}
         self.step_counts: dict[str, float] = {}
-        self.stop_voted = False
+        self.stop_requested = False
         self.statistics_differ = False
         self.finish_saving: Callable[[], None] | None = None
-        self.heartbeat: Callable[[], None] = _unwatched
+        self.heartbeat: Callable[[], None] = lambda: None
         self.updater_class = Updater
         self.custom_step: Callable | None = None
 
-    def join(self, group: Group, votes: Votes | None) -> None:
-        """Joins the workers of a cluster; call it before `compile`.
+    def set_cluster(self, group: Group, votes: Votes | None) -> None:
+        """Sets the workers of a cluster; call it before `compile`.
 
         Args:
             group: the `plsc_tf.parallel.group.Group` of all workers.
@@ -193,7 +193,7 @@ class Trainer:
         position.epoch, position.step = initial_epoch, initial_step
         if not initial_step:
             position.sums = {}
-        self.calls = several_steps.calls_of(self, callbacks.callbacks)
+        self.multi_step = several_steps.calls_of(self, callbacks.callbacks)
         with self._abandoned(users):
             callbacks.on_train_begin()
             if steps is not None and position.step >= steps:
@@ -206,14 +206,14 @@ class Trainer:
                 callbacks.on_epoch_begin(position.epoch)
                 batches = feed.batches_of_epoch(model, data, passes, class_weight)
                 batches = self._batches_left(batches, steps_per_epoch, stop_at_step)
-                if self.calls is not None:
-                    batches = self.calls.gathered(batches)
+                if self.multi_step is not None:
+                    batches = self.multi_step.gathered(batches)
                 logs = self._run_epoch(batches, callbacks, sentinel)
                 self._stop_at(stop_at_step)
                 whole = steps is not None and position.step >= steps
                 self._end_epoch(callbacks, logs, whole or not model.stop_training)
             callbacks.on_train_end(logs)
-        self.step_batch = self.calls = None
+        self.step_batch = self.multi_step = None
         return model.history
 
     @contextlib.contextmanager
@@ -225,8 +225,8 @@ class Trainer:
         try:
             yield
         except BaseException:
-            if self.calls is not None:
-                self.calls.catch_up()
+            if self.multi_step is not None:
+                self.multi_step.catch_up()
             for callback in callbacks:
                 if hasattr(callback, "on_train_abandoned"):
                     callback.on_train_abandoned()
@@ -244,13 +244,15 @@ class Trainer:
                 position.add(result, self.step_counts, model.weighted_metrics)
                 logs = position.means(model.weighted_metrics)
             callbacks.on_train_batch_end(position.step - 1, logs)
-            if self.stop_voted:
+            if self.stop_requested:
                 self.votes.ended = True
-                raise EndedElsewhereError("Another worker was asked to end.")
-            if model.stop_training and not (self.calls and self.calls.unreported):
+                raise EndedElsewhereError("Another worker was told to end.")
+            if model.stop_training and not (
+                self.multi_step and self.multi_step.unreported
+            ):
                 break
         if not position.step:
-            raise ValueError(f"Epoch {position.epoch} is empty: it has no example.")
+            raise ValueError(f"Epoch {position.epoch} has no examples.")
         return logs
 
     def _finite_step(self, batch, sentinel):
@@ -283,14 +285,14 @@ class Trainer:
             `"finite": False` if the step produced NaN or infinity and was not applied.
         """
         self.start_averages()
-        result = None if self.calls is None else self.calls.outcome(batch)
+        result = None if self.multi_step is None else self.multi_step.outcome(batch)
         if result is None:
             outcome = (self.custom_step or self.step_function)(batch)
             local = self.model.strategy.experimental_local_results
             result = {name: float(local(value)[0]) for name, value in outcome.items()}
         self.statistics_differ = True
         counts = {name: result.pop(name) for name in COUNTS if name in result}
-        self.stop_voted = bool(result.pop("stop", False))
+        self.stop_requested = bool(result.pop("stop", False))
         if self.votes is not None:
             self.votes.check_abort(bool(result.pop("aborted")))
         if not result.pop("finite"):
@@ -361,10 +363,6 @@ class Trainer:
     def _stop_at(self, step):
         if step and self.position.global_step >= step:
             self.model.stop_training = True
-
-
-def _unwatched():
-    """Does nothing: the `heartbeat` when no `Watchdog` runs."""
 
 
 def train_step(

@@ -93,8 +93,8 @@ class Updater:
         with strategy.scope():
             if not optimizer.built and not private_apis.belongs_to(optimizer, strategy):
                 raise ValueError(
-                    "Make the optimizer inside strategy.scope(), like the model. "
-                    f"Received: a {type(optimizer).__name__} made elsewhere."
+                    "Create the optimizer inside strategy.scope(), like the model. "
+                    f"Received: a {type(optimizer).__name__} created outside it."
                 )
             optimizer.build(replicated)
         self.rules = None
@@ -286,8 +286,8 @@ def _check(optimizer, head):
     kind = type(optimizer).__name__
     if optimizer.gradient_accumulation_steps or optimizer.use_ema:
         raise ValueError(
-            "Give gradient_accumulation_steps to plsc_tf.Classifier.compile; use_ema "
-            f"of Keras optimizers is not supported yet. Received: {kind} with "
+            "Pass gradient_accumulation_steps to plsc_tf.Classifier.compile, and leave "
+            f"out use_ema, which is not supported. Received: {kind} with "
             f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}, "
             f"use_ema={optimizer.use_ema}"
         )
@@ -300,13 +300,13 @@ def _check(optimizer, head):
         type(optimizer).update_step is ordinary.update_step
     ):
         raise ValueError(
-            f"{kind} does more than the rule of its update_step, which is what "
-            f"plsc_tf.Classifier applies. {usable}."
+            f"{kind} does more than its update_step, but plsc_tf.Classifier applies "
+            f"only update_step. {usable}."
         )
     if head is not None and kind in NOT_ROW_WISE:
         raise ValueError(
-            f"{kind} cannot update a weight that is split over replicas. {usable}, or "
-            "a replicated plsc_tf.DenseHead."
+            f"{kind} cannot update a weight that is split across replicas. {usable}, "
+            "or use a replicated plsc_tf.DenseHead."
         )
 
 

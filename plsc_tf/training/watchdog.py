@@ -68,7 +68,7 @@ class Watchdog(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Reports the end of a step; data, verification and checkpoints may follow."""
-        self.begin(f"what comes before step {self._next_step()}")
+        self.begin(f"preparing step {self._next_step()}")
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Stops watching."""
@@ -147,7 +147,7 @@ def who_is_behind(
     silent = [i for i, seconds in enumerate(silences) if seconds > SILENT_S]
     if silent:
         return " ".join(
-            f"{names[i]} was not heard of for {silences[i]:.0f} s, the last time in: "
+            f"{names[i]} has not reported for {silences[i]:.0f} s. Its last activity: "
             f"{activities[i][0]}."
             for i in silent
         )

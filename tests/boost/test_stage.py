@@ -138,7 +138,7 @@ def test_any_snapshot_is_a_start_in_any_precision(first, tmp_path, scope, half):
             {"sample_rate": 0.5, "loss_type": "dist_arcface"},
             "all does not support sample_rate",
         ),
-        ({"emb_size": 9}, "is not of this model"),
+        ({"emb_size": 9}, "belongs to another model"),
         (
             {"weight_load_dir": "", "pca_mat_path": "none.npy"},
             "'none.npy' does not exist",

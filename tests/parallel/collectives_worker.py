@@ -108,7 +108,7 @@ def make_model(strategy, transport=None, **options):
         backbone = keras.Sequential(layers)
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
-        model.trainer.join(SingleWorker(), Votes(SingleWorker()))
+        model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
         model.compile(plsc_tf.Momentum(0.02), metrics=metrics, transport=transport)
     return model

@@ -111,7 +111,7 @@ def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, capl
         state.save(str(tmp_path / name), model, {})
     with caplog.at_level("WARNING", logger="absl"):
         state.restore(str(tmp_path / "averaged"), plain)
-    assert "averages of the weights, which end here" in caplog.text
+    assert "averages of the weights, but this run drops them" in caplog.text
     with pytest.raises(ValueError, match="no averages of the weights"):
         state.restore(str(tmp_path / "plain"), averaged)
 

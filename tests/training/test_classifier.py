@@ -92,7 +92,7 @@ def test_what_is_missing_is_said(make_model, pictures):
     )
     with pytest.raises(ValueError, match="height and width"):
         plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
-    with pytest.raises(ValueError, match="keras.Model of known inputs"):
+    with pytest.raises(ValueError, match="keras.Model with known inputs"):
         plsc_tf.Classifier(keras.layers.Dense(8), plsc_tf.ShardedHead(5))
     elsewhere = plsc_tf.Momentum(0.1)
     with pytest.raises(ValueError, match=r"inside strategy.scope\(\)"):

@@ -29,8 +29,8 @@ class Told(keras.callbacks.Callback):
             self.kernels[step] = self.model.backbone.layers[0].kernel.numpy()
         self.untold.append(
             0
-            if self.model.trainer.calls is None
-            else self.model.trainer.calls.unreported
+            if self.model.trainer.multi_step is None
+            else self.model.trainer.multi_step.unreported
         )
 
 
@@ -108,7 +108,7 @@ def test_an_error_between_two_steps_leaves_the_position_of_the_weights(make_mode
     # A callback without `wants` sees every step.
     class Plain(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
-            assert self.model.trainer.calls.unreported == 0
+            assert self.model.trainer.multi_step.unreported == 0
 
     model.fit(dataset(), verbose=0, callbacks=[Plain()])
     assert model.trainer.position.global_step == 4 + 10

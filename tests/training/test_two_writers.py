@@ -30,7 +30,7 @@ def test_a_callback_has_the_directory_from_begin_to_end_of_fit(models, tmp_path)
             seen.append(other.trainer.position.global_step)
 
     fit(model, plsc_tf.Checkpoint(tmp_path, background=False), Watch(second))
-    assert seen[0].endswith("Wait until it ends, or give another directory.")
+    assert seen[0].endswith("Wait until it ends, or set another directory.")
     assert seen[1] == 4
     assert names(tmp_path) == ["0", "1"]
     again = plsc_tf.Checkpoint(tmp_path)

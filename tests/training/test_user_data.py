@@ -252,7 +252,7 @@ def test_compile_takes_metrics_as_keras_does(make_model):
         make_model(gradient_accumulation_steps=0)
     with pytest.raises(ValueError, match='"bfloat16".*float16'):
         make_model(head_slot_dtype="float16")
-    with pytest.raises(TypeError, match="no argument 'loss': the head has it"):
+    with pytest.raises(TypeError, match="no argument 'loss': pass it to the head"):
         make_model().compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
 
 
@@ -272,5 +272,5 @@ def test_networks_that_do_not_say_their_shape_or_have_two_outputs():
     image = keras.Input((4, 4, 3))
     flat = keras.layers.Flatten()(image)
     two = keras.Model(image, [flat, flat])
-    with pytest.raises(ValueError, match="must give embeddings"):
+    with pytest.raises(ValueError, match="must return embeddings"):
         plsc_tf.Classifier(two, plsc_tf.ShardedHead(5))

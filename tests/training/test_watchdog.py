@@ -157,7 +157,7 @@ def test_the_callback_tells_the_group_what_is_done():
     callback.on_train_batch_end(0)
     model.trainer.heartbeat()  # changes the clock only
     callback.on_train_end()
-    assert group.told == ["step 58", "what comes before step 59"]
+    assert group.told == ["step 58", "preparing step 59"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_callback_tells_the_group_what_is_done():
         (
             [("step 8", 20.1), ("step 8", 20.4), ("reading step 8", 20.2)],
             [0, 12.3, 1],
-            "W1 was not heard of for 12 s, the last time in: step 8.",
+            "W1 has not reported for 12 s. Its last activity: step 8.",
         ),
     ],
 )
