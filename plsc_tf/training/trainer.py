@@ -246,7 +246,7 @@ class Trainer:
             callbacks.on_train_batch_end(position.step - 1, logs)
             if self.stop_requested:
                 self.votes.ended = True
-                raise EndedElsewhereError("Another worker was told to end.")
+                raise EndedElsewhereError("Another worker was asked to end.")
             if model.stop_training and not (
                 self.multi_step and self.multi_step.unreported
             ):
