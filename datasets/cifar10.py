@@ -47,13 +47,9 @@ def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
         part = int(np.searchsorted(firsts, index, side="right")) - 1
         return f"image {index - firsts[part]} of {batches[part]}"
 
+    names, classes = ",".join(batches), INFO.num_classes
     return layouts.ArraysLayout(
-        request,
-        "cifar10",
-        INFO.num_classes,
-        ",".join(batches),
-        lambda: _read(batches),
-        describe,
+        request, "cifar10", classes, names, lambda: _read(batches), describe
     )
 
 

@@ -5,6 +5,7 @@ LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document reco
 one big-endian 32-bit size per dimension, and the values.
 """
 
+import functools
 import gzip
 import io
 import math
@@ -35,14 +36,12 @@ def layout(request: DataRequest) -> layouts.ArraysLayout:
         )
     prefix = _PREFIXES[request.split]
     folder = paths.require_folder(request.dataset_dir)
-    return layouts.ArraysLayout(
-        request,
-        "mnist",
-        INFO.num_classes,
-        folder,
-        lambda: _read(folder, prefix),
-        lambda index: f"image {index} of {folder}/{prefix}-images-idx3-ubyte",
-    )
+
+    def describe(index: int) -> str:
+        return f"image {index} of {folder}/{prefix}-images-idx3-ubyte"
+
+    classes, load = INFO.num_classes, functools.partial(_read, folder, prefix)
+    return layouts.ArraysLayout(request, "mnist", classes, folder, load, describe)
 
 
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
@@ -74,9 +73,9 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
             f"{paths.names_in(folder)} mnist needs the four idx files."
         )
     content = files.read(path)
-    stream, limit = io.BytesIO(content), len(content)
+    stream, limit = io.BytesIO(content), len(content) * _LARGEST_RATIO
     if path.endswith(".gz"):
-        stream, limit = gzip.GzipFile(fileobj=stream), limit * _LARGEST_RATIO
+        stream = gzip.GzipFile(fileobj=stream)
     try:
         header = stream.read(4 + 4 * rank)
         expected = bytes([0, 0, _UNSIGNED_BYTES, rank])

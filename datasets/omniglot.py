@@ -48,15 +48,9 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     used, rows = np.unique(chosen, return_inverse=True)
     left, right = rows.reshape(chosen.shape).T
     names = tuple(held_out.describe(int(index)) for index in used)
-    return Pairs(
-        target,
-        [files.read(name) for name in names],
-        left,
-        right,
-        held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]],
-        files=names,
-        mirror=False,
-    )
+    encoded = [files.read(name) for name in names]
+    same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
+    return Pairs(target, encoded, left, right, same, files=names, mirror=False)
 
 
 def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:

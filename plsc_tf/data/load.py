@@ -63,12 +63,8 @@ def load(
         augmentation = "own" if own else info(module).augmentation
     if augmentation != "own":
         augmentation = Augmentation.named(augmentation)
-    fields |= {
-        "dataset_dir": str(dataset_dir),
-        "image_size": image_size,
-        "augmentation": augmentation,
-        "seed": seed,
-    }
+    fields.update(dataset_dir=str(dataset_dir), image_size=image_size, seed=seed)
+    fields["augmentation"] = augmentation
     kinds = PipelineOptions, DataRequest
     known = [{field.name for field in dataclasses.fields(kind)} for kind in kinds]
     for field in fields.keys() - set.union(*known):

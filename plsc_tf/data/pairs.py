@@ -220,15 +220,9 @@ def _load_bin(path: str, name: str) -> Pairs:
             )
         order[position] = rows.setdefault(bytes(image), len(rows))
     firsts = np.unique(order, return_index=True)[1]
-    return Pairs(
-        name,
-        list(rows),
-        order[0::2],
-        order[1::2],
-        same,
-        files=tuple(f"{path}, image {position}" for position in firsts),
-        path=path,
-    )
+    names = tuple(f"{path}, image {position}" for position in firsts)
+    left, right = order[0::2], order[1::2]
+    return Pairs(name, list(rows), left, right, same, files=names, path=path)
 
 
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:

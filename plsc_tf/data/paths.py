@@ -95,11 +95,8 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
         )
     trimmed = folder.rstrip("/")
     parent, slash, name = trimmed.rpartition("/")
-    similar = did_you_mean(
-        name,
-        [item.rstrip("/") for item in listing(parent or slash or ".")],
-        before=parent + slash,
-    )
+    names = [item.rstrip("/") for item in listing(parent or slash or ".")]
+    similar = did_you_mean(name, names, before=parent + slash)
     raise FileNotFoundError(
         f"{flag} {folder!r} does not exist.{similar} "
         f"Give the folder that holds the data set, with --{flag}."

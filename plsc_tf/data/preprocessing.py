@@ -99,7 +99,7 @@ class Preprocessing:
 
     def decode_for_cache(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes an image to `cached_size`, for a cache; `apply` takes the result."""
-        return self._frame_for_cache(images.to_rgb(image))
+        return self._frame(images.to_rgb(image))
 
     def evaluate(self, image: tf.Tensor) -> tf.Tensor:
         """Decodes and frames an image for evaluation: uint8 `[height, width, 3]`."""
@@ -111,10 +111,6 @@ class Preprocessing:
 
     def _crop(self, image, decision):
         """Returns the part of the image that training uses, resized."""
-        del decision
-        return self._frame(image)
-
-    def _frame_for_cache(self, image):
         return self._frame(image)
 
 
@@ -171,8 +167,10 @@ class ScaleCrop(Preprocessing):
     def _frame(self, image):
         return _middle(image, max(self.image_size) * self.smallest, self.image_size)
 
-    def _frame_for_cache(self, image):
-        return _middle(image, max(self.cached_size), self.cached_size)
+    def decode_for_cache(self, image):
+        """See `Preprocessing.decode_for_cache`."""
+        size = self.cached_size
+        return _middle(images.to_rgb(image), max(size), size)
 
 
 class AreaCrop(ScaleCrop):

@@ -109,8 +109,7 @@ def _moves(columns, options, size):
     for layer in range(int(options.randaugment_layers)):
         chosen = columns[_LAYERS + layer]
         operation, amount = randaugment.choose(chosen, options.randaugment_magnitude)
-        moves[f"operation_{layer}"] = operation
-        moves[f"amount_{layer}"] = amount
+        moves |= {f"operation_{layer}": operation, f"amount_{layer}": amount}
     return moves
 
 

@@ -19,13 +19,11 @@ _SAME = ((1.0, 0.0), (0.0, 1.0))
 
 def identity(image, amount):
     """Returns the image unchanged."""
-    del amount
     return image
 
 
 def auto_contrast(image, amount):
     """Stretches each channel to 0...255; keeps channels that have a single level."""
-    del amount
     pixels = tf.reshape(tf.cast(image, tf.float32), [-1, 3])
     low, high = tf.reduce_min(pixels, 0), tf.reduce_max(pixels, 0)
     scale = tf.where(high > low, 255 / (high - low), 1.0)
@@ -37,7 +35,6 @@ def auto_contrast(image, amount):
 
 def equalize(image, amount):
     """Equalizes the histogram of each channel."""
-    del amount
     levels = tf.cast(tf.reshape(image, [-1, 3]), tf.int32)
     channels = []
     for channel in tf.unstack(levels, axis=1):

@@ -113,12 +113,9 @@ def lines(list_path: str) -> Iterator[tuple]:
         fields = line.rsplit(None, 1)
         if not fields:
             continue
-        path = fields[0].strip() if len(fields) == 2 else None
-        if path is not None and b"\0" in path:
-            # The operating system would end the path at the null byte.
-            path = None
+        # The operating system would end a path at a null byte.
+        has_path = len(fields) == 2 and b"\0" not in fields[0]
+        path = fields[0].strip() if has_path else None
         digits = fields[-1].removeprefix(b"-").removeprefix(b"+")
-        if path is None or not digits.isdigit() or len(digits) > _LARGEST_DIGITS:
-            yield number, path, None, line[:120]
-        else:
-            yield number, path, int(fields[-1]), line[:120]
+        valid = has_path and digits.isdigit() and len(digits) <= _LARGEST_DIGITS
+        yield number, path, int(fields[-1]) if valid else None, line[:120]

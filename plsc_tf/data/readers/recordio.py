@@ -183,9 +183,8 @@ class ImageFinder:
             fields = line.split()
             if not fields:
                 continue
-            if len(fields) != 2 or not all(
-                field.isdigit() and len(field) <= 18 for field in fields
-            ):
+            valid = all(field.isdigit() and len(field) <= 18 for field in fields)
+            if not valid or len(fields) != 2:
                 raise ValueError(
                     f"{self._idx}, line {number}: expected two whole numbers, key and "
                     f"position. Received: {line!r}. Remove the .idx, or copy it again."
