@@ -20,9 +20,9 @@ import numpy as np
 
 _PLSC_PATH = "/FaceClassifyService/inference"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
-_REST_SECONDS = 5.0
+_AVOID_SECONDS = 5.0
 # Another server, or the same server later, may not answer with these statuses.
-_ELSEWHERE = (429, *range(500, 600))
+_BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException.
 _FAILURES = (OSError, http.client.HTTPException)
 
@@ -135,8 +135,8 @@ class Client(contextlib.AbstractContextManager):
         for server in self._order():
             try:
                 return server.embeddings(texts)
-            except _Elsewhere as failure:
-                server.rests_until = time.monotonic() + failure.seconds
+            except _Unavailable as failure:
+                server.avoided_until = time.monotonic() + failure.seconds
                 failures.append(f"{server.address}: {failure}")
         raise ServiceError(f"No server answered. {'; '.join(failures)}.")
 
@@ -149,7 +149,7 @@ class Client(contextlib.AbstractContextManager):
             self._turn += 1
             order = self._servers[turn:] + self._servers[:turn]
         now = time.monotonic()
-        return sorted(order, key=lambda server: server.rests_until > now)
+        return sorted(order, key=lambda server: server.avoided_until > now)
 
 
 class FaceService(Client):
@@ -163,10 +163,10 @@ class FaceService(Client):
         return super().encode(images).tolist()
 
 
-class _Elsewhere(Exception):
+class _Unavailable(Exception):
     """This server cannot answer now; another might."""
 
-    def __init__(self, message, seconds=_REST_SECONDS):
+    def __init__(self, message, seconds=_AVOID_SECONDS):
         super().__init__(message)
         self.seconds = seconds
 
@@ -185,7 +185,7 @@ class _Server:
         self._host, self._port, self._timeout = host.strip("[]"), int(port), timeout
         self._protocol, self._model = protocol, model
         self._unused = collections.deque()
-        self.rests_until = 0.0
+        self.avoided_until = 0.0
 
     def close(self):
         """Closes the unused connections."""
@@ -196,7 +196,7 @@ class _Server:
         """Returns float32 embeddings `[N, embedding_size]` of base64-encoded images.
 
         Raises:
-            _Elsewhere: the server did not answer.
+            _Unavailable: the server did not answer.
             ValueError: the server rejected the request.
         """
         if self._protocol != "tensorflow":
@@ -217,7 +217,7 @@ class _Server:
     def _rows(self, status, answer, key, count):
         """Returns the embeddings in a reply."""
         if not isinstance(answer, dict):
-            raise _Elsewhere(f"HTTP {status}: the answer is not a JSON object")
+            raise _Unavailable(f"HTTP {status}: the answer is not a JSON object")
         if status != 200:
             reason = str(answer.get("error", answer))[:300]
             raise ValueError(f"{self.address} rejected the request: {reason}")
@@ -230,7 +230,7 @@ class _Server:
         except (TypeError, ValueError):
             array = np.zeros(0, np.float32)
         if array.ndim != 2 or len(array) != count:
-            raise _Elsewhere(f"the answer does not have {count} embeddings")
+            raise _Unavailable(f"the answer does not have {count} embeddings")
         return array
 
     def _post(self, path, value):
@@ -255,16 +255,16 @@ class _Server:
                 # The server may have closed the connection while it was unused, so
                 # try again with another one.
                 if not used or isinstance(error, TimeoutError):
-                    raise _Elsewhere(str(error) or type(error).__name__) from error
+                    raise _Unavailable(str(error) or type(error).__name__) from error
         if response.will_close:
             connection.close()
         else:
             self._unused.append(connection)
-        if response.status in _ELSEWHERE:
+        if response.status in _BUSY_STATUSES:
             seconds = response.headers.get("Retry-After", "")
-            rest = float(seconds) if seconds.isdecimal() else _REST_SECONDS
+            avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
             reason = data[:300].decode(errors="replace")
-            raise _Elsewhere(f"HTTP {response.status}: {reason}", rest)
+            raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         try:
             return response.status, json.loads(data)
         except ValueError:

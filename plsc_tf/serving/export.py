@@ -161,10 +161,10 @@ def _write(export_dir, version, signatures, card, extras):
         warmup.write(temporary, name, _warmup_requests(signatures))
         card["artefacts"] = {name: entry for name, (entry, _) in written.items()}
         with _full_float32():
-            proved = _prove(signatures, loaded, written, extras)
+            comparison = _compare(signatures, loaded, written, extras)
         texts = {
             "model_card.json": json.dumps(card, indent=2, sort_keys=True),
-            "proof.json": json.dumps(proved, indent=2),
+            "proof.json": json.dumps(comparison, indent=2),
         }
         if extras.class_names:
             texts["classes.txt"] = "\n".join(extras.class_names)
@@ -224,7 +224,7 @@ def _warmup_requests(signatures):
     return requests
 
 
-def _prove(signatures, loaded, written, extras):
+def _compare(signatures, loaded, written, extras):
     """Compares all signatures and files with the network; returns proof.json's content.
 
     Raises:

@@ -14,18 +14,19 @@ from plsc_tf.data.request import DataRequest
 class Base64Reader:
     """Reads the base64 files of a folder; call it for an iterator of samples.
 
-    Unlike PLSC's it needs no file per replica, and reads every picture in an order
-    that is shuffled as a whole: `Entry` asks for its `source`.
+    Unlike PLSC's reader, it does not need one file per replica, and it shuffles all
+    images together. `Entry` uses its `source`.
     """
 
     data_dir: str
     num_classes: int | None = None
 
     def source(self, num_classes=None):
-        """The `Source` of all pictures.
+        """Returns the `Source` of all images.
 
         Args:
-            num_classes: of the training; None: that of the reader, or what is found.
+            num_classes: number of classes of the training; None means the reader's
+                number, or the largest label + 1.
         """
         request = DataRequest(
             dataset_dir=str(self.data_dir),
@@ -36,16 +37,16 @@ class Base64Reader:
     def __call__(self):
         """Yields (float32 [3, h, w] in 0...255, label) in the order of the files."""
         for record in self.source().records():
-            picture = Image.open(io.BytesIO(record.image)).convert("RGB")
-            yield np.asarray(picture, np.float32).transpose(2, 0, 1), record.label
+            image = Image.open(io.BytesIO(record.image)).convert("RGB")
+            yield np.asarray(image, np.float32).transpose(2, 0, 1), record.label
 
 
 def train(data_dir, num_classes=None):
-    """A reader of `<data_dir>/file_list.txt` and the files that it names.
+    """Returns a reader of `<data_dir>/file_list.txt` and the files that it names.
 
     Args:
         data_dir: the folder.
-        num_classes: number of classes; None: the largest label + 1.
+        num_classes: number of classes; None means the largest label + 1.
 
     Example:
         entry.train_reader = base64_reader.train("dataset", num_classes=85742)

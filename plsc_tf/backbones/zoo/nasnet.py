@@ -101,29 +101,29 @@ class _Builder:
 
     def __init__(self, epsilon, drop_path, total):
         self._epsilon, self._drop_path, self._total = epsilon, drop_path, total
-        self._made = 0
+        self._cell_number = 0
 
     def __call__(self, cell, states, filters, stride, name):
         """Builds a cell whose inputs are the last two of `states`."""
-        self._made += 1
+        self._cell_number += 1
         pairs, outputs = cell
         previous, last = states[-2:]
         first = self._conv(layers.ReLU()(last), filters, f"{name}_begin")
-        own = [first, self._fitted(previous, last, filters, f"{name}_previous")]
+        nodes = [first, self._fitted(previous, last, filters, f"{name}_previous")]
         for number, pair in enumerate(pairs.split(", ")):
             ends = []
             for side, words in zip("ab", pair.split(" + "), strict=True):
                 operation, state = words.split()
                 step = stride if int(state) < 2 else 1
                 label = f"{name}_{number}{side}"
-                x = self._operation(own[int(state)], operation, filters, step, label)
+                x = self._operation(nodes[int(state)], operation, filters, step, label)
                 ends.append(x)
-            own.append(layers.Add(name=f"{name}_{number}")(ends))
+            nodes.append(layers.Add(name=f"{name}_{number}")(ends))
         joined = []
         for state in outputs:
-            x = own[state]
-            if x.shape[1:] != own[-1].shape[1:]:
-                halve = x.shape[2] != own[-1].shape[2]
+            x = nodes[state]
+            if x.shape[1:] != nodes[-1].shape[1:]:
+                halve = x.shape[2] != nodes[-1].shape[2]
                 x = self._reduced(x, filters, halve, f"{name}_out{state}")
             joined.append(x)
         return layers.Concatenate(name=name)(joined)
@@ -166,7 +166,7 @@ class _Builder:
             x = kind[operation](3, stride, padding="same", name=f"{name}_pool")(x)
             if x.shape[3] != filters:
                 x = self._conv(x, filters, name)
-        share = self._drop_path * self._made / self._total
+        share = self._drop_path * self._cell_number / self._total
         if share:
             shape = (None, 1, 1, 1)
             x = layers.Dropout(share, noise_shape=shape, name=f"{name}_drop")(x)

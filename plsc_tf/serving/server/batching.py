@@ -26,9 +26,9 @@ import tensorflow as tf
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 # Weight of the last batch in the moving average of the measured speed.
-_FOLLOW = 0.1
+_LATEST_WEIGHT = 0.1
 # A batch size counts as cheap if its cost per image is at most this times the lowest.
-_WORTH = 1.25
+_CHEAP_RATIO = 1.25
 # The errors that TensorFlow raises for invalid inputs, not for failures of the machine.
 _INPUT_ERRORS = (
     tf.errors.InvalidArgumentError,
@@ -72,7 +72,7 @@ class Batcher:
         self._executor, self._metrics = executor, metrics
         self._options = options
         self._sizes = sizes_up_to(options.max_batch_images)
-        self._slower = 1.0
+        self._slowdown = 1.0
         self._waiting = collections.deque()
         self._running = 0
 
@@ -120,7 +120,7 @@ class Batcher:
         return RequestError(code, message, retry_after=seconds)
 
     def _cost(self, size):
-        return self._model.seconds.get(size, 0.0) * self._slower
+        return self._model.seconds.get(size, 0.0) * self._slowdown
 
     def _start(self):
         """Starts batches while rows are waiting and another batch may run."""
@@ -162,7 +162,7 @@ class Batcher:
             for size in self._sizes
             if size < 2 * count
         }
-        limit = _WORTH * min(prices.values())
+        limit = _CHEAP_RATIO * min(prices.values())
         cheap = [size for size, price in prices.items() if price <= limit]
         half = self._options.latency_ms / 2000
         fitting = [size for size in cheap if self._cost(size) <= half]
@@ -185,7 +185,7 @@ class Batcher:
             for row in batch:
                 row.fail(failure)
         else:
-            self._learn(size, loop.time() - start)
+            self._update_slowdown(size, loop.time() - start)
             self._metrics.images.inc(len(batch))
             self._metrics.batches.observe(len(batch))
             for place, row in enumerate(batch):
@@ -218,11 +218,11 @@ class Batcher:
         for half in (batch[:middle], batch[middle:]):
             self._spawn(half, next(n for n in self._sizes if n >= len(half)))
 
-    def _learn(self, size, seconds):
+    def _update_slowdown(self, size, seconds):
         """Updates the slowdown relative to the warm-up, shared by all batch sizes."""
         expected = self._model.seconds.get(size)
         if expected:
-            self._slower += _FOLLOW * (seconds / expected - self._slower)
+            self._slowdown += _LATEST_WEIGHT * (seconds / expected - self._slowdown)
 
 
 def _first_line(error):

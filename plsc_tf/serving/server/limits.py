@@ -51,12 +51,12 @@ def _too_large(message):
 def check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
     """Raises RequestError if an array does not fit the input's shape."""
     fits = array.ndim == len(shape) and all(
-        wanted in (None, size)
-        for wanted, size in zip(shape[1:], array.shape[1:], strict=True)
+        expected in (None, size)
+        for expected, size in zip(shape[1:], array.shape[1:], strict=True)
     )
     if not fits:
-        wanted = [-1 if size is None else size for size in shape]
-        raise invalid(f"Input {name} must be {wanted}. Received: {list(array.shape)}.")
+        sizes = [-1 if size is None else size for size in shape]
+        raise invalid(f"Input {name} must be {sizes}. Received: {list(array.shape)}.")
 
 
 def num_pixels(data: bytes) -> int | None:

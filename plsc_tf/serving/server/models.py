@@ -240,8 +240,8 @@ class Models:
         """Loads new versions, then unloads all but the newest ones."""
         path, loop = self._options.model_path, asyncio.get_running_loop()
         folders = await asyncio.to_thread(versions.find_models, path)
-        wanted = sorted(folders, reverse=True)[: self._options.num_versions]
-        for version in wanted:
+        newest = sorted(folders, reverse=True)[: self._options.num_versions]
+        for version in newest:
             due = self._retries.get(version, 0.0)
             if version not in self._served and loop.time() >= due:
                 await self._load(folders[version], version)
@@ -251,10 +251,10 @@ class Models:
         # Like TF Serving, report unloaded versions, but limit their number.
         for version in sorted(self._others)[:-_MOST_ENDED]:
             del self._others[version]
-        keep = [version for version in wanted if version in self._served]
+        keep = [version for version in newest if version in self._served]
         # Keep a working version in place of a new one that could not be loaded.
         rest = sorted(set(self._served) - set(keep), reverse=True)
-        keep += rest[: max(1, len(wanted)) - len(keep)]
+        keep += rest[: max(1, len(newest)) - len(keep)]
         for version in set(self._served) - set(keep):
             await self._unload(version)
 
@@ -316,10 +316,10 @@ class Models:
             number = max(self._served) if version is None else version
             if number in self._served:
                 return self._served[number]
-        wanted = f"Latest({name})"
+        request = f"Latest({name})"
         if version is not None:
-            wanted = f"Specific({name}, {version})"
-        raise RequestError("NOT_FOUND", f"Servable not found for request: {wanted}")
+            request = f"Specific({name}, {version})"
+        raise RequestError("NOT_FOUND", f"Servable not found for request: {request}")
 
     def status(
         self, name: str, version: int | None = None, label: str | None = None
