@@ -174,7 +174,7 @@ def _network(path, stored, backbone):
     if backbone is not None:
         built = isinstance(backbone, keras.Model)
         return copy_to_strategy(backbone) if built else backbone()
-    reason = "it has custom layers" if "network" in stored else "an older version"
+    reason = "custom layers" if "network" in stored else "saved by an older version"
     if stored.get("network"):
         try:
             return model_config.make_network(stored["network"])

@@ -209,7 +209,7 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
     # Identical images have identical embeddings, so a threshold can separate them.
     assert found["verification"]["test_reader"]["accuracy"] == 1.0
     entry = plsc_tf.Entry(**options, model_save_dir="sgd")
-    with pytest.raises(ValueError, match="optimizer given in Python"):
+    with pytest.raises(ValueError, match="with optimizer from Python"):
         entry.train()
 
 

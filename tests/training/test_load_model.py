@@ -199,7 +199,9 @@ def test_a_python_checkpoint_of_an_earlier_version_asks_for_its_network(
 ):
     shutil.copytree(saved[0] / "1", tmp_path / "1")
     forget_the_network(tmp_path / "1")
-    with pytest.raises(ValueError, match=r"network \(an older version\).*backbone="):
+    with pytest.raises(
+        ValueError, match=r"network \(saved by an older version\).*backbone="
+    ):
         plsc_tf.load_model(tmp_path)
     with caplog.at_level("WARNING", logger="absl"):
         network = checkpointed.build(1).backbone
