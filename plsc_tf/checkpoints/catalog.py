@@ -101,9 +101,9 @@ def resolve(path: str) -> str:
     checkpoints = find_all(path)
     if not checkpoints:
         raise FileNotFoundError(
-            f"checkpoint_dir '{path}' holds no checkpoint: expected {manifest.NAME}, "
-            "or checkpoint folders such as 0, 1, … or step_1000 of a training's "
-            "model_save_dir."
+            f"checkpoint_dir '{path}' contains no checkpoint: expected "
+            f"{manifest.NAME}, or checkpoint folders such as 0, 1, … or step_1000 of a "
+            "training's model_save_dir."
         )
     return checkpoints[-1][1]
 
@@ -189,7 +189,7 @@ def _check_name(path, content):
         fits = state.get("epoch") in (None, int(name) + 1)
     if not fits:
         place = f"step {state['global_step']}, epoch {state.get('epoch')}"
-        raise DamagedCheckpointError(path, f"its files are those of {place}")
+        raise DamagedCheckpointError(path, f"its files belong to {place}")
 
 
 def _advice(problems, intact):

@@ -158,9 +158,9 @@ class _Edited:
         missing = sorted(names - {"weight", *self._edit.fills})
         if missing and self._edit.labels.added:
             raise ValueError(
-                f"Cannot tell which {', '.join(missing)} a new class starts with: "
-                f"{self._source} does not name its optimizer as the command does. "
-                "Leave out what only a resume needs: --edit_weights_only."
+                f"The initial {', '.join(missing)} of new classes is unknown: "
+                f"{self._source} does not name its optimizer. Write only the weights: "
+                "--edit_weights_only."
             )
 
     def _copy(self, name):
@@ -210,8 +210,8 @@ def _dense_slots(source, content):
         if alike and shape in shapes:
             raise ValueError(
                 f"In {source} the head's {name} has the shape {shape} of a weight of "
-                "the backbone, so their optimizer state cannot be told apart. Leave "
-                "out what only a resume needs: --edit_weights_only."
+                "the backbone, so their optimizer state cannot be distinguished. Write "
+                "only the weights: --edit_weights_only."
             )
         slots.update({one: f"{name}/{number}" for number, one in enumerate(alike)})
     return slots

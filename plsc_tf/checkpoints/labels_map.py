@@ -67,7 +67,7 @@ class LabelsMap:
         self.added = added
         self.num_classes = len(self.origins) + added
         if not self.num_classes:
-            raise ValueError("No class would be left.")
+            raise ValueError("The edit removes all classes. At least one must remain.")
 
     def describe(self, names: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the map as JSON-compatible values for a checkpoint's state.
@@ -155,6 +155,6 @@ def _check(num_classes, removed, groups):
     for group in groups:
         if len(group) < 2:
             raise ValueError(
-                "It takes two classes to merge. Received: "
+                "A merge needs at least two classes. Received: "
                 f"{', '.join(map(str, group)) or 'none'}."
             )

@@ -57,7 +57,7 @@ def read(path: str) -> dict:
         raise DamagedCheckpointError(path, f"{NAME} is not JSON ({error})") from error
     checksum = content.pop("checksum", None) if isinstance(content, dict) else None
     if checksum is None or checksum != _checksum(content):
-        raise DamagedCheckpointError(path, f"{NAME} does not have its own checksum")
+        raise DamagedCheckpointError(path, f"{NAME} does not match its own checksum")
     if content["format"] != FORMAT:
         raise ValueError(
             f"{path} has checkpoint format {content['format']}; this version of "

@@ -37,7 +37,7 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
     names = sorted(content["files"] if names is None else names)
     for name in names:
         if name not in content["files"]:
-            raise DamagedCheckpointError(path, f"its manifest does not know {name}")
+            raise DamagedCheckpointError(path, f"its manifest does not list {name}")
         expected, place = content["files"][name]["bytes"], files.join(path, name)
         if not files.exists(place):
             raise DamagedCheckpointError(path, f"{name} is missing")
@@ -138,8 +138,8 @@ def _compare(path, content, network, variables, arrays):
     """Raises a ValueError that lists all differences in names, counts and shapes."""
     if variables and content["kind"] != "training":
         raise ValueError(
-            f"Checkpoint {path} holds weights only, which no training can resume from. "
-            f"Start a new one from them: --checkpoint_dir={path}."
+            f"Checkpoint {path} contains only weights, so training cannot resume from "
+            f"it. Start a new training from it: --checkpoint_dir={path}."
         )
     problems = []
     if network is not None:
@@ -222,8 +222,8 @@ def load_matching(path: str, network: keras.Model) -> Matched:
                 loaded.append(name)
     if not loaded:
         raise ValueError(
-            f"Checkpoint {path} is of another network: none of its {len(stored)} "
-            "backbone weights fits. Use the model_name it was made with."
+            f"Checkpoint {path} belongs to another network: none of its {len(stored)} "
+            "backbone weights fits this one. Use the model_name it was made with."
         )
     private_apis.load_weights(network, buffer)
     return Matched(loaded, kept, sorted(set(stored) - set(loaded)))

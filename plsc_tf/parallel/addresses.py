@@ -61,8 +61,8 @@ def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
         if address in checked[:i]:
             raise ValueError(
                 f"{origin}: workers {checked.index(address)} and {i} have the same "
-                f"address, {address}. Each worker needs a port of its own; several on "
-                "each machine are num_workers."
+                f"address, {address}. Give each worker a different port; to start "
+                "several on each machine, use num_workers."
             )
     return tuple(checked)
 

@@ -62,7 +62,7 @@ class Chief:
         """Processes the end of a worker's connection."""
         reported = any(index == reporter for _, reporter, *_ in self._reports)
         if index not in self._gone_well and not reported:
-            self._lose(index, "has gone (its connection was closed)")
+            self._lose(index, "disconnected (its connection was closed)")
 
     def check(self, now: float) -> None:
         """Checks for silent workers, failed workers and overdue values.
@@ -130,7 +130,7 @@ class Chief:
             worker for i, worker in enumerate(self._names) if i not in due["values"]
         ]
         problem = (
-            f"{' and '.join(missing)} did not bring a value for {name!r} within "
+            f"{' and '.join(missing)} did not send a value for {name!r} within "
             f"{due['timeout_s']:g} s."
         )
         self._announce({"kind": "values", "name": name, "problem": problem})

@@ -18,7 +18,7 @@ DEFAULT_PORT = 6170
 _POD_INDEX = "JOB_COMPLETION_INDEX"
 _KINDS = ("chief", "worker")
 _REASONS = {
-    "ps": "there are no parameter servers here: every worker holds its share of the "
+    "ps": "plsc_tf has no parameter servers: every worker holds its share of the "
     "classes. Remove the replicas of type ps",
     "evaluator": "the workers verify by themselves (val_targets). Remove the evaluator",
 }
@@ -90,8 +90,10 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
             return _cluster(place, "TF_CONFIG")
     if options.num_workers > 1:
         raise ValueError(
-            f"num_workers={options.num_workers} processes per machine are started by "
-            "python -m plsc_tf.launch; give it num_workers, before the --."
+            "This command starts one worker. Received: "
+            f"num_workers={options.num_workers}. To start "
+            "several on each machine, give num_workers to python -m plsc_tf.launch, "
+            "before the --."
         )
     if wanted in ("auto", "flags") and options.cluster_node_ips:
         place = worker_addresses(options), _own_index(options, environ)
@@ -117,15 +119,15 @@ def _require_same(place, options):
     if by_flags != members:
         raise ValueError(
             f"TF_CONFIG has the workers {', '.join(members)}, but cluster_node_ips "
-            f"means {', '.join(by_flags)}. Leave one of them out, or choose with "
+            f"means {', '.join(by_flags)}. Remove one of them, or choose with "
             "cluster_resolver=tf_config or flags."
         )
     machine = _named_index(options)
     if machine not in (None, index // options.num_workers):
         raise ValueError(
             f"TF_CONFIG says that this is worker {index}, {members[index]}, but "
-            f"node_ip or task_index name {options.cluster_node_ips[machine]}. Leave "
-            "them out."
+            f"node_ip or task_index says {options.cluster_node_ips[machine]}. Remove "
+            "them."
         )
 
 
@@ -151,7 +153,7 @@ def _from_tf_config(text):
         _refuse("the hosts of a kind must be a list", text)
     places = [(k, i) for k in _KINDS for i in range(len(lists.get(k, [])))]
     if (kind, index) not in places:
-        _refuse(f"there is no {kind} {index} in the cluster", text)
+        _refuse(f"the cluster has no {kind} {index}", text)
     members = [str(lists[k][i]) for k, i in places]
     return addresses.check(members, "TF_CONFIG"), places.index((kind, index))
 
@@ -197,7 +199,7 @@ def _from_slurm(first_port, environ):
     own = addresses.join(environ["SLURMD_NODENAME"].lower(), port)
     if own not in members:
         raise ValueError(
-            f"Slurm: this worker, {own}, is none of the step's: {', '.join(members)}."
+            f"Slurm: this worker, {own}, is not in the step: {', '.join(members)}."
         )
     return members, members.index(own)
 
@@ -298,10 +300,10 @@ def _local_index(options):
             unknown.append(f"{host} ({getattr(error, 'strerror', None) or error})")
     if len(matches) == 1:
         return matches[0]
-    count = "more than one is" if matches else "none is"
-    hint = f" Names not known here: {', '.join(unknown)}." if unknown else ""
+    count = "several entries have" if matches else "no entry has"
+    hint = f" Unknown names: {', '.join(unknown)}." if unknown else ""
     raise ValueError(
-        f"which of cluster_node_ips={','.join(options.cluster_node_ips)} is this "
-        f"machine? By its addresses, {count}.{hint} Set node_ip, or task_index, on "
-        "each machine."
+        f"Cannot tell which of cluster_node_ips={','.join(options.cluster_node_ips)} "
+        f"is this machine: {count} an address of it.{hint} Set node_ip or task_index "
+        "on each machine."
     )

@@ -151,7 +151,7 @@ class Group:
         message = wire.encode({**content, "timeout_s": timeout_s})
         if len(message) > MAX_VALUE_BYTES:
             raise ValueError(
-                f"A value for {name!r} may have {MAX_VALUE_BYTES:,} bytes as JSON. "
+                f"A value for {name!r} may have up to {MAX_VALUE_BYTES:,} JSON bytes. "
                 f"Received: {len(message):,} bytes."
             )
         self._in_loop(self._send_to_chief, message)
@@ -164,7 +164,7 @@ class Group:
                 raise self._lost
             else:
                 raise WorkerLostError(
-                    f"{self.names[0]}, the chief, has left, while this worker waits "
+                    f"{self.names[0]}, the chief, has left, but this worker waits "
                     f"for {name!r}.",
                     index=0,
                 )
@@ -299,7 +299,7 @@ class Group:
             if self._chief:
                 self._chief.closed(index)
             else:
-                self._lose_chief("has gone (its connection was closed)")
+                self._lose_chief("disconnected (its connection was closed)")
 
     def _hear(self, message):
         """Processes a message from the chief."""
@@ -370,7 +370,7 @@ class Group:
 
     def _end_process(self):
         """Ends this process unless it ends by itself within `grace_s`."""
-        logging.warning("%s This process ends.", self._lost)
+        logging.warning("%s Ending this process.", self._lost)
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self._lost.index == self.index
         status = FAILED_STATUS if own_fault else self._lost.exit_status

@@ -236,7 +236,7 @@ class ChiefJoin:
         # A worker that joined and ended may have been started again.
         if not problem and index in self._members and self._members[index].is_open():
             problem = (
-                f"Two processes say that they are {name(self._cluster, index)}. Give "
+                f"Two processes claim to be {name(self._cluster, index)}. Give "
                 "each worker a different node_ip or task index."
             )
         self._present.append(connection)

@@ -74,8 +74,8 @@ def machine_memory() -> int:
         return min([*sizes, read_bytes("/proc/meminfo", "MemTotal")])
     except OSError as error:
         raise ValueError(
-            "The size of this system's memory is unknown: give it, "
-            "--device_memory_gb=16."
+            "Could not determine the size of this system's memory. Set it, for "
+            "example --device_memory_gb=16."
         ) from error
 
 

@@ -37,7 +37,7 @@ def compare(facts: Sequence[dict]) -> None:
     flat = [{name: repr(value) for name, value in _flatten(one)} for one in facts]
     different = []
     for name in sorted(set().union(*flat)):
-        values = [one.get(name, "nothing") for one in flat]
+        values = [one.get(name, "not set") for one in flat]
         if len(set(values)) > 1:
             different.append(f"  {name}: {_describe(name, values)}")
     if not different:
@@ -81,9 +81,9 @@ def try_collectives(
     if not lines:
         return
     raise RuntimeError(
-        "The collectives of TensorFlow do not work, so nothing was trained. Can the "
-        "workers reach each other on all ports (firewall), and is each address the one "
-        "that the others see?\n" + "\n".join(lines)
+        "TensorFlow's collectives failed, so nothing was trained. Check that no "
+        "firewall closes ports between the workers, and that the other workers can "
+        "reach each address.\n" + "\n".join(lines)
     )
 
 

@@ -77,13 +77,13 @@ def cluster_strategy(
     if gpus and num_replicas > len(gpus):
         raise ValueError(
             f"num_replicas={num_replicas}, but this worker has {len(gpus)} GPU(s). In "
-            "a cluster num_replicas counts those of each worker; 0 takes all."
+            "a cluster, num_replicas is the number for each worker; 0 uses all."
         )
     if not gpus and num_replicas > 1:
         # Not an error, so that a flag file for one process also works in a cluster.
         logging.warning(
-            "num_replicas=%d is for one process: without GPUs a worker of a cluster "
-            "has one replica, which makes %d in all.",
+            "num_replicas=%d has no effect: without GPUs, each worker of a cluster has "
+            "one replica, %d in total.",
             num_replicas,
             cluster.size,
         )

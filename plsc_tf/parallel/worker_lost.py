@@ -37,7 +37,7 @@ class WorkerLostError(RuntimeError):
 
 def silence(silence_s: float) -> str:
     """Describes a worker that was silent for `silence_s` seconds."""
-    return f"was silent for {silence_s:g} s (stopped, or its machine is gone)"
+    return f"was silent for {silence_s:g} s (suspended, or its machine is down)"
 
 
 def describe_loss(

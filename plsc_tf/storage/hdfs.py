@@ -47,7 +47,7 @@ _REASONS = {
         "(fs.defaultFS in core-site.xml), not that of the web page?"
     ),
     r"GSSException|SaslException|Client cannot authenticate|KerberosAuth": (
-        "the cluster wants Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH"
+        "the cluster requires Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH"
     ),
 }
 

@@ -51,7 +51,7 @@ def canonical(path):
     if scheme_of(path) in HADOOP_SCHEMES:
         if ":" in rest:
             raise ValueError(
-                "HDFS allows no ':' in names of files and folders. Received: "
+                "HDFS does not allow ':' in names of files and folders. Received: "
                 f"{root}{rest}. Use another name."
             )
         rest = posixpath.normpath(rest).strip("/") if rest else ""

@@ -183,7 +183,7 @@ def _discard(path):
         if stat(path, ONCE) is not None:
             remove(path, "remove", ONCE)
     except OSError as error:
-        logging.warning("What is left of %s stays: %s", path, error)
+        logging.warning("Could not remove the incomplete file %s: %s", path, error)
 
 
 def check_scheme(path):

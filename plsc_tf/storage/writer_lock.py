@@ -105,7 +105,7 @@ class WriterLock:
             OSError: the folder is not writable.
         """
         if self.held:
-            raise ValueError(f"This lock already belongs to {self._folder}.")
+            raise ValueError(f"This lock already holds {self._folder}. Release it.")
         self._made_folder = not files.exists(folder)
         files.make_dirs(folder)
         self._token = secrets.token_hex(8)

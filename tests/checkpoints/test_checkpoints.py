@@ -212,7 +212,7 @@ def test_weights_only_are_half_a_checkpoint_and_say_so(tmp_path):
     save(tmp_path / "0", kind="weights")
     assert all_files(tmp_path / "0") == [n for n in FILES if n != "training.npz"]
     target = Target()
-    with pytest.raises(ValueError, match="weights only.*--checkpoint_dir="):
+    with pytest.raises(ValueError, match="only weights.*--checkpoint_dir="):
         target.restore(tmp_path / "0")
     assert target.is_untouched()
     arrays = {"weight": target.rows}
@@ -231,7 +231,7 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     assert [step for step, _ in found] == [40, 50]
     assert catalog.resolve(str(tmp_path)) == found[1][1]
     assert catalog.resolve(str(tmp_path / "3")) == str(tmp_path / "3")
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+    with pytest.raises(FileNotFoundError, match="contains no checkpoint"):
         catalog.resolve(str(tmp_path / "9"))
     assert catalog.newest(str(tmp_path / "absent")) is None
     # Of two at one step that of the finished epoch is newer.

@@ -53,7 +53,7 @@ def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damag
     assert str(run / BAD) in message and f"{run / GOOD} is intact" in message
     assert "--on_damaged_checkpoint=previous" in message
     # A manifest of step 20 is whole; it just cannot be that of this folder.
-    named = "those of step 20" if (file, damage) == (FILES[1], "replace") else file
+    named = "belong to step 20" if (file, damage) == (FILES[1], "replace") else file
     assert named in message
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
@@ -111,7 +111,7 @@ def test_another_checkpoint_under_the_name_of_the_newest_is_noticed(tmp_path, na
     save(tmp_path / names[1], 20, epoch=2)
     shutil.rmtree(tmp_path / names[0])
     shutil.copytree(tmp_path / names[1], tmp_path / names[0])
-    with pytest.raises(DamagedCheckpointError, match="those of step 20, epoch 2"):
+    with pytest.raises(DamagedCheckpointError, match="belong to step 20, epoch 2"):
         catalog.newest(str(tmp_path))
     good = catalog.newest(str(tmp_path), on_damaged="previous")
     assert good == str(tmp_path / names[1])

@@ -189,8 +189,8 @@ def test_the_map_is_written_and_told_by_the_state(tmp_path):
         ({"removed": [7]}, "classes 0 to 6. Received: class 7"),
         ({"removed": [-1]}, "Received: class -1"),
         ({"removed": [2], "merged": [[2, 3]]}, "Received twice: class 2"),
-        ({"merged": [[4]]}, "two classes to merge. Received: 4"),
-        ({"removed": list(range(7))}, "No class would be left"),
+        ({"merged": [[4]]}, "at least two classes. Received: 4"),
+        ({"removed": list(range(7))}, "The edit removes all classes"),
     ],
 )
 def test_labels_that_make_no_sense_are_refused(labels, message):
@@ -214,7 +214,7 @@ def test_an_unknown_begin_of_a_slot_is_refused_or_left_out(tmp_path):
     changes = Edit(
         LabelsMap(7, added=1), added=lambda low, high: np.ones((high - low, 2))
     )
-    with pytest.raises(ValueError, match="weight/velocity a new class starts"):
+    with pytest.raises(ValueError, match="initial weight/velocity of new classes"):
         editing.edit(old, new, changes)
     editing.edit(old, new, changes, weights_only=True)
     content = manifest.read(new)

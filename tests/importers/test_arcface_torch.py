@@ -22,8 +22,11 @@ def test_without_pytorch_the_extra_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
-        (["checkpoint_gpu_0.pt", "checkpoint_gpu_2.pt"], "lacks checkpoint_gpu_1.pt"),
-        (["softmax_fc_gpu_1.pt", "model.pt"], "lacks softmax_fc_gpu_0.pt"),
+        (
+            ["checkpoint_gpu_0.pt", "checkpoint_gpu_2.pt"],
+            "not contain checkpoint_gpu_1.pt",
+        ),
+        (["softmax_fc_gpu_1.pt", "model.pt"], "does not contain softmax_fc_gpu_0.pt"),
         (["a.pt", "b.pt"], "no model.pt.*Found: a.pt, b.pt"),
     ],
 )
@@ -142,7 +145,7 @@ def test_a_file_that_is_cut_off_is_named(torch, tmp_path):
     content = path.read_bytes()
     for size in (0, 1, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match="model.pt is cut off"):
+        with pytest.raises(ValueError, match="model.pt is truncated"):
             importers.read(str(path))
 
 

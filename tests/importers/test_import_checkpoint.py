@@ -146,7 +146,7 @@ def test_nothing_is_overwritten(plsc, tmp_path):
         ({"num_classes": 8}, "num_classes=8"),
         ({"emb_size": 5}, "emb_size=5"),
         ({"loss_type": "dist_softmax"}, "has no bias"),
-        ({"model_name": "lenet"}, "another kind of network"),
+        ({"model_name": "lenet"}, "another architecture"),
         ({"import_format": "arcface_torch"}, "no model.pt"),
         ({"import_from": ""}, "import_from must name"),
     ],

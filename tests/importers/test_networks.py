@@ -112,7 +112,7 @@ def test_another_embedding_size_is_named(theirs):
 def test_another_kind_of_network_is_refused(theirs, format):
     network, _ = theirs
     backbone = backbones.build("lenet", embedding_size=SIZE, image_shape=(32, 32, 3))
-    with pytest.raises(ValueError, match="another kind of network"):
+    with pytest.raises(ValueError, match="another architecture"):
         importers.assign(source(network.weights, format), backbone)
 
 

@@ -98,7 +98,7 @@ def test_a_head_that_was_not_split(tmp_path, name, loss):
 def test_a_missing_rank_is_named(folder, rank):
     name = f"dist@arcface@rank@{rank:05d}.w_0"
     (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"lacks {name}:"):
+    with pytest.raises(FileNotFoundError, match=f"does not contain {name}:"):
         importers.read(str(folder))
 
 

@@ -62,7 +62,7 @@ def test_long_values_are_shown_where_they_differ():
 def test_of_many_differences_the_first_are_shown():
     flags = {f"flag_{i:02d}": i for i in range(20)}
     lines = finding([differing(**flags), FACTS]).splitlines()
-    assert lines[1].startswith("  flags.flag_00: 0 on worker 0; nothing on worker 1")
+    assert lines[1].startswith("  flags.flag_00: 0 on worker 0; not set on worker 1")
     assert len(lines) == 1 + preflight.MOST_DIFFERENCES + 1
     assert lines[-1] == "  and 12 more"
 
@@ -136,7 +136,7 @@ def test_two_processes_name_workers_with_problems():
             )
             if worker is workers[0]:
                 assert lines[2].startswith(
-                    f"TimeoutError: Worker 1 ({addresses[1]}) did not bring a value"
+                    f"TimeoutError: Worker 1 ({addresses[1]}) did not send a value"
                 )
     finally:
         for worker in workers:

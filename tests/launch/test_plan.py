@@ -72,7 +72,7 @@ def test_a_tf_config_is_replaced_by_that_of_the_worker():
 
 def test_a_tf_config_means_one_worker_here():
     environ = {**CPU, "TF_CONFIG": Cluster(("a:1", "b:2"), 1, "").tf_config()}
-    with pytest.raises(ValueError, match="worker 1 of 2, so num_workers is 1"):
+    with pytest.raises(ValueError, match="worker 1 of 2, so num_workers must be 1"):
         make_plan(Options(num_workers=2), (), environ)
 
 
@@ -133,7 +133,7 @@ def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
     [
         ((0, 1, 2), 2, None, "3 GPUs cannot be split evenly over num_workers=2"),
         ((0, 1), 1, "1,2", "has 0, but CUDA_VISIBLE_DEVICES='1,2' hides"),
-        ((), 2, "0,1", "cannot all have all GPUs"),
+        ((), 2, "0,1", "cannot each use all GPUs"),
     ],
 )
 def test_gpus_that_cannot_be_split_are_an_error(
@@ -147,7 +147,7 @@ def test_several_workers_must_not_share_all_gpus(tmp_path):
     (tmp_path / "nvidiactl").touch()
     assert split_gpus((), 2, {}, devices=tmp_path) is None
     (tmp_path / "nvidia0").touch()
-    with pytest.raises(ValueError, match="say with selected_gpus"):
+    with pytest.raises(ValueError, match="Set selected_gpus"):
         split_gpus((), 2, {}, devices=tmp_path)
 
 

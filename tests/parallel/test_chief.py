@@ -31,7 +31,7 @@ def test_one_that_vanishes_is_the_cause_of_failures_just_before(chief, announced
     chief.closed(1)
     chief.check(time.monotonic() + 5)
     (verdict,) = verdicts(announced)
-    assert verdict["index"] == 1 and verdict["text"].startswith("W1 has gone")
+    assert verdict["index"] == 1 and verdict["text"].startswith("W1 disconnected")
 
 
 def test_of_failures_the_first_counts(chief, announced):
@@ -81,7 +81,7 @@ def test_the_silent_one_is_named_with_what_all_do(chief, announced):
     chief.check(heard + 30.1)
     (verdict,) = verdicts(announced)
     assert verdict["text"] == (
-        "W1 was silent for 30 s (stopped, or its machine is gone). It was last in: "
+        "W1 was silent for 30 s (suspended, or its machine is down). It was last in: "
         "reading step 8; the others are in: step 8."
     )
 

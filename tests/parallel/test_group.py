@@ -93,7 +93,7 @@ def test_values_of_megabytes(workers):
 
 def test_a_value_that_is_too_long_is_refused_at_once(workers, monkeypatch):
     monkeypatch.setattr(groups, "MAX_VALUE_BYTES", 1000)
-    with pytest.raises(ValueError, match="'hashes' may have 1,000 bytes.* 1,0.. bytes"):
+    with pytest.raises(ValueError, match="'hashes' may have up to 1,000 .* 1,0.. "):
         workers[1].gather("hashes", "x" * 950)
     assert on_each(lambda g: g.gather("fits", 1), workers) == [[1, 1, 1]] * 3
 
@@ -105,7 +105,7 @@ def test_who_did_not_bring_a_value_in_time_is_named(workers, clusters):
         return str(caught.value)
 
     missing = f"Worker 1 ({clusters[0].addresses[1]})"
-    expected = f"{missing} did not bring a value for 'sizes' within 0.2 s."
+    expected = f"{missing} did not send a value for 'sizes' within 0.2 s."
     assert on_each(gather, [workers[0], workers[2]]) == [expected] * 2
 
 
@@ -229,7 +229,7 @@ def test_two_with_the_same_index_are_an_error(clusters):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
         guests = [await joining.connect(clusters[1], 30) for _ in range(2)]
-        with pytest.raises(JoinError, match="Two processes say that they are Worker 1"):
+        with pytest.raises(JoinError, match="Two processes claim to be Worker 1"):
             await chief
         for guest in guests:
             assert "Two processes" in (await guest.receive())["problem"]

@@ -79,9 +79,8 @@ def test_all_others_end_when_one_is_killed(start, addresses, victim):
     workers = start_all(start, addresses, roles)
     workers[victim].kill()
     hanging, waiting = (w for i, w in enumerate(workers) if i != victim)
-    message = (
-        f"Worker {victim} ({addresses[victim]}) has gone (its connection was closed)."
-    )
+    name = f"Worker {victim} ({addresses[victim]})"
+    message = f"{name} disconnected (its connection was closed)."
     status, said, log = outcome(waiting)
     assert status == 76
     assert said.startswith(f"WorkerLostError: {message} It was last in: "), said
@@ -99,8 +98,8 @@ def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, 
     workers = start_all(start, addresses, roles, silence_s=2)
     workers[victim].send_signal(signal.SIGSTOP)
     message = (
-        f"Worker {victim} ({addresses[victim]}) was silent for 2 s (stopped, or its "
-        "machine is gone). It was last in: "
+        f"Worker {victim} ({addresses[victim]}) was silent for 2 s (suspended, or its "
+        "machine is down). It was last in: "
     )
     for i, worker in enumerate(workers):
         if i != victim:

@@ -38,7 +38,7 @@ def test_canonical(given, expected):
 
 
 def test_names_that_hdfs_cannot_hold():
-    with pytest.raises(ValueError, match="no ':' in names"):
+    with pytest.raises(ValueError, match="not allow ':' in names"):
         paths.canonical("hdfs://host:9000/run-12:30")
     assert paths.canonical("/tmp/run-12:30") == "/tmp/run-12:30"
 

@@ -81,15 +81,15 @@ def assign(source: Source, backbone: keras.Model) -> None:
     names = module.layer_names(backbone, weights)
     if names is None:
         raise ValueError(
-            f"Weights of {source.format} do not go into '{backbone.name}', which is "
-            f"another kind of network. {hint}"
+            f"Weights of {source.format} do not fit into '{backbone.name}', which has "
+            f"another architecture. {hint}"
         )
     places = layers.places(backbone, names, module.NAMES)
     problems = layers.differences(places, module.prepare(weights))
     if problems:
         raise ValueError(
-            f"{source.backbone_file} does not hold the weights of '{backbone.name}'. "
-            f"{problems}. {hint}"
+            f"{source.backbone_file} does not contain the weights of "
+            f"'{backbone.name}'. {problems}. {hint}"
         )
     layers.assign(places, module.prepare(weights))
 

@@ -223,7 +223,7 @@ def _centers(kind, path):
     weight = state.get("weight") if isinstance(state, dict) else None
     if not _is_tensor(weight) or weight.ndim != 2:
         raise ValueError(
-            f"{path} holds no class centers: expected a state dict with 'weight' of "
+            f"{path} contains no class centers: expected a state dict with 'weight' of "
             "shape [classes, embedding size]."
         )
     return weight

@@ -208,8 +208,8 @@ def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
     missing = [name.format(rank) for rank in range(count) if rank not in by_rank]
     if missing:
         raise FileNotFoundError(
-            f"{folder} lacks {listed(missing)}: each of {count} ranks has its own "
-            "classes. Copy the files of all machines into one folder."
+            f"{folder} does not contain {listed(missing)}: each of {count} ranks "
+            "has its own classes. Copy the files of all machines into one folder."
         )
     return [by_rank[rank] for rank in range(count)]
 

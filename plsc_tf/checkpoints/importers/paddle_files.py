@@ -99,7 +99,8 @@ def read(path: str) -> np.ndarray:
         dtype, shape, offset = _read_header(header)
     except (struct.error, KeyError, ValueError, message.DecodeError) as error:
         raise ValueError(
-            f"{path} is no variable in Paddle's binary form, or is cut off: {error!r}"
+            f"{path} is not a variable in Paddle's binary format, or is truncated: "
+            f"{error!r}. Copy it again."
         ) from None
     expected = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     size = os.path.getsize(path)
@@ -152,7 +153,7 @@ def _unpickle(path, name):
     def evaluate(expression, scope=None):
         # Paddle pickles a tensor as eval("data", {"data": array}).
         if expression not in ("data", b"data") or not isinstance(scope, dict):
-            raise ValueError("eval of something else than 'data'")
+            raise ValueError("eval of an expression other than 'data'")
         return next(iter(scope.values()))
 
     names = {(module, "eval"): evaluate for module in ("builtins", "__builtin__")}

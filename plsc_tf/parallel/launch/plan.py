@@ -102,8 +102,8 @@ def make_plan(
         if count > 1:
             raise ValueError(
                 f"TF_CONFIG in the environment says that this is worker "
-                f"{cluster.index} of {cluster.size}, so num_workers is 1. Received: "
-                f"num_workers={count}."
+                f"{cluster.index} of {cluster.size}, so num_workers must be 1. "
+                f"Received: num_workers={count}."
             )
         local = range(cluster.index, cluster.index + 1)
         return Plan(cluster.size, local, cluster.addresses, gpus)
@@ -147,8 +147,8 @@ def split_gpus(
     if not selected:
         if count > 1 and (has_gpus if visible is None else visible not in ("", "-1")):
             raise ValueError(
-                f"num_workers={count} workers cannot all have all GPUs: say with "
-                "selected_gpus=0,1,... which to share out, or set "
+                f"num_workers={count} workers cannot each use all GPUs. Set "
+                "selected_gpus=0,1,... to divide these among the workers, or "
                 f"{_GPUS}=-1 to train on the CPU."
             )
         return None
@@ -208,7 +208,7 @@ def check_own(argv: Sequence[str]) -> None:
         name = word.lstrip("-").partition("=")[0]
         if word.startswith("-") and name in _OF_WORKERS:
             raise ValueError(
-                f"{name} is an option of the training, not of the launcher: write it "
+                f"{name} is an option of the training, not of the launcher. Write it "
                 "after the --."
             )
 
@@ -225,6 +225,6 @@ def command(module: str, words: Sequence[str]) -> list[str]:
     """
     if words and words[0].endswith(".py"):
         if not os.path.isfile(words[0]):
-            raise FileNotFoundError(f"there is no script {words[0]!r} to launch")
+            raise FileNotFoundError(f"The script {words[0]!r} does not exist.")
         return [sys.executable, *words]
     return [sys.executable, "-m", module, *words]

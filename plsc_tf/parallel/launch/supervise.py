@@ -89,7 +89,7 @@ class Supervisor:
 
     def _may_restart(self, failed, attempt):
         if failed.status == workers_.USAGE_STATUS and self._max_restarts:
-            logging.warning("Wrong options stay wrong: there is no restart.")
+            logging.warning("Not restarting: the options would fail again.")
             return False
         return attempt <= self._max_restarts
 
@@ -141,11 +141,13 @@ class Supervisor:
                 asked = True
                 for worker in running:
                     state = "is stopped" if worker.stopped() else "still runs"
-                    logging.warning("Worker %d %s: SIGTERM.", worker.index, state)
+                    logging.warning(
+                        "Worker %d %s. Sending SIGTERM.", worker.index, state
+                    )
                     worker.send_signal(signal.SIGTERM)
             if waited > self._kill_s:
                 for worker in running:
-                    logging.warning("Worker %d did not end: killed.", worker.index)
+                    logging.warning("Worker %d did not end. Killing it.", worker.index)
                     worker.kill()
             if running:
                 time.sleep(_POLL_S)
@@ -154,13 +156,14 @@ class Supervisor:
     def _pass_on(self, running):
         """Forwards the first signal to the workers; kills them after the second."""
         if len(self._signals) > 1:
-            logging.warning("Second signal: the workers are killed.")
+            logging.warning("Second signal: killing the workers.")
             for worker in running:
                 worker.kill()
             return
         first = self._signals[0]
         logging.warning(
-            "%s: the workers end too; once more kills them.", signal.Signals(first).name
+            "%s: ending the workers. A second signal kills them.",
+            signal.Signals(first).name,
         )
         for worker in running:
             # The training program does not handle SIGHUP.

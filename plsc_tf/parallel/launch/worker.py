@@ -19,11 +19,11 @@ USAGE_STATUS = 2
 _EXPLAINED = {
     STALL_STATUS: "its watchdog found that a step hung",
     LOST_STATUS: "it ended because another worker was lost",
-    USAGE_STATUS: "wrong options, or no such file",
+    USAGE_STATUS: "invalid options, or a missing file",
     NOT_SAVED_STATUS: "its last weights could not be saved",
 }
 _SIGNALS: dict[int, str] = {
-    signal.SIGKILL: "from outside; the kernel sends it when memory runs out",
+    signal.SIGKILL: "sent from outside; the kernel sends it when memory runs out",
     signal.SIGSEGV: "a crash in native code",
     signal.SIGABRT: "a crash in native code",
     signal.SIGBUS: "a crash in native code, or a full /dev/shm",
