@@ -26,7 +26,7 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
-DONE = "dim_reduce.json"  # figures of a training that has been run
+DONE = "dim_reduce.json"  # figures of a finished run
 
 
 class ReduceCase(OptionGroup):
@@ -48,8 +48,8 @@ class ReduceCase(OptionGroup):
     )
     large_batch: int = option(1024, "images per step of reduced_large", lower=1)
     learning_rate: float = option(0.2, "largest rate", lower=0)
-    train_options: str = option("", "more options of each training, with spaces")
-    work_dir: str = option("", "folder for the trainings; empty: a temporary one")
+    train_options: str = option("", "more options of each training run, with spaces")
+    work_dir: str = option("", "folder for the runs; empty: a temporary one")
 
 
 def main(case):
@@ -185,7 +185,7 @@ def steps_per_epoch(case):
 
 
 def common(case):
-    """The options of every training."""
+    """The options of every training run."""
     found = [f"--flagfile={ROOT / case.flagfile}"]
     if case.dataset_dir:
         found.append(f"--dataset_dir={os.path.abspath(case.dataset_dir)}")
@@ -193,7 +193,7 @@ def common(case):
 
 
 def train(case, seed, folder, **changed):
-    """Runs a training, unless an earlier call has; returns its figures."""
+    """Trains, unless an earlier call has; returns its figures."""
     path = os.path.join(folder, DONE)
     if os.path.exists(path):
         return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ def train(case, seed, folder, **changed):
 
 
 def last_rate(folder):
-    """The learning rate of a training's last step, as it was logged."""
+    """The learning rate of a training run's last step, as it was logged."""
     text = pathlib.Path(folder, "metrics.jsonl").read_text(encoding="utf-8")
     return [
         row["learning_rate"]

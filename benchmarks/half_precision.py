@@ -22,7 +22,7 @@ from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 ROOT = pathlib.Path(__file__).parents[1]
-DONE = "half_precision.json"  # figures of a training that has been run
+DONE = "half_precision.json"  # figures of a finished run
 # Each recipe's folder below data_root, and the epochs that take about five minutes in
 # float32 on two cores.
 RECIPES = {
@@ -41,8 +41,8 @@ class HalfCase(OptionGroup):
     precisions: str = option("bfloat16,float16", "compared with float32")
     seeds: int = option(5, "trainings of each recipe and precision", lower=1)
     first_seed: int = option(0, "first of the seeds")
-    train_options: str = option("", "more options of each training, with spaces")
-    work_dir: str = option("", "folder for the trainings; empty: a temporary one")
+    train_options: str = option("", "more options of each training run, with spaces")
+    work_dir: str = option("", "folder for the runs; empty: a temporary one")
 
 
 def main(case):
@@ -107,7 +107,7 @@ def compare(runs):
 
 
 def train(case, recipe, precision, seed, folder):
-    """Runs a training, unless an earlier call has; returns its figures."""
+    """Trains, unless an earlier call has; returns its figures."""
     data, epochs = RECIPES[recipe]
     own = pathlib.Path(folder, f"{recipe}-{precision}-{seed}")
     done = own / DONE

@@ -1,4 +1,4 @@
-"""Moments at which a training is killed."""
+"""Moments at which a training run is killed."""
 
 import dataclasses
 import os
@@ -55,7 +55,7 @@ def draw(random, *, steps, saves, seconds):
 
 
 class Watch:
-    """Sees a training reach a moment.
+    """Sees a training run reach a moment.
 
     Args:
         moment: the `Moment`; it stays there as an attribute.

@@ -25,7 +25,7 @@ class KillCase(many_runs.Trainings):
     )
 
     def start(self, run_dir):
-        """Starts a training, or goes on with it."""
+        """Starts a training run, or goes on with it."""
         arguments = [*self.arguments(run_dir), f"--num_replicas={self.num_replicas}"]
         return processes.Training(arguments, run_dir, fork=self.fork)
 

@@ -24,7 +24,7 @@ class LossCase(many_runs.Trainings):
     steps_per_epoch: int = option(10, "steps of an epoch", lower=1)
     jobs: int = option(1, "trainings at a time; 0: one per core", lower=0)
     num_workers: tuple[int, ...] = option(
-        (3, 2), "workers of a training, in rotation", lower=2
+        (3, 2), "workers of a training run, in rotation", lower=2
     )
     stop_share: float = option(
         0.2, "fraction of the runs with SIGSTOP instead of SIGKILL", within="[0, 1]"
@@ -41,7 +41,7 @@ class LossCase(many_runs.Trainings):
             raise ValueError("num_workers must contain at least one number.")
 
     def start(self, run_dir, *, size, stop=False):
-        """Starts the launcher of a training.
+        """Starts the launcher of a training run.
 
         Args:
             run_dir: the training's folder.

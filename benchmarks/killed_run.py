@@ -9,7 +9,7 @@ from benchmarks import kill_moments, outcomes
 
 
 class UnbrokenRun:
-    """A training that is left alone.
+    """A training run that is left alone.
 
     Args:
         start: starts the `Training` in a folder.
@@ -54,7 +54,7 @@ class UnbrokenRun:
 
 
 class ComparedRun:
-    """A training that is disturbed, and compared with an undisturbed one at its end.
+    """A run that is disturbed, and compared with an undisturbed one at its end.
 
     Args:
         run_dir: the training's folder.
@@ -131,7 +131,7 @@ class ComparedRun:
 
 
 class KilledRun(ComparedRun):
-    """A training that is killed at random moments and resumed until it has ended.
+    """A run that is killed at random moments and resumed until it has ended.
 
     Args:
         case: the `KillCase`.

@@ -17,10 +17,10 @@ _BLAMED = re.compile(r"Worker (\d+) \(")
 
 
 class LostWorkerRun(ComparedRun):
-    """A training that loses a worker and is started again by its launcher.
+    """A training run that loses a worker and is started again by its launcher.
 
     Args:
-        start: starts the launcher of a training in a folder.
+        start: starts the launcher of a training run in a folder.
         run_dir: the training's folder.
         reference: `Outcome` of an undisturbed run of as many workers.
         seed: of the moment and the worker.

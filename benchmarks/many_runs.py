@@ -18,17 +18,17 @@ class Trainings(OptionGroup):
     """How many trainings, and of which size."""
 
     runs: int = option(100, "trainings that are killed and resumed", lower=1)
-    epochs: int = option(3, "epochs of a training", lower=1)
+    epochs: int = option(3, "epochs of a training run", lower=1)
     steps_per_epoch: int = option(7, "steps of an epoch", lower=1)
     save_steps: int = option(3, "steps between two checkpoints", lower=1)
     jobs: int = option(0, "trainings at a time; 0: one per core", lower=0)
     seed: int = option(0, "random seed of the kills")
     work_dir: str = option(
-        "", "folder for the trainings; keeps failed ones. Empty: a temporary one"
+        "", "folder for the runs; keeps failed ones. Empty: a temporary one"
     )
 
     def arguments(self, run_dir):
-        """The command line of a training, but for its program."""
+        """The command line of a training run, but for its program."""
         return [
             "--dataset_name=mock",
             "--model_name=benchmarks.small_network.network",
@@ -62,7 +62,7 @@ class Benchmark:
         name: of the benchmark.
 
     Attributes:
-        folder: that the trainings have their folders in.
+        folder: that the runs have their folders in.
     """
 
     def __init__(self, case, name):

@@ -1,4 +1,4 @@
-"""What a finished training left behind, read without the code that is examined."""
+"""What a finished training run left behind, read without the code that is examined."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ STATE = ("global_step", "head_state", "loss_scale", "replicas")
 
 @dataclasses.dataclass
 class Outcome:
-    """What a finished training left behind, and what undisturbed ones took.
+    """What a finished training run left behind, and what undisturbed ones took.
 
     Attributes:
         losses: `{global step: set of losses}`, each as hexadecimal text.

@@ -68,7 +68,7 @@ class Training:
 
 
 def load():
-    """Imports what a training needs, so that forked ones need not."""
+    """Imports what a training run needs, so that forked ones need not."""
     import plsc_tf.jobs.train  # noqa: F401 - kept by Python, not by a name
 
 

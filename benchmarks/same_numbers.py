@@ -37,7 +37,7 @@ class SameNumbersCase(OptionGroup):
 
     before: str = option("", "the first commit")
     after: str = option("", "the second commit; empty: the working tree")
-    steps: int = option(60, "steps of each training", lower=1)
+    steps: int = option(60, "steps of each training run", lower=1)
     data_root: str = option(
         "", f"folder with the unpacked data of {', '.join(ON_DATA)}; empty: without"
     )
@@ -98,7 +98,7 @@ def _tree(commit, folder):
 
 
 def _losses(tree, flags, steps):
-    """The lines of losses.txt of a training on the code in `tree`."""
+    """The lines of losses.txt of a training run on the code in `tree`."""
     with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:
         command = [
             *(sys.executable, "-m", "plsc_tf.train", *flags),

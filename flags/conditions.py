@@ -38,7 +38,7 @@ FACTS = {
     "own_optimizer": "with an optimizer made in Python",
     "own_source": "with training data made in Python",
     "script": "with a script",
-    "resumed": "where a training is resumed",
+    "resumed": "where a training run is resumed",
 }
 _TERM = re.compile(r"(no )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
 _ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}

@@ -1,10 +1,10 @@
-"""Defines the options for a training's start, length, batches and devices."""
+"""Defines the options for a training run's start, length, batches and devices."""
 
 from plsc_tf.flags.option import OptionGroup, option
 
 
 class Training(OptionGroup):
-    """Options for the start, length, batches and random seed of a training."""
+    """Options for the start, length, batches and random seed of a training run."""
 
     task_type: str = option(
         "pretrain",

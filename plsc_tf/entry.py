@@ -1,4 +1,4 @@
-"""Provides PLSC's `Entry`, which configures and runs a training in Python.
+"""Provides PLSC's `Entry`, which configures and starts training in Python.
 
     from plsc_tf import Entry
 

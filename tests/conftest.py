@@ -1,13 +1,13 @@
 """Fixtures that tests share, and the scheduling of tests.
 
 * `logical_devices`: four CPU replicas in each test process.
-* `finished_run`: one finished training per process. Tests may read it (evaluate,
+* `finished_run`: one finished training run per process. Tests may read it (evaluate,
   export, embed, load) but must not write to it. Copy its folder, or resume elsewhere.
-* `tests/jobs/tiny_run.py`: settings of a tiny training, for tests that need their own
+* `tests/jobs/tiny_run.py`: settings of a tiny run, for tests that need their own
   run. By default it neither verifies nor exports, which would double its time.
 * `tests/commands.py`: `run("train", "--flagfile=...")` runs a command in this process.
 
-TensorFlow takes six seconds to start and a training five or more, so share them.
+TensorFlow takes six seconds to start and a training run five or more, so share them.
 
 `python -m pytest` runs the whole suite with two processes per core (pytest-xdist). All
 tests of a file, or of a folder in SHARED, run in the same process. If only a part of
@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items):
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """The folder and the results of a finished training."""
+    """The folder and the results of a finished training run."""
 
     folder: pathlib.Path
     outcome: dict

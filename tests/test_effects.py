@@ -149,7 +149,7 @@ TOLD = {
     "with dim_reduce, or with boost_config_dict": "boost_level=o1",
     "with dim_reduce": "n_component=4",
     "with dry_run": "device_memory_gb=3",
-    "where a training is resumed": "allow_changes=scale",
+    "where a training run is resumed": "allow_changes=scale",
     "with export_at_end": "proof_pairs=10",
 }
 SMALL = (

@@ -17,7 +17,7 @@ from benchmarks.lost_worker_run import LostWorkerRun, wrong_end
 from benchmarks.processes import Training
 
 ROOT = pathlib.Path(__file__).parent.parent
-# A worker like a training's: six steps, checkpoints after the third and the sixth. The
+# A worker like that of a run: six steps, checkpoints after the third and the sixth. The
 # first attempt waits after the third for the loss of another worker.
 WORKER = """
 import json, os, pathlib, shutil, sys, time

@@ -1,4 +1,4 @@
-"""Exports a checkpoint, or the model at the end of a training."""
+"""Exports a checkpoint, or the model at the end of a training run."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ LABELS_MAP = "labels_map.txt"
 
 
 def check(settings: Settings) -> None:
-    """Checks before a training that the export at its end can succeed.
+    """Checks before a training run that the export at its end can succeed.
 
     Raises:
         ValueError: export_classes exceeds num_classes, or a card is given.
@@ -39,7 +39,7 @@ def check(settings: Settings) -> None:
     options, num_classes = settings.export, settings.dataset.num_classes
     if not options.export_at_end:
         return
-    # Calibration uses training images, which a training always has.
+    # Calibration uses training images, which a training run always has.
     check_formats(options.export_formats, calibration=options.export_formats)
     if options.export_classes > num_classes:
         raise ValueError(
@@ -48,7 +48,7 @@ def check(settings: Settings) -> None:
         )
     if options.card:
         raise ValueError(
-            "card must describe an existing checkpoint, so a training cannot use it. "
+            "card must describe an existing checkpoint, so a run cannot use it. "
             f"Pass it to python -m plsc_tf.export. Received: card={options.card!r}."
         )
 

@@ -1,4 +1,4 @@
-"""Python objects that a training uses in place of options."""
+"""Python objects that a training run uses in place of options."""
 
 import dataclasses
 import hashlib

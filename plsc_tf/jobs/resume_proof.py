@@ -17,7 +17,7 @@ from plsc_tf.storage import files
 
 
 def prove(settings: Settings) -> dict:
-    """Compares a training of 2K steps with one that is stopped and resumed after K.
+    """Compares a training run of 2K steps with one that is stopped and resumed after K.
 
     Each training runs in its own process.
 
@@ -30,7 +30,7 @@ def prove(settings: Settings) -> dict:
     Raises:
         ValueError: model_save_dir is not on a local disk, or the settings or the
             environment describe a cluster.
-        RuntimeError: one of the trainings failed.
+        RuntimeError: one of the runs failed.
     """
     steps = settings.checkpoints.prove_resume
     save_dir = settings.checkpoints.model_save_dir
@@ -54,7 +54,7 @@ def prove(settings: Settings) -> dict:
 
 
 def compare(folder: str, steps: int) -> dict:
-    """Compares the losses and the last checkpoints of the two trainings.
+    """Compares the losses and the last checkpoints of the two runs.
 
     Args:
         folder: folder that holds both trainings.
@@ -119,6 +119,6 @@ def _train(settings, folder, name, stop_at_step):
     done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise RuntimeError(
-            f"A training ended with status {done.returncode}; see its messages above. "
+            f"A run ended with status {done.returncode}; see its messages above. "
             f"Its command was: {' '.join(command)}"
         )

@@ -52,7 +52,7 @@ def choose_folder(settings, num_replicas, group=None, given=(), lock=None):
         (settings as they will be used, checkpoint folder or None).
 
     Raises:
-        FolderInUseError: another training is writing to the folder.
+        FolderInUseError: another run is writing to the folder.
         ValueError: the requested global batch or options differ from the run's, or the
             newest checkpoint is damaged.
         OSError: the folder cannot be reached or written to; it is never assumed to be

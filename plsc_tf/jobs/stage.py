@@ -1,4 +1,4 @@
-"""Hooks through which a training can add to or replace its ordinary steps."""
+"""Hooks through which a training run can add to or replace its ordinary steps."""
 
 
 class Stage:

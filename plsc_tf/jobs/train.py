@@ -1,4 +1,4 @@
-"""Runs a training: trains, verifies, saves, exports and reports the results."""
+"""The `train` command: trains, verifies, saves, exports and reports the results."""
 
 import tensorflow as tf
 from absl import logging

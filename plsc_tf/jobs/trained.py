@@ -131,7 +131,7 @@ def load_model(folder, *, backbone=None, head=None):
     ema_in_use=false.
 
     Args:
-        folder: a checkpoint, or the folder of a training, whose newest checkpoint is
+        folder: a checkpoint, or the folder of a run, whose newest checkpoint is
             loaded.
         backbone: the network, if it has custom layers, which a checkpoint cannot store:
             a Keras model, or a function that makes one.

@@ -59,10 +59,10 @@ class Checkpoint(keras.callbacks.Callback):
             callback acquires it and releases it at the end of `fit`.
 
     Raises:
-        FolderInUseError: when training begins, if another training saves to the
+        FolderInUseError: when training begins, if another run saves to the
             directory.
         ValueError: an argument has an unknown value; when training begins, if the
-            directory holds checkpoints of another training.
+            directory holds checkpoints of another run.
     """
 
     # Overridden by `Snapshots`.
@@ -116,11 +116,11 @@ class Checkpoint(keras.callbacks.Callback):
         model.trainer.finish_saving = self.wait
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Acquires the lock; refuses a directory with another training's checkpoints.
+        """Acquires the lock; refuses a directory with another run's checkpoints.
 
         Raises:
-            FolderInUseError: another training saves to the directory.
-            ValueError: the directory holds checkpoints of another training.
+            FolderInUseError: another run saves to the directory.
+            ValueError: the directory holds checkpoints of another run.
         """
         files.prepare(self.directory)
         if self._is_chief():
@@ -129,7 +129,7 @@ class Checkpoint(keras.callbacks.Callback):
                 self._took_lock = True
             if not self._continues and catalog.find_all(self.directory):
                 raise ValueError(
-                    f"{self.directory} holds {self.things} of another training. Resume "
+                    f"{self.directory} holds {self.things} of another run. Resume "
                     f"with Checkpoint.restore(model), or set another {self.option}."
                 )
             catalog.sweep(self.directory)
@@ -369,7 +369,7 @@ class Checkpoint(keras.callbacks.Callback):
         stored = manifest.read(path)["state"]
         if stored.get("run") != self._run:
             raise ValueError(
-                f"{path} belongs to another training. Move it or set another directory."
+                f"{path} belongs to another run. Move it or set another directory."
             )
         return stored["best_accuracy"]
 

@@ -49,7 +49,7 @@ def check(steps: Any, votes: Votes | None) -> None:
 
 
 def calls_of(trainer: Trainer, callbacks: Any) -> MultiStepCalls | None:
-    """Creates the `MultiStepCalls` of a training; None if each call runs one step.
+    """Creates the `MultiStepCalls` of a training run; None if each call runs one step.
 
     Args:
         trainer: the `Trainer`.
@@ -120,7 +120,7 @@ def result_names(model: Classifier) -> list[str]:
 
 
 class MultiStepCalls:
-    """Runs a training's steps, several per call, and returns their results one by one.
+    """Runs the steps, several per call, and returns their results one by one.
 
     Args:
         trainer: the `Trainer`.

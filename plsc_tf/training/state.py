@@ -161,7 +161,7 @@ def save(path: str, model: Classifier, state: dict) -> None:
 
 
 def save_weights(path: str, model: Classifier) -> None:
-    """Writes a checkpoint of the weights only, which a training can start from."""
+    """Writes a checkpoint of the weights only, which a training run can start from."""
     writer.save(path, snapshot(model, {}, weights_only=True, held=False))
 
 

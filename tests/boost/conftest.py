@@ -68,7 +68,7 @@ def pictures():
 
 @pytest.fixture(scope="session")
 def folder(make_model, pictures, tmp_path_factory):
-    """Nine snapshots, with class weights, of a training on one replica."""
+    """Nine snapshots, with class weights, of a training run on one replica."""
     path = tmp_path_factory.mktemp("snapshots")
     model = make_model(rate=0.02)
     keep = snapshots.Snapshots(path, every_n_steps=1, scope="all", background=False)

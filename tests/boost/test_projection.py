@@ -1,4 +1,4 @@
-"""Projections on disk, and every error before a training begins."""
+"""Projections on disk, and every error before a training run begins."""
 
 import dataclasses
 import json

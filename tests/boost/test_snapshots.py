@@ -140,5 +140,5 @@ def test_a_large_head_is_left_out_unless_asked_for(
 def test_another_trainings_folder_is_refused(model, make_model, pictures, tmp_path):
     train(model, pictures, tmp_path, epochs=1, every_n_steps=2)
     other = make_model(rate=0.01)
-    with pytest.raises(ValueError, match="snapshots of another training"):
+    with pytest.raises(ValueError, match="snapshots of another run"):
         train(other, pictures, tmp_path, epochs=1, every_n_steps=2)

@@ -1,4 +1,4 @@
-"""A training that two replicas saved continues on any other number of them."""
+"""A training run that two replicas saved continues on any other number of them."""
 
 import functools
 

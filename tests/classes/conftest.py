@@ -1,4 +1,4 @@
-"""A training with three centers per class, and its checkpoint with one."""
+"""A training run with three centers per class, and its checkpoint with one."""
 
 import numpy as np
 import pytest

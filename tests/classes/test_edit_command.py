@@ -1,4 +1,4 @@
-"""The command: a training goes on from a checkpoint with edited classes."""
+"""The command: a training run goes on from a checkpoint with edited classes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A training with several centers per class, and what is left of it with one."""
+"""A training run with several centers per class, and what is left of it with one."""
 
 import shutil
 

@@ -71,7 +71,7 @@ class Target:
             read_checked(source, entry, images.to_rgb, source.num_classes)
 
     def train(self, folder):
-        """Reads all there is as a training does, in batches."""
+        """Reads all there is as a training run does, in batches."""
         source = self._open(folder)
         if source:
             options = PipelineOptions(image_size=_SIZE)

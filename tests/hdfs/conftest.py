@@ -59,7 +59,7 @@ def user_environment(hdfs_servers):
 def driver_process(user_environment, tmp_path_factory):
     log = tmp_path_factory.mktemp("driver") / "log.txt"
     process = hdfs_driver.Driver(user_environment, log)
-    # Before the first use of HDFS, as a training does.
+    # Before the first use of HDFS, as a training run does.
     process.call("hdfs_checks:handle_sigterm")
     yield process
     process.stop()

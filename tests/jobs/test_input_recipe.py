@@ -110,7 +110,7 @@ def test_records_have_the_classes_of_their_data_set(tmp_path, given):
     assert load("cifar10").num_classes == (given or 10)
 
 
-# The number of classes of a training: the requested number, or the data's.
+# The number of classes of a training run: the requested number, or the data's.
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def folders(tmp_path):
 
 
 def opened(folder, name="image_list", **options):
-    """Returns (settings, batches) of a training on a folder."""
+    """Returns (settings, batches) of a training run on a folder."""
     settings = Settings.from_values(
         dataset_name=name, dataset_dir=str(folder), image_shape=(3, 4, 4), **options
     )

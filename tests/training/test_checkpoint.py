@@ -160,7 +160,7 @@ def test_an_empty_directory_is_where_a_run_begins(model, tmp_path):
 def test_a_directory_of_another_training_is_refused(model, tmp_path):
     fit(model, plsc_tf.Checkpoint(str(tmp_path)))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match="checkpoints of another training"):
+    with pytest.raises(ValueError, match="checkpoints of another run"):
         fit(model, plsc_tf.Checkpoint(str(tmp_path)))
     assert sorted(tmp_path.rglob("*")) == before
 

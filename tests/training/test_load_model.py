@@ -1,4 +1,4 @@
-"""The weights of a training in another process: `load_model`, `restore`."""
+"""The weights of a training run in another process: `load_model`, `restore`."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ IMAGES = np.random.default_rng(1).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8
 
 @pytest.fixture(scope="module")
 def saved(model, tmp_path_factory):
-    """(the folder of a training saved from Python, its embeddings, class weights)."""
+    """(the folder of a run saved from Python, its embeddings, class weights)."""
     folder = tmp_path_factory.mktemp("saved") / "run"
     checkpointed.fit(model, plsc_tf.Checkpoint(folder))
     return folder, model.embed(IMAGES), model.head.weights_as_numpy()

@@ -1,4 +1,4 @@
-"""A training without progress ends, and everybody says who held it up."""
+"""A training run without progress ends, and everybody says who held it up."""
 
 import pathlib
 import re

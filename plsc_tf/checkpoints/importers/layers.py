@@ -238,7 +238,7 @@ def check_shapes(
             raise ValueError(
                 f"{path} holds class weights of shape {list(shape)}. With {total} "
                 f"classes over {len(paths)} ranks, as in {origin}, expected "
-                f"{list(wanted)}: a rank's file is missing or from another training."
+                f"{list(wanted)}: a rank's file is missing or from another run."
             )
 
 

@@ -235,7 +235,7 @@ def check_accumulation(settings, replicas):
 
 
 def backbone_precision(settings):
-    """Returns the `backbones.precision.Precision` of a training."""
+    """Returns the `backbones.precision.Precision` of a training run."""
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
         logging.warning("On CPUs, float16 is up to 80 times slower: set use_bf16.")
@@ -244,7 +244,7 @@ def backbone_precision(settings):
 
 
 def make_loss_scale(settings, optimizer=None):
-    """Returns the `LossScale` of a training, or None if it needs none.
+    """Returns the `LossScale` of a training run, or None if it needs none.
 
     Call it inside `strategy.scope()`.
 

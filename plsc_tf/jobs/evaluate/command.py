@@ -30,7 +30,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     Args:
         settings: `checkpoint_dir` or `model_save_dir` names the model; `scoring`
             names comparisons in addition to `val_targets`.
-        parts: the `Parts` of a training whose backbone was created in Python; its pairs
+        parts: the `Parts` of a run whose backbone was created in Python; its pairs
             replace `val_targets`.
 
     Returns:

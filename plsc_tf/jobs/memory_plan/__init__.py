@@ -1,1 +1,1 @@
-"""Computes the memory that a training needs before it starts."""
+"""Computes the memory that a training run needs before it starts."""

@@ -1,4 +1,4 @@
-"""Computes the memory that a training will need before it starts.
+"""Computes the memory that a training run will need before it starts.
 
 The planner does not create the class weights and reads no data. It computes the head's
 bytes from its shape, and the backbone's from its graph, which is built once, without a
@@ -92,7 +92,7 @@ class Backbone:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """The properties of a training that determine its memory.
+    """The properties of a training run that determine its memory.
 
     Attributes:
         head: the `HeadLoad`.
@@ -231,7 +231,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         stage: the training's `plsc_tf.jobs.stage.Stage`.
 
     Raises:
-        ValueError: the settings are invalid; a training would refuse them too.
+        ValueError: the settings are invalid; a training run would refuse them too.
     """
     process, given = process_memory(), settings.performance
     found = devices(given.num_replicas, given.device_memory_gb)

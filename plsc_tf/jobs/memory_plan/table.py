@@ -1,4 +1,4 @@
-"""Presents the plan of a training's memory as a table and as JSON.
+"""Presents the plan of a training run's memory as a table and as JSON.
 
 If the training does not fit, suggests for each option the smallest change that helps.
 """
