@@ -69,13 +69,11 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        # scikit-learn: the reference for folds and ROC curves.
         "dev": [
             "mypy",
             "pytest",
             "pytest-xdist",
             "ruff",
-            "scikit-learn",
             *ONNX,
             *SERVING,
         ],

@@ -81,7 +81,8 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
         expected = bytes([0, 0, _UNSIGNED_BYTES, rank])
         if len(header) < 4 + 4 * rank or header[:4] != expected:
             raise OSError(
-                f"it starts with {header.hex()}, expected {expected.hex()} and the size"
+                f"it begins with {header.hex()}, expected {expected.hex()} followed by "
+                "the dimensions"
             )
         shape = struct.unpack(f">{rank}I", header[4:])
         total = math.prod(shape)

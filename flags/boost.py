@@ -44,7 +44,7 @@ class Boost(OptionGroup):
         applies="dim_reduce or boost_config_dict",
     )
     boost_config_dict: str = _not_o0(
-        "", "the same options as a dictionary, in JSON or Python (MindSpore)"
+        "", "dimension-reduction options as a dictionary, in JSON or Python (MindSpore)"
     )
     dim_reduce_scope: str = option(
         "backbone",
@@ -65,10 +65,10 @@ class Boost(OptionGroup):
         0.55, "factor of the step length per trial", within="(0, 1)", aliases=("rho",)
     )
     dim_reduce_gamma: float = _stage_2(
-        0.9, "momentum outside the dimensions", within="[0, 1)", aliases=("gamma",)
+        0.9, "momentum in the other dimensions", within="[0, 1)", aliases=("gamma",)
     )
     dim_reduce_alpha: float = _stage_2(
-        0.001, "learning rate outside the dimensions", lower=0, aliases=("alpha",)
+        0.001, "learning rate in the other dimensions", lower=0, aliases=("alpha",)
     )
     dim_reduce_sigma: float = _stage_2(
         0.4,

@@ -28,7 +28,7 @@ def read_pairs(
         if not key or key in pairs:
             raise ValueError(
                 f"{option} must be {form}, separated by commas, each once. "
-                f"Received: {option}={','.join(items)}, at {item!r}."
+                f"Received: {option}={','.join(items)}, wrong at {item!r}."
             )
         pairs[key] = value
     return pairs

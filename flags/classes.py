@@ -61,7 +61,10 @@ class Classes(OptionGroup, saved=False):
         0.2, "difference in cosine by which another center must be nearer", lower=0.0
     )
     noise_split: float = _noise(
-        6.0, "deviations between groups of a class that count as two classes", lower=0.0
+        6.0,
+        "number of deviations by which two groups of a class must be less alike than "
+        "usual to count as two classes",
+        lower=0.0,
     )
     noise_top: int = _noise(200, "number of findings of each kind to list", lower=1)
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")

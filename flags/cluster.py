@@ -9,7 +9,7 @@ _WORKER = checks.rule(
     "be worker, because there are no parameter servers",
     lambda job: job.lower() == "worker",
 )
-# Options that are specific to a machine or a start; `flags.cfg` must not repeat them.
+# Options that belong to one machine or one start; `flags.cfg` must not repeat them.
 _unsaved = functools.partial(option, saved=False)
 _in_cluster = functools.partial(_unsaved, applies="cluster")
 
@@ -41,7 +41,7 @@ class Cluster(OptionGroup):
     )
     cluster_resolver: str = _unsaved(
         "auto",
-        "source of the cluster; auto: the first source that is set",
+        "where to read the workers' addresses; auto: the first source that is set",
         choices=("auto", "none", "flags", "tf_config", "slurm"),
     )
     join_timeout: float = _in_cluster(
@@ -51,7 +51,9 @@ class Cluster(OptionGroup):
         30.0, "seconds of silence after which a worker is lost", within="(0, inf)"
     )
     step_timeout: float = option(
-        600.0, "longest time of a step or a batch, in seconds; 0: no limit", lower=0
+        600.0,
+        "longest time of a step, or of preparing its batch, in seconds; 0: no limit",
+        lower=0,
     )
     communication: str = _in_cluster(
         "auto",
@@ -71,6 +73,7 @@ class Cluster(OptionGroup):
     REFUSED = {
         # In FastNN's files, task_index=0 without hosts means "one machine".
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
-            "node_ip and task_index need cluster_node_ips, from which they select."
+            "node_ip and task_index select an entry of cluster_node_ips, which is not "
+            "set."
         ),
     }

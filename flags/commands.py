@@ -43,7 +43,7 @@ class Conversion(OptionGroup, saved=False):
     )
     num_shards: int = _shards(
         8,
-        "files with equal numbers of records; best a multiple of the replicas",
+        "number of files, of nearly equal length; best a multiple of the replicas",
         lower=1,
     )
     shuffle: bool = _records(True, "shuffle all records, by the seed")
@@ -63,7 +63,7 @@ class Conversion(OptionGroup, saved=False):
 
     REFUSED = {
         "pairs and no output_format=bin or output_format=bin and no pairs": (
-            "pairs and output_format=bin need each other."
+            "Set pairs and output_format=bin together, or neither of them."
         ),
         "data_dir and no file_list or file_list and no nranks or nranks and no "
         "data_dir": "Set data_dir, file_list and nranks together, or none of them.",

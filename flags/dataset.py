@@ -18,7 +18,7 @@ class Dataset(OptionGroup):
 
     dataset_name: str = option(
         "mock",
-        "module of datasets/, such as folder, or the dotted path of your own; mock "
+        "module of datasets/, such as ms1m, or the dotted path of your own; mock "
         "generates synthetic images (FastNN)",
         applies="no nranks",
     )

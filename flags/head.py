@@ -24,7 +24,7 @@ _sharded = functools.partial(option, applies="loss_type=dist_*")
 _cosines = functools.partial(option, applies="no loss_type=softmax")
 _adaface = functools.partial(option, applies="loss_type=adaface")
 _magface = functools.partial(option, applies="loss_type=magface")
-# Each margin, its value without effect, and the losses that use it.
+# Each margin, the value at which it has no effect, and the losses that use it.
 _LOSSES_OF = (
     ("margin1", 1.0, "arcface,sphereface"),
     ("margin", 0.0, "arcface,adaface,curricularface"),
@@ -101,7 +101,7 @@ class Head(OptionGroup):
     )
     label_smoothing: float = option(
         0.0,
-        "share of the target for all classes",
+        "share of the target to spread evenly over all classes",
         within="[0, 1)",
         aliases=("smooth_factor",),
     )

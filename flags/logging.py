@@ -40,7 +40,7 @@ class Logging(OptionGroup):
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
     visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
     metrics_files: bool = option(
-        True, "write metrics.jsonl and metrics.csv, as the progress lines"
+        True, "write the values of progress lines to metrics.jsonl and metrics.csv"
     )
     angles_every_n_iters: int = _charts(
         0, "steps between histograms of angles to class centers; 0: none", lower=0

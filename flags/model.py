@@ -49,7 +49,8 @@ class Model(OptionGroup):
     )
     emb_size: int | None = option(
         None,
-        "size of the embeddings; None: 512, except for classic networks (PLSC)",
+        "size of the embeddings; None: 512, or the network's own size for the classic "
+        "networks of docs/zoo.md (PLSC)",
         lower=1,
         aliases=("emb_dim", "embedding_size"),
     )

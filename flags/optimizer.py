@@ -20,11 +20,11 @@ _adam, _ftrl, _rmsprop = _of("adam", "adamweightdecay"), _of("ftrl"), _of("rmspr
 
 
 class Optimizer(OptionGroup):
-    """Options for the optimizer and its constants; each constant has its optimizer."""
+    """Options for the optimizer; each constant applies only to certain optimizers."""
 
     optimizer: str = _ours(
         "momentum",
-        "momentum is PLSC's (FastNN)",
+        "update rule; PLSC uses momentum (FastNN)",
         choices=(
             "adadelta",
             "adagrad",
@@ -64,7 +64,7 @@ class Optimizer(OptionGroup):
         0.0, "moving averages of all weights, such as 0.999; 0: none", within="[0, 1)"
     )
     ema_warmup: bool = option(
-        True, "limit it to (1 + t) / (10 + t) after t steps", applies="ema_decay"
+        True, "cap ema_decay at (1 + t) / (10 + t) after t steps", applies="ema_decay"
     )
     ema_in_use: bool = option(
         True, "use the averages, if they exist, to verify and export"

@@ -28,7 +28,8 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     both = sorted(set(lists["white"]) & set(lists["black"]))
     if both:
         raise ValueError(
-            f"{name} has {', '.join(both)} in both lists: leave it in one. "
+            f"{name} has {', '.join(both)} in both lists, white and black: leave it in "
+            "only one of them. "
             f"Received: {name}={text!r}."
         )
     return lists

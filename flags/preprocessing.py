@@ -50,7 +50,8 @@ class Preprocessing(OptionGroup):
         "", "keep decoded images in a file in this folder, for later runs too"
     )
     skip_bad_records: bool = option(
-        False, "log and replace unreadable records with the next ones"
+        False,
+        "log unreadable images and use the next ones instead; embed leaves them out",
     )
     sampling: str = option(
         "uniform",
@@ -77,7 +78,7 @@ class Preprocessing(OptionGroup):
     )
     random_shear: float | None = _share("shear by up to this fraction of the height")
     color_jitter: float | None = _share(
-        "change brightness, contrast, saturation by up to this fraction (0.2)"
+        "change brightness, contrast, saturation by up to this fraction (PLSC: 0.2)"
     )
     random_hue: float | None = option(
         None, "rotate the hue by up to this share of the circle", within="[0, 0.5]"
@@ -108,21 +109,21 @@ class Preprocessing(OptionGroup):
     )
     randaugment_magnitude: float | None = option(
         None,
-        "RandAugment's M: strength (9)",
+        "RandAugment's M: strength; 9 if not set",
         within="[0, 10]",
         applies="randaugment_layers",
     )
     rotate_probability: float | None = _share(
-        "share of the images to rotate (1)", applies="rotates"
+        "share of the images to rotate; 1 if not set", applies="rotates"
     )
     crop_probability: float | None = _share(
-        "share of the images to crop (1)", applies="crops"
+        "share of the images to crop; 1 if not set", applies="crops"
     )
     color_probability: float | None = _share(
-        "share of the images to recolor (1)", applies="recolors"
+        "share of the images to recolor; 1 if not set", applies="recolors"
     )
     cutout_probability: float | None = _share(
-        "share of the images to erase from (1)", applies="erases"
+        "share of the images to erase from; 1 if not set", applies="erases"
     )
 
     REFUSED = {

@@ -77,7 +77,9 @@ class Server(OptionGroup, saved=False):
         1024, "largest number of simultaneous connections", lower=1
     )
     receive_timeout: float = _above_0(
-        20.0, "seconds to receive the head, to receive the body, to send the answer"
+        20.0,
+        "seconds for each of: receiving a request's headers, receiving its body, and "
+        "sending the answer",
     )
     answer_timeout: float = _above_0(
         30.0, "seconds to answer an image, including the queue"

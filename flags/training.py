@@ -49,7 +49,7 @@ class Performance(OptionGroup):
         lower=0,
     )
     steps_per_execution: int = option(
-        1, "steps per call of a function (Keras)", lower=1, aliases=("sink_size",)
+        1, "steps in one call of TensorFlow (Keras)", lower=1, aliases=("sink_size",)
     )
     dry_run: bool = option(
         False, "only estimate the memory, and the classes that fit", saved=False

@@ -128,8 +128,8 @@ class Entry:
         if isinstance(model, str) and not all(dotted_paths.split(model)):
             raise ValueError(
                 "set_model takes a network of your own or its dotted path, such as "
-                f"'package.module.Name'. Received: {model!r}; a network of the library "
-                f"is named by set_model_name({model!r})."
+                f"'package.module.Name'. Received: {model!r}. For a network of the "
+                f"library, call set_model_name({model!r})."
             )
         # Not an isinstance check: importing Keras takes seconds and may not be needed.
         known = isinstance(model, str) or hasattr(model, "build_network")
@@ -187,9 +187,9 @@ class Entry:
         made = hasattr(optimizer, "apply_gradients") and not isinstance(optimizer, type)
         if not (named or made):
             raise ValueError(
-                "set_optimizer takes a Keras optimizer, such as keras.optimizers.SGD("
-                f"learning_rate=0.1), not its class. Received: {optimizer!r}; set_lr "
-                "sets the learning rate alone."
+                "set_optimizer takes the name of a Keras optimizer or an instance, as "
+                f"in keras.optimizers.SGD(learning_rate=0.1). Received: {optimizer!r}. "
+                "To set only the learning rate, call set_lr."
             )
         self._optimizer = optimizer
 

@@ -112,7 +112,9 @@ def _fields(given, name, known):
         return {"initializer": given}
     for key in given:
         if key not in (*known, "name"):
-            raise ValueError(f"{name} may have {', '.join(known)}. Received: {key!r}.")
+            raise ValueError(
+                f"{name} may contain only {', '.join(known)}. Received: {key!r}."
+            )
     return given
 
 
@@ -141,6 +143,6 @@ def _decay(regularizer):
         # Keras's penalty is l2 x sum(w^2), Paddle's is half of that.
         return 2 * float(regularizer.l2)
     raise ValueError(
-        "A regularizer of the head must be a factor of weight decay or "
+        "A regularizer of the head must be a number, the weight decay, or a "
         f"keras.regularizers.L2. Received: {regularizer!r}."
     )

@@ -23,8 +23,8 @@ def main(settings: Settings) -> None:
     """Serves the model until the process receives a signal."""
     if not settings.server.model_path:
         raise cli.UsageError(
-            "model_dir must name the folder with the version folders of an export: "
-            "--model_dir=output/export. Received: model_dir=''."
+            "model_dir must name the folder of an export, which contains its versions "
+            "1, 2, ...: --model_dir=output/export. Received: model_dir=''."
         )
     from plsc_tf.serving import plsc_server
 

@@ -73,7 +73,7 @@ def test_options_without_a_data_set_are_sent_to_the_quick_start(say):
 def test_serve_without_a_model_is_a_wrong_command_line(say):
     status, _, err = say("plsc_tf.serve")
     assert status == 2
-    assert "model_dir must name the folder with the version folders" in err
+    assert "model_dir must name the folder of an export" in err
     assert "TensorFlow is imported" not in err
 
 

@@ -159,7 +159,10 @@ class Style:
         """
         if pooling not in POOLINGS:
             known = ", ".join(POOLINGS)
-            raise ValueError(f"head must be {known}. Received: {pooling!r}.")
+            raise ValueError(
+                f"The network's option head must be one of {known}. Received: "
+                f"head={pooling!r}."
+            )
         if pooling == "gap":
             x = layers.GlobalAveragePooling2D(name="pool")(x)
         else:

@@ -174,6 +174,7 @@ def _check_options(name: str, builder, options: dict) -> None:
     known += ["batch_norm_momentum"] if name in ENTRIES else []
     for option in set(options) - set(known):
         raise ValueError(
-            f"Options of {name!r}: {', '.join(known) or 'none'}. Received: "
-            f"{option}={options[option]!r}.{did_you_mean(option, known)}"
+            f"{name!r} has no option {option!r}. Its options: "
+            f"{', '.join(known) or 'none'}. Received: {option}={options[option]!r}."
+            f"{did_you_mean(option, known)}"
         )

@@ -60,7 +60,7 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     """
     if variant not in PLSC_VARIANTS:
         known = ", ".join(PLSC_VARIANTS)
-        raise ValueError(f"variant must be {known}. Received: {variant!r}.")
+        raise ValueError(f"variant must be one of {known}. Received: {variant!r}.")
     # PLSC's own condition: bottlenecks start at 101 layers.
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)

@@ -48,7 +48,9 @@ class Precision:
             )
         both = sorted(set(self.white) & set(self.black))
         if both:
-            raise ValueError(f"Layers must not be both white and black: {both}.")
+            raise ValueError(
+                f"A layer may be in white or in black, not in both. Received: {both}."
+            )
 
 
 def apply(network: keras.Model, precision: Precision) -> keras.Model:
@@ -171,7 +173,7 @@ def _check_names(own_layers, listed, network_name) -> None:
     known = classes | {layer.name for layer in own_layers}
     for name in set(listed) - known:
         raise ValueError(
-            f"amp_lists must contain layers of {network_name!r} or their classes, "
-            f"{', '.join(sorted(classes))}. Received: {name!r}."
+            f"amp_lists must name layers of {network_name!r} or their types "
+            f"({', '.join(sorted(classes))}). Received: {name!r}."
             f"{did_you_mean(name, known, most=3)}"
         )

@@ -127,8 +127,8 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         if len(inputs) != 1 or len(own_shape) != 4 or not fits:
             raise ValueError(
                 f"{name} must have one input of the shape {(None, *image_shape)}. "
-                f"Received: {len(inputs)}, the first of the shape {own_shape}. Change "
-                "image_shape or the network."
+                f"Received: {len(inputs)} input(s), the first of shape {own_shape}. "
+                "Change image_shape or the network."
             )
     image = keras.Input(image_shape, name="image")
     try:

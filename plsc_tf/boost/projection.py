@@ -91,7 +91,9 @@ class Projection:
         if not deviation <= pca.TOLERANCE:
             raise ValueError(
                 f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
-                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}."
+                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. To create it "
+                "again from weight_load_dir, set another model_save_dir without "
+                "pca_mat_path."
             )
 
 

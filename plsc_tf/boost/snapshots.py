@@ -74,8 +74,9 @@ class Snapshots(Checkpoint):
         self._epoch_steps = self.params.get("steps")
         if self.per_epoch and not self._epoch_steps:
             raise ValueError(
-                "An epoch has an unknown number of steps. Received: "
-                f"snapshots_per_epoch={self.per_epoch}. Use snapshot_every_n_steps."
+                "snapshots_per_epoch needs a known number of steps per epoch. "
+                f"Received: snapshots_per_epoch={self.per_epoch}, with data of unknown "
+                "length. Set snapshot_every_n_steps instead."
             )
         if self.per_epoch and self.per_epoch > self._epoch_steps:
             logging.warning(

@@ -101,9 +101,9 @@ def resolve(path: str) -> str:
     checkpoints = find_all(path)
     if not checkpoints:
         raise FileNotFoundError(
-            f"checkpoint_dir '{path}' contains no checkpoint: expected "
-            f"{manifest.NAME}, or checkpoint folders such as 0, 1, … or step_1000 of a "
-            "training's model_save_dir."
+            f"checkpoint_dir '{path}' contains no checkpoint: expected a checkpoint, "
+            f"which has a {manifest.NAME}, or the model_save_dir of a run, which has "
+            "checkpoints such as 0, 1, … or step_1000."
         )
     return checkpoints[-1][1]
 

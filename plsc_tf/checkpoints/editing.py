@@ -79,7 +79,10 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
         ValueError: the classes have several centers, none to drop, or no rows at all.
     """
     if "weight" not in content["arrays"]:
-        raise ValueError(f"The checkpoint {source} has no class rows.")
+        raise ValueError(
+            f"The checkpoint {source} has no class rows, so its classes cannot be "
+            "edited. Choose a checkpoint with a head."
+        )
     shape = content["arrays"]["weight"]["shape"]
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
     if several and not dropping:
@@ -209,9 +212,9 @@ def _dense_slots(source, content):
         ]
         if alike and shape in shapes:
             raise ValueError(
-                f"In {source} the head's {name} has the shape {shape} of a weight of "
-                "the backbone, so their optimizer state cannot be distinguished. Write "
-                "only the weights: --edit_weights_only."
+                f"In {source}, the head's {name} and a weight of the backbone have the "
+                f"same shape, {shape}, so their optimizer state cannot be told apart. "
+                "Write only the weights: --edit_weights_only."
             )
         slots.update({one: f"{name}/{number}" for number, one in enumerate(alike)})
     return slots

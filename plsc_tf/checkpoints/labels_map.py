@@ -149,8 +149,8 @@ def _check(num_classes, removed, groups):
     labels, counts = np.unique(named, return_counts=True)
     if np.any(counts > 1):
         raise ValueError(
-            "Each class can be removed, or merged with others, once. Received twice: "
-            f"class {labels[np.argmax(counts > 1)]}."
+            "Each class may be listed only once, to be removed or to be merged. "
+            f"Received twice: class {labels[np.argmax(counts > 1)]}."
         )
     for group in groups:
         if len(group) < 2:

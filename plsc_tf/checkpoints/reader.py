@@ -191,9 +191,9 @@ def load_matching(path: str, network: keras.Model) -> Matched:
 
     In a Keras weights file, each layer is a group, with the layer's name as an
     attribute and its weights as numbered arrays. Layers that a user named are matched
-    by name. Names that Keras generates contain a counter over the whole process, so
-    those layers are matched by their group's path, which counts the layers of each
-    type within the network.
+    by name. Names that Keras generates contain a process-wide counter, so layers with
+    such names are matched by their group's path, which counts the layers of each type
+    within the network.
 
     Args:
         path: the checkpoint folder.

@@ -212,7 +212,7 @@ def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     direction = weights @ (rows / norms[:, np.newaxis])
     length = np.linalg.norm(direction)
     if length < 1e-6:
-        raise ValueError("their rows point into opposite directions.")
+        raise ValueError("their rows point in opposite directions.")
     return direction / length * (weights @ norms)
 
 

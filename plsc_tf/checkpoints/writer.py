@@ -200,7 +200,10 @@ def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
 def _begin(path):
     """Creates the folder to write to; returns its path."""
     if files.exists(path):
-        raise FileExistsError(f"Checkpoint {path} already exists; not overwritten.")
+        raise FileExistsError(
+            f"Checkpoint {path} already exists and is not overwritten. Choose another "
+            "folder, or move it."
+        )
     target = path
     if files.atomic_rename(path):
         target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"

@@ -129,7 +129,8 @@ def without_bad_records(
     if not isinstance(source, IndexedSource):
         raise ValueError(
             f"skip_bad_records needs random access, but {source.name} is a stream. "
-            "Skip them in its function, or convert it: python -m plsc_tf.convert."
+            "Skip bad records in the function that yields them, or convert the data: "
+            "python -m plsc_tf.convert."
         )
     skipped: dict[int, str] = {}
 

@@ -103,9 +103,10 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
 def _find_layout(name, module, request):
     if request.train_files and request.split != "train":
         raise ValueError(
-            "train_files replace the train split only. Received: split="
+            "train_files replaces only the train split. Received: split="
             f"{request.split!r}, train_files={','.join(request.train_files)}. Leave "
-            "one of them out (`load` takes training=False, shuffle=False)."
+            "one of them out. To read train_files in order and without augmentation, "
+            "call load with training=False, shuffle=False."
         )
     parse_fn = getattr(module, "parse_fn", None)
     if info(module).tfrecords or parse_fn:
@@ -178,8 +179,8 @@ def find(name: str) -> ModuleType:
         raise  # The user's module exists, but a package that it imports is missing.
     except ImportError as error:
         raise ValueError(
-            f"There is no data set {name!r}.{did_you_mean(name, names())} Known: "
-            f"{', '.join(names())}, and the dotted path of your own module. {error}"
+            f"There is no data set {name!r}.{did_you_mean(name, names())} Expected one "
+            f"of {', '.join(names())}, or the dotted path of your own module. {error}"
         ) from error
     if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
         raise ValueError(

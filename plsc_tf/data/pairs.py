@@ -111,8 +111,9 @@ class Pairs:
             if size not in (None, self.framing.image_size):
                 height, width = self.framing.image_size
                 raise ValueError(
-                    f"The images of {self.name!r} are framed by {self.framing.name!r} "
-                    f"to {height} x {width} pixels. Received: image_size={image_size}."
+                    f"The preprocessing {self.framing.name!r} brings the images of "
+                    f"{self.name!r} to {height} x {width} pixels. Received: image_size="
+                    f"{image_size}. Leave it out."
                 )
         elif isinstance(stored, np.ndarray) and size in (None, stored.shape[1:3]):
             return stored if rows is None else stored[rows]
@@ -284,8 +285,8 @@ def _lines_in_twos(path: str, rows):
         other = rows[i + 1][1] if i + 1 < len(rows) else []
         if len(one) != 2 or one[1:] != other[1:] or not one[1].isdecimal():
             raise ValueError(
-                f"{path}, line {number}: expected two lines 'image number' with the "
-                "same number, 0 for two people. Received: "
+                f"{path}, line {number}: expected a pair, two lines 'image number' "
+                "with the same number: 0 for two people, above 0 for one. Received: "
                 f"{' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
             )
         fold = int(one[1])
@@ -340,11 +341,14 @@ def write_bin(path: str, pairs: Pairs) -> int:
     """
     if isinstance(pairs.images, np.ndarray):
         raise ValueError(
-            f"A .bin holds encoded images. Received: {pairs.name!r}, whose images are "
-            "pixels."
+            "A .bin file can hold only encoded images (JPEG, PNG). Received: "
+            f"{pairs.name!r}, whose images are arrays of pixels. Encode them first."
         )
     if files.exists(path):
-        raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
+        raise FileExistsError(
+            f"{path!r} already exists and is not overwritten. Choose another folder, "
+            "or move the file."
+        )
     rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()
     content = ([pairs.images[row] for row in rows], pairs.same.tolist())
     data = pickle.dumps(content, protocol=_PICKLE_PROTOCOL)

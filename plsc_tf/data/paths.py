@@ -169,7 +169,7 @@ def read_names(path: str) -> list[str]:
     names = [os.fsdecode(line).strip() for _, line in read_lines(path)]
     names = [name for name in names if name]
     if not names:
-        raise ValueError(f"{path} is empty. Expected one part file's name per line.")
+        raise ValueError(f"{path} is empty. Expected the name of one file per line.")
     return names
 
 

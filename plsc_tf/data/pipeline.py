@@ -30,7 +30,8 @@ from plsc_tf.data.source import (
     without_autograph,
 )
 
-# Prefetched batches take at most this many bytes if their number is not set.
+# Prefetched batches take at most this many bytes if their number is not set, but at
+# least two are prefetched.
 _READY_BYTES = 2**28
 # Options that do not affect the contents of a batch.
 _OF_THE_MACHINE = (
@@ -63,15 +64,15 @@ class PipelineOptions:
             "class_balanced" or "per_identity"; see `plsc_tf.data.sampling`.
         images_per_identity: consecutive images of one class, for "per_identity".
         num_parallel_batches: number of batches assembled in parallel. None, for this
-            and the next two options, chooses a value for the machine.
+            and the next two options, chooses a value automatically.
         prefetch_buffer_size: number of batches prefetched.
         num_preprocessing_threads: number of images decoded in parallel.
         use_caching: whether to keep the decoded, resized images in memory. Each takes
             3 * height * width bytes, and three times that while the cache is filled.
         cache_dir: if set, keeps these images in a file below this folder instead;
             later runs reuse it.
-        skip_bad_records: whether to replace an unreadable record with the next good
-            one and log it; if False, it raises an error.
+        skip_bad_records: whether to log an unreadable record and replace it with the
+            next good one; if False, such a record raises an error.
     """
 
     image_size: tuple[int, int] = (112, 112)
@@ -338,13 +339,14 @@ class Batches:
 
     @functools.cached_property
     def _make_block(self):
-        """The function that maps a block's entries and the epoch's seed to images.
+        """Function that maps entries and the epoch's seed to (images, labels, weights).
 
         It is traced only once, because tracing takes longer than making a few batches.
         """
         training, steps = self.options.training, self._preprocessing
         source = self._cached or self.source
-        # Caches and sources that skip bad records return images already framed.
+        # Caches and sources that skip bad records return images that `_decoded` has
+        # already framed.
         framed = source is not self.source or self.options.skip_bad_records
 
         def block(entries, seed):

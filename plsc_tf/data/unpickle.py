@@ -39,9 +39,9 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
                 "Nothing was run. Get the file from a source that you trust."
             ) from None
         raise ValueError(
-            f"{path} is not a pickle of plain data, or is cut off, before byte "
-            f"{buffer.tell() or len(data)} of {len(data)} ({type(error).__name__}: "
-            f"{str(error)[:200]}). Copy the file again."
+            f"{path} is not a pickle of plain data, or is damaged or cut off: reading "
+            f"ended at byte {buffer.tell() or len(data)} of {len(data)} ("
+            f"{type(error).__name__}: {str(error)[:200]}). Copy the file again."
         ) from None
 
 

@@ -63,7 +63,7 @@ class EmbeddingStore:
         """
         self._file.close()
         if not self._labels:
-            raise ValueError("There are no images.")
+            raise ValueError("The data has no images, so there are no embeddings.")
         self.labels = np.concatenate(self._labels)
         shape = len(self.labels), self.size
         self._rows = np.memmap(self._path, np.float16, "r", shape=shape)

@@ -326,7 +326,10 @@ def _check_pairs(num_rows, left, right, same, folds):
     for name, rows in (("left", left), ("right", right)):
         if rows.min() < 0 or rows.max() >= num_rows:
             values = f"{rows.min()} to {rows.max()}"
-            raise ValueError(f"{name} must be in [0, {num_rows}). Received: {values}.")
+            raise ValueError(
+                f"{name} must hold rows of the embeddings, 0 to {num_rows - 1}. "
+                f"Received: {values}."
+            )
     if same.all() or not same.any():
         raise ValueError(
             "A verification set needs same and different pairs. Received: "

@@ -24,7 +24,7 @@ from plsc_tf.parallel import collectives
 
 @dataclasses.dataclass
 class HeadStep:
-    """The result of a head's first pass on one replica.
+    """The result of a head's first pass on one replica; see `tiled_softmax`.
 
     Attributes:
         losses: `[batch]` losses of the replica's own examples.
@@ -56,8 +56,8 @@ class Head(tf.Module):
         loss: `plsc_tf.ARCFACE` or another `plsc_tf.MarginLoss`.
         scale: factor by which cosines are multiplied (PLSC: scale); plain softmax
             ignores it.
-        seed: random seed for sampling and for the initial weights, by default
-            N(0, sqrt(2 / (emb + num_classes))) as in PLSC.
+        seed: random seed for sampling and for the initial weights, which by default are
+            normal with standard deviation sqrt(2 / (emb + num_classes)), as in PLSC.
         initial_deviation: standard deviation of the initial weights (PLSC:
             set_distfc_attr; arcface_torch: 0.01), or None for the default above.
         initializer: a Keras initializer without a seed, or its name with arguments,
@@ -149,8 +149,8 @@ class Head(tf.Module):
             strategy: the `tf.distribute.Strategy` that will run the steps.
 
         Raises:
-            ValueError: there are more shards than classes, or a tile is larger than a
-                replica's share of the classes.
+            ValueError: there are more shards than classes, or a tile has more classes
+                than a replica uses per step.
         """
         self.layout = HeadLayout(
             num_classes=self.num_classes,
@@ -167,7 +167,8 @@ class Head(tf.Module):
         kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
         self.softmax = TiledSoftmax(kernels, self.logits_mb * 1e6)
         second = SecondPass(kernels, self.tiles)
-        # These take the `pending` of a `HeadStep`, see `SecondPass`.
+        # These take the `pending` of a `HeadStep`, except `tile_gradients`, which takes
+        # the arrays of one tile and its entries of `pending`; see `SecondPass`.
         self.weight_gradients = second.whole_gradients
         self.square_norms = second.square_norms
         self.square_weights = second.square_weights
@@ -235,8 +236,8 @@ class Head(tf.Module):
                 batch size is the same on all replicas.
             labels: int64 `[batch]`.
             sample_weights: `[batch]` derivative of the objective with respect to each
-                loss: the example's weight divided by the sum of the global batch's
-                weights.
+                loss: the example's weight divided by the number of examples in the
+                global batch.
             with_ranks: whether to rank the true class (for top-1 / top-5 accuracy).
             step: int64 scalar, the global step; part of the sampling seed.
             chosen: the rows returned by `sample`, if a batch is processed in parts.
@@ -297,7 +298,7 @@ class Head(tf.Module):
     def sample(
         self, labels: tf.Tensor, step: Any, gathered: bool = False
     ) -> tf.Tensor | None:
-        """Samples the replica's rows for a step, ascending; None for all rows.
+        """Returns the replica's sampled rows for a step, ascending; None for all rows.
 
         Args:
             labels: int64 `[batch]` labels of the replica's own examples.

@@ -37,7 +37,8 @@ def import_checkpoint(settings):
     options = settings.importing
     if not options.import_from:
         raise ValueError(
-            "import_from must name the folder or file of a checkpoint. It is empty."
+            "import_from must name the folder or file of a checkpoint. Received: "
+            "import_from=''."
         )
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from, options.import_format)
@@ -69,7 +70,10 @@ def _target(storage):
                 "checkpoints. Choose another folder, or set checkpoint_dir."
             )
     if files.exists(path):
-        raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
+        raise FileExistsError(
+            f"{path!r} already exists and is not overwritten. Choose another folder, "
+            "or move it."
+        )
     return path
 
 
@@ -92,7 +96,7 @@ def _completed(settings, source):
     if size != settings.model.emb_size:
         raise ValueError(
             f"The embedding size of {origin} is {size}. Received: "
-            f"emb_size={settings.model.emb_size}."
+            f"emb_size={settings.model.emb_size}. Set emb_size={size}."
         )
     loss, has_bias = settings.head.loss_type, "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):

@@ -119,7 +119,7 @@ def _require_same(place, options):
     if by_flags != members:
         raise ValueError(
             f"TF_CONFIG has the workers {', '.join(members)}, but cluster_node_ips "
-            f"means {', '.join(by_flags)}. Remove one of them, or choose with "
+            f"gives {', '.join(by_flags)}. Remove one of them, or choose with "
             "cluster_resolver=tf_config or flags."
         )
     machine = _named_index(options)
@@ -127,7 +127,7 @@ def _require_same(place, options):
         raise ValueError(
             f"TF_CONFIG says that this is worker {index}, {members[index]}, but "
             f"node_ip or task_index says {options.cluster_node_ips[machine]}. Remove "
-            "them."
+            "node_ip and task_index."
         )
 
 
@@ -300,10 +300,10 @@ def _local_index(options):
             unknown.append(f"{host} ({getattr(error, 'strerror', None) or error})")
     if len(matches) == 1:
         return matches[0]
-    count = "several entries have" if matches else "no entry has"
-    hint = f" Unknown names: {', '.join(unknown)}." if unknown else ""
+    count = "several entries are" if matches else "no entry is"
+    hint = f" Unknown host names: {', '.join(unknown)}." if unknown else ""
     raise ValueError(
         f"Cannot tell which of cluster_node_ips={','.join(options.cluster_node_ips)} "
-        f"is this machine: {count} an address of it.{hint} Set node_ip or task_index "
-        "on each machine."
+        f"is this machine: {count} one of its addresses.{hint} Set node_ip or "
+        "task_index on each machine."
     )

@@ -68,7 +68,7 @@ class Group:
         index: this worker's index.
         size: the number of workers.
         is_chief: whether this is worker 0.
-        names: the workers' names in messages, which include their addresses.
+        names: the workers' names for messages; each includes the worker's address.
     """
 
     def __init__(self, cluster: Cluster, silence_s: float, grace_s: float) -> None:
@@ -151,8 +151,8 @@ class Group:
         message = wire.encode({**content, "timeout_s": timeout_s})
         if len(message) > MAX_VALUE_BYTES:
             raise ValueError(
-                f"A value for {name!r} may have up to {MAX_VALUE_BYTES:,} JSON bytes. "
-                f"Received: {len(message):,} bytes."
+                f"The value of {name!r} must have at most {MAX_VALUE_BYTES:,} bytes as "
+                f"JSON. Received: {len(message):,} bytes."
             )
         self._in_loop(self._send_to_chief, message)
         with self._changed:
@@ -185,7 +185,7 @@ class Group:
         return [(activity, since) for activity, since, _ in self._current_states()]
 
     def silences(self) -> list[float]:
-        """Returns the seconds since the chief's last message from each worker."""
+        """Returns the seconds since the chief last heard from each worker."""
         return [silent for *_, silent in self._current_states()]
 
     def fail(
@@ -193,9 +193,9 @@ class Group:
     ) -> WorkerLostError | None:
         """Reports this worker's failure and returns the chief's decision.
 
-        Only the first call sends a report. It waits a few seconds for the decision,
-        because the loss of another worker may have caused the failure. After the
-        decision, this process also has `grace_s` seconds to end.
+        Only the first call sends a report. Each call waits up to a few seconds for the
+        decision, because the loss of another worker may have caused the failure. After
+        the decision, this process also has `grace_s` seconds to end.
 
         Args:
             message: the reason for the failure.
@@ -231,16 +231,20 @@ class Group:
         self._thread.join()
 
     def flush(self) -> None:
-        """Waits at most a second until all messages have been sent.
+        """Waits for all messages to be sent, for a second at most.
 
-        Call it before all threads of this process stop or the process ends.
+        Call it before the process ends or all of its Python threads are blocked.
         """
         sent = asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
         with contextlib.suppress(TimeoutError):
             sent.result(FLUSH_S)
 
     def _in_loop(self, function, *arguments):
-        """Calls a function in the event loop's thread, as all methods below are."""
+        """Calls a function in the event loop's thread.
+
+        The methods below run in that thread too, except `_current_states` and
+        `_end_process`.
+        """
         with contextlib.suppress(RuntimeError):  # the loop ends when this worker leaves
             self._loop.call_soon_threadsafe(function, *arguments)
 
@@ -330,7 +334,7 @@ class Group:
             return
         activities = [activity for activity, _ in self.activities()]
         text = describe_loss(self.names, 0, what, activities)
-        # The chief may only be suspended. If it resumes, it receives this message.
+        # The chief may merely be suspended. If it resumes, it receives this message.
         content = {"kind": "lost", "index": 0, "text": text}
         self._connections[0].send(wire.encode(content))
         with self._changed:

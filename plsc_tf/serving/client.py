@@ -138,7 +138,7 @@ class Client(contextlib.AbstractContextManager):
             except _Unavailable as failure:
                 server.avoided_until = time.monotonic() + failure.seconds
                 failures.append(f"{server.address}: {failure}")
-        raise ServiceError(f"No server answered. {'; '.join(failures)}.")
+        raise ServiceError(f"No server gave a usable answer. {'; '.join(failures)}.")
 
     def _order(self):
         """Returns all servers, starting with the next in turn, failed ones last."""

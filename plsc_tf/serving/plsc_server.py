@@ -39,8 +39,8 @@ def run(options: Server, ready: Callable | None = None) -> None:
         )
     if not options.model_path:
         raise ValueError(
-            "model_dir must name the folder with the version folders of an export. "
-            "Received: model_dir=''."
+            "model_dir must name the folder of an export, which contains its versions "
+            "1, 2, ... Received: model_dir=''."
         )
     _choose_gpu(options.gpu_index)
     from plsc_tf.serving.server.app import App

@@ -52,8 +52,8 @@ def compare(
             contain NaN or infinity.
     """
     if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
-        shape = f"{embeddings.shape}, expected {expected.shape}"
-        raise _disagrees(name, f"shape {shape}, or embeddings that are not finite")
+        shapes = f"{expected.shape}, received {embeddings.shape}, or NaN or infinity"
+        raise _disagrees(name, f"expected finite embeddings of shape {shapes}")
     cosines = _cosines(embeddings, expected)
     mean = float(cosines.mean())
     difference = float(np.abs(embeddings - expected).max())

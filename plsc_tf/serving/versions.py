@@ -23,8 +23,8 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
     if not files.is_dir(path):
         reason = "is not a folder" if files.exists(path) else "does not exist"
         raise FileNotFoundError(
-            f"{option} must be a folder with the version folders of an export. "
-            f"Received: {path!r}, which {reason}."
+            f"{option} must be the folder of an export, which contains its versions "
+            f"1, 2, ... Received: {path!r}, which {reason}."
         )
     if _is_model(path):
         name = files.name(path)

@@ -45,8 +45,8 @@ def download_start(storage):
         return None
     if not storage.checkpoint_dir:
         raise ValueError(
-            "fs_checkpoint_dir is copied into checkpoint_dir: set it to a local "
-            "folder. Received: checkpoint_dir=''."
+            "fs_checkpoint_dir is copied into checkpoint_dir: set checkpoint_dir to a "
+            "local folder. Received: checkpoint_dir=''."
         )
     return transfer.download(source, storage.checkpoint_dir)
 

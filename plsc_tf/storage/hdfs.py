@@ -87,8 +87,8 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
             worker.run(lambda: tf.io.gfile.stat(root), timeout_s, f"reach {root}")
         except tf.errors.OpError as error:
             hint = (
-                "Another process of this environment reached it: restart this one. Was "
-                "Hadoop used, or its environment changed, before?"
+                "A new process with the same environment can reach it, so restart this "
+                "one. Did it use Hadoop, or change Hadoop's environment, before?"
             )
             raise from_tensorflow(error, "reach", root, hint) from error
 

@@ -54,9 +54,9 @@ def with_keys(path):
     for name, value in values.items():
         if not value or re.search(r"[\s/\x01\x02]", value):
             raise StorageError(
-                f"{path} needs {ID}, {SECRET} and, unless the address has it as "
-                f"oss://bucket.endpoint/folder, {ENDPOINT} (without https://) in the "
-                f"environment. Received: {name} {'not usable' if value else 'not set'}."
+                f"{path} needs {ID} and {SECRET} in the environment; also {ENDPOINT} "
+                "(without https://), unless the address is oss://bucket.endpoint/"
+                f"folder. Received: {name} {'not usable' if value else 'not set'}."
             )
     if "oss" not in tf.io.gfile.get_registered_schemes():
         told = hdfs.load_plugins()

@@ -120,7 +120,7 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
         last = model.loss_scale.last_value()
         message += f" The loss scale ({last:g}) cannot be lowered any more."
     return FloatingPointError(
-        f"{message} The weights are those of the step before. {advice}."
+        f"{message} This step did not change the weights. {advice}."
     )
 
 

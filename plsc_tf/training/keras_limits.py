@@ -59,8 +59,8 @@ def _names(metrics):
     unknown = [name for name in names if name not in METRICS]
     if unknown:
         raise ValueError(
-            f"metrics may hold {sorted(METRICS)}; others cannot be computed without "
-            f"gathering the logits. Received: {unknown}"
+            f"metrics must be among {', '.join(sorted(METRICS))}: others would need "
+            f"the logits of all classes on one device. Received: {unknown}"
         )
     return names
 

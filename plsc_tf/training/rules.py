@@ -105,9 +105,10 @@ class RowRules:
             if variable.name.startswith(prefix) and variable.shape == stand_in.shape:
                 return name, variable.name.removeprefix(prefix)
         raise ValueError(
-            f"{kind} keeps {variable.name} of shape {tuple(variable.shape)}, which is "
-            f"not one number per weight of {list(self.arrays)}. It cannot be split "
-            "across replicas."
+            f"{kind} cannot update a head that is split across replicas: it must keep "
+            f"one number for each weight of {' or '.join(self.arrays)}. Received: "
+            f"{variable.name} of shape {tuple(variable.shape)}. Use another optimizer, "
+            "or a replicated plsc_tf.DenseHead."
         )
 
     def slots(self) -> dict[str, ShardedRows]:

@@ -136,7 +136,7 @@ def build(options: Any, run: Any) -> WarmUp:
     total = run.total_steps
     if options.lr_total_epochs is not None:
         total = round(options.lr_total_epochs * run.steps_per_epoch)
-        rule = "lr_total_epochs must be at least one step, or left out for num_epochs"
+        rule = "lr_total_epochs must be at least one step; the default is num_epochs"
         require(total >= 1, rule, lr_total_epochs=options.lr_total_epochs)
     warmup = round(options.warmup_epochs * run.steps_per_epoch)
     if options.warmup_steps:
@@ -223,9 +223,9 @@ def _piecewise(options, run, rate):
     if steps != sorted(set(steps)) or 0 in steps:
         name = "lr_epochs" if options.lr_epochs else "lr_steps"
         raise ValueError(
-            f"{name} are steps {', '.join(map(str, steps))} of this run, which must "
-            f"grow from 1 on. Received: {name}={getattr(options, name)}, with a "
-            f"global batch of {run.global_batch_size}."
+            f"{name} must be increasing steps, at least 1. In this run, they are steps "
+            f"{', '.join(map(str, steps))}. Received: {name}={getattr(options, name)}, "
+            f"with a global batch of {run.global_batch_size}."
         )
     factor = options.learning_rate_decay_factor
     return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])

@@ -83,8 +83,8 @@ class Sentinel:
                     f"{self.limit} (max_nonfinite)."
                 )
             raise FloatingPointError(
-                f"{message} The weights are those of the step before. {advice}; "
-                "on_nonfinite=skip or rollback continues without the batch."
+                f"{message} This step did not change the weights. {advice}, or set "
+                "on_nonfinite=skip or rollback to continue without this batch."
             )
         done = "The batch is skipped"
         if self.action == "rollback":

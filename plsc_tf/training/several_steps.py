@@ -63,8 +63,8 @@ def calls_of(trainer: Trainer, callbacks: Any) -> MultiStepCalls | None:
         return None
     if trainer.custom_step is not None or trainer.updater_class is not Updater:
         raise ValueError(
-            "This stage of training has its own steps, so steps_per_execution must be "
-            f"1. Received: steps_per_execution={steps}"
+            "This kind of training runs only one step per call, so "
+            f"steps_per_execution must be 1. Received: steps_per_execution={steps}"
         )
     return MultiStepCalls(trainer, callbacks)
 

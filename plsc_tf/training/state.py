@@ -205,8 +205,8 @@ def _check_optimizer(path, content, model):
     optimizer = type(model.optimizer).__name__
     if trained_with != optimizer:
         raise ValueError(
-            f"Checkpoint {path} was trained with the optimizer {trained_with}, whose "
-            f"state {optimizer} cannot continue. Resume with {trained_with}, or "
+            f"Checkpoint {path} was trained with the optimizer {trained_with}, and "
+            f"{optimizer} cannot use its state. Resume with {trained_with}, or "
             f"{WEIGHTS_ALONE}."
         )
     before = "averages" in content["state"]

@@ -54,8 +54,8 @@ class Trainer:
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
         votes: this worker's `plsc_tf.training.ending.Votes`; None in a single process.
-        multi_step: the running `fit`'s `several_steps.MultiStepCalls`; None when each
-            call runs one step.
+        multi_step: the `several_steps.MultiStepCalls` of the `fit` in progress; None
+            unless `steps_per_execution` is above 1.
         step_batch: the per-replica batch of the current step.
         step_result: `{name: value}` of the last step's loss and metrics.
         step_counts: number of examples in the last step, and the sum of their weights
@@ -158,11 +158,11 @@ class Trainer:
             initial_epoch: number of the first epoch.
             steps_per_epoch: maximum number of steps per epoch.
             initial_step: number of steps of the first epoch that are already done; the
-                epoch's means include them if the position restored from a checkpoint
-                holds their sums.
+                epoch's means include them if `position.sums` was restored from a
+                checkpoint.
             stop_at_step: global step to stop at.
             sentinel: a `training.sentinel.Sentinel`, called when a step produces NaN or
-                infinity.
+                infinity that the loss scale does not explain.
             class_weight: `{label: weight}`, or None.
 
         Returns:
@@ -303,12 +303,12 @@ class Trainer:
         return dict(result)
 
     def distributed_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Runs the step on all replicas, on a per-replica batch of `batching.pad`."""
+        """Runs the step on all replicas, on a padded per-replica batch (`run_step`)."""
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
     def gradients(self, *batch: tf.Tensor) -> StepGradients:
-        """Runs a step's passes without the update; call it in replica context."""
+        """Runs a step's forward and backward pass only; call it in replica context."""
         return gradients(self.model, *batch)
 
     @property
@@ -546,7 +546,7 @@ def finish(
 def shares(
     weights: tf.Tensor, real: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes the factors of a replica's examples in sums over the global batch.
+    """Computes how much each example counts in sums over the global batch.
 
     Args:
         weights: float32 `[b]`, 0 for padding.

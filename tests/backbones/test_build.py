@@ -73,7 +73,7 @@ def test_a_model_instead_of_a_name_is_sent_to_from_user():
 def test_an_unknown_option_gets_the_near_one():
     with pytest.raises(ValueError, match=r"depth=.*Did you mean 'depths'\?"):
         backbones.build("iresnet", depth=(1, 1))
-    with pytest.raises(ValueError, match=r"Options of 'mobilefacenet': none"):
+    with pytest.raises(ValueError, match=r"'mobilefacenet' has no .*: none"):
         backbones.build("mobilefacenet", width=3)
     with pytest.raises(ValueError, match=r"v0.2, v0.1, readme.*'v3'"):
         backbones.build("resnet101", variant="v3")
@@ -91,7 +91,7 @@ def test_an_unknown_option_gets_the_near_one():
         ({"depths": ()}, r"depths must contain"),
         ({"depths": 3}, r"depths must contain.*: 3"),
         ({"width": (8, 16, 32)}, r"one number per stage.*width=\(8, 16, 32\)"),
-        ({"head": "max"}, r"head must be flatten, gap, gdc.*'max'"),
+        ({"head": "max"}, r"head must be one of flatten, gap, gdc.*'max'"),
         ({"stem_stride": 0}, r"stem_stride must be a positive integer"),
     ],
 )

@@ -59,7 +59,7 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"check_split": "val"}, "has no label_val.txt"),
         ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
-        ({"cleaned_list": "label.txt"}, "nothing is overwritten"),
+        ({"cleaned_list": "label.txt"}, "is not overwritten"),
         ({"report": "label.txt"}, "must end in .json"),
         ({"report": "no/x.json"}, "folder of report does not exist: 'no'"),
         (

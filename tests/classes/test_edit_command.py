@@ -199,7 +199,7 @@ def test_an_impossible_task_writes_nothing(
 def test_nothing_is_overwritten(trained, edited):
     root, _, _ = edited
     flags = f"--model_save_dir={trained[0]} --edit_dir={root / 'edited'}"
-    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+    with pytest.raises(FileExistsError, match="is not overwritten"):
         run_command(*flags.split(), "--remove_classes=1")
     told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
     assert told["state"]["num_classes"] == 9

@@ -32,7 +32,7 @@ def test_the_order_may_be_given():
         (TEXT + b"\tcat", "a tab and a label"),
         (TEXT + b"\t-3", "a tab and a label"),
         (TEXT + b"\t1_0", "a tab and a label"),
-        (TEXT + b"\t" + b"9" * 30, "expected a label from 0"),
+        (TEXT + b"\t" + b"9" * 30, "expected a label, a whole"),
         (b"\t3", "expected an image in base64"),
         (TEXT[:-1] + b"\t3", "multiple of 4"),
         (b"\xff\x00A\t3", r"Received: '\\\\xff\\x00A'"),

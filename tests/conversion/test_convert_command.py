@@ -142,11 +142,11 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
     [
         (["--data_dir=x"], cli.UsageError, "together, or none"),
         (["--num_shards=0"], cli.UsageError, "num_shards must be"),
-        (["--to=bin"], cli.UsageError, "pairs and output_format=bin need each other"),
+        (["--to=bin"], cli.UsageError, "Set pairs and output_format=bin together"),
         (
             ["--pairs=p.txt"],
             cli.UsageError,
-            "pairs and output_format=bin need each other",
+            "Set pairs and output_format=bin together",
         ),
         (["--output_format=zip"], cli.UsageError, "output_format must be"),
         (["--dataset_name=mock"], ValueError, "output_dir must be a local folder"),
@@ -196,7 +196,7 @@ def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
     assert again.images == text.images
     np.testing.assert_array_equal(again.left, text.left)
     np.testing.assert_array_equal(again.same, text.same)
-    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+    with pytest.raises(FileExistsError, match="is not overwritten"):
         command(*arguments)
 
 

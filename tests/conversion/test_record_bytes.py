@@ -84,7 +84,7 @@ def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
     checksum = struct.pack("<I", tfrecord.masked_checksum(length))
     good = tfrecord.frame(b"good")
     (tmp_path / "long").write_bytes(good + length + checksum + bytes(100))
-    with pytest.raises(ValueError, match=f"record 1 at byte {len(good)} ends after"):
+    with pytest.raises(ValueError, match=f"record 1 at byte {len(good)} ends beyond"):
         list(tfrecord.read_blocks(str(tmp_path / "long"), 1 << 20))
 
 

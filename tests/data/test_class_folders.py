@@ -31,7 +31,7 @@ def test_small_classes_are_left_out_and_the_rest_renumbered(folders):
     source = class_folders(str(folders), min_images_per_class=2)
     assert source.class_names == ("a", "b/two")
     np.testing.assert_array_equal(source.labels, [0, 0, 0, 1, 1])
-    with pytest.raises(FileNotFoundError, match="The largest class .* holds 3"):
+    with pytest.raises(FileNotFoundError, match="No class in .* the largest has 3"):
         class_folders(str(folders), min_images_per_class=4)
 
 

@@ -64,7 +64,7 @@ def test_a_file_that_is_cut_off_is_named(files):
     with open(files[0], "wb") as stream:
         stream.write(data[:-3])
     with pytest.raises(
-        ValueError, match=r"part-0 is cut off: record 6 at byte .* ends after"
+        ValueError, match=r"part-0 is cut off: record 6 at byte .* ends beyond"
     ):
         tfrecords(files)
 

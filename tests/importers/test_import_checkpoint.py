@@ -133,7 +133,7 @@ def test_a_backbone_alone_makes_a_checkpoint_without_a_head(arcface_torch):
 def test_nothing_is_overwritten(plsc, tmp_path):
     taken = tmp_path / "there"
     taken.mkdir()
-    with pytest.raises(FileExistsError, match="nothing is overwritten"):
+    with pytest.raises(FileExistsError, match="is not overwritten"):
         import_checkpoint.import_checkpoint(
             settings(plsc[0], checkpoint_dir=str(taken))
         )

@@ -143,13 +143,13 @@ def test_the_machine_is_found_by_its_address():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry has"),
+        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry is"),
         (
             {"cluster_node_ips": ("203.0.113.1", "no.invalid")},
-            "Unknown names: no",
+            "Unknown host names: no",
         ),
-        ({"cluster_node_ips": ("203.0.113.1", "a..b")}, r"Unknown names: a..b"),
-        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries have"),
+        ({"cluster_node_ips": ("203.0.113.1", "a..b")}, r"host names: a..b"),
+        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries are"),
         ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "node_ip=c is not in"),
         ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "is 2 times in"),
         ({"cluster_node_ips": ("a", "b"), "task_index": 2}, "2 entries"),
@@ -160,8 +160,8 @@ def test_the_machine_is_found_by_its_address():
         ({"cluster_node_ips": ("a", "a"), "task_index": 0}, "same address, a:6170"),
         ({"cluster_node_ips": ("a", "::1"), "task_index": 0}, "brackets"),
         ({"cluster_node_ips": ("a", "b/c"), "task_index": 0}, "received 'b/c'"),
-        ({"node_ip": "a"}, "need cluster_node_ips"),
-        ({"task_index": 1}, "need cluster_node_ips"),
+        ({"node_ip": "a"}, "select an entry of cluster_node_ips"),
+        ({"task_index": 1}, "select an entry of cluster_node_ips"),
         ({"job_name": "ps"}, "no parameter servers"),
         ({"job_name": "evaluator"}, "must be worker"),
         ({"num_workers": 2}, "plsc_tf.launch"),
@@ -191,7 +191,7 @@ def test_flags_that_agree_with_tf_config_are_fine():
 
 def test_flags_that_contradict_tf_config_are_an_error():
     options = Options(cluster_node_ips=("a:1", "b:2"), node_ip="b")
-    with pytest.raises(ValueError, match="a:1, b:2, c:3, but .* means a:1, b:2"):
+    with pytest.raises(ValueError, match="a:1, b:2, c:3, but .* gives a:1, b:2"):
         resolve(options, tf_config())
 
 

@@ -126,7 +126,7 @@ TOO_LARGE = {
 def test_too_many_and_too_large_images_are_refused(server, images):
     body = {"base64_string": [b64(image) for image in images]}
     status, answer, _ = ask(server, "POST", PLSC, body)
-    assert status == 413 and re.search("may contain 40|the limit is", answer["error"])
+    assert status == 413 and re.search("at most 40|the limit is", answer["error"])
 
 
 def test_bad_grpc_requests(server, pictures, expected):

@@ -122,7 +122,7 @@ def test_several_versions_and_their_labels(versions, tmp_path, pictures):
 
 def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
     with pytest.raises(
-        FileNotFoundError, match="version folders.*nothing', which does not"
+        FileNotFoundError, match="folder of an export.*nothing', which does not"
     ):
         PLSCServer().with_model(tmp_path / "nothing").run(port=0, block=False)
     with pytest.raises(OSError, match="it has no version folders"):

@@ -225,7 +225,7 @@ def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tm
         ({"units": 8}, r"conv2d.*kernel: \[3, 3, 3, 7\] in the checkpoint"),
         (
             {"optimizer": lambda: keras.optimizers.Adam(0.1)},
-            "optimizer Momentum, whose state Adam cannot continue.*checkpoint_dir",
+            "optimizer Momentum, and Adam cannot use its state.*checkpoint_dir",
         ),
     ],
 )
@@ -268,7 +268,7 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
     ]
     fresh = build(2)
     before = snapshot(fresh)
-    with pytest.raises(ValueError, match="weights only.*Start a new one from them"):
+    with pytest.raises(ValueError, match="only weights.*Start a new training from it"):
         plsc_tf.Checkpoint(tmp_path).restore(fresh)
     assert_equal(snapshot(fresh), before)
     state.restore_weights(str(tmp_path / "0"), fresh)

@@ -246,7 +246,7 @@ def test_compile_takes_metrics_as_keras_does(make_model):
     make_model(metrics=None)
     assert list(make_model(metrics="accuracy").ranked_metrics) == ["accuracy"]
     metric = keras.metrics.SparseCategoricalAccuracy()
-    with pytest.raises(ValueError, match="metrics may hold.*Sparse"):
+    with pytest.raises(ValueError, match="metrics must be among.*Sparse"):
         make_model(metrics=[metric, "precision"])
     with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
         make_model(gradient_accumulation_steps=0)

@@ -11,6 +11,7 @@ PyTorch reads the files with `weights_only=True`, which doesn't execute pickled 
 """
 
 import functools
+import inspect
 import os
 import pickle
 import re
@@ -136,14 +137,18 @@ def _load(path):
             f"Reading {path} requires PyTorch, which is not installed: "
             "pip install 'plsc_tf[torch]' (its CPU build is enough)."
         ) from error
-    mmap = zipfile.is_zipfile(path)  # PyTorch can map only files in zip format.
+    options = {"map_location": "cpu", "weights_only": True}
+    # PyTorch has been able to map files since 2.1, but only those in zip format.
+    if "mmap" in inspect.signature(torch.load).parameters:
+        options["mmap"] = zipfile.is_zipfile(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        return torch.load(path, **options)
     except (pickle.UnpicklingError, *_FAULTS) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{path} is truncated, was not written by torch.save, or contains "
-            "more than tensors and plain data, which could run programs. "
+            "more than tensors and plain data, which is refused because it could run "
+            "programs. "
             f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
 

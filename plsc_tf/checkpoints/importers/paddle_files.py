@@ -116,7 +116,7 @@ def _read_header(header):
     """Returns (dtype, shape, offset of the numbers)."""
     version, levels = struct.unpack_from("<IQ", header)
     if version or levels > 16:
-        raise ValueError("it does not begin like one")
+        raise ValueError("its first bytes are wrong")
     offset = 12
     for _ in range(levels):
         (size,) = struct.unpack_from("<Q", header, offset)
@@ -124,7 +124,7 @@ def _read_header(header):
     version, size = struct.unpack_from("<Ii", header, offset)
     end = offset + 8 + size
     if version or not offset + 8 <= end <= len(header):
-        raise ValueError("it has no complete description of a tensor")
+        raise ValueError("the dtype and shape are missing or incomplete")
     description = _tensor_description()()
     description.ParseFromString(header[offset + 8 : end])
     return DTYPES[description.type], tuple(description.dims), end

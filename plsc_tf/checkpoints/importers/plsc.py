@@ -182,7 +182,8 @@ def _read_head(folder, head, loss, meta):
         return {}, 0
     if "weight" not in head:
         raise FileNotFoundError(
-            f"{folder} has the head's {layers.listed(head)} but not its weights."
+            f"{folder} has the head's {layers.listed(head)} but not its weights. Copy "
+            "all files of the checkpoint."
         )
     count, arrays = 1, {}
     if loss.startswith("dist_"):
@@ -192,12 +193,16 @@ def _read_head(folder, head, loss, meta):
         variables = layers.of_all_ranks(folder, by_rank, count, name)
         if len(by_rank) > count:
             raise ValueError(
-                f"{folder} has the {key} of {len(by_rank)} ranks, {META} says {count}."
+                f"{folder} has the {key} of {len(by_rank)} ranks, but its {META} says "
+                f"{count}. Pass a folder with one checkpoint."
             )
         arrays[key] = _rows(variables, meta)
     classes = {key: rows.shape[0] for key, rows in arrays.items()}
     if len(set(classes.values())) > 1:
-        raise ValueError(f"{folder}: the head's arrays differ in classes: {classes}.")
+        raise ValueError(
+            f"The head's arrays in {folder} must have the same number of classes. "
+            f"Received: {classes}. Copy all files of the checkpoint again."
+        )
     return arrays, count
 
 

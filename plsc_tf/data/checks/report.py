@@ -115,7 +115,10 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
         if path and name in reports and not path.endswith(".json"):
             raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
         if path and name in lists and files.exists(path):
-            raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
+            raise FileExistsError(
+                f"{name}={path!r} already exists and is not overwritten. Choose "
+                "another name, or move the file."
+            )
         if folder and not files.is_dir(folder):
             raise FileNotFoundError(f"The folder of {name} does not exist: {folder!r}.")
 

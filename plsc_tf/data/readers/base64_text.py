@@ -155,7 +155,10 @@ def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int
         raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
     # Check the digits, because int() accepts blanks, signs and underscores.
     if not label.isdigit() or len(label) > _MOST_DIGITS:
-        raise ValueError(f"expected a label from 0. Received: {_shown(label)}.")
+        raise ValueError(
+            "expected a label, a whole number that is not negative. Received: "
+            f"{_shown(label)}."
+        )
     if not text or len(text) % 4:
         raise ValueError(
             "expected an image in base64, whose length is a multiple of 4. "
@@ -172,7 +175,7 @@ def decode(text: bytes) -> bytes:
     """
     try:
         if text.endswith(b"==="):  # binascii accepts it; TensorFlow's decoder does not.
-            raise binascii.Error("more padding than the last group needs")
+            raise binascii.Error("it ends in more than two '='")
         image = binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
         raise ValueError(f"the image is not base64: {error}.") from error

@@ -134,8 +134,9 @@ def require_classes(folder: str, classes: dict, min_images: int) -> list[str]:
         return names
     if classes:
         raise FileNotFoundError(
-            f"The largest class in {folder!r} holds {max(map(len, classes.values()))} "
-            f"images. Received: min_images_per_class={min_images}."
+            f"No class in {folder!r} has enough images: the largest has "
+            f"{max(map(len, classes.values()))}. Received: min_images_per_class="
+            f"{min_images}. Lower it, or add images."
         )
     hint = "Expected one folder per class with JPEG, PNG or GIF files."
     if "label.txt" in paths.listing(folder):

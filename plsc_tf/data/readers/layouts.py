@@ -295,6 +295,6 @@ def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
     if differing:
         raise ValueError(
-            f"{test!r} must have the class folders of {train!r}. Received: "
-            f"{len(differing)} differences, such as {differing[0]!r}."
+            f"{test!r} must have the same class folders as {train!r}. Received: "
+            f"{len(differing)} in only one of them, such as {differing[0]!r}."
         )

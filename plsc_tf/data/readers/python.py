@@ -308,9 +308,9 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
     shaped = image.ndim == 3 and image.shape[-1] in (1, 3) and image.size
     if not shaped or image.dtype.kind not in "buif" or not np.isfinite(image).all():
         raise ValueError(
-            f"{name} must yield images as bytes or arrays [height, width, 3] of "
+            f"{name} must yield images as bytes or arrays [height, width, 3] of finite "
             f"numbers in 0...255. Received at example {number}: shape={image.shape}, "
-            f"dtype={image.dtype}, or NaN or infinity."
+            f"dtype={image.dtype}. If these are right, the image has NaN or infinity."
         )
     if number < _CHECKED:
         check_range(image, f"Image {number} of {name}")

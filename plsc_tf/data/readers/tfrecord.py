@@ -210,8 +210,8 @@ def _payload_length(header, path, number, position, size) -> int:
             raise _damaged(path, number, position, "length")
     if len(header) < HEADER or position + HEADER + length + FOOTER > size:
         raise ValueError(
-            f"{path} is cut off: record {number} at byte {position} ends after the "
-            f"file, which has {size} bytes. Copy or write the file again."
+            f"{path} is cut off: record {number} at byte {position} ends beyond the "
+            f"end of the file, at byte {size}. Copy or write the file again."
         )
     return length
 

@@ -58,7 +58,8 @@ def _make(path):
         hook = hook()
     if not isinstance(hook, keras.callbacks.Callback):
         raise ValueError(
-            "A hook must be a keras.callbacks.Callback, not a SessionRunHook, or a "
-            f"function that returns one. Received: {path!r}, a {type(hook).__name__}."
+            "A hook must be a keras.callbacks.Callback or a function that returns one; "
+            "a SessionRunHook cannot be used. Received: "
+            f"{path!r}, a {type(hook).__name__}."
         )
     return hook

@@ -114,7 +114,8 @@ def adopt(optimizer, settings):
         )
     if optimizer.built:
         raise ValueError(
-            f"The optimizer must be new. Received: a {kind} of another model."
+            f"The optimizer must be new. Received: a {kind} that another model already "
+            "uses. Create another one."
         )
     bound = settings.optimizer.max_gradient_norm
     if bound is not None:

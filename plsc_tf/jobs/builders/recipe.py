@@ -230,7 +230,8 @@ def check_accumulation(settings, replicas):
     if parts > 1 and batch < parts * replicas:
         raise ValueError(
             f"gradient_accumulation_steps={parts} splits each replica's batch into "
-            f"parts, but there are only {batch} images on {replicas} replica(s)."
+            f"parts, but there are only {batch} images on {replicas} replica(s). Use "
+            "fewer parts, or a larger batch."
         )
 
 

@@ -45,7 +45,10 @@ def edit(settings):
     content = manifest.read(source)
     for path in filter(None, (options.edit_dir, options.new_list)):
         if files.exists(path):
-            raise FileExistsError(f"{path!r} already exists; nothing is overwritten.")
+            raise FileExistsError(
+                f"{path!r} already exists and is not overwritten. Choose another name, "
+                "or move it."
+            )
     editing.check_centers(source, content, options.drop_sub_centers)
     settings, run = images.complete(settings, source)
     if options.new_list:

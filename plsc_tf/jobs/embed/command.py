@@ -42,7 +42,10 @@ def embed(settings: Settings) -> list[tuple]:
     """
     options = settings.embedding
     if not options.output:
-        raise ValueError("output must name the .npy file to write. It is empty.")
+        raise ValueError(
+            "output must name the .npy file to write, as in --output=faces.npy. "
+            "Received: output=''."
+        )
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
             "embed must run in one process, which uses all devices of its machine. To "

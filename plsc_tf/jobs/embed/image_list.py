@@ -31,7 +31,9 @@ def list_images(
         ValueError: there are no images, a name occurs twice, or a line is invalid.
     """
     if not images:
-        raise ValueError("images must name a folder or a list of images. It is empty.")
+        raise ValueError(
+            "images must name a folder or a list of images. Received: images=''."
+        )
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
         names, points = _read(images)
@@ -98,7 +100,9 @@ def _read(path, with_points=None):
         if with_points is None:
             with_points = values is not None
         if with_points != (values is not None):
-            numbers = "and ten numbers (x, y)" if with_points else "without numbers"
+            numbers = "and ten numbers (x and y of five points)"
+            if not with_points:
+                numbers = "without numbers, as in the first line"
             raise ValueError(
                 f"{path}, line {number}: expected an image {numbers}. Received: "
                 f"{text[:120]!r}."

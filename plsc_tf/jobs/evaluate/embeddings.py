@@ -196,8 +196,8 @@ class Saved:
             rows = np.array([int(name) for name in names], np.int64)
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"{error} is not the name of a row of {self.path}. Set "
-                "embedding_names, or name the rows by their numbers, from 0."
+                f"{self.path} has no row for a listed image: {error}. Set "
+                "embedding_names to the names of its rows, or list row numbers, from 0."
             ) from error
         if rows.min() < 0 or rows.max() >= len(self._matrix):
             raise ValueError(

@@ -95,7 +95,7 @@ def make_plan(
     if source == "Slurm":
         raise ValueError(
             "Slurm starts the workers itself: `srun python -m plsc_tf.train ...`, "
-            "without the launcher. With it, run one per node and give "
+            "without the launcher. To use the launcher, run one per node and give it "
             '--cluster_node_ips="$(scontrol show hostnames | paste -sd,)".'
         )
     if cluster and source == "TF_CONFIG":
@@ -158,7 +158,7 @@ def split_gpus(
         if hidden:
             raise ValueError(
                 f"selected_gpus has {', '.join(hidden)}, but {_GPUS}={visible!r} hides "
-                "them. Choose among these, or unset it."
+                f"them. Choose GPUs that it lists, or unset {_GPUS}."
             )
     share, rest = divmod(len(names), count)
     if rest or not share:
@@ -172,7 +172,7 @@ def split_gpus(
         if missing:
             raise ValueError(
                 f"selected_gpus has {missing}, but this machine has {len(has_gpus)} "
-                "GPUs, counted from 0. Choose among these, or leave it out."
+                "GPUs, counted from 0. Choose among these, or leave out selected_gpus."
             )
     return tuple(",".join(names[i * share : (i + 1) * share]) for i in range(count))
 

@@ -96,7 +96,8 @@ class Batcher:
                 invalid, or the model failed.
         """
         if len(self._waiting) + len(rows) > self._options.queue_images:
-            message = f"{len(self._waiting)} images are already waiting."
+            waiting = len(self._waiting)
+            message = f"The server is busy: {waiting} images are already waiting."
             raise self._busy("UNAVAILABLE", message)
         loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
         futures = [loop.create_future() for _ in rows]

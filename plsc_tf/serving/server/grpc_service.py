@@ -91,7 +91,9 @@ class Services(
         response.model_spec.signature_name = signature
         for name in list(request.output_filter) or outputs:
             if name not in outputs:
-                raise invalid(f"Outputs are {sorted(outputs)}. Received: {name!r}.")
+                raise invalid(
+                    f"output_filter may contain {sorted(outputs)}. Received: {name!r}."
+                )
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response
 

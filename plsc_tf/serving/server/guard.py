@@ -189,5 +189,5 @@ class Bodies:
             raise RequestError("DEADLINE_EXCEEDED", message, status=408) from None
 
     def _too_large(self):
-        message = f"The body of a request may have {self._limit} bytes."
+        message = f"The body of a request may have at most {self._limit} bytes."
         return RequestError("INVALID_ARGUMENT", message, status=413)

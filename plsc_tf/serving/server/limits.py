@@ -24,7 +24,9 @@ def check_count(count: int, options) -> None:
     if not count:
         raise invalid("The request has no images.")
     if count > limit:
-        raise _too_large(f"A request may contain {limit} images. Received: {count}.")
+        raise _too_large(
+            f"A request may contain at most {limit} images. Received: {count}."
+        )
 
 
 def check_image(index: int, data: bytes, options) -> int:

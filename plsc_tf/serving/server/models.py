@@ -175,8 +175,8 @@ def _signature_defs(graph):
         if default and one_input and "embedding" in default.outputs:
             return signatures
     raise ValueError(
-        "The model must be an export of plsc_tf: its signatures have one input each, "
-        f"and {DEFAULT_SIGNATURE!r} returns 'embedding'."
+        "The model was not exported by plsc_tf: expected signatures with one input "
+        f"each, and the output 'embedding' in {DEFAULT_SIGNATURE!r}."
     )
 
 
