@@ -35,7 +35,7 @@ def layout(request: DataRequest) -> layouts.Layout:
     raise FileNotFoundError(
         f"dataset_dir {folder!r} has neither {names[0]} nor {split}/ with class "
         f"folders. {paths.names_in(folder)} Unpack the binary version of CIFAR-10 "
-        "there, or give TFRecords with --train_files."
+        "there, or set --train_files to TFRecord files."
     )
 
 

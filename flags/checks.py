@@ -27,8 +27,8 @@ def read_pairs(
             key = ""
         if not key or key in pairs:
             raise ValueError(
-                f"{option} must be {form}, separated by commas, each once. "
-                f"Received: {option}={','.join(items)}, wrong at {item!r}."
+                f"{option} must be {form}, each once. "
+                f"Received: {item!r}, which is invalid or repeated."
             )
         pairs[key] = value
     return pairs
@@ -36,7 +36,7 @@ def read_pairs(
 
 def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
     """Parses items such as "conv1:0.1"; returns `{regular expression: factor}`."""
-    form = "layer:factor, such as conv1:0.1 (a factor is at least 0)"
+    form = "layer:factor pairs separated by commas (conv1:0.1; factors at least 0)"
     return read_pairs(option, items, ":", form, _factor)
 
 

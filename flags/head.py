@@ -152,7 +152,7 @@ class Head(OptionGroup):
 
     REFUSED = {
         "head_initializer and no head_initial_deviation=None": "head_initializer and "
-        "head_initial_deviation both set the initial weights: set one of them.",
+        "head_initial_deviation both set the initial weights: set only one.",
         **{
             f"{name} and no {name}={neutral} and no loss_type={losses},softmax": (
                 f"{name} is for {losses}: leave it out, or use one of these losses."
@@ -169,7 +169,7 @@ class Head(OptionGroup):
         "sub_centers>1 and loss_type=softmax": "sub_centers chooses the nearest center "
         "by its cosine, which softmax does not have: use a margin loss.",
         "label_smoothing and sample_rate<1": "label_smoothing spreads the target over "
-        "all classes, but Partial FC sees only a sample: set one of them.",
+        "all classes, but Partial FC sees only a sample: set only one.",
         **{
             f"{term} and no loss_type=dist_*": f"{name_in(term)} needs a sharded head: "
             "put dist_ before the loss, as in loss_type=dist_arcface."

@@ -104,7 +104,8 @@ class LearningRate(OptionGroup):
     )
 
     REFUSED = {
-        "warmup_steps and warmup_epochs": "Set either warmup_steps or warmup_epochs.",
+        "warmup_steps and warmup_epochs": "Set warmup_steps or warmup_epochs, not "
+        "both.",
         "lr_epochs and no learning_rate_decay_type=piecewise": "lr_epochs needs "
         "learning_rate_decay_type=piecewise.",
         "decay_scheme and lr_epochs or "

@@ -15,7 +15,7 @@ def read_model_options(name: str, text: str) -> dict:
         ValueError: an item is not key=value, or a key occurs twice.
     """
     items = list(filter(None, map(str.strip, text.split(","))))
-    form = "key=value, lists with dashes (depths=1-1-1-1)"
+    form = "key=value pairs separated by commas, lists with dashes (depths=1-1-1-1)"
     return read_pairs(name, items, "=", form, _read_value)
 
 

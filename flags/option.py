@@ -194,7 +194,8 @@ class Option:
         if not all(holds(item, bound) for holds, _, bound in self.limits):
             self._refuse(whole)
         if self.type is str and not self._survives_a_file(item):
-            self._refuse(whole)
+            hint = " Each item must be one line without commas." if self.many else ""
+            self._refuse(whole, hint or " It must be one line, and not 'None'.")
         return item
 
     def _survives_a_file(self, text):

@@ -23,7 +23,7 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
         ValueError: the text has the wrong format, or a layer is in both lists.
     """
     items = list(filter(None, map(str.strip, text.split(";"))))
-    form = "white:Conv2D,Dense;black:PReLU, names of layers or classes"
+    form = "like white:Conv2D,Dense;black:PReLU, with names of layers or classes"
     lists = {**dict.fromkeys(LISTS, ()), **read_pairs(name, items, ":", form, _layers)}
     both = sorted(set(lists["white"]) & set(lists["black"]))
     if both:

@@ -128,8 +128,8 @@ class Preprocessing(OptionGroup):
 
     REFUSED = {
         "mixup and sampling=per_identity or cutmix and sampling=per_identity": (
-            "mixup and cutmix mix neighbors, which sampling=per_identity takes from "
-            "one class: use another sampling."
+            "mixup and cutmix mix consecutive images, but with sampling=per_identity "
+            "these are of one class: use another sampling."
         ),
     }
 

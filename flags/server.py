@@ -19,7 +19,8 @@ def read_labels(name: str, items: Sequence[str]) -> dict[str, int]:
     Raises:
         ValueError: an item is not label:version, or a label occurs twice.
     """
-    return checks.read_pairs(name, items, ":", "label:version", lambda _, n: int(n))
+    form = "label:version pairs separated by commas"
+    return checks.read_pairs(name, items, ":", form, lambda _, n: int(n))
 
 
 class Server(OptionGroup, saved=False):

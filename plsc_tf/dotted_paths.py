@@ -28,8 +28,9 @@ def load_module(name, what, path=""):
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # The user's module exists, but a package that it imports is missing.
         raise ImportError(
-            f"No module {error.name!r} on the path for the {what} {path or name!r}. "
-            "Run from the folder that holds it, or add that folder to PYTHONPATH."
+            f"Python cannot find the module {error.name!r} of the {what} "
+            f"{path or name!r}. Run from the folder that contains this module, or add "
+            "that folder to PYTHONPATH."
         ) from error
 
 
@@ -50,7 +51,7 @@ def load(path, what, separator="."):
         if module_name == "__main__":
             raise ImportError(
                 f"The {what} {path!r} was defined in another script. Pass the {what} "
-                "in Python again, or move its code to a module that both can import."
+                "in Python again, or move its code to a module for both scripts."
             )
         hint = did_you_mean(name, dir(module), before=f"{module_name}{separator}")
         raise ImportError(f"{module_name} has no {name!r}.{hint}")

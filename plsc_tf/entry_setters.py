@@ -143,6 +143,6 @@ def _decay(regularizer):
         # Keras's penalty is l2 x sum(w^2), Paddle's is half of that.
         return 2 * float(regularizer.l2)
     raise ValueError(
-        "A regularizer of the head must be a number, the weight decay, or a "
+        "A regularizer of the head must be a number (the weight decay) or a "
         f"keras.regularizers.L2. Received: {regularizer!r}."
     )

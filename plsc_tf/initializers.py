@@ -82,7 +82,7 @@ def parse(text):
         key = key.strip()
         if key not in arguments:
             raise ValueError(
-                f"{name} has the arguments {', '.join(arguments) or '-'}. "
+                f"The arguments of {name} are: {', '.join(arguments) or 'none'}. "
                 f"Received: {text!r}."
             )
         arguments[key] = _value(key, value.strip(), text)
@@ -170,5 +170,5 @@ def _value(key, text, whole):
     except (ValueError, SyntaxError, TypeError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{text!r} must be a number. Received: {whole!r}.")
+        raise ValueError(f"{key} must be a number. Received: {whole!r}.")
     return number

@@ -45,8 +45,9 @@ def check_loss(loss, *, exact=True, seed=0):
     _check_shape("others' value", value, others)
     if float(tf.reduce_max(value)) > loss.largest + 1e-9:
         raise ValueError(
-            f"others returns {float(tf.reduce_max(value)):.6g}, above the loss's "
-            f"attribute largest={loss.largest:g}."
+            f"The loss's attribute largest={loss.largest:g} must be an upper bound of "
+            "the values that its method others returns. Received: "
+            f"{float(tf.reduce_max(value)):.6g}."
         )
     if exact:
         _check_derivatives(loss, cosine, norms, state, target)
@@ -69,8 +70,8 @@ def _state(loss, cosine, norms):
     state = loss.next_state(cosine, norms, weights, first)
     if set(state) != set(first):
         raise ValueError(
-            f"next_state must return the names of initial_state, {sorted(first)}. "
-            f"Received: {sorted(state)}."
+            "next_state must return a dict with the names of initial_state, "
+            f"{sorted(first)}. Received: {sorted(state)}."
         )
     for name, number in state.items():
         if number.shape.rank or not np.isfinite(number):
@@ -97,7 +98,7 @@ def _check_derivatives(loss, cosine, norms, state, target):
             _difference(lambda n: of_norms(n).value, norms),
         )
     if (target.penalty is None) != (target.penalty_slope is None):
-        raise ValueError("target must return penalty and penalty_slope, or neither.")
+        raise ValueError("target must return both penalty and penalty_slope, or none.")
     if target.penalty is not None:
         _compare(
             "target's penalty_slope",

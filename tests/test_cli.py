@@ -45,7 +45,7 @@ def test_the_later_option_wins():
         (["--with_test", "false"], "did you mean --with_test=false?"),
         (["--batchsize=3"], "unknown option 'batchsize'. Did you mean 'batch_size'?"),
         (["--batch-size=3"], "Did you mean 'batch_size'?"),
-        (["--batch_size"], "'batch_size' needs a value: --batch_size="),
+        (["--batch_size"], "'batch_size' needs a value: a whole number"),
         (["--batch_size=x"], "Received: batch_size='x'"),
         (["--lr=x"], "learning_rate must be a number"),
         (["--loss_type=cosfce"], "one of softmax, arcface"),

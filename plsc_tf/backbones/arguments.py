@@ -64,7 +64,7 @@ def positive_integer(value, name: str) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {name}={value}")
+        raise ValueError(f"{name} must be a positive integer. Received: {value!r}.")
     return number
 
 

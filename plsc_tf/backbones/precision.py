@@ -49,7 +49,7 @@ class Precision:
         both = sorted(set(self.white) & set(self.black))
         if both:
             raise ValueError(
-                f"A layer may be in white or in black, not in both. Received: {both}."
+                f"A layer must not be listed in both white and black: {both}."
             )
 
 

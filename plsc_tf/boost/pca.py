@@ -59,8 +59,8 @@ def decompose(
     rank = int(np.sum(deviations > SMALLEST * deviations[0])) if total > 0 else 0
     if rank < components:
         raise ValueError(
-            f"The {len(rows)} snapshots differ in {rank} dimensions only. Received: "
-            f"n_component={components}. Lower it, or keep snapshots of more steps."
+            f"The {len(rows)} snapshots span only {rank} dimensions. Received: "
+            f"n_component={components}. Lower it, or save snapshots of more steps."
         )
     largest = np.argmax(np.abs(vectors), axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(len(rows))])

@@ -74,9 +74,9 @@ class Projection:
         if self.shape != wanted:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
-                f"{list(wanted)}. Received: {list(self.shape)}, from another model, "
-                "n_component or dim_reduce_scope. To create it again from "
-                "weight_load_dir, set another model_save_dir without pca_mat_path."
+                f"{list(wanted)}. Received: {list(self.shape)}: the model, n_component "
+                "or dim_reduce_scope was different. To create it from weight_load_dir, "
+                "leave out pca_mat_path and set another model_save_dir."
             )
         described = read_description(self.path)
         if described and described["weights"] != layout.describe():
@@ -92,8 +92,8 @@ class Projection:
             raise ValueError(
                 f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
                 f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. To create it "
-                "again from weight_load_dir, set another model_save_dir without "
-                "pca_mat_path."
+                "from weight_load_dir, leave out pca_mat_path and set another "
+                "model_save_dir."
             )
 
 
@@ -117,7 +117,7 @@ def _allocate(path, shape):
             raise OSError(
                 error.errno,
                 f"The projection needs {whole:,} bytes at {path}, where {free:,} are "
-                "free. Make room, set another model_save_dir, or lower n_component",
+                "free. Free some, set another model_save_dir, or lower n_component",
             ) from error
     return offset
 
@@ -204,8 +204,8 @@ def _compute(write, snapshots, layout, components, heartbeat):
     off = pca.deviation(product)
     if not off <= pca.TOLERANCE:
         raise ValueError(
-            f"The snapshots' principal components are orthonormal to {off:.3g} only: "
-            f"they differ too little. Received: n_component={components}. Lower it."
+            "The snapshots differ too little: their principal components are off by "
+            f"{off:.3g} from orthonormal. Received: n_component={components}. Lower it."
         )
     return variances, off
 
@@ -252,7 +252,7 @@ def _read_header(path):
     size = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if files.size(path) != size:
         raise ValueError(
-            f"pca_mat '{path}' is cut off: expected {size} bytes. Received: "
-            f"{files.size(path)}."
+            f"pca_mat '{path}' must have {size:,} bytes. Received: "
+            f"{files.size(path):,}. Copy it again."
         )
     return tuple(shape), dtype, offset

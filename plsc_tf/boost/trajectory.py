@@ -213,7 +213,7 @@ def _compare(path, content, layout):
     """Raises ValueError if a snapshot is of another model."""
     stored = content["backbone"]["weights"]
     if len(stored) != len(layout.weights):
-        _refuse(path, f"{len(stored)} weights, {len(layout.weights)} here")
+        _refuse(path, f"{len(stored)} weights instead of {len(layout.weights)}")
     here = list(layout.weights)
     for piece in (piece for piece in layout.pieces if piece.rows):
         if piece.rows not in content["arrays"]:
@@ -222,7 +222,7 @@ def _compare(path, content, layout):
         here.append((piece.name, piece.shape))
     for described, (name, shape) in zip(stored, here, strict=True):
         if tuple(described["shape"]) != shape:
-            _refuse(path, f"{name} of shape {described['shape']}, {list(shape)} here")
+            _refuse(path, f"{name} of shape {described['shape']}, not {list(shape)}")
 
 
 def _refuse(path, problem):
@@ -253,8 +253,8 @@ def open_folder(
     """
     if not files.is_dir(folder):
         raise NotADirectoryError(
-            f"weight_load_dir '{folder}' is not a folder. Expected: the snapshots of "
-            "stage 1, in its snapshot_dir or model_save_dir/snapshots."
+            f"weight_load_dir '{folder}' is not a folder. Set it to the snapshots of "
+            "stage 1: its snapshot_dir, by default model_save_dir/snapshots."
         )
     names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]
     if len(names) <= components:

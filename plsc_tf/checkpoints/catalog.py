@@ -86,7 +86,7 @@ def _newest(directory, on_damaged):
         raise _advice(problems, intact)
     for problem in problems:
         aside = _set_aside(problem.path)
-        logging.warning("%s It is now %s; nothing was deleted.", problem, aside)
+        logging.warning("%s It was renamed to %s, not deleted.", problem, aside)
     return intact
 
 
@@ -101,9 +101,9 @@ def resolve(path: str) -> str:
     checkpoints = find_all(path)
     if not checkpoints:
         raise FileNotFoundError(
-            f"checkpoint_dir '{path}' contains no checkpoint: expected a checkpoint, "
-            f"which has a {manifest.NAME}, or the model_save_dir of a run, which has "
-            "checkpoints such as 0, 1, … or step_1000."
+            f"checkpoint_dir '{path}' is not a checkpoint (it has no {manifest.NAME}) "
+            "and contains none. Set it to the model_save_dir of a run, which contains "
+            "checkpoints such as 0, 1, … or step_1000, or to one of these."
         )
     return checkpoints[-1][1]
 

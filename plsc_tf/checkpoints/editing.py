@@ -80,7 +80,7 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
     """
     if "weight" not in content["arrays"]:
         raise ValueError(
-            f"The checkpoint {source} has no class rows, so its classes cannot be "
+            f"The checkpoint {source} has no class weights, so its classes cannot be "
             "edited. Choose a checkpoint with a head."
         )
     shape = content["arrays"]["weight"]["shape"]

@@ -156,5 +156,5 @@ def _check(num_classes, removed, groups):
         if len(group) < 2:
             raise ValueError(
                 "A merge needs at least two classes. Received: "
-                f"{', '.join(map(str, group)) or 'none'}."
+                f"{f'only class {group[0]}' if len(group) else 'none'}."
             )

@@ -49,7 +49,7 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
         digests = pool.map(lambda n: files.checksum(files.join(path, n))[1], names)
         for name, digest in zip(names, digests, strict=True):
             if digest != content["files"][name]["sha256"]:
-                problem = f"{name} does not have the SHA-256 of its manifest"
+                problem = f"{name} does not have the SHA-256 that its manifest gives"
                 raise DamagedCheckpointError(path, problem)
 
 

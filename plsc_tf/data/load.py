@@ -120,8 +120,8 @@ def _find_layout(name, module, request):
     if hasattr(module, "examples"):
         return layouts.SourceLayout(request, module.examples)
     raise ValueError(
-        f"The data set {name!r} has a parse_fn, which reads TFRecord files. Set "
-        f"train_files. Received: train_files=(), split={request.split!r}."
+        f"The data set {name!r} has only a parse_fn, for TFRecord files of the train "
+        f"split. Set train_files. Received: train_files=(), split={request.split!r}."
     )
 
 
@@ -218,6 +218,6 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
             return pairs
         raise FileNotFoundError(
             f"There is no verification set {target!r}. Looked for: {', '.join(tried)} "
-            f"and a set of this name in the data set {name!r}. Give other "
-            "--val_targets, or train without verification: --with_test=false."
+            f"and a set of this name in the data set {name!r}. Set "
+            "--val_targets to another set, or --with_test=false to train without one."
         )

@@ -111,9 +111,9 @@ class Pairs:
             if size not in (None, self.framing.image_size):
                 height, width = self.framing.image_size
                 raise ValueError(
-                    f"The preprocessing {self.framing.name!r} brings the images of "
-                    f"{self.name!r} to {height} x {width} pixels. Received: image_size="
-                    f"{image_size}. Leave it out."
+                    f"The preprocessing {self.framing.name!r} resizes the images of "
+                    f"{self.name!r} to {height} x {width} pixels. Received: "
+                    f"{image_size=}. Leave out image_size."
                 )
         elif isinstance(stored, np.ndarray) and size in (None, stored.shape[1:3]):
             return stored if rows is None else stored[rows]
@@ -142,8 +142,8 @@ class Pairs:
                 result = np.empty((len(rows), *image.shape), np.uint8)
             if image.shape != result.shape[1:]:
                 raise ValueError(
-                    f"The images of {self.name!r} differ in size. Give image_size. "
-                    f"Received: {result.shape[1:3]}, {image.shape[:2]}."
+                    f"The images of {self.name!r} differ in size, for example "
+                    f"{result.shape[1:3]} and {image.shape[:2]}. Set image_size."
                 )
             result[place] = image
         return result
@@ -286,8 +286,8 @@ def _lines_in_twos(path: str, rows):
         if len(one) != 2 or one[1:] != other[1:] or not one[1].isdecimal():
             raise ValueError(
                 f"{path}, line {number}: expected a pair, two lines 'image number' "
-                "with the same number: 0 for two people, above 0 for one. Received: "
-                f"{' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
+                "with the same number (0: two people, 1 or more: one person). "
+                f"Received: {' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
             )
         fold = int(one[1])
         kinds[fold > 0].append((fold, one[0], other[0]))

@@ -99,7 +99,7 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     similar = did_you_mean(name, names, before=parent + slash)
     raise FileNotFoundError(
         f"{flag} {folder!r} does not exist.{similar} "
-        f"Give the folder that holds the data set, with --{flag}."
+        f"Set --{flag} to the folder that holds the data set."
     )
 
 
@@ -150,7 +150,7 @@ def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, by
             if len(line) > longest:
                 raise ValueError(
                     f"{path}, line {number}: expected a line of text of at most "
-                    f"{longest} bytes. Received: {line[:60]!r}... Is it another file?"
+                    f"{longest} bytes. Received: {line[:60]!r}... Is it the right file?"
                 )
             if number < last:
                 yield number, line
@@ -179,7 +179,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
     Args:
         patterns: names or patterns, looked up below `folder` first and then as given.
         folder: folder of relative names; "" if there is none.
-        flag: name of the option, for error messages.
+        flag: name of the option or list, for error messages.
 
     Raises:
         FileNotFoundError: no file matches a pattern.
@@ -200,7 +200,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
         else:
             place = f" {names_in(folder)}" if folder else ""
             raise FileNotFoundError(
-                f"No file matches {flag} {pattern!r}. "
+                f"No file matches {pattern!r} in {flag}. "
                 f"Looked for: {', '.join(tried)}.{place}"
             )
     duplicates = sorted({name for name in expanded if expanded.count(name) > 1})

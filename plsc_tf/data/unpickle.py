@@ -35,7 +35,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
     except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
         if reader.refused:
             raise ValueError(
-                f"{path} is refused: its pickle wants to call {reader.refused!r}. "
+                f"{path} is refused: its pickle would call {reader.refused!r}. "
                 "Nothing was run. Get the file from a source that you trust."
             ) from None
         raise ValueError(

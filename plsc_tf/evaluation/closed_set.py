@@ -99,6 +99,7 @@ def _class_blocks(head):
         bad = np.flatnonzero(~finite | ~np.isfinite(bias))
         if len(bad):
             raise FloatingPointError(
-                f"Class {low + bad[0]} has NaN weights. Use an earlier checkpoint."
+                f"The weights of class {low + bad[0]} contain NaN or infinity. Use an "
+                "earlier checkpoint."
             )
         yield low, weights, bias

@@ -321,7 +321,8 @@ def _check_pairs(num_rows, left, right, same, folds):
         )
     if not 2 <= folds <= len(same):
         raise ValueError(
-            f"folds must be from 2 to {len(same)}, the pair count. Received: {folds}."
+            f"folds must be from 2 to the number of pairs, {len(same)}. "
+            f"Received: folds={folds}."
         )
     for name, rows in (("left", left), ("right", right)):
         if rows.min() < 0 or rows.max() >= num_rows:

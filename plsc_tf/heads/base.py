@@ -103,7 +103,7 @@ class Head(tf.Module):
     ) -> None:
         super().__init__(name="head")
         if margins is not None:
-            warnings.warn("margins is called loss now.", DeprecationWarning, 3)
+            warnings.warn("margins was renamed to loss.", DeprecationWarning, 3)
             loss = margins
         self.num_classes = num_classes
         self.loss = loss
@@ -197,7 +197,7 @@ class Head(tf.Module):
     @property
     def margins(self) -> MarginLoss:
         """Old name of `loss`."""
-        warnings.warn("Head.margins is called loss now.", DeprecationWarning, 2)
+        warnings.warn("Head.margins was renamed to loss.", DeprecationWarning, 2)
         return self.loss
 
     @property

@@ -1,8 +1,8 @@
 """Margin losses, which modify the cosines between embeddings and class centers.
 
 A head doesn't use a gradient tape, so every loss returns derivatives with its values.
-The losses have no variables, so they work inside compiled functions, in float32 and
-float64. Losses with adaptive margins are in `adaptive_margins`.
+The losses have no variables, so they work inside compiled functions. They accept
+float32 and float64. Losses with adaptive margins are in `adaptive_margins`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Target(NamedTuple):
     Attributes:
         value: cosine with the margin.
         slope: derivative of the value with respect to the cosine.
-        norm_slope: derivative of the value with respect to ‖x‖, or None if the loss
-            doesn't use the norm or treats it as a constant.
+        norm_slope: derivative of the value with respect to ‖x‖, the norm of the
+            embedding, or None if the loss doesn't use the norm or treats it as a
+            constant.
         penalty: term added to each example's loss, or None.
         penalty_slope: derivative of the penalty with respect to ‖x‖, or None if there
             is no penalty.
@@ -164,9 +165,9 @@ class Margins(MarginLoss):
 class InterclassFilter(MarginLoss):
     """Wraps a loss and ignores other classes that are suspiciously similar.
 
-    Other classes with a cosine above the threshold get the value 0 and no gradient:
-    with noisy labels, they are often the same person (in arcface_torch's
-    CombinedMarginLoss: interclass_filtering_threshold).
+    If the cosine of an example and another class is above the threshold, it is replaced
+    by 0 and has no gradient. With noisy labels, such a class is often the same person.
+    In arcface_torch, this is interclass_filtering_threshold of CombinedMarginLoss.
 
     Example:
         margins = InterclassFilter(plsc_tf.ARCFACE, threshold=0.4)
@@ -234,8 +235,8 @@ def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
     At cos θ = ±1, the derivative of acos is infinite and the derivative of cos θ with
     respect to the embedding is 0. Their product is finite in theory but NaN in floating
-    point (PLSC doesn't clip). The cosine is therefore clipped just inside ±1, by about
-    the resolution of its type; this also covers cosines rounded beyond ±1.
+    point (PLSC doesn't clip). The cosine is therefore clipped just inside ±1, by 1e-7
+    in float32 and 1e-14 in float64; this also covers cosines rounded beyond ±1.
     """
     bound = 1.0 - (1e-14 if cosine.dtype == tf.float64 else 1e-7)
     clipped = tf.clip_by_value(cosine, -bound, bound)
@@ -245,7 +246,7 @@ def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def require(condition: bool, rule: str, **received) -> None:
-    """Raises a ValueError with the rule and the received values if it is broken."""
+    """Raises a ValueError with the rule and the values unless the condition holds."""
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())
         raise ValueError(f"{rule}. Received: {values}")

@@ -79,8 +79,8 @@ class Parts:
         dataset = settings.dataset
         if dataset.labels_offset or dataset.min_images_per_class > 1:
             raise ValueError(
-                "labels_offset and min_images_per_class apply only to files: leave "
-                "them out, and change the labels in your source."
+                "labels_offset and min_images_per_class apply only to data in files, "
+                "not to data from Python. Leave them out, and change your source."
             )
         if isinstance(self.source, Source):
             return self.source

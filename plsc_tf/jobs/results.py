@@ -26,7 +26,7 @@ def read(save_dir: str) -> dict:
         content = None
     if not isinstance(content, dict):
         raise ValueError(
-            f"{path} must contain a JSON object. Remove it; this keeps the checkpoints."
+            f"{path} must contain a JSON object. Delete it; the checkpoints remain."
         )
     return content
 

@@ -187,7 +187,7 @@ def _means_another(name, old, new):
 
 def _advice(checkpoint, names):
     return (
-        "Restore the old value, start a new run from these weights: --checkpoint_dir="
-        f"{checkpoint} --model_save_dir=<another folder>, or allow the change: "
+        "Restore the old value; start a new run from these weights: --checkpoint_dir="
+        f"{checkpoint} --model_save_dir=<another folder>; or allow the change: "
         f"--allow_changes={','.join(names)}."
     )

@@ -1,4 +1,4 @@
-"""The `train` command: trains, verifies, saves, exports and reports the results."""
+"""The `train` command: trains, verifies, saves and exports a model; writes a report."""
 
 import tensorflow as tf
 from absl import logging
@@ -34,7 +34,8 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
 
     Args:
         settings: the `Settings`.
-        termination: a `Termination` that handles signals; None creates one.
+        termination: a `Termination` that already listens to signals; None handles
+            no signals.
         parts: the `Parts` given in Python; all workers of a cluster must pass the same.
         stage: a `plsc_tf.jobs.stage.Stage` that adds to or replaces the ordinary steps.
 
@@ -43,9 +44,10 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         the results; the other workers get None. The results are a dict, also written
         to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
         `num_classes`, `sample_rate`, `images_per_second`, `images_per_second_steps`
-        (the first and the last step of that measurement, in the process that trained
-        last), `seconds_per_step`, `seconds_per_epoch`, `verification`,
-        `checkpoint_dir`, `export_dir`.
+        (the first and the last step that `images_per_second` averages; after a resume,
+        it averages only later steps), `seconds_per_step`, `seconds_per_epoch`,
+        `verification`, `checkpoint_dir`, `export_dir`. If they apply, the dict also has
+        `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
@@ -271,7 +273,7 @@ def _training_log(plan, reporter):
 
 
 def _note(outcome, plan, model, history, log, verify, earlier):
-    """Adds the figures of the training itself to the dict `outcome`."""
+    """Adds the results of training and verification to the dict `outcome`."""
     settings, steps = plan.settings, model.trainer.position.global_step
     figures = history.history
     checkpoints = catalog.find_all(settings.checkpoints.model_save_dir)
@@ -293,7 +295,7 @@ def _note(outcome, plan, model, history, log, verify, earlier):
             "sample_rate": settings.head.sample_rate,
             "images_per_second": speed,
             "images_per_second_steps": log.timed_steps,
-            # Means that exclude the first step, like MindSpore's TimeMonitor.
+            # MindSpore's TimeMonitor logs these two. The means exclude the first step.
             "seconds_per_step": seconds,
             "seconds_per_epoch": seconds and seconds * plan.steps_per_epoch,
             "export_dir": None,
@@ -344,5 +346,5 @@ def _leave(settings, model, reporter, outcome, batches):
     for step in (write, lambda: reporter.close(model, outcome, batches), upload):
         try:
             step()
-        except Exception as failure:  # noqa: BLE001 - the first failure is raised
+        except Exception as failure:  # noqa: BLE001 - the caller raises the run's error
             logging.error("%s", failure)

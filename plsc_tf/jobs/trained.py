@@ -196,7 +196,7 @@ def _head(path, content, strategy):
     loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE
     logging.warning(
         f"Checkpoint {path} does not hold the loss of its head: using {loss}, which "
-        "does not affect embeddings. To evaluate the loss, pass head=."
+        "does not affect embeddings. To evaluate the loss, pass head=ShardedHead(...)."
     )
     return ShardedHead(classes, loss=loss)
 
@@ -222,11 +222,11 @@ def start_from(model: Classifier, settings: Settings) -> None:
     if stored != model.head.num_classes:
         raise ValueError(
             f"Checkpoint {path} has {stored} classes. Received: num_classes="
-            f"{model.head.num_classes}. --task_type=finetune starts a new head."
+            f"{model.head.num_classes}. To start a new head, set task_type=finetune."
         )
     if not content["arrays"]:
         raise ValueError(
-            f"Checkpoint {path} holds no head. --task_type=finetune starts a new one."
+            f"Checkpoint {path} holds no head. To start one, set task_type=finetune."
         )
     state.restore_weights(path, model)
     logging.info("Starting from the weights of %s.", path)

@@ -101,7 +101,7 @@ class Membership:
         for name, value in terms.items():
             if value != self._terms[name]:
                 raise ValueError(
-                    "All runs of a process use the cluster of the first run. Expected: "
+                    "All runs of a process must use the first run's cluster. Expected: "
                     f"{name}={self._terms[name]}. Received: {name}={value}."
                 )
         return self._group

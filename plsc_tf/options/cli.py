@@ -182,7 +182,7 @@ def _read(assignment):
             raise ValueError(unknown_option(name, known))
         item = known[name]
         if text is None and not item.boolean:
-            raise ValueError(f"'{name}' needs a value: --{name}={item.expected()}")
+            raise ValueError(f"'{name}' needs a value: {item.expected()}.")
         return item.name, item.parse("true" if text is None else text)
     except ValueError as error:
         origin = f"{assignment.origin}: " if assignment.origin else ""

@@ -138,7 +138,7 @@ def _unquote(text, origin, secret=False):
     rest = value[end + 1 :].strip()
     if end < 0 or (rest and not rest.startswith("#")):
         raise ValueError(
-            f"{origin}: expected one value; put quotes around all of it. Received: "
+            f"{origin}: the quotes must enclose the whole value. Received: "
             f"{'*** (not shown)' if secret else value}"
         )
     return value[1:end]
@@ -155,7 +155,7 @@ def _quote(text):
     for quote in ("'", '"'):
         if quote not in text:
             return f"{quote}{text}{quote}"
-    raise ValueError(f"cannot write both kinds of quotes to a flag file: {text}")
+    raise ValueError(f"a flag file cannot hold both ' and \" in one value: {text}")
 
 
 def _read_text(path):

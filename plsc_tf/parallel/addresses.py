@@ -32,7 +32,7 @@ def split(text: str, origin: str = "an address") -> tuple[str, int | None]:
         )
     host, port = match.group(1).lower(), match.group(2)
     if port is not None and not 1 <= int(port) <= 65535:
-        raise ValueError(f"{origin}: a port is 1 to 65535, received {text!r}.")
+        raise ValueError(f"{origin}: a port must be 1 to 65535, received {text!r}.")
     return host, None if port is None else int(port)
 
 

@@ -150,7 +150,7 @@ def _from_tf_config(text):
             reason = _REASONS.get(str(name), "tasks are chief or worker")
             raise ValueError(f"TF_CONFIG has tasks of type {name!r}, but {reason}.")
     if not all(isinstance(hosts, list) for hosts in lists.values()):
-        _refuse("the hosts of a kind must be a list", text)
+        _refuse("the addresses of each task type must be a list", text)
     places = [(k, i) for k in _KINDS for i in range(len(lists.get(k, [])))]
     if (kind, index) not in places:
         _refuse(f"the cluster has no {kind} {index}", text)
@@ -199,7 +199,8 @@ def _from_slurm(first_port, environ):
     own = addresses.join(environ["SLURMD_NODENAME"].lower(), port)
     if own not in members:
         raise ValueError(
-            f"Slurm: this worker, {own}, is not in the step: {', '.join(members)}."
+            f"This worker, {own}, is not in the Slurm step, which has the workers "
+            f"{', '.join(members)}."
         )
     return members, members.index(own)
 
@@ -267,7 +268,7 @@ def _named_index(options):
     if by_ip not in (None, index):
         raise ValueError(
             f"node_ip={options.node_ip} is entry {by_ip} of cluster_node_ips, but "
-            f"task_index={index}. Give one of them."
+            f"task_index={index}. Set only one of them."
         )
     return index
 
@@ -281,9 +282,9 @@ def _find(node_ip, machines):
         if machine[0] == host and port in (None, machine[1])
     ]
     if len(matches) != 1:
-        times = f"{len(matches)} times" if matches else "not"
+        found = f"appears {len(matches)} times" if matches else "is not"
         raise ValueError(
-            f"node_ip={node_ip} is {times} in cluster_node_ips. Write it as in that "
+            f"node_ip={node_ip} {found} in cluster_node_ips. Write it as in that "
             "list, with its port if the host has several entries."
         )
     return matches[0]
@@ -300,10 +301,10 @@ def _local_index(options):
             unknown.append(f"{host} ({getattr(error, 'strerror', None) or error})")
     if len(matches) == 1:
         return matches[0]
-    count = "several entries are" if matches else "no entry is"
+    count = "several entries match" if matches else "no entry matches"
     hint = f" Unknown host names: {', '.join(unknown)}." if unknown else ""
     raise ValueError(
         f"Cannot tell which of cluster_node_ips={','.join(options.cluster_node_ips)} "
-        f"is this machine: {count} one of its addresses.{hint} Set node_ip or "
+        f"is this machine: {count} its addresses.{hint} Set node_ip or "
         "task_index on each machine."
     )

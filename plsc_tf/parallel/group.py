@@ -382,5 +382,5 @@ class Group:
             status,
             self._lost,
             f"This process did not end by itself within {self._grace_s:g} s. The "
-            "stacks of its threads follow.",
+            "stacks of its threads are above.",
         )

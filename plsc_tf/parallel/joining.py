@@ -112,7 +112,7 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
                     f"{name(cluster, cluster.index)} cannot reach {name(cluster, 0)} "
                     f"within {timeout_s:g} s: {_reason(error)}. Check that it has "
                     "started, that its address in cluster_node_ips is right, and that "
-                    "no firewall closes the port."
+                    "no firewall blocks the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
 
@@ -237,7 +237,7 @@ class ChiefJoin:
         if not problem and index in self._members and self._members[index].is_open():
             problem = (
                 f"Two processes claim to be {name(self._cluster, index)}. Give "
-                "each worker a different node_ip or task index."
+                "each worker a different node_ip or task_index."
             )
         self._present.append(connection)
         if problem:
@@ -251,7 +251,7 @@ class ChiefJoin:
         if others == own and 0 < index < len(own):
             return None
         return (
-            f"The workers have different lists of the cluster. Worker {index}: "
+            f"The workers have different lists of workers. Worker {index}: "
             f"{', '.join(others)}; the chief: {', '.join(own)}. Give all of them the "
             "same cluster_node_ips, in the same order."
         )
@@ -266,5 +266,5 @@ class ChiefJoin:
         return (
             f"{' and '.join(missing)} did not join within {waited_s:.0f} s. Check the "
             "log of each missing worker, that it has the same cluster_node_ips, and "
-            f"that no firewall closes {self._cluster.addresses[0]}."
+            f"that no firewall blocks {self._cluster.addresses[0]}."
         )

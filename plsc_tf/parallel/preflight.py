@@ -82,7 +82,7 @@ def try_collectives(
         return
     raise RuntimeError(
         "TensorFlow's collectives failed, so nothing was trained. Check that no "
-        "firewall closes ports between the workers, and that the other workers can "
+        "firewall blocks ports between the workers, and that the other workers can "
         "reach each address.\n" + "\n".join(lines)
     )
 

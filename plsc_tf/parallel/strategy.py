@@ -30,8 +30,8 @@ def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
     """
     if num_replicas < 0:
         raise ValueError(
-            "num_replicas must be 0 (every GPU, else one CPU device) or positive. "
-            f"Received: num_replicas={num_replicas}"
+            "num_replicas must be positive, or 0 for all GPUs (one CPU device if there "
+            f"are no GPUs). Received: num_replicas={num_replicas}."
         )
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:

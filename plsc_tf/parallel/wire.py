@@ -80,7 +80,7 @@ class Connection:
         self._writer.write(MAGIC)
         answer = await self._reader.readexactly(len(MAGIC))
         if answer != MAGIC:
-            raise StrangerError(f"another program listens there, it sent {answer!r}")
+            raise StrangerError(f"another program listens there and sent {answer!r}")
 
     def send(self, message: bytes) -> None:
         """Sends a message from `encode`; never blocks."""

@@ -43,8 +43,8 @@ class EvaluationCard:
         version = content.get("version") if isinstance(content, dict) else None
         if version != 1 or not isinstance(content.get("sets"), dict):
             raise ValueError(
-                "card must be a card.json that python -m plsc_tf.evaluate has written, "
-                f"version 1. Received: {path!r}, version {version}."
+                "card must be a card.json (version 1) that python -m plsc_tf.evaluate "
+                f"has written. Received: {path!r}, version {version}."
             )
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)

@@ -57,8 +57,8 @@ def _choose_gpu(index):
     gpus = tf.config.list_physical_devices("GPU")
     if index >= max(1, len(gpus)):
         raise ValueError(
-            f"gpu_index must be less than the number of GPUs, {len(gpus)}, or 0 if "
-            f"there are none. Received: gpu_index={index}."
+            "gpu_index must be less than the number of GPUs that TensorFlow finds "
+            f"({len(gpus)}), or 0 if it finds none. Received: gpu_index={index}."
         )
     if gpus:
         tf.config.set_visible_devices(gpus[index], "GPU")

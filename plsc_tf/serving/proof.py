@@ -51,8 +51,9 @@ def compare(
         RuntimeError: the bound does not hold, the shapes differ, or the embeddings
             contain NaN or infinity.
     """
-    if not np.isfinite(embeddings).all() or embeddings.shape != expected.shape:
-        shapes = f"{expected.shape}, received {embeddings.shape}, or NaN or infinity"
+    bad = np.count_nonzero(~np.isfinite(embeddings))
+    if bad or embeddings.shape != expected.shape:
+        shapes = f"{expected.shape}, received {embeddings.shape} with {bad} not finite"
         raise _disagrees(name, f"expected finite embeddings of shape {shapes}")
     cosines = _cosines(embeddings, expected)
     mean = float(cosines.mean())
@@ -118,7 +119,8 @@ def compare_classes(outputs: dict, expected: dict) -> dict:
     """
     difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
     if not difference <= TOLERANCE:
-        raise _disagrees("classify", f"largest difference of scores {difference:.3g}")
+        reason = f"largest difference {difference:.3g} in scores, allowed {TOLERANCE:g}"
+        raise _disagrees("classify", reason)
     return {
         "artefact": "classify",
         "max_difference": difference,

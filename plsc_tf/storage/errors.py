@@ -31,7 +31,7 @@ def from_tensorflow(error, doing, path, hint=""):
     # TensorFlow's message is "<path>; <the system's message>".
     words = str(error.message).rpartition(";")[2].strip() or type(error).__name__
     if words.startswith("Unknown error"):
-        words += "; the store's own message may stand above, on standard error"
+        words += "; the store's own message may be above, on standard error"
     return StorageError(
         f"Could not {doing} {path}: {words}.{' ' if hint else ''}{hint}",
         number_of(error),

@@ -1,7 +1,9 @@
 """Accesses files and folders on local disks and on any `tf.io.gfile` file system.
 
-A file counts as missing only if the store says so. If a store cannot be reached,
-refuses access or hangs, functions raise a `StorageError` after a few attempts.
+The file system that contains a path is called its store. A file counts as missing only
+if the store says so. If a remote store cannot be reached, functions raise a
+`StorageError` after a few attempts; if it refuses access or hangs, they raise it
+without another attempt. For local paths, functions raise Python's `OSError`s.
 """
 
 import dataclasses
@@ -108,8 +110,8 @@ def size(path, retry=RETRY):
 def walk(folder):
     """Yields (folder, names of its subfolders, names of its files) from the top down.
 
-    Links to folders are followed. To skip folders, the caller may remove them from the
-    list.
+    Links to folders are followed. To skip subfolders, the caller may remove their names
+    from the list.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
@@ -161,7 +163,7 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
     stop = total if stop is None else stop
     if not 0 <= start <= stop <= total:
         raise ValueError(
-            f"Expected a range of bytes within {path}, which has {total}. Received: "
+            f"The range must be within the {total} bytes of {path}. Received: "
             f"start={start}, stop={stop}."
         )
     reader = open_random(path, retry)
@@ -296,7 +298,7 @@ def rename(old, new):
     if is_local(old) != is_local(new) or (
         not is_local(old) and root_of(old) != root_of(new)
     ):
-        raise ValueError(f"Expected two paths of one store. Received: {old}, {new}.")
+        raise ValueError(f"Both paths must be in one store. Received: {old}, {new}.")
     stat(old)
     if os.path.lexists(new) if is_local(new) else exists(new):
         raise _os_error(errno.EEXIST, new)

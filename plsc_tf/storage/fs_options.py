@@ -106,7 +106,7 @@ def set_user(storage):
         return
     if os.environ.get(USER_VARIABLE, user) != user:
         logging.warning(
-            "Hadoop's user is %s, of HADOOP_USER_NAME; that of fs_ugi is not used.",
+            "Hadoop's user is %s, from HADOOP_USER_NAME; that in fs_ugi is not used.",
             os.environ[USER_VARIABLE],
         )
     os.environ.setdefault(USER_VARIABLE, user)

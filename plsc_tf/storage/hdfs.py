@@ -114,7 +114,7 @@ def load_plugins():
             import tensorflow_io
     except ImportError as error:
         return (
-            f"More come with the package tensorflow-io, which does not import "
+            "The package tensorflow-io adds file systems, but cannot be imported "
             f"({error}): pip install tensorflow-io==0.37.1."
         )
     return (
@@ -173,7 +173,7 @@ def _set_class_path():
         raise StorageError(
             "HDFS needs Hadoop's jars, and no file or folder in CLASSPATH exists. "
             f"Received: CLASSPATH={text[:200]!r}. Before Python starts, {_CLASS_PATH}; "
-            "the folder with core-site.xml and hdfs-site.xml comes first."
+            "the folder with core-site.xml and hdfs-site.xml must come first."
         )
     os.environ["CLASSPATH"] = os.pathsep.join(entries)
 

@@ -56,7 +56,7 @@ def with_keys(path):
             raise StorageError(
                 f"{path} needs {ID} and {SECRET} in the environment; also {ENDPOINT} "
                 "(without https://), unless the address is oss://bucket.endpoint/"
-                f"folder. Received: {name} {'not usable' if value else 'not set'}."
+                f"folder. {name} {'has a space or slash' if value else 'is not set'}."
             )
     if "oss" not in tf.io.gfile.get_registered_schemes():
         told = hdfs.load_plugins()

@@ -101,7 +101,7 @@ def _split(path):
     host, _, rest = rest.partition("/")
     if ":" in host.rpartition("@")[0]:
         raise ValueError(
-            f"Expected no password in an address of {scheme}://. Received: one before "
-            "the '@'. Give the user in fs_ugi or HADOOP_USER_NAME."
+            f"A {scheme}:// address must not contain a password. Received: one before "
+            "the '@'. Set the user with fs_ugi or HADOOP_USER_NAME."
         )
     return f"{scheme.lower()}://{host}/", rest

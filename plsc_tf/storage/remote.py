@@ -198,13 +198,14 @@ def check_scheme(path):
     known = tf.io.gfile.get_registered_schemes()
     if scheme not in known:
         raise StorageError(
-            f"TensorFlow has no file system for {scheme}://. Received: {path}. It has "
-            f"{', '.join(filter(None, sorted(known)))}. {problem}"
+            f"TensorFlow has no file system for {scheme}://. Received: {path}. "
+            f"Supported: {', '.join(filter(None, sorted(known)))}. {problem}"
         )
     if scheme == "oss" and not oss.holds_keys(path):
         raise StorageError(
-            "oss:// is for dataset_dir only: tensorflow-io takes an unreachable server "
-            f"for an empty folder. Received: {path}. Use a local folder, HDFS or S3."
+            "oss:// is for dataset_dir only: tensorflow-io reports an unreachable "
+            f"server as an empty folder. Received: {path}. Use a local folder, HDFS or "
+            "S3."
         )
 
 

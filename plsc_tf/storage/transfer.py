@@ -140,7 +140,7 @@ def _hashes(source_dir, sizes):
                 actual = f"has {sizes[name]}" if name in sizes else "does not exist"
                 raise StorageError(
                     f"{files.join(source_dir, name)} is damaged: its manifest says "
-                    f"{entry['bytes']} bytes, and the file {actual}."
+                    f"{entry['bytes']} bytes, but the file {actual}."
                 )
             hashes[name] = entry["sha256"]
     return hashes
@@ -166,7 +166,7 @@ def _copy(source, target, size, expected, replace):
             return None
     if existing is not None and not replace:
         raise FileExistsError(
-            f"{target} differs from {source}. It was left as it is. Remove it, or "
+            f"{target} differs from {source}. It was not overwritten. Remove it, or "
             "choose another folder."
         )
     partial = target + PARTIAL
@@ -176,8 +176,8 @@ def _copy(source, target, size, expected, replace):
     problem = ""
     if digest != (expected or digest):
         problem = (
-            f"{source} is damaged: it does not have the SHA-256 of its manifest. It "
-            "was not copied."
+            f"{source} is damaged: it does not have the SHA-256 that its manifest "
+            "gives. It was not copied."
         )
     elif files.checksum(partial) != (written, digest):
         problem = (

@@ -48,7 +48,8 @@ class Auxiliary:
         branch = auxiliary.branch(backbone, num_classes, precision or Precision())
         if branch is None:
             raise ValueError(
-                f"{backbone.name!r} has no auxiliary logits; see docs/zoo.md."
+                f"{backbone.name!r} has no auxiliary logits. Set aux_logits_weight=0, "
+                "or choose a network that has them (docs/zoo.md)."
             )
         tap, self.branch = branch
         logits = self.branch(backbone.get_layer(tap).output)

@@ -319,8 +319,8 @@ class Checkpoint(keras.callbacks.Callback):
             self.saved_step = None
             if self.on_error == "stop":
                 raise files.StorageError(
-                    f"{problem}. Older checkpoints are as they were. "
-                    "--on_save_error=continue continues training without it.",
+                    f"{problem}. Older checkpoints are unchanged. To continue training "
+                    "without this one, set --on_save_error=continue.",
                     error.errno,
                 ) from error
             logging.error("%s. Training continues without it.", problem)
@@ -332,7 +332,7 @@ class Checkpoint(keras.callbacks.Callback):
         if not verified:
             if self._ranked:
                 logging.warning(
-                    "Epoch %d cannot become the best: its weights are not verified. "
+                    "Epoch %d cannot be saved as the best: it is not verified yet. "
                     "Put a Verification with after_epochs=True before the Checkpoint.",
                     epoch,
                 )

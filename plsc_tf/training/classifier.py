@@ -59,7 +59,8 @@ class Classifier(keras.Model):
             middle layer of this backbone, used only in training.
 
     Raises:
-        ValueError: the backbone's output is not `[N, emb]`.
+        ValueError: the backbone's output is not `[N, emb]`, or its image size is not
+            fixed.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Classifier(keras.Model):
     def forward(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
-        """Runs the networks' forward pass in training mode, for all gradients.
+        """Runs the networks' forward pass in training mode, under the caller's tape.
 
         Args:
             images: `[b, h, w, 3]` in 0 ... 255.
@@ -127,7 +128,7 @@ class Classifier(keras.Model):
         return [v for network in self.networks() for v in network.trainable_variables]
 
     def untrained_variables(self) -> list[keras.Variable]:
-        """Returns variables that a step changes: statistics and random states."""
+        """Returns what a step changes without gradients: statistics, random states."""
         return [
             variable
             for network in self.networks()
@@ -135,7 +136,7 @@ class Classifier(keras.Model):
             if not freezing.is_frozen(variable)
         ]
 
-    def compile(  # noqa: PLR0913 - Keras's method, and every one has a default
+    def compile(  # noqa: PLR0913 - Keras's method; all arguments have defaults
         self,
         optimizer: Any = None,
         *positional,
@@ -158,7 +159,8 @@ class Classifier(keras.Model):
 
         Args:
             optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`.
-                `LossScaleOptimizer` becomes its inner optimizer and a `LossScale`.
+                A `LossScaleOptimizer` is replaced by its inner optimizer and a
+                `LossScale`.
             metrics: "accuracy" (top-1), "top5_accuracy" or both, computed without
                 margins; they cost one more pass over the logits.
             weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.
@@ -242,8 +244,9 @@ class Classifier(keras.Model):
             batch_size: images per global batch if `x` is an array; 32 by default.
             validation_data: (images, labels[, weights]) or any data that `x` accepts.
                 For classes not in the training set, use `plsc_tf.Verification`.
-            steps_per_epoch: steps of an epoch. The next epoch continues from there in
-                the `tf.data.Dataset`, which restarts when it ends.
+            steps_per_epoch: maximum number of steps per epoch. With a
+                `tf.data.Dataset`, each epoch continues where the previous one ended,
+                and the data set restarts when it is exhausted.
             **options: `initial_step`, `stop_at_step` and `sentinel`, see
                 `plsc_tf.training.trainer.Trainer.fit`.
             Others: as in Keras.
@@ -362,7 +365,7 @@ class Classifier(keras.Model):
             labels: `[global_batch]` integers in [0, num_classes).
             sample_weight, class_weight: as in Keras; the loss is Σ weight · loss /
                 global_batch.
-            return_dict: if False, returns the values in the format of `evaluate`.
+            return_dict: if False, returns a float or a list, like `evaluate`.
 
         Returns:
             dict of floats: `loss` and the metrics; with a loss scale also

@@ -95,8 +95,8 @@ def describe(finding: Finding | None, step: int) -> tuple[str, str]:
     """
     if finding is None:
         text = (
-            f"The loss or a gradient was not finite in step {step}, but was when the "
-            "batch was run again: random layers, such as dropout, drew other numbers."
+            f"The loss or a gradient was not finite in step {step}, but was finite "
+            "when the batch was run again: random layers (dropout) drew other numbers."
         )
     elif finding.kind == "images":
         values = "NaN" if finding.nan else "infinite values"
@@ -118,7 +118,7 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
     message, advice = describe(first_nonfinite(model, batch), step)
     if model.loss_scale is not None:
         last = model.loss_scale.last_value()
-        message += f" The loss scale ({last:g}) cannot be lowered any more."
+        message += f" The loss scale ({last:g}) cannot be lowered any further."
     return FloatingPointError(
         f"{message} This step did not change the weights. {advice}."
     )

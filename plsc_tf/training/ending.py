@@ -267,7 +267,7 @@ def _log_loss(model, checkpoints, why):
         checkpoints.lock.keep_until_exit()
         waits = " A checkpoint is still being written; the process waits for it."
     logging.warning(
-        "%s %d of %d steps are lost; the last checkpoint is %s.%s",
+        "%s %d of %d steps are lost. Last checkpoint: %s.%s",
         why,
         max(0, step - saved),
         step,

@@ -64,9 +64,9 @@ def layers_named(network: keras.Model, pattern: str, option: str) -> list:
         names = [layer.name for layer in layers]
         near = nearest(pattern, names, most=3) or names[:3]
         raise ValueError(
-            f"{option} names no layer of '{network.name}' that has weights. "
-            f"Received: {option}={pattern!r}. There are {len(names)}, such as "
-            f"{', '.join(near)}."
+            f"{option} matches no layer with weights in '{network.name}'. Received: "
+            f"{option}={pattern!r}. The network has {len(names)} such layers, for "
+            f"example {', '.join(near)}."
         )
     return matches
 

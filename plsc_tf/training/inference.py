@@ -166,7 +166,7 @@ def evaluate(
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
     if not sums:
-        raise ValueError("There is nothing to evaluate: no example.")
+        raise ValueError("The data to evaluate has no examples, or steps is 0.")
     results = Position(sums=sums).means(model.weighted_metrics)
     callbacks.on_test_end(results)
     return results

@@ -119,10 +119,10 @@ def check_backbone(backbone: Any) -> None:
 
 
 ADVICE = (
-    "Use the callback plsc_tf.Checkpoint(directory) and its restore(model) for a "
-    "training, plsc_tf.load_model(directory) for its weights; the methods of the same "
-    "name of model.backbone for the embedding network alone; "
-    "plsc_tf.export_saved_model(model, path) for serving."
+    "To save and resume training, use the callback plsc_tf.Checkpoint(directory) and "
+    "its restore(model); to load its weights, plsc_tf.load_model(directory); for the "
+    "embedding network alone, the same method of model.backbone; for serving, "
+    "plsc_tf.export_saved_model(model, path)."
 )
 # Callbacks that would call the methods refused below, after an epoch or more of work.
 # Not every version of Keras has all of them.

@@ -52,9 +52,9 @@ class Mixing:
         if not model.head.loss.normalized and model.auxiliary is None:
             return
         raise ValueError(
-            "mixup and cutmix are for plain softmax without auxiliary logits: a margin "
-            "has no published meaning for an image of two classes. Received: "
-            f"{self} with {model.head.loss}; use loss_type=softmax or dist_softmax, "
+            "mixup and cutmix need plain softmax without auxiliary logits, because a "
+            "margin is not defined for an image of two classes. Received: "
+            f"{self} with {model.head.loss}. Use loss_type=softmax or dist_softmax, "
             "and aux_logits_weight=0."
         )
 
@@ -79,8 +79,8 @@ class Mixing:
         count = labels.shape[0]
         if count % 2:
             raise ValueError(
-                "mixup and cutmix mix neighbors of a batch: each replica needs an even "
-                f"number of images. Received: {count} on a replica; change batch_size."
+                "mixup and cutmix mix pairs of images, so each replica needs an even "
+                f"number of images. Received: {count} on a replica. Change batch_size."
             )
         rows = tf.range(count)
         partner = tf.bitwise.bitwise_xor(rows, 1)

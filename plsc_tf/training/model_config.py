@@ -154,7 +154,8 @@ def check_head(
     unknown = sorted(set(allowed) - set(HEAD))
     if unknown:
         raise ValueError(
-            f"allow_changes may hold {', '.join(HEAD)}. Received: {', '.join(unknown)}."
+            f"allow_changes must be from {', '.join(HEAD)}. "
+            f"Received: {', '.join(unknown)}."
         )
     now, unscaled = describe_head(head), not head.loss.normalized
     before = stored.get("head", now)  # older checkpoints have none

@@ -105,10 +105,10 @@ class RowRules:
             if variable.name.startswith(prefix) and variable.shape == stand_in.shape:
                 return name, variable.name.removeprefix(prefix)
         raise ValueError(
-            f"{kind} cannot update a head that is split across replicas: it must keep "
-            f"one number for each weight of {' or '.join(self.arrays)}. Received: "
-            f"{variable.name} of shape {tuple(variable.shape)}. Use another optimizer, "
-            "or a replicated plsc_tf.DenseHead."
+            f"{kind} cannot update a head that is split across replicas: each of its "
+            f"variables must have the shape of the head's {' or '.join(self.arrays)}. "
+            f"Received: {variable.name} of shape {tuple(variable.shape)}. Use another "
+            "optimizer, or a replicated plsc_tf.DenseHead."
         )
 
     def slots(self) -> dict[str, ShardedRows]:

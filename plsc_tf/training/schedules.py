@@ -223,7 +223,7 @@ def _piecewise(options, run, rate):
     if steps != sorted(set(steps)) or 0 in steps:
         name = "lr_epochs" if options.lr_epochs else "lr_steps"
         raise ValueError(
-            f"{name} must be increasing steps, at least 1. In this run, they are steps "
+            f"{name} must be increasing, from step 1 on. In this run, they are steps "
             f"{', '.join(map(str, steps))}. Received: {name}={getattr(options, name)}, "
             f"with a global batch of {run.global_batch_size}."
         )
@@ -241,7 +241,7 @@ def _luong(options, rate, total):
     share, times = LUONG[options.decay_scheme]
     start = int(total * share)
     interval = (total - start) // times
-    rule = f"A scheme that decays {times} times in the last steps needs a longer run"
+    rule = f"The run is too short to decay the learning rate {times} times"
     require(interval > 0, rule, decay_scheme=options.decay_scheme, steps=total)
     end = min(options.end_learning_rate, rate)
     if options.learning_rate_decay_type == "polynomial":

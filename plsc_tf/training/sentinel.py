@@ -77,14 +77,12 @@ class Sentinel:
         message, advice = diagnosis.describe(finding, step)
         message += f" Batch and report: {path}."
         if self.action == "stop" or self.count > self.limit:
+            fix = "set on_nonfinite=skip or rollback to continue without this batch"
             if self.action != "stop":
-                message += (
-                    f" There were {self.count} such steps, and a run stops after "
-                    f"{self.limit} (max_nonfinite)."
-                )
+                message += f" max_nonfinite={self.limit} allows no more such steps."
+                fix = "raise max_nonfinite"
             raise FloatingPointError(
-                f"{message} This step did not change the weights. {advice}, or set "
-                "on_nonfinite=skip or rollback to continue without this batch."
+                f"{message} This step did not change the weights. {advice}, or {fix}."
             )
         done = "The batch is skipped"
         if self.action == "rollback":

@@ -42,8 +42,8 @@ def check(steps: Any, votes: Votes | None) -> None:
     rule = "steps_per_execution must be a whole number, at least 1"
     require(whole, rule, steps_per_execution=steps)
     rule = (
-        "The workers of a cluster decide after every step together whether to "
-        "continue, so steps_per_execution must be 1 there"
+        "In a cluster, the workers agree after every step whether to continue, so "
+        "steps_per_execution must be 1"
     )
     require(steps == 1 or votes is None, rule, steps_per_execution=steps)
 
@@ -63,7 +63,7 @@ def calls_of(trainer: Trainer, callbacks: Any) -> MultiStepCalls | None:
         return None
     if trainer.custom_step is not None or trainer.updater_class is not Updater:
         raise ValueError(
-            "This kind of training runs only one step per call, so "
+            "Training with a custom step or updater runs one step per call, so "
             f"steps_per_execution must be 1. Received: steps_per_execution={steps}"
         )
     return MultiStepCalls(trainer, callbacks)

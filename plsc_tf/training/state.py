@@ -214,13 +214,14 @@ def _check_optimizer(path, content, model):
     if before and not now:
         logging.warning(
             "Checkpoint %s has averages of the weights, but this run drops them: "
-            "without ema_decay, verification and export use the weights.",
+            "without ema_decay, verification and export use the weights themselves.",
             path,
         )
     if now and not before:
         raise ValueError(
-            f"Checkpoint {path} has no averages of the weights. Resume without "
-            "ema_decay, or start from the weights (checkpoint_dir) in another folder."
+            f"Checkpoint {path} has no averages of the weights, which ema_decay needs. "
+            "Resume without ema_decay, or start a new run from the weights: set "
+            "checkpoint_dir to this checkpoint, and another model_save_dir."
         )
 
 

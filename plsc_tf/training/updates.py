@@ -33,9 +33,10 @@ NOT_ROW_WISE = ("Adafactor", "Lamb", "Muon")
 class Updater:
     """Clips gradients, decays weights, and updates all weights or none.
 
-    Keras clips gradients before the strategy sums them, and the strategy would sum the
-    gradients of different classes. So the updater calls the optimizer's rule directly:
-    inside `strategy.extended.update` for mirrored weights, in `RowRules` for shards.
+    Keras clips gradients before the strategy sums them over the replicas. The strategy
+    would also sum the gradients of different shards, which belong to different classes.
+    So the updater calls the optimizer's rule (`update_step`) directly: inside
+    `strategy.extended.update` for mirrored weights, in `RowRules` for shards.
 
     Args:
         optimizer: the Keras optimizer.
@@ -192,7 +193,7 @@ class Updater:
             return collectives.all_sum(unhealthy), {}
         return self.votes.count(unhealthy)
 
-    def _apply_everywhere(  # noqa: PLR0913 - a merge_call takes no other form
+    def _apply_everywhere(  # noqa: PLR0913 - arguments of merge_call
         self, variables, strategy, finite, aborted, summed, pieces, factors
     ):
         """Applies the update in cross-replica context, where it can be conditional."""
@@ -267,7 +268,7 @@ class Updater:
         squares = [tf.reduce_sum(tf.square(g)) for g in replicated]
         shard_squares = []
         if factors:
-            # As in Keras, a sharded weight counts as one weight: use its total norm.
+            # Keras clips by the norm of a whole weight: use the norm over all shards.
             norms = self.head.square_norms(pending)
             shard_squares = collectives.all_sum([norms[name] for name in factors])
         if optimizer.global_clipnorm:

@@ -41,7 +41,7 @@ class Watchdog(keras.callbacks.Callback):
 
     def __init__(self, timeout_s: float, group: Group | None = None) -> None:
         super().__init__()
-        rule = "The time limit of a step must be positive, in seconds"
+        rule = "timeout_s, the time limit of a step in seconds, must be positive"
         require(timeout_s > 0, rule, timeout_s=timeout_s)
         self._timeout_s = timeout_s
         self._group = group if group and group.size > 1 else None
@@ -156,10 +156,10 @@ def who_is_behind(
     latest, seconds = min(activities, key=lambda reported: reported[1])
     behind = [i for i, (activity, _) in enumerate(activities) if activity != latest]
     if not behind:
-        since = f"All workers are in: {latest}, since {seconds:.0f} s"
+        since = f"All workers are in: {latest} (for {seconds:.0f} s)"
         return f"{since}. A collective or the computation itself hangs."
     late = "; ".join(
-        f"{names[i]} is still in: {activities[i][0]}, since {activities[i][1]:.0f} s"
+        f"{names[i]} is still in: {activities[i][0]} (for {activities[i][1]:.0f} s)"
         for i in behind
     )
     return f"{late}; the others wait in: {latest}."

@@ -210,7 +210,7 @@ def test_from_user_takes_a_dotted_path(my_networks, path):
 
 
 def test_dotted_paths_that_lead_nowhere_say_where_they_stopped(my_networks):
-    with pytest.raises(ImportError, match="No module 'no_networks'.*PYTHONPATH"):
+    with pytest.raises(ImportError, match="the module 'no_networks'.*PYTHONPATH"):
         from_user("no_networks.Mean")
     with pytest.raises(ImportError, match="Did you mean 'my_networks.Mean"):
         from_user("my_networks.Meen")

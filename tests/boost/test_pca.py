@@ -86,5 +86,5 @@ def test_rows_are_made_orthonormal_again(matrix):
 
 def test_equal_snapshots_span_too_little(matrix):
     matrix[4:] = matrix[4]
-    with pytest.raises(ValueError, match=r"differ in 4 dimensions only.*n_component=5"):
+    with pytest.raises(ValueError, match=r"span only 4 dimensions.*n_component=5"):
         components(matrix)

@@ -64,7 +64,7 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"report": "no/x.json"}, "folder of report does not exist: 'no'"),
         (
             {"dataset_name": "mock", "cleaned_list": "x.txt"},
-            "stores its images differently",
+            "does not store images as files",
         ),
     ],
 )

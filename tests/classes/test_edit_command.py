@@ -184,7 +184,7 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
         (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class, so"),
         ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),
         ({"noise_report": "no/folder.json"}, FileNotFoundError, "does not exist: 'no'"),
-        (NOISE | OTHER_DATA, ValueError, "stores its images differently"),
+        (NOISE | OTHER_DATA, ValueError, "does not store images as files"),
     ],
 )
 def test_an_impossible_task_writes_nothing(

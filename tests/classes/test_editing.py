@@ -189,7 +189,7 @@ def test_the_map_is_written_and_told_by_the_state(tmp_path):
         ({"removed": [7]}, "classes 0 to 6. Received: class 7"),
         ({"removed": [-1]}, "Received: class -1"),
         ({"removed": [2], "merged": [[2, 3]]}, "Received twice: class 2"),
-        ({"merged": [[4]]}, "at least two classes. Received: 4"),
+        ({"merged": [[4]]}, "at least two classes. Received: only class 4"),
         ({"removed": list(range(7))}, "The edit removes all classes"),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_head_is_needed(tmp_path):
     content = make_content(5)
     content.arrays.clear()
     writer.save(str(tmp_path / "old"), content)
-    with pytest.raises(ValueError, match="has no class rows"):
+    with pytest.raises(ValueError, match="has no class weights"):
         editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), Edit(LabelsMap(7)))
 
 

@@ -19,7 +19,7 @@ def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):
     folder = str(tmp_path)
     assert paths.expand(["part-*"], folder) == [f"{folder}/part-0", f"{folder}/part-1"]
     assert paths.expand([f"{folder}/other"], "") == [f"{folder}/other"]
-    with pytest.raises(FileNotFoundError, match="No file matches train_files 'par'"):
+    with pytest.raises(FileNotFoundError, match="No file matches 'par' in train_files"):
         paths.expand(["par"], folder)
     with pytest.raises(ValueError, match="must list each file once"):
         paths.expand(["part-*", "part-0"], folder)

@@ -189,7 +189,7 @@ def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):
 def test_a_stream_is_neither_cached_on_disk_nor_searched_for_good_records(tmp_path):
     source = from_generator(lambda: iter([(b"an image", 0)]), num_examples=1)
     options = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path))
-    with pytest.raises(ValueError, match="Use use_caching, or make TFRecords"):
+    with pytest.raises(ValueError, match="Set use_caching, or convert it to TFRecords"):
         Batches(source, 1, options=options).epoch(0)
     with pytest.raises(ValueError, match="plsc_tf.convert"):
         Batches(source, 1, options=PipelineOptions(skip_bad_records=True))

@@ -161,7 +161,7 @@ def test_train_files_are_tfrecords(tmp_path, name):
     items = list(source.epoch(seed=0, epoch=0, shuffle=False))
     assert [int(item["label"]) for item in items] == [0, 1]
     assert (source.name, source.num_classes) == (name, info(find(name)).num_classes)
-    with pytest.raises(FileNotFoundError, match="No file matches train_files 'x'"):
+    with pytest.raises(FileNotFoundError, match="No file matches 'x' in train_files"):
         open_source(name, _request(tmp_path, train_files=("x",)))
 
 

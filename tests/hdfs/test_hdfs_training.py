@@ -160,7 +160,7 @@ def test_plscs_scripts_upload_and_download_models(hdfs, driver, folder, tmp_path
     assert second["loss"] < first["loss"]
     assert (down / "output/0/manifest.json").is_file()
     log = driver.log.read_text()
-    assert "Hadoop's user is trainer, of HADOOP_USER_NAME" in log
+    assert "Hadoop's user is trainer, from HADOOP_USER_NAME" in log
     assert "The password of fs_ugi is not sent" in log and "passwd" not in log
     for path in (*up.rglob("*"), *down.rglob("*")):
         assert path.is_dir() or b"passwd" not in path.read_bytes()

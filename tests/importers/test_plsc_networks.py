@@ -136,5 +136,5 @@ def test_what_is_no_checkpoint(tmp_path):
         importers.read(str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="Found: no files"):
         importers.read(str(tmp_path))
-    with pytest.raises(ValueError, match="read from local disks"):
+    with pytest.raises(ValueError, match="must be a local path"):
         importers.read("hdfs://server/run")

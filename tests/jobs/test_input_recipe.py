@@ -84,7 +84,7 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
     )
     with caplog.at_level(logging.WARNING, logger="absl"):
         recipe.load_batches(asked, 128, split=split)
-    words = "128 images, but the data set 'mock' has 10: every step wastes 118."
+    words = "128 images, but the data set 'mock' has 10, so each step adds padding."
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
 

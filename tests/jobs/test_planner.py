@@ -316,8 +316,8 @@ def test_a_plan_is_not_repeated_by_flags_cfg(tmp_path):
     [
         ({"num_classes": 1}, "at least one row"),
         ({"gradient_accumulation_steps": 6}, "splits each replica's batch"),
-        ({"mixup": 0.2}, "mixup and cutmix are for plain softmax"),
-        ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on names no layer"),
+        ({"mixup": 0.2}, "mixup and cutmix need plain softmax"),
+        ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on matches no layer"),
     ],
 )
 def test_what_a_training_refuses_is_not_planned(tmp_path, options, complaint):

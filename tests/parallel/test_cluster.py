@@ -143,19 +143,19 @@ def test_the_machine_is_found_by_its_address():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry is"),
+        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry matches"),
         (
             {"cluster_node_ips": ("203.0.113.1", "no.invalid")},
             "Unknown host names: no",
         ),
         ({"cluster_node_ips": ("203.0.113.1", "a..b")}, r"host names: a..b"),
-        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries are"),
+        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries match"),
         ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "node_ip=c is not in"),
-        ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "is 2 times in"),
+        ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "appears 2 times in"),
         ({"cluster_node_ips": ("a", "b"), "task_index": 2}, "2 entries"),
         (
             {"cluster_node_ips": ("a", "b"), "task_index": 0, "node_ip": "b"},
-            "Give one of them",
+            "Set only one of them",
         ),
         ({"cluster_node_ips": ("a", "a"), "task_index": 0}, "same address, a:6170"),
         ({"cluster_node_ips": ("a", "::1"), "task_index": 0}, "brackets"),
@@ -223,7 +223,7 @@ def test_a_worker_of_slurm_is_found_by_its_node(
 def test_a_slurm_step_that_contradicts_itself_is_an_error(monkeypatch):
     for name, value in slurm_step(0, 0, "n3").items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="n3:6170, is not in the step"):
+    with pytest.raises(ValueError, match="n3:6170, is not in the Slurm step"):
         resolve(Options(), os.environ)
 
 

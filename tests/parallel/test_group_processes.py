@@ -183,7 +183,7 @@ def test_different_lists_are_told_to_all(start, addresses):
     for worker in [start(lists[index], index) for index in range(3)]:
         status, said, _ = outcome(worker)
         assert status == 3
-        assert "JoinError: The workers have different lists of the cluster." in said
+        assert "JoinError: The workers have different lists of workers." in said
         assert (
             f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}" in said
         )

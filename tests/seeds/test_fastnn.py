@@ -92,7 +92,7 @@ def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
 def test_keys_of_oss_come_from_the_environment_only(monkeypatch):
     monkeypatch.delenv("OSS_ACCESS_KEY_ID", raising=False)
     monkeypatch.delenv("OSS_ACCESS_KEY_SECRET", raising=False)
-    with pytest.raises(StorageError, match="OSS_ACCESS_KEY_ID not set"):
+    with pytest.raises(StorageError, match="OSS_ACCESS_KEY_ID is not set"):
         data_load.load("flowers", "oss://bucket.host/flowers", batch_size=8)
     for keys in ("\x01id=me\x02key=hush\x02host=h", "?id=me&key=hush&host=h"):
         with pytest.raises(cli.UsageError, match="must not contain keys") as caught:

@@ -126,7 +126,7 @@ def test_a_store_that_only_tensorflow_has():
 
 def test_rename_stays_on_a_store(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="two paths of one store"):
+    with pytest.raises(ValueError, match="Both paths must be in one store"):
         files.rename(str(tmp_path / "file"), "ram://tests/file")
 
 

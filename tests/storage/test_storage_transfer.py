@@ -70,7 +70,7 @@ def test_a_file_that_differs_is_named_and_left(run, tmp_path, text):
     target = tmp_path / "target"
     (target / "7").mkdir(parents=True)
     (target / "7/backbone.npz").write_bytes(text)
-    with pytest.raises(FileExistsError, match="7/backbone.npz differs.* left as it is"):
+    with pytest.raises(FileExistsError, match="7/backbone.npz differs.*not overwri"):
         transfer.upload(run, target, replace_unlisted=True)
     assert (target / "7/backbone.npz").read_bytes() == text
     assert not (target / "7/manifest.json").exists()

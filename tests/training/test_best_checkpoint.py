@@ -93,4 +93,4 @@ def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
     assert state["best_accuracy"] == pytest.approx(0.8) and state["epoch"] == 1
     assert state["logs"]["c_accuracy"] is None
     assert not (tmp_path / "b" / "best").exists()
-    assert caplog.text.count("its weights are not verified") == 1
+    assert caplog.text.count("it is not verified yet") == 1

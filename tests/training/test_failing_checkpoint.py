@@ -47,7 +47,7 @@ def test_an_error_stops_the_training_at_the_next_step(
 ):
     monkeypatch.setattr(files, "write", failing_at(2))
     checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=1, background=background)
-    with pytest.raises(OSError, match="Older checkpoints are as they were") as caught:
+    with pytest.raises(OSError, match="Older checkpoints are unchanged") as caught:
         fit(model, checkpoint, Watch(settled))
     assert caught.value.errno == 28 and str(tmp_path) in str(caught.value)
     assert model.trainer.position.global_step == stops_at

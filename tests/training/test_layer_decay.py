@@ -65,7 +65,7 @@ def test_the_last_name_counts_and_spared_weights_stay_spared():
 
 
 def test_names_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="'conv2'. There are 3, such as conv1"):
+    with pytest.raises(ValueError, match="'conv2'.* 3 such layers, .* conv1"):
         step("momentum", {"conv2": OWN})
     settings = cli.parse(["--weight_decay_on=conv1:1e-4,stage4:0"])
     assert settings.optimizer.layer_decays == {"conv1": 1e-4, "stage4": 0.0}

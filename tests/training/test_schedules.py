@@ -173,7 +173,7 @@ def test_scaling_can_be_left_out():
             {"lr_total_epochs": 0.04, "learning_rate_decay_type": "polynomial"},
             "at least one step.* Received: lr_total_epochs=0.04",
         ),
-        ({"decay_scheme": "luong10", "stop_at_step": 15}, "decays 10 times in the"),
+        ({"decay_scheme": "luong10", "stop_at_step": 15}, "decay .* rate 10 times"),
         (
             {"lr_steps": (1, 2), "lr_steps_batch_size": 256},
             "lr_steps must be .* they are steps 0, 0[.]",
@@ -188,7 +188,7 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set either warmup_steps or"),
+        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set warmup_steps or"),
         ({"lr_epochs": (2, 1)}, "lr_epochs must be increasing"),
         ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "lr_epochs needs"),
         (

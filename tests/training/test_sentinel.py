@@ -249,7 +249,7 @@ def test_the_run_stops_when_there_are_too_many(any_model, batch, tmp_path):
     images[0, 0, 0, 0] = np.nan
     model = any_model
     sentinel = Sentinel(tmp_path, "skip", limit=2)
-    with pytest.raises(FloatingPointError, match="3 such steps, .* after 2"):
+    with pytest.raises(FloatingPointError, match="max_nonfinite=2 allows no more"):
         model.fit(dataset(images, labels, steps=4), verbose=0, sentinel=sentinel)
     assert sentinel.count == 3
     assert len(list((tmp_path / "nonfinite").glob("*.npz"))) == 3
@@ -308,7 +308,7 @@ def test_rollback_without_a_checkpoint_stops(any_model, batch, tmp_path):
 def test_what_cannot_be_reproduced_is_said(any_model, batch, tmp_path):
     model = any_model
     sentinel = Sentinel(tmp_path, "stop")
-    with pytest.raises(FloatingPointError, match="was when the batch was run again"):
+    with pytest.raises(FloatingPointError, match="when the batch was run again"):
         sentinel.handle(model, batch_of(model, *batch))
     report = json.loads((tmp_path / "nonfinite" / "step_00000001.json").read_text())
     assert report["finding"] is None

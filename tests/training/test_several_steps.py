@@ -120,5 +120,5 @@ def test_what_cannot_be_is_refused(make_model):
             make_model(steps_per_execution=steps)
     model = make_model()
     model.trainer.votes = object()
-    with pytest.raises(ValueError, match="cluster decide"):
+    with pytest.raises(ValueError, match="workers agree"):
         model.compile(plsc_tf.Momentum(0.1), steps_per_execution=2)

@@ -83,7 +83,7 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all(addresses, start_wo
     worker_1 = re.escape(f"Worker 1 ({addresses[1]})")
     finding = (
         rf"failed: no progress for \d+ s\. {worker_1} is still in: reading the batch "
-        r"of step 8, since \d+ s; the others wait in: step 8\."
+        r"of step 8 \(for \d+ s\); the others wait in: step 8\."
     )
     for worker in start_workers(addresses, ["step 8", "reading"]):
         _, log = worker.communicate(timeout=MOST_S)
@@ -166,19 +166,19 @@ def test_the_callback_tells_the_group_what_is_done():
         (
             [("step 8", 20.1), ("step 8", 20.4), ("step 8", 20.2)],
             [0, 1, 1],
-            "All workers are in: step 8, since 20 s. A collective or the computation "
+            "All workers are in: step 8 (for 20 s). A collective or the computation "
             "itself hangs.",
         ),
         (
             [("saving step_7", 31.0), ("step 8", 30.9), ("step 8", 30.8)],
             [0, 1, 1],
-            "W0 is still in: saving step_7, since 31 s; the others wait in: step 8.",
+            "W0 is still in: saving step_7 (for 31 s); the others wait in: step 8.",
         ),
         (  # the majority may be the one that is behind
             [("reading step 8", 22.0), ("reading step 8", 21.0), ("step 8", 20.8)],
             [0, 1, 1],
-            "W0 is still in: reading step 8, since 22 s; W1 is still in: reading step "
-            "8, since 21 s; the others wait in: step 8.",
+            "W0 is still in: reading step 8 (for 22 s); W1 is still in: reading step "
+            "8 (for 21 s); the others wait in: step 8.",
         ),
         (
             [("step 8", 20.1), ("step 8", 20.4), ("reading step 8", 20.2)],

@@ -89,7 +89,7 @@ def assign(source: Source, backbone: keras.Model) -> None:
     if problems:
         raise ValueError(
             f"{source.backbone_file} does not contain the weights of "
-            f"'{backbone.name}'. {problems}. {hint}"
+            f"'{backbone.name}': {problems}. {hint}"
         )
     layers.assign(places, module.prepare(weights))
 
@@ -98,8 +98,8 @@ def _files(path):
     """Returns (folder, names of the files that belong to the checkpoint)."""
     if "://" in path:
         raise ValueError(
-            "Checkpoints of other libraries are read from local disks. Received: "
-            f"import_from={path!r}. Copy it here first."
+            "import_from must be a local path. Received: "
+            f"import_from={path!r}. Copy the checkpoint to this machine first."
         )
     if os.path.isdir(path):
         return path, sorted(entry.name for entry in os.scandir(path) if entry.is_file())

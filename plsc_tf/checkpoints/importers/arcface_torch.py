@@ -146,9 +146,9 @@ def _load(path):
     except (pickle.UnpicklingError, *_FAULTS) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} is truncated, was not written by torch.save, or contains "
-            "more than tensors and plain data, which is refused because it could run "
-            "programs. "
+            f"{path} is truncated, was not written by torch.save, or contains objects "
+            "other than tensors and plain data, which are refused because they could "
+            "run code. "
             f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
 

@@ -135,7 +135,7 @@ def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str
             if shapes.get(name, shape) != shape
         ],
     }
-    return ". ".join(f"{kind}: {listed(p)}" for kind, p in problems.items() if p)
+    return "; ".join(f"{kind}: {listed(p)}" for kind, p in problems.items() if p)
 
 
 def assign(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> None:

@@ -133,8 +133,8 @@ def _read_meta(folder):
         return {name: int(meta[name]) for name in names}
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f"{path} is not PLSC's: expected JSON with pretrain_nranks, emb_dim and "
-            f"num_classes ({type(error).__name__}: {error})."
+            f"PLSC did not write {path}: expected JSON with pretrain_nranks, emb_dim, "
+            f"and num_classes ({type(error).__name__}: {error})."
         ) from None
 
 

@@ -127,6 +127,6 @@ def check_listable(listing: Listing, option: str) -> None:
     """Raises ValueError if the images are not files, which a list requires."""
     if listing.folder is None:
         raise ValueError(
-            f"{option} lists image files, but {listing.name!r} stores its images "
-            f"differently. Leave out {option}."
+            f"{option} lists image files, but {listing.name!r} does not store images "
+            f"as files. Leave out {option}."
         )

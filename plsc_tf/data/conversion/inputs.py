@@ -281,7 +281,7 @@ def _checked(labels, num_classes, where):
     limit = num_classes or 1 << 63
     if labels and (min(labels) < 0 or max(labels) >= limit):
         row = next(k for k, label in enumerate(labels) if not 0 <= label < limit)
-        raise label_error(labels[row], where(row), limit)
+        raise label_error(labels[row], where(row), num_classes)
     return labels
 
 

@@ -206,7 +206,7 @@ class _Conversion:
             if journal["fingerprint"] == self._fingerprint:
                 logging.info("Resuming the conversion in %s.", self._folder)
                 return journal["state"]
-            text = "Starting over: %s is from a conversion with other inputs or options"
+            text = "Starting over: the conversion in %s has other inputs or options"
             logging.warning(text, self._folder)
             os.remove(path)
         return None

@@ -93,7 +93,7 @@ def listed_files(folder: str) -> list[str]:
             f"dataset_dir {folder!r} has no {_FILE_LIST}. {paths.names_in(folder)} "
             "Expected PLSC's list of base64 part files, one name on each line."
         ) from error
-    return paths.expand(names, folder, flag=f"a line of {place}")
+    return paths.expand(names, folder, flag=place)
 
 
 @dataclasses.dataclass(slots=True)
@@ -156,8 +156,8 @@ def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int
     # Check the digits, because int() accepts blanks, signs and underscores.
     if not label.isdigit() or len(label) > _MOST_DIGITS:
         raise ValueError(
-            "expected a label, a whole number that is not negative. Received: "
-            f"{_shown(label)}."
+            "expected a label, a whole number of at most "
+            f"{_MOST_DIGITS} digits. Received: {_shown(label)}."
         )
     if not text or len(text) % 4:
         raise ValueError(

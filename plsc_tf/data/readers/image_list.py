@@ -59,8 +59,8 @@ def image_list(
     table = paths.PathTable(folder, good_paths())
     if not labels:
         raise ValueError(
-            f"{list_path} is empty. Expected one line per image: the path below "
-            f"{folder!r} and the label, as in 'images/0001.jpg 0'."
+            f"{list_path} is empty. Expected one line per image: the path, relative "
+            f"to {folder!r}, and the label, as in 'images/0001.jpg 0'."
         )
 
     def describe(index: int) -> str:

@@ -197,10 +197,10 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
         return _without_held_back(request, folder)
     below = _split_folder(folder, request.split)
     if below is None and request.split != "train":
-        tried = ", ".join(f"{name}/" for name in _names_of(request.split))
+        tried = " or ".join(f"{name}/" for name in _names_of(request.split))
         raise FileNotFoundError(
             f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Add "
-            "it, or hold back some of the training images (held_back=0.2)."
+            "one, or hold back some of the training images (held_back=0.2)."
         )
     train = _split_folder(folder, "train") if request.split == "test" else None
     return ClassFoldersLayout(request, below or folder, numbered_by=train)
@@ -276,7 +276,7 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
     if tests:
         raise ValueError(
             f"held_back needs a data set without test images, but {tests!r} exists. "
-            f"Received: held_back={request.held_back}. Remove one of them."
+            f"Received: held_back={request.held_back}. Remove the folder or the option."
         )
     bound = request.held_back * 2**32
 
@@ -295,6 +295,6 @@ def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
     if differing:
         raise ValueError(
-            f"{test!r} must have the same class folders as {train!r}. Received: "
-            f"{len(differing)} in only one of them, such as {differing[0]!r}."
+            f"{test!r} must have the same class folders as {train!r}. Found "
+            f"{len(differing)} in only one of the two, such as {differing[0]!r}."
         )

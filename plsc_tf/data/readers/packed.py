@@ -100,8 +100,8 @@ class PackedFiles:
             record = self._open(self._names[number]).read(begin, length)
             if len(record) < length:
                 raise EOFError(
-                    f"The file ends within {self.describe(indices[len(records)])}, at "
-                    f"byte {begin}. Has the file changed since it was opened?"
+                    f"The file ends within {self.describe(indices[len(records)])}, "
+                    f"which begins at byte {begin}. Has it changed since it was opened?"
                 )
             records.append(record)
         return records

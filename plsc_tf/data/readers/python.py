@@ -84,7 +84,7 @@ class StreamSource(Source):
             ValueError: always, because there is no way to tell whether a function
                 yields the same data as before.
         """
-        raise self._refused("cache_dir", "Use use_caching, or make")
+        raise self._refused("cache_dir", "Set use_caching, or convert it")
 
     def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
         """See `Source.with_fetch`."""
@@ -95,10 +95,10 @@ class StreamSource(Source):
         source._fetch = fetch
         return source
 
-    def _refused(self, option, advice="Make"):
+    def _refused(self, option, advice="Convert it"):
         return ValueError(
             f"{option} needs random access, but {self.name} is a stream. {advice} "
-            "TFRecords of it: python -m plsc_tf.convert."
+            "to TFRecords: python -m plsc_tf.convert."
         )
 
 
@@ -259,7 +259,7 @@ def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
     if sizes - {("bytes",)}:
         if len(sizes) > 1:
             raise ValueError(
-                f"{name} must yield only encoded images, or arrays of one size. "
+                f"{name} must yield only encoded images or only arrays of one size. "
                 f"Received: {list(sizes)[:3]}."
             )
         size = sizes.pop()
@@ -310,7 +310,7 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
         raise ValueError(
             f"{name} must yield images as bytes or arrays [height, width, 3] of finite "
             f"numbers in 0...255. Received at example {number}: shape={image.shape}, "
-            f"dtype={image.dtype}. If these are right, the image has NaN or infinity."
+            f"dtype={image.dtype}. If both are valid, the image has NaN or infinity."
         )
     if number < _CHECKED:
         check_range(image, f"Image {number} of {name}")

@@ -114,8 +114,9 @@ def recordio_source(
     keys, begins, lengths, labels = (np.frombuffer(c, np.int64) for c in columns)
     if finder.num_images not in (None, len(keys)):
         raise ValueError(
-            f"{rec}: record 0 counts {finder.num_images} images, but there are "
-            f"{len(keys)} in the file or its .idx. Copy the files again."
+            f"{rec}: record 0 gives the number of images as {finder.num_images}. "
+            f"Received: {len(keys)} images in the .idx, or in the file if it has no "
+            ".idx. Copy the files again."
         )
     if not len(keys):
         raise ValueError(f"{rec} has no images. Its size is {finder.file.size} bytes.")
@@ -273,8 +274,8 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
     flag, label, _, _ = _IMAGE_HEADER.unpack_from(head)
     header = _IMAGE_HEADER.size + 4 * flag
     if header > total:
-        expected = f"an image header with {flag} labels, {header} bytes, within a"
-        raise _fault(file, position, f"{expected} record of {total} bytes")
+        expected = f"a record of {header} bytes or more, for {flag} labels"
+        raise _fault(file, position, f"{expected}, received {total}")
     if flag:
         (label,) = struct.unpack_from("<f", head, _IMAGE_HEADER.size)
     return Record(key, position, start, total, end, parts, flag, header, label)
@@ -310,7 +311,7 @@ def _frame(
         frame).
     """
     if position % 4:
-        raise _fault(file, position, "a record at a multiple of 4 bytes")
+        raise _fault(file, position, "a record, but records begin at multiples of 4")
     if len(data) < _FRAME:
         raise _fault(file, position, f"a record, but the file ends at byte {file.size}")
     if data[:4] != MAGIC:

@@ -29,7 +29,8 @@ def from_data(settings: Settings, batches) -> Settings:
         return settings
     if classes is None:
         default = settings.dataset.num_classes
-        logging.warning("num_classes is unknown: using the default, %d.", default)
+        message = "The data does not give num_classes: using the default, %d."
+        logging.warning(message, default)
         return settings
     logging.info(f"num_classes is not set: using the {classes} classes of '{name}'.")
     return settings.replace(num_classes=classes)

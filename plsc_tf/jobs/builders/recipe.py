@@ -126,7 +126,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         size, name = batches.batch_size, settings.dataset.dataset_name
         logging.warning(
             f"The global batch has {size} images, but the data set '{name}' has {count}"
-            f": every step wastes {size - count}. Lower batch_size (global_batch_size)."
+            f", so each step adds padding. Lower batch_size (global_batch_size)."
         )
     return batches
 
@@ -239,7 +239,9 @@ def backbone_precision(settings):
     """Returns the `backbones.precision.Precision` of a training run."""
     given = settings.precision
     if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
-        logging.warning("On CPUs, float16 is up to 80 times slower: set use_bf16.")
+        logging.warning(
+            "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
+        )
     lists = given.layer_lists()
     return precision.Precision(given.dtype, given.keep_batchnorm_fp32, **lists)
 
@@ -262,8 +264,8 @@ def make_loss_scale(settings, optimizer=None):
         twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
         if twice:
             raise ValueError(
-                "The LossScaleOptimizer sets the loss scale. Leave out "
-                f"{', '.join(twice)}, or pass its inner_optimizer."
+                "The optimizer, a LossScaleOptimizer, sets the loss scale. Leave out "
+                f"{', '.join(twice)}, or pass its inner_optimizer instead."
             )
         return None
     if not given.use_fp16:
@@ -306,7 +308,7 @@ def _build_backbone(settings, backbone=None):
         if any((*given, model.synchronized_batch_norm)):
             raise ValueError(
                 "dropout, model_options and synchronized_batch_norm apply only to the "
-                "library's networks. Leave them out."
+                "library's networks, not to your own. Leave them out."
             )
         return backbones.from_user(copy_to_strategy(backbone), **arguments)
     return backbones.build(

@@ -104,8 +104,8 @@ def read_groups(text):
     if text.strip() and not _LABELS.fullmatch(text):
         if not files.exists(text):
             raise FileNotFoundError(
-                "Expected labels such as 3,17 or 3+17, or a file of them. Received: "
-                f"{text!r}."
+                "remove_classes and merge_classes must be labels such as 3,17 or 3+17, "
+                f"or an existing file with labels. Received: {text!r}."
             )
         lines = files.read(text).decode().splitlines()
     groups = []
@@ -142,7 +142,8 @@ def _data_facts(settings, labels):
         if len(weights) > count:
             raise ValueError(
                 f"The checkpoint has {count} classes. Received: training data with "
-                f"label {len(weights) - 1}. Use the data of its training."
+                f"label {len(weights) - 1}. Use the data that the checkpoint "
+                "was trained on."
             )
     names = getattr(source, "class_names", ())
     if len(names) != count:

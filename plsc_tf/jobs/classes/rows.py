@@ -106,7 +106,7 @@ def _means(settings, source, stored):
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     if not norms.all():
         name = names[int(np.argmin(norms))]
-        raise ValueError(f"The mean embedding of class_images/{name} is zero.")
+        raise ValueError(f"The mean embedding of {name!r} in class_images is zero.")
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
     return (means / norms * length).astype(np.float32), names

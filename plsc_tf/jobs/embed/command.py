@@ -48,9 +48,10 @@ def embed(settings: Settings) -> list[tuple]:
         )
     if clusters.resolve(settings.cluster, os.environ) is not None:
         raise ValueError(
-            "embed must run in one process, which uses all devices of its machine. To "
-            "use several machines, give each one a part of the list, another output, "
-            "and --cluster_resolver=none."
+            "embed must run in one process, which uses all devices of its machine. "
+            "Received: a cluster, from TF_CONFIG, cluster_node_ips or Slurm. Set "
+            "--cluster_resolver=none. To use several machines, also give each one its "
+            "own part of the list and its own output."
         )
     names, paths, points = image_list.list_images(
         options.images, options.image_dir, options.landmarks

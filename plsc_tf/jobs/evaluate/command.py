@@ -51,7 +51,9 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     if scoring.embeddings:
         if clusters.resolve(settings.cluster, os.environ) is not None:
             raise ValueError(
-                "Saved embeddings must be compared in one process, without a launcher."
+                "Saved embeddings must be compared in a single process. Received: a "
+                "cluster, from TF_CONFIG, cluster_node_ips or Slurm. Set "
+                "--cluster_resolver=none."
             )
         evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
         rows = [("embeddings", scoring.embeddings)]

@@ -165,7 +165,7 @@ class Saved:
         self._matrix = _load(path)
         if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
             raise ValueError(
-                f"{path} must contain floats [n, embedding_size]. Received: "
+                f"{path} must contain floats of shape [n, embedding_size]. Received: "
                 f"{self._matrix.dtype}, shape {self._matrix.shape}."
             )
         default = f"{path.removesuffix('.npy')}.txt"
@@ -196,8 +196,8 @@ class Saved:
             rows = np.array([int(name) for name in names], np.int64)
         except (KeyError, ValueError) as error:
             raise ValueError(
-                f"{self.path} has no row for a listed image: {error}. Set "
-                "embedding_names to the names of its rows, or list row numbers, from 0."
+                f"{self.path} has no row for an image in the list: {error}. Set "
+                "embedding_names to a file with row names, or list row numbers, from 0."
             ) from error
         if rows.min() < 0 or rows.max() >= len(self._matrix):
             raise ValueError(

@@ -200,7 +200,8 @@ def _template_pairs(name, path, pool, embeddings, subjects, options):
     left, right = pool.find(left, path), pool.find(right, path)
     if same.all() or not same.any():
         raise ValueError(
-            f"{path} must contain pairs of both kinds. All have label {int(same[0])}."
+            f"{path} must contain pairs with label 1 (same person) and with label 0. "
+            f"Received: only label {int(same[0])}."
         )
     distances = 2 - 2 * cosines(embeddings, left, right)
     numbers = np.array([subjects.get(one, -1) for one in pool.ids.tolist()])
@@ -227,7 +228,9 @@ def _faces(meta, listed, names):
     rows = {name: row for row, name in enumerate(listed_names)}
     missing = [name for name in names if name not in rows]
     if missing:
-        raise ValueError(f"{path} lacks {len(missing)} images, such as {missing[0]}.")
+        raise ValueError(
+            f"{path} has no line for {len(missing)} images, such as {missing[0]!r}."
+        )
     order = np.array([rows[name] for name in names])
     return points[order], scores[order]
 
@@ -246,7 +249,8 @@ def _only(folder, listed, pattern):
     matching = fnmatch.filter(listed, pattern)
     if len(matching) != 1:
         raise FileNotFoundError(
-            f"{folder!r} must contain exactly one {pattern}. Received: {matching}."
+            f"{folder!r} must contain exactly one file that matches {pattern!r}. "
+            f"Received: {matching}."
         )
     return files.join(folder, matching[0])
 

@@ -237,7 +237,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
     found = devices(given.num_replicas, given.device_memory_gb)
     settings = recipe.complete(settings)
     if "num_classes" not in settings.given:
-        message = "num_classes is not set: planning for the default, %d, without data."
+        message = "num_classes is not set: planning for the default, %d classes."
         logging.warning(message, settings.dataset.num_classes)
     settings, _ = choose_folder(settings, found.replicas)
     recipe.check_accumulation(settings, found.replicas)

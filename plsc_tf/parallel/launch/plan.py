@@ -147,8 +147,8 @@ def split_gpus(
     if not selected:
         if count > 1 and (has_gpus if visible is None else visible not in ("", "-1")):
             raise ValueError(
-                f"num_workers={count} workers cannot each use all GPUs. Set "
-                "selected_gpus=0,1,... to divide these among the workers, or "
+                f"num_workers={count}, but the workers cannot each use all GPUs. Set "
+                "selected_gpus=0,1,... to divide these GPUs among the workers, or "
                 f"{_GPUS}=-1 to train on the CPU."
             )
         return None

@@ -89,7 +89,7 @@ class Supervisor:
 
     def _may_restart(self, failed, attempt):
         if failed.status == workers_.USAGE_STATUS and self._max_restarts:
-            logging.warning("Not restarting: the options would fail again.")
+            logging.warning("Not restarting: the same options would fail again.")
             return False
         return attempt <= self._max_restarts
 

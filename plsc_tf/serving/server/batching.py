@@ -107,7 +107,7 @@ class Batcher:
             async with asyncio.timeout(seconds):
                 outputs = await asyncio.gather(*futures)
         except TimeoutError:
-            message = f"Not answered within {seconds:g} s."
+            message = f"The server did not answer within {seconds:g} s."
             raise self._busy("DEADLINE_EXCEEDED", message) from None
         finally:
             for future in futures:

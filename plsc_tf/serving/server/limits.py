@@ -58,7 +58,10 @@ def check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
     )
     if not fits:
         sizes = [-1 if size is None else size for size in shape]
-        raise invalid(f"Input {name} must be {sizes}. Received: {list(array.shape)}.")
+        raise invalid(
+            f"Input {name} must have shape {sizes}. Received: shape "
+            f"{list(array.shape)}."
+        )
 
 
 def num_pixels(data: bytes) -> int | None:

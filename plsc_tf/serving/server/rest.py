@@ -94,7 +94,7 @@ def _unnamed(value, name):
     if not isinstance(value, dict) or _is_base64(value):
         return value
     if list(value) != [name]:
-        raise invalid(f"An object of inputs must have the key {name!r}.")
+        raise invalid(f"An object of inputs must have only the key {name!r}.")
     return value[name]
 
 
