@@ -69,14 +69,7 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": [
-            "mypy",
-            "pytest",
-            "pytest-xdist",
-            "ruff",
-            *ONNX,
-            *SERVING,
-        ],
+        "dev": ["mypy", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,

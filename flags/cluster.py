@@ -75,5 +75,5 @@ class Cluster(OptionGroup):
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
             "node_ip and task_index select an entry of cluster_node_ips, which is not "
             "set."
-        ),
+        )
     }

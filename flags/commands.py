@@ -100,8 +100,7 @@ class Embedding(OptionGroup, saved=False):
     embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
 
     REFUSED = {
-        "saved_model and checkpoint_dir": "Set saved_model or checkpoint_dir, not "
-        "both.",
+        "saved_model and checkpoint_dir": "Set saved_model or checkpoint_dir, not both."
     }
 
 

@@ -130,7 +130,7 @@ class Preprocessing(OptionGroup):
         "mixup and sampling=per_identity or cutmix and sampling=per_identity": (
             "mixup and cutmix mix consecutive images, but with sampling=per_identity "
             "these are of one class: use another sampling."
-        ),
+        )
     }
 
     @property

@@ -36,7 +36,7 @@ class Training(OptionGroup):
 
     REFUSED = {
         "task_type=finetune and no checkpoint_dir": "task_type=finetune needs "
-        "checkpoint_dir, the folder of the trained weights.",
+        "checkpoint_dir, the folder of the trained weights."
     }
 
 

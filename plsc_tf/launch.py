@@ -23,11 +23,7 @@ GROUPS = ("launching", "cluster")
 LOGGED = ("launching", "node_port")
 
 
-def run(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    **limits: float,
-) -> None:
+def run(argv: Sequence[str], environ: Mapping[str, str], **limits: float) -> None:
     """Runs the command and ends the process with its exit status.
 
     Args:

@@ -34,10 +34,7 @@ _TITLE_WIDTH, _GAP = 108, 2
 
 
 def draw(
-    path: str,
-    rows: Sequence[tuple[str, Sequence[np.ndarray]]],
-    *,
-    columns: int = 1,
+    path: str, rows: Sequence[tuple[str, Sequence[np.ndarray]]], *, columns: int = 1
 ):
     """Writes rows of images, each with a title, to one PNG.
 

@@ -25,11 +25,7 @@ _MOST_NAMED = 100
 
 
 def first_fault(
-    source: Source,
-    order: Order,
-    prepare: Callable,
-    num_classes: int | None,
-    count: int,
+    source: Source, order: Order, prepare: Callable, num_classes: int | None, count: int
 ) -> ValueError | None:
     """Searches for the example that made TensorFlow fail.
 

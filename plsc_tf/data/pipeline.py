@@ -144,11 +144,7 @@ class Batches:
     """
 
     def __init__(
-        self,
-        source: Source,
-        batch_size: int,
-        *,
-        options: PipelineOptions | None = None,
+        self, source: Source, batch_size: int, *, options: PipelineOptions | None = None
     ):
         if batch_size < 1:
             raise ValueError(

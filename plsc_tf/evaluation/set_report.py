@@ -201,10 +201,7 @@ def of_pairs(
 
 
 def of_search(
-    name: str,
-    search: identification.Search,
-    identities: np.ndarray,
-    options: Options,
+    name: str, search: identification.Search, identities: np.ndarray, options: Options
 ) -> SetReport:
     """Builds the report on a 1:N identification.
 

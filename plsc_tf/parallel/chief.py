@@ -23,10 +23,7 @@ class Chief:
     """
 
     def __init__(
-        self,
-        names: Sequence[str],
-        silence_s: float,
-        announce: Callable[[dict], None],
+        self, names: Sequence[str], silence_s: float, announce: Callable[[dict], None]
     ) -> None:
         now = time.monotonic()
         self._names = names

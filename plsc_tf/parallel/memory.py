@@ -9,10 +9,7 @@ import tensorflow as tf
 from plsc_tf import private_apis
 
 # Files with a container's memory limit, for cgroup v2 and v1.
-LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclasses.dataclass(frozen=True)

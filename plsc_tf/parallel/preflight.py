@@ -7,12 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from plsc_tf.parallel.collectives import (
-    all_gather,
-    all_sum,
-    reduce_scatter,
-    replica_id,
-)
+from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
 
 # Maximum number of differences in an error, and maximum characters of each value.
 MOST_DIFFERENCES = 8

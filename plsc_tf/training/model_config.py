@@ -40,10 +40,7 @@ def describe(model: Classifier) -> dict:
         dict with "network", the backbone's JSON or None if Keras cannot serialize it,
         and "head", the result of `describe_head`.
     """
-    return {
-        "network": _network_text(model.backbone),
-        "head": describe_head(model.head),
-    }
+    return {"network": _network_text(model.backbone), "head": describe_head(model.head)}
 
 
 def describe_head(head: Head) -> dict:

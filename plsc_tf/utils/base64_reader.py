@@ -29,8 +29,7 @@ class Base64Reader:
                 number, or the largest label + 1.
         """
         request = DataRequest(
-            dataset_dir=str(self.data_dir),
-            num_classes=self.num_classes or num_classes,
+            dataset_dir=str(self.data_dir), num_classes=self.num_classes or num_classes
         )
         return images_in_base64(request).open()
 

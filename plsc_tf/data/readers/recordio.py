@@ -78,10 +78,7 @@ class Record:
 
 
 def recordio_source(
-    rec: str,
-    *,
-    num_classes: int | None = None,
-    labels_offset: int = 0,
+    rec: str, *, num_classes: int | None = None, labels_offset: int = 0
 ) -> IndexedSource:
     """Reads a .rec file in the order of its .idx or, if there is none, of the file.
 
