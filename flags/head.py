@@ -24,12 +24,11 @@ _sharded = functools.partial(option, applies="loss_type=dist_*")
 _cosines = functools.partial(option, applies="no loss_type=softmax")
 _adaface = functools.partial(option, applies="loss_type=adaface")
 _magface = functools.partial(option, applies="loss_type=magface")
-# Each margin, the value at which it has no effect, and the losses that use it.
-_LOSSES_OF = (
-    ("margin1", 1.0, "arcface,sphereface"),
-    ("margin", 0.0, "arcface,adaface,curricularface"),
-    ("margin3", 0.0, "arcface,cosface"),
-)
+# The losses that use each margin.
+_LOSSES_OF = {
+    margin: ",".join(loss for loss, names in MARGINS.items() if margin in names)
+    for margin in SYMBOLS
+}
 
 
 def _initializer(name, text):
@@ -44,8 +43,8 @@ class Head(OptionGroup):
 
     loss_type: str = option(
         "dist_arcface",
-        "softmax, arcface, cosface, sphereface, adaface, curricularface, magface, or "
-        "your own plsc_tf.MarginLoss; dist_ splits the classes over replicas (PLSC)",
+        f"{', '.join(MARGINS)}, or your own plsc_tf.MarginLoss; "
+        "dist_ splits the classes over replicas (PLSC)",
         choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
         dotted=True,
     )
@@ -54,17 +53,20 @@ class Head(OptionGroup):
         "angle to add for the true class, in radians; None: the loss's default (PLSC)",
         within=f"[0, {math.pi})",
         aliases=("margin2",),
-        applies="loss_type=arcface,adaface,curricularface",
+        applies=f"loss_type={_LOSSES_OF['margin']}",
     )
     scale: float = _cosines(64.0, "factor of the cosines (PLSC)", within="(0, inf)")
     margin1: float | None = option(
         None,
         "factor of the true angle: cos(margin1 x angle + margin) - margin3 (PLSC)",
         within="(0, 4]",
-        applies="loss_type=arcface,sphereface",
+        applies=f"loss_type={_LOSSES_OF['margin1']}",
     )
     margin3: float | None = option(
-        None, "see margin1", within="[0, 2)", applies="loss_type=arcface,cosface"
+        None,
+        "see margin1",
+        within="[0, 2)",
+        applies=f"loss_type={_LOSSES_OF['margin3']}",
     )
     margin_gradient: str = option(
         "exact",
@@ -154,10 +156,12 @@ class Head(OptionGroup):
         "head_initializer and no head_initial_deviation=None": "head_initializer and "
         "head_initial_deviation both set the initial weights: set only one.",
         **{
-            f"{name} and no {name}={neutral} and no loss_type={losses},softmax": (
+            # A margin without effect (a factor of 1, or 0) is not refused.
+            f"{name} and no {name}={float(name == 'margin1')} and "
+            f"no loss_type={losses},softmax": (
                 f"{name} is for {losses}: leave it out, or use one of these losses."
             )
-            for name, neutral, losses in _LOSSES_OF
+            for name, losses in _LOSSES_OF.items()
         },
         "loss_type=adaface and margin>=1": "adaface's margin is not an angle and must "
         "be below 1.",

@@ -1,8 +1,8 @@
 """Layers and residual blocks that the networks share.
 
-All convolutions pad symmetrically, as in Paddle and PyTorch. Keras's "same" padding
-puts the extra pixel of a convolution with stride 2 at the bottom and right, which would
-shift the features of imported weights by one pixel.
+In face networks, convolutions pad symmetrically, as in Paddle and PyTorch. Keras's
+"same" padding puts the extra pixel of a convolution with stride 2 at the bottom and
+right, which would shift the features of imported weights by one pixel.
 """
 
 import math

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 class DataRequest:
     """Selects the examples of a data set; all data sets share these fields.
 
+    Conversions store all fields to recognize their input when they are continued.
+
     Args:
         dataset_dir: folder of the data set, on any store.
         split: "train", "val" or "test"; not every data set has all of them.

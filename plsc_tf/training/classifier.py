@@ -59,8 +59,7 @@ class Classifier(keras.Model):
             middle layer of this backbone, used only in training.
 
     Raises:
-        ValueError: the backbone's output is not `[N, emb]`, or its image size is not
-            fixed.
+        ValueError: the backbone's output is not `[N, emb]`, or images vary in size.
     """
 
     def __init__(
@@ -159,8 +158,7 @@ class Classifier(keras.Model):
 
         Args:
             optimizer: a Keras optimizer or its name; default `plsc_tf.Momentum()`.
-                A `LossScaleOptimizer` is replaced by its inner optimizer and a
-                `LossScale`.
+                A `LossScaleOptimizer` becomes its optimizer and a `LossScale`.
             metrics: "accuracy" (top-1), "top5_accuracy" or both, computed without
                 margins; they cost one more pass over the logits.
             weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.

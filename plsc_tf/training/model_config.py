@@ -19,14 +19,9 @@ if TYPE_CHECKING:
 
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
-    kind.__name__: kind
-    for kind in (
-        adaptive_margins.AdaFace,
-        adaptive_margins.CurricularFace,
-        adaptive_margins.MagFace,
-        margins.InterclassFilter,
-        margins.Margins,
-    )
+    name: kind
+    for name, kind in (vars(margins) | vars(adaptive_margins)).items()
+    if isinstance(kind, type) and issubclass(kind, margins.MarginLoss)
 }
 
 

@@ -171,7 +171,7 @@ def in_plscs_form(build_network):
             r"16, 12, 3\).*\(None, 32, 32, 3",
         ),
         (two_inputs, "one input of .* Received: 2"),
-        (vectors, r"first of the shape \(None, 8\)"),
+        (vectors, r"first of shape \(None, 8\)"),
         (
             lambda: keras.layers.Conv2D(8, 3),
             r"one symbolic.*\(None, 14, 10, 8\)",

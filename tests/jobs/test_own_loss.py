@@ -12,16 +12,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.testing import check_loss
 from tests.jobs.tiny_run import settings
 
-BUILT_IN = [
-    plsc_tf.SOFTMAX,
-    plsc_tf.ARCFACE,
-    plsc_tf.COSFACE,
-    plsc_tf.SPHEREFACE,
-    plsc_tf.ADAFACE,
-    plsc_tf.CURRICULARFACE,
-    plsc_tf.MAGFACE,
-    plsc_tf.InterclassFilter(plsc_tf.ARCFACE, 0.4),
-]
+BUILT_IN = [*heads.LOSSES.values(), plsc_tf.InterclassFilter(plsc_tf.ARCFACE, 0.4)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_a_file_is_read_in_chunks_and_in_parts(root):
     assert b"".join(chunks) == CONTENT
     assert files.read(file, 254, 258) == b"\xfe\xff\x00\x01"
     assert files.read(file, len(CONTENT)) == b""
-    with pytest.raises(ValueError, match=f"which has {len(CONTENT)}"):
+    with pytest.raises(ValueError, match=f"within the {len(CONTENT)} bytes"):
         files.read(file, 5, len(CONTENT) + 1)
 
 

@@ -99,7 +99,7 @@ def test_a_source_that_its_manifest_disowns(run, tmp_path, text, words):
     (run / "7/backbone.npz").unlink()
     if text:
         (run / "7/backbone.npz").write_bytes(text)
-    with pytest.raises(StorageError, match=f"says 500 bytes, and the file {words}"):
+    with pytest.raises(StorageError, match=f"says 500 bytes, but the file {words}"):
         transfer.upload(run, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

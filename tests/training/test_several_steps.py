@@ -70,7 +70,9 @@ def trained(make_model, folder, count, bad_step=None, every=0, **options):
         # Step 1 makes the graph; 5 and 6 are single, as 6 is wanted.
         (None, {"every": 6, "replicas": 1}, [0, 2, 1, 0, 0, 0, 2, 1, 0]),
         # Step 3 is bad, and step 4 of its call is made again.
-        (2, {"replicas": 1}, [0, 1, 0, 2, 1, 0, 2, 1, 0]),
+        pytest.param(
+            *(2, {"replicas": 1}, [0, 1, 0, 2, 1, 0, 2, 1, 0]), marks=pytest.mark.slow
+        ),
         pytest.param(2, {}, [0, 1, 0, 2, 1, 0, 2, 1, 0], marks=pytest.mark.slow),
         (4, {"replicas": 1, "scaled": True}, [0, 2, 1, 0, 0, 2, 1, 0, 0]),
     ],

@@ -3,19 +3,12 @@
 import dataclasses
 
 from plsc_tf import dotted_paths
-from plsc_tf.flags.head import SYMBOLS
+from plsc_tf.flags.head import MARGINS, SYMBOLS
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 
-LOSSES = {
-    "softmax": margins.SOFTMAX,
-    "arcface": margins.ARCFACE,
-    "cosface": margins.COSFACE,
-    "sphereface": margins.SPHEREFACE,
-    "adaface": adaptive_margins.ADAFACE,
-    "curricularface": adaptive_margins.CURRICULARFACE,
-    "magface": adaptive_margins.MAGFACE,
-}
+_CONSTANTS = vars(margins) | vars(adaptive_margins)
+LOSSES = {name: _CONSTANTS[name.upper()] for name in MARGINS}
 
 
 def make_loss(head) -> margins.MarginLoss:
