@@ -45,8 +45,8 @@ def check_loss(loss, *, exact=True, seed=0):
     _check_shape("others' value", value, others)
     if float(tf.reduce_max(value)) > loss.largest + 1e-9:
         raise ValueError(
-            f"The loss's attribute largest={loss.largest:g} must be an upper bound of "
-            "the values that its method others returns. Received: "
+            "loss.largest must be at least as large as every value that loss.others() "
+            f"returns. Received: largest={loss.largest:g}, but others() returned "
             f"{float(tf.reduce_max(value)):.6g}."
         )
     if exact:

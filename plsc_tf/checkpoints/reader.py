@@ -113,12 +113,12 @@ def _files_of(content, network, variables, arrays):
 
 
 def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
-    """Reads arrays that are needed only to resume; returns `{name: array}`.
+    """Reads variables that are needed only to resume; returns `{name: array}`.
 
     Args:
         path: the checkpoint folder, already verified.
         content: its manifest.
-        names: the arrays' names.
+        names: the variables' names.
     """
     with np.load(_opened(path, content["training"]["file"])) as stored:
         return {name: stored[name] for name in names}
@@ -135,7 +135,7 @@ def _load_part(stored, array, part):
 
 
 def _compare(path, content, network, variables, arrays):
-    """Raises a ValueError that lists all differences in names, counts and shapes."""
+    """Raises ValueError if a model cannot resume from a checkpoint, and says why."""
     if variables and content["kind"] != "training":
         raise ValueError(
             f"Checkpoint {path} contains only weights, so training cannot resume from "

@@ -1,6 +1,7 @@
 """Turns a source into batches, epoch by epoch, in a stateless order.
 
-The order of epoch e and all of its augmentation depend only on (seed, e, position).
+The order of epoch e depends only on (seed, e), and the augmentation of an example only
+on (seed, e, its position in that order).
 `epoch(e, start_step=k)` therefore returns exactly the batches that `epoch(e)` returns
 after its first k, in this process or any other.
 """
@@ -53,8 +54,8 @@ class PipelineOptions:
             see `plsc_tf.data.preprocessing`.
         augmentation: random changes to the images; "own" for the preprocessing's own
             augmentation, None for no augmentation.
-        training: whether to frame and augment images for training; False frames them
-            for evaluation, without randomness.
+        training: whether to crop, resize and augment images for training; False crops
+            and resizes them for evaluation, without randomness.
         shuffle: whether to shuffle each epoch differently; False keeps the order of
             the files.
         seed: random seed for shuffling and augmentation.
@@ -103,7 +104,7 @@ class PipelineOptions:
             )
 
     def for_batches_of(self, batch_size: int) -> PipelineOptions:
-        """Returns these options with every None replaced by a number.
+        """Returns these options with numbers for threads and buffers that are None.
 
         Args:
             batch_size: global batch size, in images.
@@ -125,7 +126,7 @@ class PipelineOptions:
 
 
 def _cores() -> int:
-    """Returns the number of cores this process may use; on macOS, of all cores."""
+    """Returns how many cores this process may use, or on macOS how many exist."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -298,8 +299,8 @@ class Batches:
     def fingerprint(self) -> str:
         """Returns a string that identifies the examples and their order.
 
-        Paths and modification times of files are not part of it, so copies of a data
-        set on several machines have the same fingerprint. Reads no examples.
+        The data set's location and modification times are not part of it, so copies
+        on several machines have the same fingerprint. Reads no examples.
         """
         known = {**dataclasses.asdict(self.options), "batch_size": self.batch_size}
         for name in _OF_THE_MACHINE:

@@ -74,8 +74,8 @@ class TemplatePool:
         missing = np.flatnonzero(self.ids[rows] != ids)
         if len(missing):
             raise ValueError(
-                f"{what} lists {len(missing)} templates without images, such as "
-                f"{ids[missing[0]]}."
+                f"The list of images has no image for {len(missing)} templates of "
+                f"{what}, such as template {ids[missing[0]]}."
             )
         return rows
 

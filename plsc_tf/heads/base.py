@@ -58,10 +58,10 @@ class Head(tf.Module):
             ignores it.
         seed: random seed for sampling and for the initial weights, which by default are
             normal with standard deviation sqrt(2 / (emb + num_classes)), as in PLSC.
-        initial_deviation: standard deviation of the initial weights (PLSC:
-            set_distfc_attr; arcface_torch: 0.01), or None for the default above.
+        initial_deviation: standard deviation of the initial weights, or None for the
+            default above. PLSC sets it with set_distfc_attr; arcface_torch uses 0.01.
         initializer: a Keras initializer without a seed, or its name with arguments,
-            such as "truncated_normal(stddev=0.02)"; excludes `initial_deviation`.
+            such as "truncated_normal(stddev=0.02)"; not with `initial_deviation`.
         initial_bias: initial value of the biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
@@ -240,7 +240,8 @@ class Head(tf.Module):
                 global batch.
             with_ranks: whether to rank the true class (for top-1 / top-5 accuracy).
             step: int64 scalar, the global step; part of the sampling seed.
-            chosen: the rows returned by `sample`, if a batch is processed in parts.
+            chosen: the rows returned by `sample`, the same for all parts of a batch;
+                None samples here, or uses all rows if `sample_rate` is 1.
             state: the `state` of the previous part's `HeadStep`, or None.
             gradients: False to compute losses, ranks and state only, at half the work.
 

@@ -90,7 +90,7 @@ def _completed(settings, source):
         if not known:
             advice += ". If there should be more, the last rank's file is missing"
         raise ValueError(
-            f"{origin} contains {classes} classes from {source.ranks} rank(s). "
+            f"{origin} contains {classes} classes in {source.ranks} rank file(s). "
             f"Received: num_classes={requested}. {advice}."
         )
     if size != settings.model.emb_size:

@@ -1,9 +1,9 @@
 """The group of workers, which exchange messages without TensorFlow.
 
 All messages go through the chief, over one TCP connection per worker. The chief detects
-when a worker fails, ends or stops responding. All other workers then end with the same
-error, even if their main threads hang in a collective. Each worker sends and receives
-in an event loop, which runs in a thread of its own.
+when a worker fails, ends too early or stops responding. All other workers then end with
+the same error, even if their main threads hang in a collective. Each worker sends and
+receives in an event loop, which runs in a thread of its own.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ MAX_VALUE_BYTES = 1 << 25
 FAILED_STATUS = 1
 # Maximum seconds to wait for the others when leaving, and for connections to close.
 LEAVE_S = 5.0
-# Maximum seconds to wait until messages about a loss have been sent.
+# Maximum seconds that `flush` waits until all messages have been sent.
 FLUSH_S = 1.0
 # Maximum seconds to wait for the chief's decision after reporting a failure.
 VERDICT_S = SETTLE_S + 3.0
@@ -195,7 +195,7 @@ class Group:
 
         Only the first call sends a report. Each call waits up to a few seconds for the
         decision, because the loss of another worker may have caused the failure. After
-        the decision, this process also has `grace_s` seconds to end.
+        the decision, this process has `grace_s` seconds to end, like the others.
 
         Args:
             message: the reason for the failure.

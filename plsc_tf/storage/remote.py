@@ -167,7 +167,7 @@ def _write_once(path, pieces, limit_s):
             stored = worker.run(lambda: tf.io.gfile.stat(path).length, limit_s, doing)
         if stored != size:
             raise tf.errors.DataLossError(
-                None, None, f"{path}; {stored} bytes arrived of {size}"
+                None, None, f"{path}; {stored} of {size} bytes arrived"
             )
     except Exception:
         # If the file could not be opened, it may be an older one, which is kept.

@@ -303,7 +303,7 @@ class Trainer:
         return dict(result)
 
     def distributed_step(self, batch: Any) -> dict[str, tf.Tensor]:
-        """Runs the step on all replicas, on a padded per-replica batch (`run_step`)."""
+        """Runs a step on all replicas; `batch` is padded and per-replica."""
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
@@ -338,7 +338,7 @@ class Trainer:
             averages.start(int(self.model.optimizer.iterations.numpy()))
 
     def _batches_left(self, batches, steps_per_epoch, stop_at_step):
-        """Yields the epoch's batches from the current position to its end."""
+        """Yields the epoch's batches from the current position up to the limits."""
         # Count here instead of reading the position: batches may be taken some steps
         # ahead of training.
         step, global_step = self.position.step, self.position.global_step
@@ -374,8 +374,9 @@ def train_step(
 ) -> dict[str, tf.Tensor]:
     """Runs the forward and backward pass, and updates all weights or none.
 
-    The objective is Σ weight · loss / number of examples over the global batch, as in
-    Keras, regardless of how the batch is divided into replicas and parts.
+    The objective is Σ weight · loss over the global batch, divided by its number of
+    examples as in Keras, plus penalties and auxiliary losses. It does not depend on how
+    the batch is split among replicas and into parts.
 
     Args:
         model: the compiled `Classifier`.

@@ -130,7 +130,7 @@ def training_data(
     if is_ours(x) or isinstance(x, tf.data.Dataset):
         if y is not None or sample_weight is not None:
             raise ValueError(
-                "Leave out y and sample_weight with a data set, which must yield "
+                "If x is a data set, leave out y and sample_weight: x must yield "
                 "(images, labels) or (images, labels, weights)."
             )
         return x if is_ours(x) else DatasetBatches(x)

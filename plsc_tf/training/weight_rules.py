@@ -107,8 +107,8 @@ def _weights(network, option, pattern, factor):
     layers = [layer for layer in layers if layer.trainable_weights]
     if not layers:
         raise ValueError(
-            f"All layers that {option} names are frozen. Received: "
-            f"{option}={pattern}:{factor:g}"
+            f"{option} must match at least one layer that is not frozen. Received: "
+            f"{option}={pattern}:{factor:g}."
         )
     words = layers[0].name
     if len(layers) > 1:

@@ -99,7 +99,7 @@ def _damaged(rec, position, data):
         ("idx", r"train.idx, line 3: expected two whole numbers"),
         ("idx_beyond", r"byte 999999996: expected a record.*Record 2 of .*idx"),
         ("missing", r"number of images as 7. Received: 6 images"),
-        ("counts", r"byte 0: expected record 0 to hold the numbers"),
+        ("counts", r"byte 0: expected record 0 to hold the range"),
     ],
 )
 def test_faults_name_file_and_place(faces, change, message):

@@ -97,7 +97,7 @@ def test_one_batch_at_a_time_is_evaluate_and_predict(softmax, pictures):
 def test_what_keras_has_and_the_model_has_not_is_told(softmax, pictures):
     images, labels = pictures
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
-    with pytest.raises(ValueError, match="Leave out y and sample_weight"):
+    with pytest.raises(ValueError, match="leave out y and sample_weight"):
         softmax.fit(data, labels)
     with pytest.raises(TypeError, match="no argument 'loss'.*loss="):
         softmax.compile(loss="categorical_crossentropy")

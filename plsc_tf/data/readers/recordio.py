@@ -233,8 +233,8 @@ class ImageFinder:
             raise _fault(
                 self.file,
                 record.position,
-                "record 0 to hold the numbers of the first identity record and of the "
-                f"last, 1 <= first <= last, received {first:g}, {last:g}",
+                "record 0 to hold the range of identity records, first and end, with "
+                f"1 <= first <= end < 2^31, received first={first:g}, end={last:g}",
             )
         self.num_images = int(first) - 1
         # insightface's files may have no identity records; record 0 is then

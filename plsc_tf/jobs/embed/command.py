@@ -107,8 +107,8 @@ def _exported_model(settings):
     name, flip = card.get("preprocessing", "resize"), options.flip
     if name == "custom":
         raise ValueError(
-            f"{path} was trained with a custom preprocessing function, which the "
-            "export does not contain. Set checkpoint_dir instead of saved_model."
+            f"{path} was exported with its own preprocessing (prepare=), which "
+            "plsc_tf.embed cannot apply. Call its signature serving_default instead."
         )
     name = "face" if name == "resize" else name
     frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)

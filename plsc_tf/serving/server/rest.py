@@ -105,7 +105,7 @@ def _is_base64(value):
 def _tensor(name, value, dtype):
     if dtype.kind == "O":
         if not isinstance(value, list):
-            raise invalid(f"Input {name} must be a list of strings.")
+            raise invalid(f"Input {name!r} must be a list of strings or b64 objects.")
         return [_string(name, index, one) for index, one in enumerate(value)]
     try:
         array = np.array(value)
