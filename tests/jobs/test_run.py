@@ -109,7 +109,7 @@ def test_what_fails_behind_a_training_costs_nothing_else(
 def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
     for text in ("{", "[]"):
         (tmp_path / "results.json").write_text(text)
-        with pytest.raises(ValueError, match="results.json .* Remove it"):
+        with pytest.raises(ValueError, match="results.json .* Delete it"):
             train.train(settings(tmp_path))
         assert not (tmp_path / "flags.cfg").exists()
 
