@@ -116,8 +116,10 @@ class Termination(keras.callbacks.Callback):
 
     Schedulers send SIGTERM some seconds before they kill a process; Ctrl-C sends
     SIGINT. During a step, the weights may be ahead of the step count, so the signal
-    takes effect at the end of the step; at other times it takes effect at once. In a
-    cluster, all workers end after the same step, the next one to begin.
+    takes effect at the end of the step. Between two steps of an epoch, it takes effect
+    before the next one: an exception in the middle of TensorFlow's calls can corrupt
+    memory. At other times it takes effect at once. In a cluster, all workers end after
+    the same step, the next one to begin.
 
     Attributes:
         in_step: True while a step runs.
@@ -126,7 +128,7 @@ class Termination(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self.in_step = False
-        self._training = False
+        self._training = self._in_epoch = False
         self._before: dict = {}
         self._requested = None
 
@@ -158,10 +160,27 @@ class Termination(keras.callbacks.Callback):
         return False
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
-        """Marks the start of a step; in a cluster, votes if a signal has arrived."""
-        self.in_step = True
+        """Ends the training if a signal has arrived; in a cluster, votes for it.
+
+        Raises:
+            Terminated: after SIGTERM.
+            KeyboardInterrupt: after SIGINT.
+        """
         if self._requested is not None and self._votes() is not None:
             self._votes().stop()
+        elif self._requested is not None and not self.in_step:
+            calls = None if self.model is None else self.model.trainer.multi_step
+            if calls is None or not calls.unreported:
+                raise self._requested
+        self.in_step = True
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Makes signals wait for the next step."""
+        self._in_epoch = True
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Makes signals take effect at once, such as during verification."""
+        self._in_epoch = False
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Ends the training if a signal has arrived.
@@ -188,12 +207,13 @@ class Termination(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Makes signals take effect at once again, as no further step follows."""
-        self._training = False
+        self._training = self._in_epoch = False
 
     def _request(self, ending):
         insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
         self._requested = ending
-        waits = self.in_step or (self._training and self._votes() is not None)
+        waits = self.in_step or self._in_epoch
+        waits = waits or (self._training and self._votes() is not None)
         if not waits or insists:
             raise ending
         logging.warning("The training ends after this step.")
