@@ -129,7 +129,7 @@ def default_image_size(name: str) -> int:
         name: a name that `build` accepts.
 
     Raises:
-        ValueError: there is no network with this name.
+        ValueError: no network has this name.
     """
     entry = zoo_entry(name)
     return FACE_IMAGE_SIZE if entry is None else entry.image_size
@@ -142,7 +142,7 @@ def zoo_entry(name: str) -> Entry | None:
         name: a name that `build` accepts.
 
     Raises:
-        ValueError: there is no network with this name.
+        ValueError: no network has this name.
     """
     return ENTRIES.get(_canonical(name))
 

@@ -168,10 +168,8 @@ class Termination(keras.callbacks.Callback):
         """
         if self._requested is not None and self._votes() is not None:
             self._votes().stop()
-        elif self._requested is not None and not self.in_step:
-            calls = None if self.model is None else self.model.trainer.multi_step
-            if calls is None or not calls.unreported:
-                raise self._requested
+        elif self._requested is not None and not self.in_step and not self._is_ahead():
+            raise self._requested
         self.in_step = True
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
@@ -179,8 +177,15 @@ class Termination(keras.callbacks.Callback):
         self._in_epoch = True
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Makes signals take effect at once, such as during verification."""
+        """Ends the training if a signal has arrived; further ones work at once.
+
+        Raises:
+            Terminated: after SIGTERM.
+            KeyboardInterrupt: after SIGINT.
+        """
         self._in_epoch = False
+        if self._requested is not None and self._votes() is None:
+            raise self._requested
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Ends the training if a signal has arrived.
@@ -189,9 +194,8 @@ class Termination(keras.callbacks.Callback):
             Terminated: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
-        calls = None if self.model is None else self.model.trainer.multi_step
-        if calls is not None and calls.unreported:
-            return  # the weights already belong to a later step
+        if self._is_ahead():
+            return
         self.in_step = False
         if self._requested is None:
             return
@@ -217,6 +221,11 @@ class Termination(keras.callbacks.Callback):
         if not waits or insists:
             raise ending
         logging.warning("The training ends after this step.")
+
+    def _is_ahead(self):
+        """Returns whether the weights already belong to a later step."""
+        calls = None if self.model is None else self.model.trainer.multi_step
+        return calls is not None and bool(calls.unreported)
 
     def _votes(self):
         return self.model.trainer.votes if self.model is not None else None

@@ -162,7 +162,7 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination
 # Tests of the callback itself.
 
 
-def test_between_two_steps_a_signal_works_at_once(termination):
+def test_outside_an_epoch_a_signal_works_at_once(termination):
     with pytest.raises(Terminated) as caught:
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 143
@@ -177,6 +177,15 @@ def test_within_a_step_it_waits_for_its_end(termination, number, ending):
     signal.raise_signal(number)
     with pytest.raises(ending):
         termination.on_train_batch_end(0)
+    assert not termination.in_step
+
+
+@pytest.mark.parametrize("event", ["on_train_batch_begin", "on_epoch_end"])
+def test_between_two_steps_it_waits_for_the_next_event(termination, event):
+    termination.on_epoch_begin(0)
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Terminated):
+        getattr(termination, event)(0)
     assert not termination.in_step
 
 
