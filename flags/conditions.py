@@ -21,7 +21,9 @@ from collections.abc import Mapping
 # Terms other than options, with their descriptions in messages.
 FACTS = {
     "files": "where images come from files",
+    "alone": "in a single process",
     "cluster": "in a cluster of several processes",
+    "gpus": "on GPUs",
     "several_replicas": "with several replicas",
     "buckets": "with several GPUs, or in a cluster",
     "examples": "where labeled images are read: training, val_targets=test, card_dir",

@@ -47,9 +47,15 @@ class Performance(OptionGroup):
         0,
         "GPUs per worker, or logical CPU devices; 0: all GPUs, or one CPU device",
         lower=0,
+        applies="gpus or alone",
     )
     steps_per_execution: int = option(
         1, "steps in one call of TensorFlow (Keras)", lower=1, aliases=("sink_size",)
+    )
+    tf32: bool | None = option(
+        None,
+        "compute float32 products in TF32; None: as TensorFlow does, which is true",
+        applies="gpus",
     )
     dry_run: bool = option(
         False, "only estimate the memory, and the classes that fit", saved=False

@@ -63,6 +63,14 @@ class CollectiveLauncher:
             )
 
 
+def uses_nccl(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether several replicas of a strategy communicate through NCCL."""
+    if strategy.num_replicas_in_sync == 1:
+        return False
+    options = getattr(strategy.extended._cross_device_ops, "_options", None)
+    return options is not None and options.implementation.value == "NCCL"
+
+
 def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
     """Configures the heartbeat timeout of TensorFlow's coordination service.
 

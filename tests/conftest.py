@@ -23,6 +23,10 @@ import pathlib
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The replicas of tests are CPU devices, also in the processes that tests start.
+# PLSC_TF_TEST_ON_GPUS=1 leaves GPUs visible, for those that work on any device.
+if not os.environ.get("PLSC_TF_TEST_ON_GPUS"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 TESTS = pathlib.Path(__file__).parent
 # Folders whose tests share something that takes long to set up.
 SHARED = ("boost", "classes", "hdfs", "reporting", "server")
@@ -141,6 +145,8 @@ def logical_devices():
     """Four logical CPU devices; TensorFlow can set their number only once."""
     import tensorflow as tf
 
+    # GPUs would round float32 products to 10 bits, and the oracles do not.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * 4

@@ -137,6 +137,7 @@ TOLD = {
     "for data whose files hold the labels as numbers": "labels_offset=1",
     "for data that can only be read in order": "shuffle_buffer_size=5",
     "with several GPUs, or in a cluster": "gradient_bucket_mb=3",
+    "on GPUs": "tf32=false",
     "with several replicas": "gradient_dtype=float16 synchronized_batch_norm=true",
     "where squares are erased: cutout": "cutout_probability=0.3",
     "for networks with auxiliary logits": "aux_logits_weight=0.3",

@@ -8,6 +8,7 @@ import numpy as np
 
 from plsc_tf.evaluation import closed_set, report, verification
 from plsc_tf.options.settings import Settings
+from plsc_tf.reporting.recorder import Guard
 from plsc_tf.storage import files
 
 
@@ -93,12 +94,16 @@ def text(value) -> str:
 
 
 def table(settings: Settings, outcome: dict) -> str:
-    """Returns the table that is printed at the end of a run.
+    """Returns the table that is printed at the end of a run; "" if it fails.
 
     Args:
         settings: the `Settings` of the run.
         outcome: the content of results.json.
     """
+    return Guard("the table of results")(lambda: _table(settings, outcome), "")
+
+
+def _table(settings, outcome):
     folder = settings.checkpoints.model_save_dir
     lines = list(rows(outcome))
     lines.append(("flags", files.join(folder, "flags.cfg")))

@@ -8,16 +8,18 @@ from plsc_tf.data.source import IndexedSource
 from plsc_tf.options import effects
 
 
-def log_run(plan, model, batches, parts):
-    """Logs a description of the run in a few lines.
+def log_run(plan, model, batches, pairs, parts):
+    """Logs a description of the run in a few lines, and its options without effect.
 
     Args:
         plan: the `plsc_tf.jobs.run_plan.Plan`.
-        model: the compiled `Classifier`.
+        model: the compiled `Classifier`; it must have joined its group.
         batches: the training `Batches`.
+        pairs: the verification sets, `{name: Pairs}`.
         parts: the `Parts` from Python.
     """
     settings = plan.settings
+    _log_idle_options(settings, batches, pairs, model, parts)
     logging.info(
         f"{settings.model.model_name}: {model.backbone.count_params():,} parameters, "
         f"{settings.precision.dtype}, {model.embedding_size}-dimensional embeddings"
@@ -42,26 +44,12 @@ def _describe_head(head, given):
         rows = head.arrays()["weight"].split
         sizes = ", ".join(f"{rows.size(n):,}" for n in range(rows.num_shards))
         split = f"classes per replica: {sizes}; in tiles of {head.rows_per_tile:,}"
-    facts = {
-        f"{head.sub_centers} centers per class": head.sub_centers > 1,
-        f"label smoothing {given.label_smoothing:g}": given.label_smoothing,
-        f"{given.sample_rate:.3g} of them sampled for each step": given.sample_rate < 1,
-        f"products in {given.head_dtype}": given.head_dtype != "float32",
-    }
     loss = f"{given.loss_type} over {head.num_classes:,} classes: {head.loss}"
-    return "; ".join([loss, split, *(text for text, holds in facts.items() if holds)])
+    return f"{loss}; {split}"
 
 
-def log_idle_options(settings, batches, pairs, model, parts):
-    """Logs the options that have no effect on this data set, model or machine.
-
-    Args:
-        settings: the `Settings` of the run.
-        batches: the training `Batches`.
-        pairs: the verification sets, `{name: Pairs}`.
-        model: the `Classifier`; it must have joined its group.
-        parts: the `Parts` from Python.
-    """
+def _log_idle_options(settings, batches, pairs, model, parts):
+    """Logs the options that have no effect on this data set, model or machine."""
     source, own = batches.source, parts.source is not None
     # A source from Python takes only its number of examples from the options.
     used_fields = frozenset({"num_examples"}) if own else source.used_fields

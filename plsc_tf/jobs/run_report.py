@@ -97,7 +97,8 @@ def _shown(option, group):
 
 def environment(strategy: tf.distribute.Strategy, group) -> dict:
     """Returns {name: text} that describes the software and the devices."""
-    devices = [device.device_type for device in tf.config.list_physical_devices()]
+    devices = [device.device_type for device in tf.config.get_visible_devices()]
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled
     counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
     return {
         "plsc_tf": plsc_tf.__version__,
@@ -108,6 +109,7 @@ def environment(strategy: tf.distribute.Strategy, group) -> dict:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
+        "TF32 on GPUs": "on" if tf32() else "off",
         "replicas": strategy.num_replicas_in_sync,
         "workers": group.size,
     }

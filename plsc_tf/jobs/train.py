@@ -51,6 +51,8 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
+    if (tf32 := settings.performance.tf32) is not None:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
     termination = termination or Termination()
     # TensorFlow honors this setting only before its first operation.
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
@@ -77,7 +79,6 @@ def _train(settings, joined, termination, parts, stage, lock):
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.set_cluster(group, joined.votes)
-    run_facts.log_idle_options(settings, batches, pairs, model, parts)
     stage.begin(model, settings)
     _compile(model, plan, parts.optimizer)
     checkpoints = _checkpoints(settings, parts, origin)
@@ -97,7 +98,10 @@ def _train(settings, joined, termination, parts, stage, lock):
     log = _training_log(plan, reporter)
     seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
     callbacks = [*losses, termination, log, verify, *seen, checkpoints]
-    run_facts.log_run(plan, model, batches, parts)
+    reporter.guarded(
+        "the description of the run",
+        lambda: run_facts.log_run(plan, model, batches, pairs, parts),
+    )
     reporter.begin(model, changes)
     before = model.trainer.position.global_step
 

@@ -15,9 +15,10 @@ import tensorflow as tf
 from absl import logging
 
 import plsc_tf
+from plsc_tf import private_apis
 from plsc_tf.options import effects
 from plsc_tf.parallel import cluster as clusters
-from plsc_tf.parallel import preflight
+from plsc_tf.parallel import gpus, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -141,8 +142,13 @@ def joined(settings):
     """
     cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
-        effects.log_unused(settings, {"cluster": False})
-        yield Workers(SingleWorker(), make_strategy(settings.performance.num_replicas))
+        strategy = make_strategy(settings.performance.num_replicas)
+        on_gpus = "GPU" in strategy.extended.worker_devices[0]
+        facts = {"cluster": False, "alone": True, "gpus": on_gpus}
+        effects.log_unused(settings, facts)
+        if private_apis.uses_nccl(strategy):
+            _try_collectives(settings, strategy, None)
+        yield Workers(SingleWorker(), strategy)
         return
     member = _membership()
     group = member.join(cluster, settings)
@@ -155,8 +161,7 @@ def joined(settings):
         preflight.compare(group.gather("facts", {"versions": versions, "flags": flags}))
         if member.strategy is None:
             member.strategy = _start_servers(group, cluster, settings)
-            timeout_s = settings.cluster.join_timeout
-            preflight.try_collectives(member.strategy, group, timeout_s)
+            _try_collectives(settings, member.strategy, group)
         votes = Votes(group)
         yield Workers(group, member.strategy, votes)
     except BaseException as error:
@@ -217,7 +222,13 @@ def _start_servers(group, cluster, settings):
 
     No Python thread runs during the start, so `faulthandler` enforces the time limit.
     """
-    group.gather("before the servers", None)
+    wanted, num_replicas = settings.cluster, settings.performance.num_replicas
+    num_gpus = gpus.to_use(num_replicas, required=wanted.communication == "nccl")
+    # Without GPUs, num_replicas above 1 is not an error, so that a flag file for one
+    # process also works in a cluster.
+    effects.log_unused(settings, {"alone": False, "gpus": num_gpus > 0})
+    used = group.gather("before the servers", num_gpus)
+    implementation = gpus.implementation(wanted.communication, used)
     group.flush()
     logging.info(
         f"Starting TensorFlow's servers. If this process ends after {SERVERS_S:g} s, "
@@ -225,13 +236,14 @@ def _start_servers(group, cluster, settings):
     )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:
-        return cluster_strategy(
-            cluster,
-            settings.performance.num_replicas,
-            implementation=settings.cluster.communication,
-        )
+        return cluster_strategy(cluster, num_gpus, implementation=implementation)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _try_collectives(settings, strategy, group):
+    timeout_s, dtype = settings.cluster.join_timeout, settings.cluster.gradient_dtype
+    preflight.try_collectives(strategy, group, timeout_s, dtype)
 
 
 @functools.cache

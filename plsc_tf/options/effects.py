@@ -36,7 +36,8 @@ def unused(
 ) -> list[tuple[str, str]]:
     """Returns (name, reason) for each option that was given but has no effect.
 
-    Options that are off, 0 or empty request nothing and are not included.
+    Options that are off, 0 or empty request nothing and are not included. An option
+    that is true, false or None requests nothing if it is None.
 
     Args:
         settings, facts, groups: as for `log_unused`.
@@ -52,7 +53,8 @@ def unused(
         without = [(name, why) for name, why in IGNORED.items() if name in ignored]
     for item in options:
         value = values[item.name]
-        if item.name not in settings.given or not value:
+        off = value is None if item.type is bool and item.optional else not value
+        if off or item.name not in settings.given:
             continue
         early = conditions.holds(item.applies, values) is False
         late = conditions.holds(item.applies, values, facts) is False

@@ -61,7 +61,8 @@ def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
     On CPUs, every replica sends each other replica its part, and each replica sums the
     parts that it receives. This takes one round and half the bytes of an all-reduce,
     and always adds the terms in the same order. On GPUs, this function uses an
-    all-reduce, because the exchange of parts has not been tested there.
+    all-reduce: TensorFlow's NCCL all-to-all is wrong across machines, where it divides
+    a tensor by the number of the machine's own GPUs.
     """
     count = num_replicas()
     launcher = _launcher() if count > 1 else None

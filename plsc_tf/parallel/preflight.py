@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
 
 # Maximum number of differences in an error, and maximum characters of each value.
@@ -47,7 +48,10 @@ def compare(facts: Sequence[dict]) -> None:
 
 
 def try_collectives(
-    strategy: tf.distribute.Strategy, group: Any, timeout_s: float
+    strategy: tf.distribute.Strategy,
+    group: Any,
+    timeout_s: float,
+    gradient_dtype: str = "float32",
 ) -> None:
     """Runs every kind of collective that training needs once.
 
@@ -55,17 +59,27 @@ def try_collectives(
         strategy: the `tf.distribute.Strategy` used for training.
         group: the workers' `plsc_tf.parallel.group.Group`, or None.
         timeout_s: time limit in seconds.
+        gradient_dtype: the type in which gradients are summed.
+
+    TensorFlow 2.17 lets NCCL handle float16, float32, float64, int32 and int64 only
+    (`kValidDataTypes` in tensorflow/core/nccl/nccl_manager.cc).
 
     Raises:
+        ValueError: NCCL cannot sum tensors of `gradient_dtype`.
         RuntimeError: a collective failed, exceeded the time limit or gave a wrong
             result; the message names the workers and the reasons. TensorFlow's
             collectives cannot be used afterwards.
         WorkerLostError: a worker was lost during the check.
         TimeoutError: a worker did not take part.
     """
+    if gradient_dtype == "bfloat16" and private_apis.uses_nccl(strategy):
+        raise ValueError(
+            "TensorFlow's NCCL cannot sum bfloat16. Use gradient_dtype=float32, or "
+            "float16 with use_fp16. Received: gradient_dtype=bfloat16."
+        )
     if group:
         group.report_activity("trying the collectives")
-    problem = _attempt(strategy, timeout_s)
+    problem = _attempt(strategy, timeout_s, gradient_dtype)
     problems = [problem]
     if group:
         group.report_activity("tried the collectives")
@@ -77,18 +91,19 @@ def try_collectives(
         return
     raise RuntimeError(
         "TensorFlow's collectives failed, so nothing was trained. Check that no "
-        "firewall blocks ports between the workers, and that the other workers can "
-        "reach each address.\n" + "\n".join(lines)
+        "firewall blocks ports between the workers, that the other workers can reach "
+        "each address, and that containers with GPUs share memory with their host "
+        "(docker run --ipc=host). NCCL_DEBUG=INFO shows more.\n" + "\n".join(lines)
     )
 
 
-def _attempt(strategy, timeout_s):
+def _attempt(strategy, timeout_s, gradient_dtype):
     """Runs the collectives in a thread; returns the problem or None, never hangs."""
     outcome = []
 
     def attempt():
         try:
-            outcome.append(_wrong_result(strategy))
+            outcome.append(_wrong_result(strategy, gradient_dtype))
         except Exception as error:  # noqa: BLE001 - reported to all workers
             outcome.append(f"{type(error).__name__}: {error}")
 
@@ -99,25 +114,20 @@ def _attempt(strategy, timeout_s):
     return outcome[0] if outcome else f"still waiting after {timeout_s:g} s"
 
 
-def _wrong_result(strategy):
+def _wrong_result(strategy, gradient_dtype):
     """Runs the collectives; returns a description of a wrong result, or None."""
     count = strategy.num_replicas_in_sync
 
     def replica_function():
         own = tf.fill([2], replica_id())
-        sums = all_sum([tf.ones([3]), tf.ones([2, 2])])
-        both = all_gather([tf.cast(own, tf.float32), tf.cast(own, tf.int64)])
+        numbers = all_gather([tf.cast(own, tf.float32), tf.cast(own, tf.int64)])
         return {
-            "all_gather of two, the first": both[0],
-            "all_gather of two, the second": both[1],
+            "all_gather float32": numbers[0],
+            "all_gather int64": numbers[1],
+            "all_gather int64 alone": all_gather(tf.cast(own, tf.int64)),
             "reduce_scatter": reduce_scatter(tf.ones([2 * count, 3])),
-            "all_gather float32": all_gather(tf.cast(own, tf.float32)),
-            "all_gather int64": all_gather(tf.cast(own, tf.int64)),
             "all_sum float32": all_sum(tf.ones([1])),
-            "all_sum float16": all_sum(tf.ones([1], tf.float16)),
-            "all_sum bfloat16": all_sum(tf.ones([1], tf.bfloat16)),
-            "all_sum of two, the first": sums[0],
-            "all_sum of two, the second": sums[1],
+            "all_sum of gradients": all_sum(tf.ones([1], gradient_dtype)),
         }
 
     ids = [i for i in range(count) for _ in range(2)]
@@ -157,7 +167,5 @@ def _describe(name, shown):
 
 
 def _shorten(text, start):
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    end = start + MOST_CHARACTERS
-    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")
+    shown = text[start : start + MOST_CHARACTERS]
+    return shown if shown == text else f"…{shown}…"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from plsc_tf import private_apis
+from plsc_tf.parallel import gpus
 from plsc_tf.parallel.cluster import Cluster
 
 
@@ -21,27 +21,23 @@ def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
 
     Args:
         num_replicas: number of replicas; 0 uses every GPU, or one CPU device if there
-            are no GPUs. Without GPUs, the replicas are logical CPU devices, which this
-            function creates unless enough exist; TensorFlow must not have started yet.
+            are no GPUs. Without GPUs, or if CUDA_VISIBLE_DEVICES or
+            `tf.config.set_visible_devices` hides them, the replicas are logical CPU
+            devices, which this function creates unless enough exist; TensorFlow must
+            not have started yet.
 
     Raises:
-        ValueError: `num_replicas` is negative, or exceeds the number of GPUs.
-        RuntimeError: TensorFlow is already running with fewer logical CPU devices.
+        ValueError: `num_replicas` is negative, exceeds the number of GPUs, or asks for
+            GPUs that TensorFlow does not find.
+        RuntimeError: a GPU does not work or has no memory left, or TensorFlow is
+            already running with fewer logical CPU devices.
     """
     if num_replicas < 0:
         raise ValueError(
             "num_replicas must be positive, or 0 for all GPUs (one CPU device if there "
             f"are no GPUs). Received: num_replicas={num_replicas}."
         )
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        if num_replicas > len(gpus):
-            raise ValueError(
-                f"num_replicas={num_replicas}, but this machine has {len(gpus)} "
-                "GPU(s). Ask for at most that many, or hide the GPUs with "
-                "CUDA_VISIBLE_DEVICES= to use logical CPU devices."
-            )
-        count = num_replicas or len(gpus)
+    if count := gpus.to_use(num_replicas):
         return _mirrored(tuple(f"GPU:{i}" for i in range(count)))
     count = num_replicas or 1
     _require_logical_cpus(count)
@@ -54,7 +50,7 @@ HEARTBEAT_MS = 24 * 3600 * 1000
 
 
 def cluster_strategy(
-    cluster: Cluster, num_replicas: int = 0, *, implementation: str = "auto"
+    cluster: Cluster, num_gpus: int = 0, *, implementation: str = "auto"
 ) -> tf.distribute.MultiWorkerMirroredStrategy:
     """Returns a `MultiWorkerMirroredStrategy` over the devices of all workers.
 
@@ -65,30 +61,17 @@ def cluster_strategy(
 
     Args:
         cluster: the `plsc_tf.parallel.cluster.Cluster`.
-        num_replicas: number of this worker's GPUs to use; 0 uses all. Without GPUs, a
+        num_gpus: number of this worker's GPUs to use; 0 uses all. Without GPUs, a
             worker has one replica.
-        implementation: the collectives' implementation: "ring" over TensorFlow's own
-            connections, "nccl", or "auto".
+        implementation: the collectives' implementation: "ring", "nccl", or "auto",
+            which is a ring.
 
     Raises:
-        ValueError: this worker has fewer GPUs than `num_replicas`.
+        RuntimeError: a GPU does not work or has no memory left.
     """
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus and num_replicas > len(gpus):
-        raise ValueError(
-            f"num_replicas={num_replicas}, but this worker has {len(gpus)} GPU(s). In "
-            "a cluster, num_replicas is the number for each worker; 0 uses all."
-        )
-    if not gpus and num_replicas > 1:
-        # Not an error, so that a flag file for one process also works in a cluster.
-        logging.warning(
-            "num_replicas=%d has no effect: without GPUs, each worker of a cluster has "
-            "one replica, %d in total.",
-            num_replicas,
-            cluster.size,
-        )
-    if num_replicas and gpus:
-        tf.config.set_visible_devices(gpus[:num_replicas], "GPU")
+    if num_gpus:
+        visible = tf.config.get_visible_devices("GPU")
+        tf.config.set_visible_devices(visible[:num_gpus], "GPU")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -100,7 +83,9 @@ def cluster_strategy(
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds[implementation.upper()]
     )
-    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    gpus.require_working([gpu.name for gpu in tf.config.list_logical_devices("GPU")])
+    return strategy
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
@@ -181,6 +166,7 @@ def _mirrored(devices):
     A second strategy for the same devices would break the first one's collectives.
     """
     if not devices[0].startswith("CPU"):
+        gpus.require_working(devices)
         return tf.distribute.MirroredStrategy(devices)
     # Logical CPU devices share their memory, so plain copies are up to 100 times as
     # fast as ring collectives, and a failed copy does not break later ones.

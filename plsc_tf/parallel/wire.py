@@ -18,10 +18,6 @@ HELLO_BYTES = 1 << 20
 _LENGTH = struct.Struct(">Q")
 
 
-class StrangerError(ConnectionError):
-    """The other side of the connection is not a worker."""
-
-
 def encode(message: Any) -> bytes:
     """Returns the message as JSON bytes."""
     return json.dumps(message, separators=(",", ":")).encode()
@@ -55,8 +51,8 @@ class Connection:
         """Connects to a worker and exchanges `MAGIC` with it.
 
         Raises:
-            StrangerError: another program listens there.
-            OSError, EOFError: the worker cannot be reached or does not answer.
+            OSError, EOFError: the worker cannot be reached or does not answer, or
+                another program listens there.
         """
         place = addresses.split(address)
         streams = await asyncio.wait_for(asyncio.open_connection(*place), timeout_s)
@@ -80,7 +76,7 @@ class Connection:
         self._writer.write(MAGIC)
         answer = await self._reader.readexactly(len(MAGIC))
         if answer != MAGIC:
-            raise StrangerError(f"another program listens there and sent {answer!r}")
+            raise OSError(f"another program listens there and sent {answer!r}")
 
     def send(self, message: bytes) -> None:
         """Sends a message from `encode`; never blocks."""

@@ -1,14 +1,17 @@
 """Tests that workers which differ or are unreachable are found before training."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import threading
 
 import pytest
+import tensorflow as tf
 
 import plsc_tf as plsc
+from plsc_tf import private_apis
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.addresses import free_ports
 
@@ -77,6 +80,18 @@ def test_a_failing_collective_is_an_error(monkeypatch):
         preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
 
 
+def test_nccl_is_not_asked_for_bfloat16(monkeypatch):
+    monkeypatch.setattr(private_apis, "uses_nccl", lambda strategy: True)
+    strategy = plsc.strategy(num_replicas=2)
+    with pytest.raises(ValueError, match="cannot sum bfloat16. Use gradient_dtype="):
+        preflight.try_collectives(strategy, None, MOST_S, "bfloat16")
+    # What else training exchanges is of types that NCCL takes.
+    asked = []
+    monkeypatch.setattr(preflight, "all_sum", lambda v: asked.append(v.dtype) or v * 2)
+    preflight.try_collectives(strategy, None, MOST_S, "float16")
+    assert set(asked) == {tf.float32, tf.float16}
+
+
 class TwoWorkers:
     """A group whose other worker has a broken card."""
 
@@ -118,7 +133,7 @@ def test_two_processes_name_workers_with_problems():
             worker = subprocess.Popen(
                 [sys.executable, WORKER, ",".join(addresses), str(index)],
                 cwd=ROOT,
-                env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -129,7 +144,7 @@ def test_two_processes_name_workers_with_problems():
             lines = [json.loads(line) for line in said.splitlines()]
             assert worker.returncode == 0 and len(lines) == 3, log
             assert lines[0] == "they work"
-            assert "RuntimeError: The collectives of TensorFlow do not work" in lines[1]
+            assert "RuntimeError: TensorFlow's collectives failed" in lines[1]
             assert lines[1].endswith(
                 f"\n  Worker 0 ({addresses[0]}): still waiting after 2 s"
                 f"\n  Worker 1 ({addresses[1]}): OSError: a broken card"

@@ -55,11 +55,10 @@ class Launchers:
         return name
 
     def start(self, *arguments, **environ):
-        kept = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.launch.driver", *arguments],
             cwd=self.folder,
-            env={**kept, "PYTHONPATH": str(ROOT), **environ},
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -21,4 +21,5 @@ OPTIONS = {
     "check_content": True,
     "print_model_statistics": True,
     "log_device_placement": True,
+    "tf32": True,
 }

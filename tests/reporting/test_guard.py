@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from plsc_tf.jobs import train
+from plsc_tf.evaluation import report
 from plsc_tf.jobs.builders.reporting import RunReporter
+from plsc_tf.options import effects
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
 from tests.jobs.tiny_run import TINY, settings
@@ -77,15 +78,47 @@ def test_a_store_out_of_reach_is_waited_for_once(caplog):
     assert "Could not write metrics, logs and report in nosuch://" in caplog.text
 
 
+# Functions of libraries that a run describes itself with.
+OF_LIBRARIES = {
+    "platform.python_version": ValueError("no version"),
+    "csv.DictWriter": KeyError("step"),
+    "matplotlib.figure.Figure.savefig": TypeError("no canvas"),
+    "tensorflow.compat.v1.profiler.profile": KeyError("Conv2D"),
+}
+# What then cannot be written, beside the files.
+UNTOLD = (
+    "the report's environment",
+    "the report's network",
+    "the report's charts",
+    "the description of the run",
+    "the table of results",
+)
+
+
 def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
-    tmp_path, logical_devices
+    tmp_path, logical_devices, monkeypatch
 ):
+    def failing(error):
+        def fail(*args, **options):
+            raise error
+
+        return fail
+
+    for name, error in OF_LIBRARIES.items():
+        monkeypatch.setattr(name, failing(error))
+    monkeypatch.setattr(report, "format_table", failing(ValueError("no table")))
+    monkeypatch.setattr(effects, "data_facts", failing(KeyError("examples")))
     folder = tmp_path / "run"
     folder.mkdir()
     # What a hand or another program has left: JSON, but not the facts of a run.
     (folder / "starts.jsonl").write_text("7\n")
     (folder / "metrics.jsonl").write_text('{"step": 0, "loss": "much"}\n')
-    _, outcome = train.train(settings(folder, stop_at_step=2, run_report=True))
-    assert outcome["steps"] == 2
+    options = {"stop_at_step": 2, "run_report": True, "model_save_dir": folder}
+    done = commands.run("train", *_as_flags({**TINY, **options}))
+    assert done.status == 0, done.err
+    outcome = json.loads((folder / "results.json").read_text())
+    assert outcome["steps"] == 2 and list(folder.glob("*/manifest.json"))
     page = (folder / "report.html").read_text()
     assert "steps per epoch" in page and f"{outcome['loss']:.5g}" in page
+    for name in (*UNTOLD, "loss.png", "metrics.csv", "starts.jsonl"):
+        assert re.search(f"Could not write [^;]*{name}; .*Error: ", done.err), name

@@ -238,7 +238,7 @@ def check_accumulation(settings, replicas):
 def backbone_precision(settings):
     """Returns the `backbones.precision.Precision` of a training run."""
     given = settings.precision
-    if given.use_fp16 and not tf.config.list_physical_devices("GPU"):
+    if given.use_fp16 and not tf.config.get_visible_devices("GPU"):
         logging.warning(
             "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
         )

@@ -57,7 +57,7 @@ class RunReporter:
         if not group.is_chief:
             return
         if options.tensorboard:
-            board = self._guarded(self._board, lambda: TensorBoard(self._board))
+            board = self.guarded(self._board, lambda: TensorBoard(self._board))
             self.recorder.sinks += [board] if board else []
         if options.visualdl:
             self.recorder.sinks.append(VisualDL(files.join(self.folder, FOLDER)))
@@ -108,17 +108,17 @@ class RunReporter:
             call = functools.partial(describe, model)
             # Reading the head needs all workers, so errors are guarded only without a
             # cluster.
-            text = self._guarded(title, call) if self.group.size == 1 else call()
+            text = self.guarded(title, call) if self.group.size == 1 else call()
             if text and self.group.is_chief:
                 logging.info("%s:\n%s", title, text)
         stores_starts = self.options.run_report or self.options.metrics_files
         if self.group.is_chief and stores_starts:
-            step = model.trainer.position.global_step
-            environment = run_report.environment(model.strategy, self.group)
-            self._guarded(
-                run_report.STARTS,
-                lambda: run_report.add_start(self.folder, step, environment, changes),
-            )
+            self.guarded(run_report.STARTS, lambda: self._add_start(model, changes))
+
+    def _add_start(self, model, changes):
+        environment = run_report.environment(model.strategy, self.group)
+        step = model.trainer.position.global_step
+        run_report.add_start(self.folder, step, environment, changes)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes the projector's files and the report; call it on all workers.
@@ -131,7 +131,7 @@ class RunReporter:
         """
         if self.options.projector:
             project = functools.partial(self._project, model, batches, pairs)
-            self._guarded("the projector's files", project)
+            self.guarded("the projector's files", project)
         self.close(model, outcome, batches)
 
     def close(self, model=None, outcome=None, batches=None):
@@ -147,15 +147,15 @@ class RunReporter:
             return
         # If the store does not answer, writing each file would wait for its timeout.
         stored = f"metrics, logs and report in {self.folder}"
-        if self._guarded(stored, lambda: [files.exists(self.folder)]) is None:
+        if self.guarded(stored, lambda: [files.exists(self.folder)]) is None:
             return
         self.recorder.close()
         if not self.options.run_report:
             return
-        self._guarded(PLOT, self._plot)
+        self.guarded(PLOT, self._plot)
         if model is not None:
             report = functools.partial(self._report, model, outcome or {}, batches)
-            self._guarded(run_report.NAME, report)
+            self.guarded(run_report.NAME, report)
 
     def _plot(self):
         loss = curves.loss(self.metrics.rows, self._resumed())
@@ -163,31 +163,27 @@ class RunReporter:
             files.replace(files.join(self.folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
-        def data():
-            return {
+        strategy, folder = model.strategy, self.folder
+        rows = self.metrics.rows
+        facts = {
+            "data": lambda: {
                 "data set": self.settings.dataset.dataset_name,
                 "images": batches.num_examples or "unknown",
                 "classes": model.head.num_classes,
                 "images per step": self.settings.training.global_batch_size,
                 "steps per epoch": batches.steps_per_epoch or "unknown",
-            }
-
-        def charts():
-            drawn = curves.all_of(self.metrics.rows, self._resumed())
-            return [(chart.caption, chart.svg()) for chart in drawn]
-
-        strategy, folder = model.strategy, self.folder
-        facts = {
-            "data": data,
+            },
             "memory": lambda: run_report.peak_memory(strategy),
             "environment": lambda: run_report.environment(strategy, self.group),
             "network": lambda: run_report.network(model),
             "checkpoints": lambda: run_report.checkpoints(folder),
             "images": self._images.jpegs,
-            "charts": charts,
+            "charts": lambda: [
+                (one.caption, one.svg()) for one in curves.all_of(rows, self._resumed())
+            ],
         }
         known = {
-            name: self._guarded(f"the report's {name}", read, {})
+            name: self.guarded(f"the report's {name}", read, {})
             for name, read in facts.items()
         }
         names = run_report.LINKED
@@ -203,7 +199,7 @@ class RunReporter:
 
     def _starts(self):
         read = functools.partial(run_report.starts, self.folder)
-        return self._guarded(run_report.STARTS, read, [])
+        return self.guarded(run_report.STARTS, read, [])
 
     def _project(self, model, batches, pairs):
         with model.trainer.averaged():  # verification and export use averages too
@@ -215,5 +211,6 @@ class RunReporter:
         if self.group.is_chief:
             projector.write(self._board, name, *points)
 
-    def _guarded(self, what, write, default=None):
+    def guarded(self, what, write, default=None):
+        """Returns `write()`, or `default` if it fails; see `Guard`."""
         return self._guards.setdefault(what, Guard(what))(write, default)
