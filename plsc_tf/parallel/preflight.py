@@ -168,4 +168,4 @@ def _describe(name, shown):
 
 def _shorten(text, start):
     shown = text[start : start + MOST_CHARACTERS]
-    return shown if shown == text else f"…{shown}…"
+    return ("…" if start else "") + shown + ("…" if text[start + len(shown) :] else "")

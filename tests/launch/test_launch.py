@@ -317,7 +317,11 @@ def test_a_module_can_be_run_instead_of_the_training(launchers):
         (["--gradient_dtype=float16", "--"], 1, "Write it after the --"),
         (["none.py"], 1, "The script 'none.py' does not exist"),
         (["--log_dir=hdfs://a/b", "--"], 1, "log_dir must be a local folder"),
-        (["--selected_gpus=77", "--"], 1, "selected_gpus has 77, but CUDA_VISIBLE_DEVICES="),
+        (
+            ["--selected_gpus=77", "--"],
+            1,
+            "has 77, but CUDA_VISIBLE_DEVICES=",
+        ),
     ],
 )
 def test_wrong_command_lines_are_explained(launchers, arguments, status, message):
