@@ -169,7 +169,7 @@ def measure(name, steps):
     import tensorflow as tf
 
     import plsc_tf
-    from plsc_tf.jobs.builders import optimizers, recipe
+    from plsc_tf.jobs.builders import recipe
     from plsc_tf.options import cli
     from plsc_tf.training import batching
 
@@ -178,15 +178,8 @@ def measure(name, steps):
     baseline = machine.peak_rss()
     half = recipe.backbone_precision(settings)
     model = recipe.build_model(settings, strategy, half)
-    with strategy.scope():
-        # So small a rate that the noise is not learned by heart.
-        optimizer, l2 = optimizers.build(settings.optimizer, 1e-6)
-    model.compile(
-        optimizer,
-        l2=l2,
-        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
-        head_slot_dtype=settings.head.head_slot_dtype,
-    )
+    # So small a rate that the noise is not learned by heart.
+    recipe.compile_model(model, settings, 1e-6)
     size = settings.training.global_batch_size
     generator = np.random.default_rng(0)
     shape = (size, *model.image_size, 3)

@@ -5,14 +5,13 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import export, results, resume_changes, run_facts, trained, workers
-from plsc_tf.jobs.builders import class_count, hooks, optimizers, recipe
+from plsc_tf.jobs.builders import class_count, hooks, recipe
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
 from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
-from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.reporting.recorder import GuardedCallback
 from plsc_tf.reporting.steps import StepLines, exact_loss
@@ -24,7 +23,6 @@ from plsc_tf.training.ending import Termination
 from plsc_tf.training.ending import rescue as rescue_steps
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.watchdog import Watchdog
-from plsc_tf.training.weight_rules import WeightRule
 
 IN_USE = "Wait until it ends, set another model_save_dir, or start over with --restart."
 
@@ -80,7 +78,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.set_cluster(group, joined.votes)
     stage.begin(model, settings)
-    _compile(model, plan, parts.optimizer)
+    recipe.compile_model(model, settings, plan.schedule, parts.optimizer)
     checkpoints = _checkpoints(settings, parts, origin)
     if group.is_chief:
         checkpoints.lock = lock
@@ -210,37 +208,6 @@ def _checkpoints(settings, parts, origin):
         on_error=given.on_save_error,
         on_damaged=given.on_damaged_checkpoint,
         extra={"flags": settings.as_dict(), "given": parts.given(), **origin},
-    )
-
-
-def _compile(model, plan, own_optimizer=None):
-    settings = plan.settings
-    with model.strategy.scope():
-        if own_optimizer is not None:
-            optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
-        else:
-            optimizer, l2 = optimizers.build(settings.optimizer, plan.schedule)
-        loss_scale = recipe.make_loss_scale(settings, optimizer)
-    metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
-    model.compile(
-        optimizer,
-        metrics=metrics,
-        l2=l2,
-        loss_scale=loss_scale,
-        transport=Transport(
-            int(settings.cluster.gradient_bucket_mb * 1e6),
-            settings.cluster.gradient_dtype,
-        ),
-        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
-        head_slot_dtype=settings.head.head_slot_dtype,
-        averaging=optimizers.averaging(settings.optimizer),
-        steps_per_execution=settings.performance.steps_per_execution,
-        head_rule=WeightRule(
-            settings.head.head_learning_rate_factor, settings.head.head_weight_decay
-        ),
-        rate_factors=settings.learning_rate.layer_factors,
-        weight_decay_on=settings.optimizer.layer_decays,
-        mixing=recipe.make_mixing(settings),
     )
 
 

@@ -10,17 +10,19 @@ from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.jobs.builders import class_count
+from plsc_tf.jobs.builders import class_count, optimizers
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
 from plsc_tf.jobs.parts import TEST_SPLIT, copy_to_strategy
 from plsc_tf.options.settings import Settings
+from plsc_tf.parallel.collectives import Transport
 from plsc_tf.storage import files, oss
 from plsc_tf.training import freezing
 from plsc_tf.training.auxiliary import Auxiliary, has_auxiliary_logits
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
+from plsc_tf.training.weight_rules import WeightRule
 
 # Preprocessing options that are passed to `PipelineOptions` under the same name.
 PIPELINE = (
@@ -280,6 +282,44 @@ def make_loss_scale(settings, optimizer=None):
         decr_every_n_nan_or_inf=given.decr_every_n_nan_or_inf,
         incr_ratio=given.incr_ratio,
         decr_ratio=given.decr_ratio,
+    )
+
+
+def compile_model(model, settings, schedule, own_optimizer=None):
+    """Compiles a `Classifier` for training.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings`.
+        schedule: the learning rate, or its Keras schedule.
+        own_optimizer: an optimizer made in Python, which replaces that of the settings.
+    """
+    with model.strategy.scope():
+        if own_optimizer is not None:
+            optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
+        else:
+            optimizer, l2 = optimizers.build(settings.optimizer, schedule)
+        loss_scale = make_loss_scale(settings, optimizer)
+    metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
+    model.compile(
+        optimizer,
+        metrics=metrics,
+        l2=l2,
+        loss_scale=loss_scale,
+        transport=Transport(
+            int(settings.cluster.gradient_bucket_mb * 1e6),
+            settings.cluster.gradient_dtype,
+        ),
+        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
+        head_slot_dtype=settings.head.head_slot_dtype,
+        averaging=optimizers.averaging(settings.optimizer),
+        steps_per_execution=settings.performance.steps_per_execution,
+        head_rule=WeightRule(
+            settings.head.head_learning_rate_factor, settings.head.head_weight_decay
+        ),
+        rate_factors=settings.learning_rate.layer_factors,
+        weight_decay_on=settings.optimizer.layer_decays,
+        mixing=make_mixing(settings),
     )
 
 

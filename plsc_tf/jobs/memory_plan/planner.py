@@ -14,7 +14,7 @@ from absl import logging
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
-from plsc_tf.jobs.builders import optimizers, recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.jobs.stage import ORDINARY, Stage
@@ -294,17 +294,7 @@ def _small_model(settings):
     model = recipe.build_model(small.replace(aux_logits_weight=0), strategy, half)
     # Unlike the head, the auxiliary logits get all classes.
     model.auxiliary = recipe.make_auxiliary(settings, model.backbone, half)
-    optimizer, l2 = optimizers.build(settings.optimizer, 0.1)
-    model.compile(
-        optimizer,
-        l2=l2,
-        head_slot_dtype=settings.head.head_slot_dtype,
-        averaging=optimizers.averaging(settings.optimizer),
-        # These take no memory, but `compile` checks them.
-        rate_factors=settings.learning_rate.layer_factors,
-        weight_decay_on=settings.optimizer.layer_decays,
-        mixing=recipe.make_mixing(settings),
-    )
+    recipe.compile_model(model, settings, 0.1)
     return model
 
 
