@@ -1,6 +1,7 @@
 """Defines the options for a training run's start, length, batches and devices."""
 
 from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.parallel.gpu_figures import GPUS
 
 
 class Training(OptionGroup):
@@ -58,14 +59,24 @@ class Performance(OptionGroup):
         applies="gpus",
     )
     dry_run: bool = option(
-        False, "only estimate the memory, and the classes that fit", saved=False
+        False,
+        "only estimate the memory, the classes that fit and, for GPUs, the time",
+        saved=False,
     )
     json: bool = option(
         False, "print the estimate as one JSON object", saved=False, applies="dry_run"
     )
+    device_kind: str | None = option(
+        None,
+        "GPU to plan for; this machine need not have one. None: this machine's devices",
+        choices=tuple(name.lower() for name in GPUS),
+        saved=False,
+        applies="dry_run",
+    )
     device_memory_gb: float | None = option(
         None,
-        "memory of a device in GB (10^9 bytes); None: that of this machine",
+        "memory of a device in GB (10^9 bytes); None: that of device_kind or of this "
+        "machine",
         within="(0, inf)",
         saved=False,
         applies="dry_run",

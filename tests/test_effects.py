@@ -149,7 +149,7 @@ TOLD = {
     "with learning_rate_decay_type=polynomial": "polynomial_power=2",
     "with dim_reduce, or with boost_config_dict": "boost_level=o1",
     "with dim_reduce": "n_component=4",
-    "with dry_run": "device_memory_gb=3",
+    "with dry_run": "device_memory_gb=3 device_kind=l4",
     "where a training run is resumed": "allow_changes=scale",
     "with export_at_end": "proof_pairs=10",
 }

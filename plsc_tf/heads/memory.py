@@ -157,6 +157,29 @@ def making(load: HeadLoad) -> tuple[int, int]:
     return device + rows * load.row_bytes, 3 * LARGE_TILE * load.row_bytes
 
 
+def kernels(load: HeadLoad) -> list[tuple[float, float]]:
+    """Lists the kernels that a replica runs over its classes in a step.
+
+    Returns:
+        [(floating-point operations, bytes of memory read and written)] of products and
+        passes over all logits, and of the update of the weights.
+    """
+    logits = load.working_rows * load.columns * (1 if load.sharded else load.parts)
+    product, moved = 2 * logits * load.embedding_size, logits * FLOAT
+    weights = load.working_rows * load.row_bytes
+    slots = load.working_rows * load.slot_bytes
+    recomputed = 1 - sum(load.tiles[: load.kept_tiles]) / load.working_rows
+    return [
+        (product, weights + moved),
+        (0, 2 * moved),  # the first pass: exponentials
+        (product, weights + moved),
+        (recomputed * product, recomputed * (weights + moved)),
+        (0, 2 * moved),  # the second pass: errors
+        (product, weights + moved),
+        (0, 3 * weights + 2 * slots),
+    ]
+
+
 def _logit_tensors(load):
     return LOGIT_TENSORS if load.compiled else PLAIN_LOGIT_TENSORS
 

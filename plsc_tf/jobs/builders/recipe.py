@@ -239,8 +239,8 @@ def check_accumulation(settings, replicas):
 
 def backbone_precision(settings):
     """Returns the `backbones.precision.Precision` of a training run."""
-    given = settings.precision
-    if given.use_fp16 and not tf.config.get_visible_devices("GPU"):
+    given, planned = settings.precision, settings.performance.device_kind
+    if given.use_fp16 and not (planned or tf.config.get_visible_devices("GPU")):
         logging.warning(
             "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
         )

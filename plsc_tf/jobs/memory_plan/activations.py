@@ -1,6 +1,7 @@
-"""Computes the memory of a backbone's forward and backward pass from their graph."""
+"""Computes memory and products of a backbone's two passes from their graph."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -17,27 +18,29 @@ FREE = {"Const", "Placeholder", "ReadVariableOp", "VarHandleOp"}
 SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
-def trace(model: Classifier, batch: int) -> tuple[int, int]:
+def trace(
+    model: Classifier, batch: int, compiled: bool = False
+) -> tuple[int, list[tf.Operation]]:
     """Computes the memory of one forward and backward pass without running it.
 
     Args:
         model: a `Classifier`.
         batch: number of images per pass on one replica.
+        compiled: whether XLA compiles both passes.
 
     Returns:
-        (peak bytes, without weights and their gradients; number of nodes in the graph,
-        each of which takes some memory on the host).
+        (peak bytes, without weights and, unless compiled, their gradients; the nodes of
+        the graph).
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
-    weight_gradients = []
+    weight_gradients, forward = [], []
 
     @tf.function(autograph=False)
     def both_passes(images, upstream, labels, shares):
         with tf.GradientTape() as tape:
-            if model.auxiliary is None:
-                outputs = [model(images, training=True)]
-            else:
-                outputs = model.auxiliary(model.normalize(images), labels, shares)
+            embeddings, _, extra = model.forward(images, labels, shares)
+            outputs = [embeddings] if extra is None else [embeddings, extra]
+        forward.extend(embeddings.graph.get_operations())
         ones = (tf.ones_like(loss) for loss in outputs[1:])
         gradients = tape.gradient(
             outputs,
@@ -54,10 +57,16 @@ def trace(model: Classifier, batch: int) -> tuple[int, int]:
         tf.TensorSpec([batch], tf.float32),
     ).graph
     operations = graph.get_operations()
-    return peak(operations, weight_gradients), len(operations)
+    if compiled:
+        return peak(operations, forward=len(forward)), operations
+    return peak(operations, weight_gradients), operations
 
 
-def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> int:
+def peak(
+    operations: list[tf.Operation],
+    results: Sequence[tf.Tensor] = (),
+    forward: int = 0,
+) -> int:
     """Computes the peak memory of operations that run one after another, in bytes.
 
     A tensor exists from the operation that creates it to the last one that reads it.
@@ -68,6 +77,8 @@ def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> i
     Args:
         operations: operations of a graph, in the order in which they run.
         results: tensors that are not counted.
+        forward: number of operations of a forward pass that is a program of its own;
+            the next program has all tensors that it reads from it until its end.
     """
     roots: dict = {}  # alias -> the tensor whose memory it shares
     first, last = {}, {}
@@ -86,8 +97,40 @@ def peak(operations: list[tf.Operation], results: Sequence[tf.Tensor] = ()) -> i
     for tensor in first.keys() - uncounted:
         size = _bytes(tensor.deref())
         changes[first[tensor]] += size
-        changes[last[tensor] + 1] -= size
+        handed_on = first[tensor] < forward <= last[tensor]
+        changes[len(operations) if handed_on else last[tensor] + 1] -= size
     return max(itertools.accumulate(changes))
+
+
+def kernels(operations: Sequence[tf.Operation]) -> list[tuple[int, int, str]]:
+    """Lists the convolutions and matrix products among the operations.
+
+    Returns:
+        [(floating-point operations, bytes of operands and result, type of the result)].
+    """
+    found = []
+    for one in operations:
+        if flops := _flops(one):
+            moved = sum(map(_bytes, (*one.inputs, *one.outputs)))
+            found.append((flops, moved, one.outputs[0].dtype.name))
+    return found
+
+
+def _flops(operation):
+    """Returns 2 for each multiplication and addition; 0 for elementwise operations."""
+    kind, tensors = operation.type, [*operation.inputs, *operation.outputs]
+    if kind.endswith("BackpropInput") and not tensors[-1].consumers():
+        return 0  # the gradient of the images, which TensorFlow does not compute
+    if "Conv2" in kind:
+        # Tensor 2 is the output or its gradient. Its numbers are sums over the kernel.
+        kernel = tensors[3 if kind.endswith("Filter") else 1].shape
+        terms = math.prod(kernel[: 2 if kind.startswith("Depthwise") else 3])
+        return 2 * terms * (tensors[2].shape.num_elements() or 0)
+    if "MatMul" not in kind:
+        return 0
+    name = "transpose_a" if kind == "MatMul" else "adj_x"
+    terms = tensors[0].shape[-2 if operation.get_attr(name) else -1]
+    return 2 * (terms or 0) * (tensors[-1].shape.num_elements() or 0)
 
 
 def _bytes(tensor):

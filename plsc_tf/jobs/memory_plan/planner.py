@@ -19,6 +19,7 @@ from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.jobs.stage import ORDINARY, Stage
 from plsc_tf.options.settings import Settings
+from plsc_tf.parallel.gpu_figures import GPUS
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.training import auxiliary
 from plsc_tf.training.freezing import is_frozen
@@ -34,8 +35,11 @@ OPERATION_PROGRAM = 55e3
 BLOCKS_KEPT = 10
 # TensorFlow's allocator takes memory in ever larger regions and never returns it. The
 # unused part is about this share of the large temporary tensors (measured by
-# `benchmarks.planner`).
-UNUSED_SHARE = 0.3
+# `benchmarks.planner`). On GPUs, it has a single region, so only gaps remain unused;
+# their share is a guess.
+UNUSED_SHARE = {"CPU": 0.3, "GPU": 0.1}
+# TensorFlow's limit for the scratch memory of a convolution.
+MOST_WORKSPACE = 2**32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Backbone:
             auxiliary logits.
         auxiliary_classes: number of classes of the auxiliary logits.
         frozen: bytes of the weights that are not trained.
+        kernels: the convolutions and products of this pass, see `activations.kernels`;
+            empty without figures of the GPU.
     """
 
     weights: int
@@ -70,6 +76,7 @@ class Backbone:
     auxiliary_bytes: int = 0
     auxiliary_classes: int = 0
     frozen: int = 0
+    kernels: tuple = ()
 
     def for_classes(self, classes: int) -> "Backbone":
         """Returns a copy whose auxiliary logits have another number of classes.
@@ -120,6 +127,9 @@ class Job:
         if not head.sharded:
             rows = head.rows * head.row_bytes
             gradients, largest = gradients + rows, max(largest, rows)
+        passed = images / backbone.traced_images
+        # cuDNN's fast algorithms need about a copy of their operands and result.
+        largest_kernel = max((moved for _, moved, _ in backbone.kernels), default=0)
         throughout = {
             **memory.held(head),
             "backbone weights": backbone.weights + backbone.frozen,
@@ -131,7 +141,8 @@ class Job:
             # Between the forward and the backward pass of the batch's last part.
             throughout
             | {
-                "activations": backbone.activations * images // backbone.traced_images,
+                "activations": int(backbone.activations * passed),
+                "cuDNN workspace": int(min(MOST_WORKSPACE, largest_kernel * passed)),
                 "gradients": gradients if head.parts > 1 else 0,
                 "tile": memory.first_pass(head),
             },
@@ -155,7 +166,7 @@ class Job:
         )
         if self.head.sample_rate < 1:
             passing += tensors["head weights"]  # copied once when they are created
-        allocator = int(UNUSED_SHARE * passing)
+        allocator = int(UNUSED_SHARE[self.devices.kind] * passing)
         stage = self.stage.memory(self.backbone, self.head, self.settings)
         return {**tensors, **stage, "allocator": allocator, **self._host()}
 
@@ -194,10 +205,30 @@ class Job:
         if self.backbone.auxiliary_classes:
             high = min(high, auxiliary.MOST_CLASSES + 1)
         numbers = range(fewest, high)
+        return self._largest(numbers, lambda n: {"num_classes": n})
+
+    def most_images(self) -> int:
+        """Returns the largest batch of a replica that fits; 0 if none fits."""
+        # More images exceed the memory even before they pass the backbone.
+        numbers = range(1, self.devices.bytes // self.backbone.image + 1)
+        replicas = self.head.replicas
+        return self._largest(numbers, lambda n: {"global_batch": n * replicas})
+
+    def _largest(self, numbers, changes):
+        """Returns the largest of the numbers whose changes of the head fit, or 0."""
         index = bisect.bisect(
-            numbers, False, key=lambda n: not self.with_head(num_classes=n).fits()
+            numbers, False, key=lambda n: not self.with_head(**changes(n)).fits()
         )
         return numbers[index - 1] if index else 0
+
+    def collectives(self) -> list[memory.Collective]:
+        """Returns the collectives of a step."""
+        return memory.collectives(
+            self.head,
+            self.backbone.weights,
+            smoothing=bool(self.settings.head.label_smoothing),
+            ranks=2 if self.settings.head.calc_acc else 0,
+        )
 
     def _host(self):
         """Returns host memory besides a step's tensors, per replica; {} on GPUs."""
@@ -234,7 +265,8 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         ValueError: the settings are invalid; a training run would refuse them too.
     """
     process, given = process_memory(), settings.performance
-    found = devices(given.num_replicas, given.device_memory_gb)
+    gpu = given.device_kind and GPUS[given.device_kind.upper()]
+    found = devices(given.num_replicas, given.device_memory_gb, gpu)
     settings = recipe.complete(settings)
     if "num_classes" not in settings.given:
         message = "num_classes is not set: planning for the default, %d classes."
@@ -268,7 +300,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         num_parallel_batches=images.num_parallel_batches,
         prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
-    backbone = _backbone(model, head.own_batch // head.parts)
+    backbone = _backbone(model, head.own_batch // head.parts, found)
     backbone, head = stage.trimmed(backbone, head, settings)
     return Job(
         head=head,
@@ -298,9 +330,10 @@ def _small_model(settings):
     return model
 
 
-def _backbone(model, images):
+def _backbone(model, images, devices):
     """Computes the `Backbone` of a model for a pass over this number of images."""
-    passes, operations = activations.trace(model, images)
+    compiled = devices.kind == "GPU"
+    passes, operations = activations.trace(model, images, compiled)
     averages = model.trainer.updater.averages
     weights = model.trained_network_variables()
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
@@ -314,12 +347,13 @@ def _backbone(model, images):
         statistics=_bytes(model.untrained_variables()),
         largest=max((_bytes([v]) for v in weights), default=0),
         activations=passes,
-        operations=operations,
+        operations=len(operations),
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
         auxiliary_bytes=per_class,
         auxiliary_classes=classes,
         frozen=_bytes(filter(is_frozen, model.backbone.non_trainable_variables)),
+        kernels=tuple(activations.kernels(operations)) if devices.gpu else (),
     )
 
 

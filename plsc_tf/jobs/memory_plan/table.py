@@ -1,4 +1,4 @@
-"""Presents the plan of a training run's memory as a table and as JSON.
+"""Presents the plan of a training run's memory and time as tables and as JSON.
 
 If the training does not fit, suggests for each option the smallest change that helps.
 """
@@ -6,7 +6,7 @@ If the training does not fit, suggests for each option the smallest change that 
 import json
 
 from plsc_tf.evaluation.report import format_table
-from plsc_tf.heads import memory
+from plsc_tf.jobs.memory_plan import step_time
 from plsc_tf.jobs.memory_plan.planner import Job
 
 GB = 1e9
@@ -70,6 +70,7 @@ def text(job: Job) -> str:
     """Returns the plan of a `Job` as tables."""
     head, devices, fits = job.head, job.devices, job.fits()
     share = ", a share of this machine's memory" if devices.shared else ""
+    name = devices.gpu.name if devices.gpu else devices.kind
     notes = _notes(job)
     rows = [(name, size, notes.get(name, "")) for name, size in job.items().items()]
     if job.initialization_bytes() == job.total():
@@ -81,10 +82,11 @@ def text(job: Job) -> str:
     )
     parts = [
         f"{head.num_classes:,} classes x {head.embedding_size}, {head.global_batch} "
-        f"images per step, on {head.replicas} {devices.kind} device(s) with "
+        f"images per step, on {head.replicas} {name} device(s) with "
         f"{devices.bytes / GB:.2f} GB each{share}",
         f"GB on the fullest device\n{table}",
         f"largest num_classes that fits with the other options: {job.most_classes():,}",
+        *([_step_time(job)] if devices.gpu else []),
         _collectives(job),
     ]
     return "\n\n".join(parts if fits else [*parts, _advice(job)])
@@ -108,12 +110,17 @@ def as_json(job: Job) -> str:
             "count": len(job.head.tiles),
             "kept": job.head.kept_tiles,
         },
-        "collectives": [vars(one) for one in _exchanged(job)],
+        "collectives": [vars(one) for one in job.collectives()],
         "suggestions": [
             {"options": options, "total_bytes": changed.total()}
             for options, changed in found
         ],
     }
+    if job.devices.gpu:
+        summary["device_name"] = job.devices.gpu.name
+        summary["most_images"] = job.most_images()
+        summary["step_seconds"] = step_time.bound(job)
+        summary["assumptions"] = step_time.ASSUMPTIONS
     return json.dumps(summary)
 
 
@@ -135,6 +142,7 @@ def _notes(job):
         "gradients": "of the weights on every replica",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
+        "cuDNN workspace": "scratch memory of the largest convolution (estimated)",
         "allocator": "reserved by TensorFlow, unused (estimated)",
         "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
@@ -142,19 +150,24 @@ def _notes(job):
     }
 
 
-def _exchanged(job):
-    return memory.collectives(
-        job.head,
-        job.backbone.weights,
-        smoothing=bool(job.settings.head.label_smoothing),
-        ranks=2 if job.settings.head.calc_acc else 0,
+def _step_time(job):
+    found = step_time.bound(job)
+    rows = [
+        (f"at least, on {job.devices.gpu.name}", f"{'ms per step':>12}"),
+        *((name, f"{1e3 * size:12.2f}") for name, size in found.items()),
+    ]
+    speed = job.head.global_batch / found["step"]
+    return (
+        f"largest batch_size that fits with the other options: {job.most_images():,}"
+        f"\n\n{format_table(rows)}\nAt most {speed:,.0f} images/s, assuming "
+        f"{step_time.ASSUMPTIONS}."
     )
 
 
 def _collectives(job):
     if job.head.replicas == 1:
         return "One replica: no collectives."
-    rows = [(one.name, one.bytes, one.sent, one.kind) for one in _exchanged(job)]
+    rows = [(one.name, one.bytes, one.sent, one.kind) for one in job.collectives()]
     rows.append(("total", *(sum(row[i] for row in rows) for i in (1, 2)), ""))
     numbers = [(n, f"{a / 1e6:12.3f}  {b / 1e6:14.3f}  {k}") for n, a, b, k in rows]
     title = ("MB per step and replica", f"{'result':>12}  {'sent in a ring':>14}")
