@@ -28,6 +28,9 @@ class HeadCase(OptionGroup):
     head_dtype: str = option(
         "", "type of the head's matrix products; empty: the head's default, float32"
     )
+    initializer: str = option(
+        "", "initial class weights, such as constant(0.1), which is fast; empty: normal"
+    )
     optimizer: str = option(
         "momentum",
         "update rule of backbone and head",
@@ -46,6 +49,11 @@ class HeadCase(OptionGroup):
     seed: int = option(0, "random seed of weights, embeddings and labels")
     peer: str = option("", "checkout of arcface_torch to compare with; empty: none")
     peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
+    peer_precision: str = option(
+        "float32",
+        "products of --peer; float16 as its users train with it: autocast, loss scale",
+        choices=("float32", "tf32", "float16"),
+    )
     peer_threads: int = option(
         0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0
     )

@@ -57,7 +57,7 @@ def measure(case):
     checkout = find_checkout(case.peer)
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder, machine.watch_others() as others:
-        ranks_found = _run_ranks(
+        ranks_found = run_ranks(
             case.peer_python,
             {
                 "checkout": str(checkout),
@@ -65,6 +65,7 @@ def measure(case):
                 "ranks": ranks,
                 "threads": case.peer_threads or max(1, cores // ranks),
                 "learning_rate": case.rate,
+                "precision": case.peer_precision,
                 **{name: getattr(case, name) for name in _SHARED},
             },
         )
@@ -85,12 +86,21 @@ _SHARED = (
 )
 
 
-def _run_ranks(python, config):
-    """Starts one process per rank; returns what each of them prints, parsed."""
+def run_ranks(python, config, module="benchmarks.peer_partial_fc"):
+    """Starts one process per rank; returns what each of them prints, parsed.
+
+    Args:
+        python: a Python with PyTorch.
+        config: the argument of the module, a dict with the number of `ranks`.
+        module: program of a rank.
+
+    Raises:
+        RuntimeError: a rank failed.
+    """
     started = []
     for rank in range(config["ranks"]):
         text = json.dumps({**config, "rank": rank})
-        command = [python, "-m", "benchmarks.peer_partial_fc", text]
+        command = [python, "-m", module, text]
         started.append(
             subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         )

@@ -3,11 +3,11 @@
     python -m benchmarks.peer_partial_fc '{"checkout": …, "rank": 0, …}'
 
 Their `PartialFC_V2` and `CombinedMarginLoss` are imported from the checkout as they
-are; around them stands what their `train_v2.py` does in float32, with embeddings that
-are given instead of a backbone. Needs PyTorch and nothing of ours but the memory
-reading.
+are; around them stands what their `train_v2.py` does, with embeddings that are given
+instead of a backbone. Needs PyTorch and nothing of ours but the memory reading.
 """
 
+import contextlib
 import json
 import statistics
 import sys
@@ -49,26 +49,68 @@ def make_batches(config, device, count=2):
     ]
 
 
+def allow_precision(precision):
+    """Sets what float32 products may use: "float32" is exact, all others allow TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
+    torch.backends.cudnn.benchmark = True
+
+
+class Update:
+    """The backward pass and the update of `train_v2.py`, with its loss scale in fp16.
+
+    Args:
+        optimizer: the optimizer of all parameters.
+        half: whether to scale the loss, as in float16.
+        clipped: list of the parameters whose gradients are clipped to a norm of 5.
+    """
+
+    def __init__(self, optimizer, half, clipped=()):
+        self.optimizer = optimizer
+        self.clipped = list(clipped)
+        scaler = torch.cuda.amp.grad_scaler.GradScaler
+        self.scaler = scaler(growth_interval=100) if half else None
+
+    def __call__(self, loss):
+        """Computes the gradients of a loss and updates the parameters."""
+        scaler, optimizer = self.scaler, self.optimizer
+        if scaler is None:
+            loss.backward()
+        else:
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+        if self.clipped:
+            torch.nn.utils.clip_grad_norm_(self.clipped, 5)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+
+
 def seconds_of(function, device):
     """Seconds of one call that all ranks begin together, and what it returns."""
-    distributed.barrier()
+    several = distributed.get_world_size() > 1
+    if several:
+        distributed.barrier()
     start = time.perf_counter()
     value = function()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    distributed.barrier()
+    if several:
+        distributed.barrier()
     return time.perf_counter() - start, value
 
 
 def time_steps(module, optimizer, batches, config, device):
     """`steps_s` and `cpu_s` of the timed steps, `losses` of all steps."""
+    update = Update(optimizer, config["precision"] == "float16")
 
     def step(embeddings, labels):
         embeddings = embeddings.clone().requires_grad_()
         loss = module(embeddings, labels.clone())
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        update(loss)
         return loss.item()
 
     seconds, busy, losses = [], [], []
@@ -125,12 +167,16 @@ def measure(config):
     torch.set_num_threads(config["threads"])
     torch.manual_seed(config["seed"] + config["rank"])
     baseline = machine.peak_rss()
-    module = PartialFC_V2(
-        CombinedMarginLoss(64, *MARGINS[config["margins"]]),
-        config["emb_size"],
-        config["num_classes"],
-        config["sample_rate"],
-    )
+    allow_precision(config["precision"])
+    # PyTorch 2 draws the weights on the GPU, which is much faster.
+    with device if hasattr(device, "__enter__") else contextlib.nullcontext():
+        module = PartialFC_V2(
+            CombinedMarginLoss(64, *MARGINS[config["margins"]]),
+            config["emb_size"],
+            config["num_classes"],
+            config["sample_rate"],
+            config["precision"] == "float16",
+        )
     module.train().to(device)
     optimizer = make_optimizer(
         config["optimizer"], module.parameters(), config["learning_rate"]

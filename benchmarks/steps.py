@@ -36,6 +36,7 @@ def make_model(case, strategy):
         "tile_rows": case.tile_rows,
         "logits_mb": case.logits_mb,
         "dtype": case.head_dtype or None,
+        "initializer": case.initializer or None,
     }
     with strategy.scope():
         head = plsc_tf.ShardedHead(
