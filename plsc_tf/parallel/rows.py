@@ -247,8 +247,7 @@ class ShardedRows:
             elif (start, stop) == (0, tile.shape[0]):
                 tile.assign(piece)
             else:
-                with OVERWRITING:
-                    tile[start:stop].assign(piece)
+                _overwrite(tile, start, stop, piece)
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
         """Cuts the global rows `[low, high)` into spans that `write` handles fastest.
@@ -320,14 +319,22 @@ class ShardedRows:
                 yield shard, i, begin - offset, end - offset, first + begin - start
 
 
+def _overwrite(tile, start, stop, rows):
+    """Assigns a tile's rows `[start, stop)`."""
+    with OVERWRITING:
+        tile[start:stop].assign(rows)
+        # Otherwise, every later read of the variable would be a copy.
+        tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
+
+
 def _make_tile(initial_rows, low, high, name):
     """Creates a variable with the global rows `[low, high)`."""
     if high - low <= LARGE_TILE:
         return tf.Variable(initial_rows(low, high), name=name)
     rows = initial_rows(low, low + LARGE_TILE)
     tile = tf.Variable(tf.zeros([high - low, *rows.shape[1:]], rows.dtype), name=name)
-    tile[: len(rows)].assign(rows)
+    _overwrite(tile, 0, len(rows), rows)
     for start in range(low + LARGE_TILE, high, LARGE_TILE):
         stop = min(start + LARGE_TILE, high)
-        tile[start - low : stop - low].assign(initial_rows(start, stop))
+        _overwrite(tile, start - low, stop - low, initial_rows(start, stop))
     return tile

@@ -82,6 +82,24 @@ def test_rows_are_read_and_written_across_tiles(layout):
             rows.write(low, whole[low:high])
 
 
+def reads_copy(rows):
+    """Whether each read copies the first tile instead of sharing its memory."""
+    held = [next(rows.held().pieces(0, rows.tile_rows)) for _ in range(2)]
+    return not np.shares_memory(*held)
+
+
+def test_reads_do_not_copy_a_tile_that_was_written_in_pieces():
+    whole = np.arange(12 * 2, dtype=np.float32).reshape(12, 2)
+    rows = ShardedRows.create(
+        plsc_tf.strategy(2), lambda a, b: whole[a:b], 12, "w", tile_rows=6
+    )
+    # What a restore from other shards does, and `set_weights_from_numpy`.
+    for low in range(0, 12, 4):
+        rows.write(low, -whole[low : low + 4])
+    assert not reads_copy(rows)
+    np.testing.assert_array_equal(rows.read(0, 12), -whole)
+
+
 @pytest.mark.parametrize("sharded", [True, False])
 def test_threads_overwrite_parts_of_tiles_one_after_the_other(sharded):
     # TensorFlow exchanges the places of parts that are overwritten at once, but too
@@ -111,6 +129,7 @@ def test_a_large_tile_is_filled_in_parts():
     rows = ShardedRows.create(plsc_tf.strategy(1), initial_rows, 150_000, "b")
     np.testing.assert_array_equal(rows.read(0, 150_000), np.arange(150_000))
     assert asked == [65_536, 65_536, 18_928]
+    assert not reads_copy(rows)
 
 
 @pytest.mark.parametrize("layout", [{"tile_rows": 2}, {"sparse": True}])
