@@ -58,11 +58,11 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
 
 
 def _pieces(head):
-    """Yields (int32 row indices on the replica, their weights) piece by piece."""
+    """Yields (int64 row indices on the replica, their weights) piece by piece."""
     weight, chosen = head.arrays()["weight"], None
     if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
         chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
     tiles = head.tiles(chosen)
     for index, start in enumerate(tiles.starts):
         weights = read(*tiles.handles(index))["weight"]
-        yield start + tf.range(tf.shape(weights)[0]), weights
+        yield tf.range(start, start + tiles.sizes[index], dtype=tf.int64), weights

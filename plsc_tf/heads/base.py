@@ -30,7 +30,7 @@ class HeadStep:
         losses: `[batch]` losses of the replica's own examples.
         embedding_gradients: `[batch, emb]` for the replica's own examples; None if
             gradients are not computed.
-        ranks: int32 `[batch]`, the number of classes that score above the true one;
+        ranks: int64 `[batch]`, the number of classes that score above the true one;
             None unless requested.
         pending: dict of tensors from which the weight gradients are computed, tile by
             tile (`Head.pieces`) or in one piece (`Head.weight_gradients`); empty if

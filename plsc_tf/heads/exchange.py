@@ -58,7 +58,7 @@ class Exchange:
 
         Args:
             gradients: `[batch, emb]`.
-            above: int32 `[batch]`, or None; sent as an extra column of the gradients.
+            above: int64 `[batch]`, or None; sent as an extra column of the gradients.
         """
         if self.split is None:
             return gradients, above

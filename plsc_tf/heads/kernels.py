@@ -97,17 +97,17 @@ def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
         count: centers per class.
 
     Returns:
-        (`[classes, batch]` largest scores, int32 `[classes, batch]` centers that have
-        them).
+        (`[classes, batch]` largest scores, `[classes, batch]` numbers of the centers
+        that have them, in the same dtype).
     """
     grouped = tf.reshape(scores, [-1, count, tf.shape(scores)[1]])
     best = grouped[:, 0]
-    winner = tf.zeros_like(best, tf.int32)
+    winner = tf.zeros_like(best)
     # XLA fuses comparisons, but not an argmax, into one pass over the scores.
     for center in range(1, count):
         better = grouped[:, center] > best
         best = tf.where(better, grouped[:, center], best)
-        winner = tf.where(better, center, winner)
+        winner = tf.where(better, float(center), winner)
     return best, winner
 
 
@@ -122,7 +122,8 @@ def scatter_to_centers(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.T
     Returns:
         `[classes · count, batch]`.
     """
-    won = winner[:, None, :] == tf.range(count)[None, :, None]
+    centers = tf.range(count, dtype=winner.dtype)
+    won = winner[:, None, :] == centers[None, :, None]
     rows = tf.where(won, values[:, None, :], tf.zeros([], values.dtype))
     return tf.reshape(rows, [-1, tf.shape(values)[1]])
 
@@ -185,6 +186,9 @@ class Kernels:
         log_sum = self.scale * self.loss.largest + math.log(head.num_classes)
         wide = self.loss.normalized and self.dtype != "float16"
         self.bounded = wide and log_sum < LOG_LARGEST
+        # TensorFlow computes int32 on the host, even on GPUs; XLA doesn't, and on CPUs
+        # it handles twice as many int32 as int64 at a time.
+        self._integer = tf.int32 if compiled else tf.int64
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
@@ -199,7 +203,7 @@ class Kernels:
         Args:
             products: `[classes, batch]` products of weights and inputs.
             row_scalar: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
-            rows: int32 `[batch]` row of the true class, if it is in this tile.
+            rows: int64 `[batch]` row of the true class, if it is in this tile.
             target: the `Target` of the examples.
             state: the loss function's state.
             plain: `[batch]` score of the true class, without margin.
@@ -212,12 +216,12 @@ class Kernels:
             the largest logit so far, and `shrink` `[batch]`: the factor that rescales
             earlier exponentials; if `others` returns slopes, `total` `[batch]`: the sum
             of the tile's exponentials (it can otherwise be computed from `numerator`);
-            with ranks, `above` int32 `[batch]`; with label smoothing, `logits`
+            with ranks, `above` int64 `[batch]`; with label smoothing, `logits`
             `[batch]`: the sum of the logits, and `even_slope` `[classes, batch]`:
             ∂value/∂product.
         """
         score, value, slope, winner = self._scores(products, row_scalar, target, state)
-        hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
+        hit = self._hits(score, rows)
         logits, result = self.scale * value, {}
         if self.bounded:
             exponential = tf.where(hit, tf.zeros_like(logits), tf.exp(logits))
@@ -233,7 +237,8 @@ class Kernels:
         if with_ranks:
             # Excludes the true class: rounding could rank it above itself.
             above = tf.logical_and(score > plain, tf.logical_not(hit))
-            result["above"] = tf.reduce_sum(tf.cast(above, tf.int32), axis=0)
+            above = tf.reduce_sum(tf.cast(above, self._integer), axis=0)
+            result["above"] = tf.cast(above, tf.int64)
         if self.even_share:
             others = tf.cast(tf.logical_not(hit), value.dtype)
             result["logits"] = tf.reduce_sum(others * logits, axis=0)
@@ -246,7 +251,7 @@ class Kernels:
         Args:
             products: `[classes, batch]`, as in `_forward`.
             row_scalar: `[classes]`, as in `_forward`.
-            rows: int32 `[batch]`, as in `_forward`.
+            rows: int64 `[batch]`, as in `_forward`.
             target: the `Target` of the examples.
             state: the loss function's state.
             example: dict of `[batch]`: `log_total`, `target_error` and `factor`.
@@ -257,7 +262,7 @@ class Kernels:
             from the weight gradient, or the bias gradient of plain softmax).
         """
         score, value, slope, winner = self._scores(products, row_scalar, target, state)
-        hit = tf.range(tf.shape(score)[0])[:, None] == rows[None, :]
+        hit = self._hits(score, rows)
         error = tf.exp(self.scale * value - example["log_total"]) - self.even_share
         if slope is not None:
             error *= slope
@@ -271,6 +276,11 @@ class Kernels:
             along = scatter_to_centers(along, winner, self.sub_centers)
         along = tf.reduce_sum(along, axis=1)
         return error * row_scalar[:, None], along * tf.square(row_scalar)
+
+    def _hits(self, score, rows):
+        """Returns bool `[classes, batch]`, True for the true classes."""
+        numbers = tf.range(tf.shape(score, self._integer)[0])
+        return numbers[:, None] == tf.cast(rows, self._integer)[None, :]
 
     def _scores(self, products, row_scalar, target, state):
         if not self.loss.normalized:

@@ -178,7 +178,7 @@ def concatenate_parts(pendings: Sequence[dict]) -> dict:
     """Joins the `pending` of a batch's parts, without the kept logits."""
     if len(pendings) == 1:
         return pendings[0]
-    size = [tf.shape(part["rows"])[:1] for part in pendings]
+    size = [part["rows"].shape for part in pendings]
     joined = {}
     for name, value in pendings[0].items():
         if name.startswith("products."):

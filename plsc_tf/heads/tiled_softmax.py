@@ -38,7 +38,7 @@ class Examples:
         tiles: the tiles of the replica's classes.
         chosen: the sampled rows of those tiles, or None for all rows.
         inputs: `[batch, emb]` embeddings, normalized to length 1 for margin losses.
-        rows: int32 `[batch]` row of the true class on this replica, or −1 if another
+        rows: int64 `[batch]` row of the true class on this replica, or −1 if another
             replica holds it.
         true_center: `[batch, emb]` ∂score/∂input from `TiledSoftmax.true_class`.
         sample_weights: `[batch]` derivative of the objective with respect to each loss.
@@ -103,7 +103,7 @@ class TiledSoftmax:
             (sums, kept). `sums` are over the replica's classes without the true class:
             `maximum` `[batch]`, the largest logit; `total` `[batch]`,
             Σ exp(logit − maximum); with gradients, `gradient` `[batch, emb]`,
-            Σ exp(logit − maximum) ∂value/∂input; with ranks, `above` int32 `[batch]`,
+            Σ exp(logit − maximum) ∂value/∂input; with ranks, `above` int64 `[batch]`,
             the number of scores above the true class's score; with label smoothing,
             `logits` `[batch]`, Σ logits, and with gradients `even_gradient`
             `[batch, emb]`, Σ ∂value/∂input. `kept` are the entries of `pending` for
@@ -116,7 +116,7 @@ class TiledSoftmax:
         if gradients:
             sums["gradient"] = tf.zeros_like(examples.inputs)
         if with_ranks:
-            sums["above"] = tf.zeros_like(zero, tf.int32)
+            sums["above"] = tf.zeros_like(zero, tf.int64)
         if self.even_share:
             sums["logits"] = zero
             if gradients:
@@ -157,7 +157,7 @@ class TiledSoftmax:
             handles: the variables of the tile, see `tiles.read`.
             chosen: the sampled rows of those variables, or None for all rows.
             inputs: `[batch, emb]` embeddings.
-            rows: int32 `[batch]` row of the true class in this tile; outside the tile's
+            rows: int64 `[batch]` row of the true class in this tile; outside the tile's
                 range if the class isn't in it.
             target: the examples' `Target`.
             state: the loss function's state.

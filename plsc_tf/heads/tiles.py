@@ -116,13 +116,13 @@ def locate(
             true classes; None for all rows.
 
     Returns:
-        int32 `[batch]` row of each true class, or −1 if another replica holds it.
+        int64 `[batch]` row of each true class, or −1 if another replica holds it.
     """
     rows = labels - first
     here = tf.logical_and(rows >= 0, rows < count)
     if chosen is not None:
         rows = tf.searchsorted(chosen, tf.where(here, rows, 0), out_type=tf.int64)
-    return tf.cast(tf.where(here, rows, -1), tf.int32)
+    return tf.where(here, rows, -1)
 
 
 def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Tensor:
@@ -144,8 +144,10 @@ def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Ten
         larger than the sample.
     """
     size = sample_size(count, rate)
-    first = tf.stack([tf.cast(part, tf.int32) for part in seed[:2]])
-    keyed = tf.random.experimental.stateless_fold_in(first, tf.cast(seed[2], tf.int32))
+    with tf.device("CPU:0"):  # where TensorFlow reads seeds
+        first = tf.constant(seed[:2], tf.int32)
+        step = tf.cast(seed[2], tf.int32)
+        keyed = tf.random.experimental.stateless_fold_in(first, step)
     priority = tf.random.stateless_uniform([count], keyed)
     here = tf.logical_and(rows >= 0, rows < count)
     index = tf.where(here, rows, 0)[:, None]
@@ -155,6 +157,6 @@ def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Ten
     most = min(count, max(size, rows.shape[0] or count))
     _, chosen = tf.math.top_k(priority, most, sorted=most > size)
     if most > size:
-        true_classes = tf.reduce_sum(tf.cast(priority > 1.5, tf.int32))
+        true_classes = tf.reduce_sum(tf.cast(priority > 1.5, tf.int64))
         chosen = chosen[: tf.maximum(size, true_classes)]
     return tf.sort(tf.cast(chosen, tf.int64))

@@ -413,7 +413,7 @@ class StepGradients:
         examples: scalar, number of examples in the global batch.
         sample_weights: `[b]` factor of each example's loss in the objective.
         real: `[b]` factor of each example in an unweighted mean.
-        ranks: int32 `[b]`, number of classes that score above the true one, or None.
+        ranks: int64 `[b]`, number of classes that score above the true one, or None.
         state: the loss function's state.
         statistics: batch-norm statistics before the pass.
         random: random states before the pass.
