@@ -20,6 +20,7 @@ from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import LocalTiles, SampledTiles, locate, sample_rows
 from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import device_kind
 
 
 @dataclasses.dataclass
@@ -160,6 +161,7 @@ class Head(tf.Module):
             sample_rate=self.sample_rate,
             tile_rows=self.tile_rows,
             sub_centers=self.sub_centers,
+            device_kind=device_kind(strategy),
         )
         self.layout.check()
         self.embedding_size = embedding_size

@@ -7,13 +7,11 @@ import dataclasses
 import itertools
 import math
 
-import tensorflow as tf
-
 from plsc_tf.parallel.rows import RowSplit
 
 # Bytes of weights in a tile. On CPUs, a tile, its gradient and its slots should fit in
 # the last-level cache until the update; on GPUs, larger tiles keep the kernels busy.
-TILE_BYTES = {"CPU": 8e6, "GPU": 64e6}
+TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
 # Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
 # Each tile is a node of the graph; hundreds take longer to build than they save.
@@ -34,6 +32,7 @@ class HeadLayout:
         sample_rate: share of a replica's classes used in a step (Partial FC).
         tile_rows: number of classes in a tile, or None to choose it automatically.
         sub_centers: number of centers per class.
+        device_kind: "CPU" or "GPU", on which the replicas run.
     """
 
     num_classes: int
@@ -43,6 +42,7 @@ class HeadLayout:
     sample_rate: float = 1.0
     tile_rows: int | None = None
     sub_centers: int = 1
+    device_kind: str = "CPU"
 
     def check(self) -> None:
         """Raises ValueError if a replica has no classes or a tile is too large."""
@@ -75,7 +75,9 @@ class HeadLayout:
         if not self.sharded:
             return self.rows
         row_size = self.sub_centers * self.embedding_size
-        chosen = self.tile_rows or even_tile_rows(self.sampled_rows, row_size)
+        chosen = self.tile_rows or even_tile_rows(
+            self.sampled_rows, row_size, TILE_BYTES[self.device_kind]
+        )
         return min(self.sampled_rows, chosen)
 
     @property
@@ -106,8 +108,8 @@ def kept_tiles(sizes: list, row_bytes: int, limit_bytes: float) -> int:
     return sum(total <= limit_bytes for total in totals)
 
 
-def even_tile_rows(rows: int, row_size: int) -> int:
-    """Chooses the rows of a tile: about `TILE_BYTES`, or more to limit the tile count.
+def even_tile_rows(rows: int, row_size: int, tile_bytes: float) -> int:
+    """Chooses the rows of a tile: about `tile_bytes`, or more to limit the tile count.
 
     All tiles have the same size if possible, because each size is traced and compiled
     separately.
@@ -115,10 +117,10 @@ def even_tile_rows(rows: int, row_size: int) -> int:
     Args:
         rows: number of rows that a replica processes in a step.
         row_size: number of weights in a row.
+        tile_bytes: one of `TILE_BYTES`.
     """
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     row_bytes = 4 * max(row_size, SHORTEST)
-    fitting = max(TILE_BYTES[kind] / row_bytes, rows / MOST_TILES)
+    fitting = max(tile_bytes / row_bytes, rows / MOST_TILES)
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

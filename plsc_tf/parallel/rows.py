@@ -71,11 +71,18 @@ def outside_scope(function: Callable) -> Any:
 
 def _devices(strategy):
     """Returns the devices of this process's replicas, `{replica number: device}`."""
-    if tf.distribute.has_strategy() or strategy.num_replicas_in_sync > 1:
+    if tf.distribute.has_strategy() or strategy is not tf.distribute.get_strategy():
         devices = strategy.extended.worker_devices
         return dict(zip(local_replicas(strategy), devices, strict=True))
+    # TensorFlow's default strategy has no list of devices.
     gpus = tf.config.list_logical_devices("GPU")
     return {0: gpus[0].name if gpus else "/device:CPU:0"}
+
+
+def device_kind(strategy: tf.distribute.Strategy) -> str:
+    """Returns the kind of device that the replicas run on, "CPU" or "GPU"."""
+    device = next(iter(_devices(strategy).values()))
+    return tf.DeviceSpec.from_string(device).device_type
 
 
 class ShardedRows:

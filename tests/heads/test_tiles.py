@@ -53,17 +53,22 @@ def test_logits_are_kept_as_far_as_they_are_allowed(logits_mb, kept):
 
 
 @pytest.mark.parametrize(
-    ("rows", "embedding_size", "tiles"),
+    ("kind", "rows", "tiles"),
     [
         # A tile is to hold 8 MB, which are 3906.25 rows of 512 float32 numbers.
-        (5_859, 512, [5_859]),  # one and a half of that is still one tile
-        (80_000, 512, [4_000] * 20),
-        (7_919, 512, [3_960, 3_959]),  # a prime number: two tiles, nearly alike
+        ("CPU", 5_859, [5_859]),  # one and a half of that is still one tile
+        ("CPU", 80_000, [4_000] * 20),
+        ("CPU", 7_919, [3_960, 3_959]),  # a prime number: two tiles, nearly alike
+        # And 256 MB on a GPU, 125,000 rows, whatever this machine has.
+        ("GPU", 187_500, [187_500]),
+        ("GPU", 1_000_000, [125_000] * 8),
     ],
 )
-def test_tiles_are_of_the_wanted_size_and_alike(rows, embedding_size, tiles):
-    size = layout.even_tile_rows(rows, embedding_size)
-    assert layout.tile_sizes(rows, size) == tiles
+def test_tiles_are_of_the_wanted_size_and_alike(kind, rows, tiles):
+    head = layout.HeadLayout(
+        num_classes=rows, embedding_size=512, replicas=1, device_kind=kind
+    )
+    assert layout.tile_sizes(rows, head.rows_per_tile) == tiles
 
 
 @pytest.mark.parametrize(

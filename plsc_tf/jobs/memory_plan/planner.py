@@ -292,6 +292,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         half=given.head_dtype != "float32",
         clipped=settings.optimizer.max_gradient_norm is not None,
         sub_centers=given.sub_centers,
+        device_kind=found.kind,
         labels=2 if images.mixup or images.cutmix else 1,
     )
     head.check()
