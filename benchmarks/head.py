@@ -5,6 +5,7 @@ backward, and the update. The last line printed is one JSON object; benchmarks/R
 says what its figures mean.
 
     python -m benchmarks.head --num_classes=1000000 --global_batch=64 --num_replicas=2
+    python -m benchmarks.head --num_classes=500000 --products=false --restored
     python -m benchmarks.head --num_classes=1000000 --peer=insightface \\
         --peer_python=torch/bin/python
 """
@@ -55,7 +56,8 @@ def check_memory(case):
 def least_memory(case):
     """Bytes that a case needs at the very least: weights, slots, products."""
     weights = 4 * case.num_classes * case.emb_size
-    needed = 0.6 * machine.GB + (1 + case.slots) * weights
+    models = 2 if case.restored else 1
+    needed = 0.6 * machine.GB + models * (1 + case.slots) * weights
     if case.products:
         # A second set of weights and its gradient.
         needed += 2 * case.sample_rate * weights
@@ -103,6 +105,7 @@ def measure(case):
     memory = sum(device_peak) or peak - baseline
     return {
         **_times(steps, products),
+        **(restored_times(case, strategy, steps) if case.restored else {}),
         "peak_rss_gb": peak / machine.GB,
         "baseline_rss_gb": baseline / machine.GB,
         "bytes_per_class": memory / case.num_classes,
@@ -117,6 +120,27 @@ def measure(case):
             "keras": tf.keras.__version__,
             "python": sys.version.split()[0],
         },
+    }
+
+
+def restored_times(case, strategy, steps):
+    """Seconds of steps after a restore, by turns with those of `steps`."""
+    from benchmarks.steps import Steps
+
+    restored = Steps(case, strategy)
+    restored.run(case.warmup, timed=False)
+    restored.restore()
+    first = len(steps.seconds)
+    for i in range(2 * case.steps * case.rounds):
+        # Neither is always the one that finds the other's data in the cache.
+        for each in (steps, restored) if i % 2 else (restored, steps):
+            each.run(1, timed=i > 0)
+    plain = statistics.median(steps.seconds[first:])
+    after = statistics.median(restored.seconds)
+    return {
+        "unrestored_step_s": plain,
+        "restored_step_s": after,
+        "restored_ratio": after / plain,
     }
 
 

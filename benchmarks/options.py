@@ -46,6 +46,9 @@ class HeadCase(OptionGroup):
     warmup: int = option(2, "untimed steps before those", lower=1)
     rounds: int = option(1, "alternating rounds of steps and products", lower=1)
     products: bool = option(True, "also time the bare products, which need more memory")
+    restored: bool = option(
+        False, "also time steps after a restore, by turns with a model's without one"
+    )
     seed: int = option(0, "random seed of weights, embeddings and labels")
     peer: str = option("", "checkout of arcface_torch to compare with; empty: none")
     peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
@@ -94,6 +97,7 @@ def parse(group_class, doc, argv=None):
             f"--{item.name}",
             default=default,
             metavar="VALUE",
+            **({"nargs": "?", "const": "true"} if item.default is False else {}),
             help=f"{item.help} [{item.expected()}; default: {default}]".replace(
                 "%", "%%"
             ),

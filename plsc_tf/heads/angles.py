@@ -36,7 +36,13 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
     rows = locate(labels, *exchange.local_classes())
     own = tf.zeros_like(inputs[:, 0])
     other = tf.fill(tf.shape(own), tf.constant(-1.0, own.dtype))
-    for numbers, weights in _pieces(head):
+    weight, chosen = head.arrays()["weight"], None
+    if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
+        chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
+    tiles = head.tiles(chosen)
+    for index, start in enumerate(tiles.starts):
+        numbers = tf.range(start, start + tiles.sizes[index], dtype=tf.int64)
+        weights = read(*tiles.handles(index))["weight"]
         centers = tf.math.l2_normalize(flat(weights), axis=1)
         cosines = tf.matmul(centers, inputs, transpose_b=True)
         if head.sub_centers > 1:
@@ -46,7 +52,7 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
         found = tf.reduce_max(tf.where(mine, cosines, -2.0), axis=0)
         own = tf.where(here, found, own)
         rest = tf.reduce_max(tf.where(mine, -1.0, cosines), axis=0)
-        # Pieces run one at a time, so that only one piece's logits are in memory.
+        # Tiles run one at a time, so that only one tile's logits are in memory.
         with tf.control_dependencies([own]):
             other = tf.maximum(other, rest)
     own = exchange.total(own)
@@ -55,14 +61,3 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
         tf.math.acos(tf.clip_by_value(exchange.own(value), -1.0, 1.0)) * (180 / math.pi)
         for value in (own, other)
     ]
-
-
-def _pieces(head):
-    """Yields (int64 row indices on the replica, their weights) piece by piece."""
-    weight, chosen = head.arrays()["weight"], None
-    if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
-        chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
-    tiles = head.tiles(chosen)
-    for index, start in enumerate(tiles.starts):
-        weights = read(*tiles.handles(index))["weight"]
-        yield tf.range(start, start + tiles.sizes[index], dtype=tf.int64), weights

@@ -319,7 +319,7 @@ class Head(tf.Module):
     def tiles(self, chosen: tf.Tensor | None = None) -> LocalTiles | SampledTiles:
         """Returns tiles of the replica's classes, or of only its `chosen` rows."""
         if chosen is None:
-            return LocalTiles(self.arrays())
+            return LocalTiles(self.arrays(), self.layout.device_kind == "GPU")
         return SampledTiles(self.arrays(), chosen, self.rows_per_tile)
 
     def _check_batch(self, embeddings, labels):

@@ -15,52 +15,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import keras
 import tensorflow as tf
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
 
 DTYPES = ("float32", "bfloat16", "float16")
-
-
-def product(
-    a: tf.Tensor,
-    b: tf.Tensor,
-    dtype: str,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-) -> tf.Tensor:
-    """Computes a · b with float32 sums, whatever the operands' precision.
-
-    On a GPU, the result of half-precision operands stays float32. TensorFlow's CPU
-    kernels round the result to the operands' type once, after summing.
-
-    Args:
-        a: `[m, k]`, or `[k, m]` with `transpose_a`.
-        b: `[k, n]`, or `[n, k]` with `transpose_b`.
-        dtype: precision of the operands, one of `DTYPES`; "float32" leaves float32
-            and float64 operands unchanged.
-        transpose_a: whether to transpose a.
-        transpose_b: whether to transpose b.
-
-    Returns:
-        `[m, n]` in the type of `a`.
-    """
-    if dtype == "float32":
-        return tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-    half_a, half_b = tf.cast(a, dtype), tf.cast(b, dtype)
-    if tf.config.list_logical_devices("GPU"):
-        return _wide(half_a, half_b, a.dtype, transpose_a, transpose_b)
-    half = tf.matmul(half_a, half_b, transpose_a=transpose_a, transpose_b=transpose_b)
-    return tf.cast(half, a.dtype)
-
-
-@tf.function(autograph=False, jit_compile=True)
-def _wide(a, b, dtype, transpose_a, transpose_b):
-    return tf.raw_ops.BatchMatMulV3(
-        x=a, y=b, Tout=dtype, adj_x=transpose_a, adj_y=transpose_b
-    )
 
 
 # Squared norms are raised to at least this value to avoid a division by zero.
@@ -154,7 +115,10 @@ LOG_LARGEST = 86.0
 
 
 class Kernels:
-    """Elementwise passes over a tile, configured by one head's options.
+    """Matrix products and elementwise passes over a tile, configured by one head.
+
+    On GPUs, the passes write what the next product multiplies in that product's
+    precision, and compute sums that a matrix-vector product computes faster on CPUs.
 
     With several centers per class, `products`, `row_scalar` and results of the same
     length have one row per center; `rows` still indexes classes.
@@ -167,7 +131,9 @@ class Kernels:
     Attributes:
         loss: the `MarginLoss`.
         scale: factor of the cosines; 1 for plain softmax.
-        dtype: precision of the matrix products' operands, one of `DTYPES`.
+        floatx: Keras's float type, of the weights and of all sums.
+        dtype: precision of the matrix products' operands, and of the logits.
+        on_gpu: whether the replicas run on GPUs.
         label_smoothing: share of the target spread evenly over all classes.
         even_share: label smoothing divided by the number of classes; 0 for none.
         sub_centers: centers per class, of which only the nearest one counts.
@@ -179,7 +145,9 @@ class Kernels:
     def __init__(self, head: Head, compiled: bool) -> None:
         self.loss = head.loss
         self.scale = head.scale if self.loss.normalized else 1.0
-        self.dtype = head.dtype
+        self.floatx = keras.config.floatx()
+        self.dtype = self.floatx if head.dtype == "float32" else head.dtype
+        self.on_gpu = head.layout.device_kind == "GPU"
         self.label_smoothing = head.label_smoothing
         self.even_share = head.label_smoothing / head.num_classes
         self.sub_centers = head.sub_centers
@@ -189,11 +157,39 @@ class Kernels:
         # TensorFlow computes int32 on the host, even on GPUs; XLA doesn't, and on CPUs
         # it handles twice as many int32 as int64 at a time.
         self._integer = tf.int32 if compiled else tf.int64
+        self._wide = _compiled(self._wide_product)
         self.forward = self._forward
         self.errors = self._errors
         if compiled:
             self.forward = _compiled(self._forward)
             self.errors = _compiled(self._errors)
+
+    def operand(self, value: tf.Tensor) -> tf.Tensor:
+        """Casts an operand of a matrix product to `dtype`."""
+        return tf.cast(value, self.dtype)
+
+    def products(self, weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+        """Multiplies `[rows, emb]` by `[batch, emb]`; returns `[rows, batch]`.
+
+        Half-precision results are rounded once, after the sum in float32.
+        """
+        return tf.matmul(self.operand(weight), self.operand(inputs), transpose_b=True)
+
+    def gradient(
+        self, a: tf.Tensor, b: tf.Tensor, transpose_a: bool = False
+    ) -> tf.Tensor:
+        """Computes a · b, or aᵀ · b, in float32 from operands of `dtype`.
+
+        TensorFlow's CPU kernels round the result of half-precision operands to their
+        precision, once, after the sum.
+        """
+        a, b = self.operand(a), self.operand(b)
+        if self.on_gpu and self.dtype != self.floatx:
+            return self._wide(a, b, transpose_a)
+        return tf.cast(tf.matmul(a, b, transpose_a=transpose_a), self.floatx)
+
+    def _wide_product(self, a, b, transpose_a):
+        return tf.raw_ops.BatchMatMulV3(x=a, y=b, Tout=self.floatx, adj_x=transpose_a)
 
     def _forward(  # noqa: PLR0913 - a compiled function takes tensors, not objects
         self, products, row_scalar, rows, target, state, plain, maximum, with_ranks
@@ -201,7 +197,7 @@ class Kernels:
         """The first pass: exponentials of the logits.
 
         Args:
-            products: `[classes, batch]` products of weights and inputs.
+            products: `[classes, batch]` products of weights and inputs, in `dtype`.
             row_scalar: `[classes]` 1 / ‖w‖, or the biases of plain softmax.
             rows: int64 `[batch]` row of the true class, if it is in this tile.
             target: the `Target` of the examples.
@@ -214,8 +210,9 @@ class Kernels:
             dict of `numerator` `[classes, batch]`:
             exp(logit − maximum) ∂value/∂product; unless bounded, `maximum` `[batch]`:
             the largest logit so far, and `shrink` `[batch]`: the factor that rescales
-            earlier exponentials; if `others` returns slopes, `total` `[batch]`: the sum
-            of the tile's exponentials (it can otherwise be computed from `numerator`);
+            earlier exponentials; on GPUs, or if `others` returns slopes, `total`
+            `[batch]`: the sum of the tile's exponentials (it can otherwise be computed
+            from `numerator`);
             with ranks, `above` int64 `[batch]`; with label smoothing, `logits`
             `[batch]`: the sum of the logits, and `even_slope` `[classes, batch]`:
             ∂value/∂product.
@@ -232,7 +229,7 @@ class Kernels:
             result["maximum"] = largest
             result["shrink"] = tf.exp(maximum - largest)
         result["numerator"] = self._inward(exponential, slope, row_scalar, winner)
-        if slope is not None:
+        if self.on_gpu or slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)
         if with_ranks:
             # Excludes the true class: rounding could rank it above itself.
@@ -268,14 +265,15 @@ class Kernels:
             error *= slope
         error = tf.where(hit, example["target_error"], error)
         if not self.loss.normalized:
-            return error, tf.reduce_sum(error * example["factor"], axis=1)
+            along = tf.reduce_sum(error * example["factor"], axis=1)
+            return self._emitted(error), along
         # The gradient of w / ‖w‖ has no component along w.
         along = error * score * example["factor"]
         if winner is not None:
             error = scatter_to_centers(error, winner, self.sub_centers)
             along = scatter_to_centers(along, winner, self.sub_centers)
         along = tf.reduce_sum(along, axis=1)
-        return error * row_scalar[:, None], along * tf.square(row_scalar)
+        return self._emitted(error * row_scalar[:, None]), along * tf.square(row_scalar)
 
     def _hits(self, score, rows):
         """Returns bool `[classes, batch]`, True for the true classes."""
@@ -283,6 +281,7 @@ class Kernels:
         return numbers[:, None] == tf.cast(rows, self._integer)[None, :]
 
     def _scores(self, products, row_scalar, target, state):
+        products = tf.cast(products, row_scalar.dtype)
         if not self.loss.normalized:
             score = products + row_scalar[:, None]
             return score, score, None, None
@@ -294,17 +293,19 @@ class Kernels:
 
     def _inward(self, weights, slope, row_scalar, winner):
         """Multiplies `weights` by the derivatives ∂value/∂product."""
-        if not self.loss.normalized:
-            return weights
-        if winner is not None:
-            weights = weights if slope is None else weights * slope
-            return (
-                scatter_to_centers(weights, winner, self.sub_centers)
-                * row_scalar[:, None]
-            )
-        return weights * (
-            row_scalar[:, None] if slope is None else slope * row_scalar[:, None]
-        )
+        if self.loss.normalized:
+            inward = row_scalar[:, None]
+            if winner is not None:
+                weights = weights if slope is None else weights * slope
+                weights = scatter_to_centers(weights, winner, self.sub_centers)
+            elif slope is not None:
+                inward = slope * inward
+            weights *= inward
+        return self._emitted(weights)
+
+    def _emitted(self, value):
+        """Casts a pass's result for the next product where this saves memory."""
+        return self.operand(value) if self.on_gpu else value
 
 
 def _compiled(function):

@@ -13,7 +13,7 @@ from plsc_tf.heads.layout import HeadLayout, kept_tiles, tile_sizes
 from plsc_tf.parallel.rows import LARGE_TILE
 
 # Bytes per number; a label takes 8.
-FLOAT = 4
+FLOAT, HALF = 4, 2
 # Number of tensors [tile, batch] that exist at once in the second pass: products,
 # errors and temporaries. The first pass has one fewer.
 LOGIT_TENSORS = 3
@@ -32,7 +32,7 @@ class HeadLoad(HeadLayout):
         row_bytes: bytes of one class's weights, including its bias or all its centers.
         slot_bytes: bytes of the optimizer's slots for one class.
         logits_bytes: maximum bytes of kept logits per replica.
-        half: whether the products' operands are cast to half precision.
+        half: whether the products' operands, and the logits, are half precision.
         clipped: whether the gradients are clipped to a norm.
         labels: number of labels per example; with mixup or cutmix, each example is
             processed once per label.
@@ -91,7 +91,12 @@ class HeadLoad(HeadLayout):
         """Number of tiles whose logits are kept; other tiles' logits are recomputed."""
         if self.parts > 1 and self.sharded:
             return 0
-        return kept_tiles(self.tiles, self.columns * FLOAT, self.logits_bytes)
+        return kept_tiles(self.tiles, self.logit_row_bytes, self.logits_bytes)
+
+    @property
+    def logit_row_bytes(self) -> int:
+        """Bytes of the logits of one class."""
+        return self.columns * (HALF if self.half else FLOAT)
 
     def replace(self, **changes) -> HeadLoad:
         """Returns a copy with some attributes changed."""
@@ -108,7 +113,7 @@ def held(load: HeadLoad) -> dict[str, int]:
     return {
         "head weights": load.rows * load.row_bytes,
         "head slots": load.rows * load.slot_bytes,
-        "kept logits": kept_rows * load.columns * FLOAT,
+        "kept logits": kept_rows * load.logit_row_bytes,
         "gathered batch": BATCH_TENSORS * load.batch * load.embedding_size * FLOAT,
         "sampling": sampling,
     }

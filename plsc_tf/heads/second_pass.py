@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from plsc_tf.heads.kernels import flat, product
+from plsc_tf.heads.kernels import flat
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.tiles import read
 
@@ -79,8 +79,7 @@ class SecondPass:
         """
         products = part.get("products")
         if products is None:
-            weight, dtype = flat(arrays["weight"]), self.kernels.dtype
-            products = product(weight, part["inputs"], dtype, transpose_b=True)
+            products = self.kernels.products(flat(arrays["weight"]), part["inputs"])
         zero = part["log_total"]
         target = Target(zero, zero, hard_above=part.get("hard_above"))
         state = {
@@ -108,7 +107,7 @@ class SecondPass:
         """
         errors, extra = self.errors(arrays, part)
         inputs = part["inputs"] * part["factor"][:, None]
-        gradient = product(errors, inputs, self.kernels.dtype)
+        gradient = self.kernels.gradient(errors, inputs)
         shape = arrays["weight"].shape
         if shape.rank == 3:  # noqa: PLR2004 - several centers per class
             gradient = tf.reshape(gradient, [-1, *shape[1:]])
@@ -148,6 +147,7 @@ class SecondPass:
         for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies(previous):
                 errors, extra = self.errors(read(handles, chosen), part)
+                errors = tf.cast(errors, gram.dtype)
                 squares = tf.matmul(errors, errors, transpose_a=True)
                 weight += tf.reduce_sum(squares * gram)
                 if self.kernels.loss.normalized:
@@ -186,9 +186,8 @@ def concatenate_parts(pendings: Sequence[dict]) -> dict:
         values = [part[name] for part in pendings]
         if name.startswith("row_scalar.") or name == "chosen":
             joined[name] = value
-        elif name.startswith("state."):
+            continue
+        if name.startswith("state."):
             values = list(map(tf.broadcast_to, values, size))
-            joined[name] = tf.concat(values, axis=0)
-        else:
-            joined[name] = tf.concat(values, axis=0)
+        joined[name] = tf.concat(values, axis=0)
     return joined

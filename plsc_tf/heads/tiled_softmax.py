@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest, product
+from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.tiles import as_one_function, read
 
@@ -121,7 +121,8 @@ class TiledSoftmax:
             sums["logits"] = zero
             if gradients:
                 sums["even_gradient"] = tf.zeros_like(examples.inputs)
-        row_bytes = self.kernels.sub_centers * zero.dtype.size * (zero.shape[0] or 0)
+        columns = self.kernels.sub_centers * (zero.shape[0] or 0)
+        row_bytes = tf.as_dtype(self.kernels.dtype).size * columns
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
         kept = {}
         for index, start in enumerate(tiles.starts):
@@ -175,7 +176,8 @@ class TiledSoftmax:
         with_gradients = "gradient" in sums
         last = sums["gradient" if with_gradients else "total"]
         with tf.control_dependencies([last]):
-            products = product(weight, inputs, self.kernels.dtype, transpose_b=True)
+            operand = self.kernels.operand(weight)
+            products = self.kernels.products(operand, inputs)
         found = self.kernels.forward(
             products,
             row_scalar,
@@ -197,17 +199,13 @@ class TiledSoftmax:
             result["logits"] = sums["logits"] + found["logits"]
         if not with_gradients:
             return None, None, result
-        gradient = product(
-            found["numerator"], weight, self.kernels.dtype, transpose_a=True
-        )
+        gradient = self.kernels.gradient(found["numerator"], operand, transpose_a=True)
         previous = sums["gradient"]
         if "shrink" in found:
             previous *= found["shrink"][:, None]
         result["gradient"] = previous + gradient
         if self.even_share:
-            even = product(
-                found["even_slope"], weight, self.kernels.dtype, transpose_a=True
-            )
+            even = self.kernels.gradient(found["even_slope"], operand, transpose_a=True)
             result["even_gradient"] = sums["even_gradient"] + even
         return products, row_scalar, result
 

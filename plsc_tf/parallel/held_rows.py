@@ -45,7 +45,7 @@ class HeldRows:
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._values: dict[int, list[Any]] = {
-            shard: [_on_host(value) for value in tiles]
+            shard: [v if "CPU" in v.device else as_numpy(v) for v in tiles]
             for shard, tiles in values.items()
         }
         self._left = {
@@ -96,13 +96,6 @@ def piece_rows(shape: Sequence[int], dtype: Any) -> int:
     """Returns how many rows of an array `[rows, ...]` a piece contains."""
     row_bytes = tf.as_dtype(dtype).size * math.prod(shape[1:])
     return max(1, PIECE_BYTES // row_bytes)
-
-
-def _on_host(value):
-    if "CPU" in value.device:
-        return value
-    value = tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value
-    return value.numpy()
 
 
 class ReplicatedRows:

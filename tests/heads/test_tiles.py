@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.heads import layout
+from plsc_tf.heads import base, layout
 from tests.conformance.head_case import (
     BATCH,
     EMBEDDING,
@@ -22,12 +22,17 @@ from tests.conformance.head_matrix import Stepper, check
 
 
 @pytest.mark.parametrize(
-    ("logits_mb", "kept"),
-    [(1024, [7, 7, 7, 7, 7, 2]), (0, []), (2.5 * 7 * BATCH * 4e-6, [7, 7])],
+    ("dtype", "logits_mb", "kept"),
+    [
+        ("float32", 1024, [7, 7, 7, 7, 7, 2]),
+        ("float32", 0, []),
+        ("float32", 2.5 * 7 * BATCH * 4e-6, [7, 7]),
+        ("bfloat16", 2.5 * 7 * BATCH * 2e-6, [7, 7]),
+    ],
 )
-def test_logits_are_kept_as_far_as_they_are_allowed(logits_mb, kept):
+def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
     strategy = plsc_tf.strategy(1)
-    head = plsc_tf.ShardedHead(37, tile_rows=7, logits_mb=logits_mb)
+    head = plsc_tf.ShardedHead(37, tile_rows=7, logits_mb=logits_mb, dtype=dtype)
     head.build(EMBEDDING, strategy)
     found = {}
 
@@ -50,6 +55,7 @@ def test_logits_are_kept_as_far_as_they_are_allowed(logits_mb, kept):
     assert [found[name].shape.as_list() for name in products] == [
         [rows, BATCH] for rows in kept
     ]
+    assert all(found[name].dtype == dtype for name in products)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +75,15 @@ def test_tiles_are_of_the_wanted_size_and_alike(kind, rows, tiles):
         num_classes=rows, embedding_size=512, replicas=1, device_kind=kind
     )
     assert layout.tile_sizes(rows, head.rows_per_tile) == tiles
+
+
+def test_replicas_on_cpus_have_tiles_of_cpus_beside_a_gpu(monkeypatch):
+    strategy = plsc_tf.strategy(1)
+    gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [gpu])
+    head = plsc_tf.ShardedHead(31_250)
+    head.build(128, strategy)
+    assert head.rows_per_tile == 15_625
 
 
 @pytest.mark.parametrize(
@@ -170,15 +185,24 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "bits"),
-    [("bfloat16", 8), pytest.param("float16", 11, marks=pytest.mark.slow)],
+    ("dtype", "bits", "kind", "compiled"),
+    [
+        ("bfloat16", 8, "CPU", False),
+        ("bfloat16", 8, "GPU", False),
+        ("float16", 11, "GPU", True),
+        pytest.param("float16", 11, "CPU", False, marks=pytest.mark.slow),
+    ],
 )
-def test_half_precision_products_are_close_to_float32(dtype, bits):
+def test_half_precision_products_are_close_to_float32(
+    dtype, bits, kind, compiled, monkeypatch
+):
+    monkeypatch.setattr(base, "device_kind", lambda strategy: kind)
     case = Case("arcface", 2, "kept")
     example = make_example(case)
     batch = next(example.batches())
     exact = Expected(case, example).step(*batch)
-    found = Stepper(case, example, dtype=dtype).step(*batch)
+    stepper = Stepper(case, example, dtype=dtype, jit_compile=compiled)
+    found = stepper.step(*batch)
     # A cosine is a product of two rounded operands, and is rounded itself: it is off
     # by up to 3 · 2⁻⁹ with 8 bits, each logit by 16 times that, and so is the
     # logarithm of their sum. Gradients are off by exp of that, to both sides.
@@ -187,6 +211,11 @@ def test_half_precision_products_are_close_to_float32(dtype, bits):
         size = np.abs(exact[name]).max() if name == "gradients" else 1.0
         error = np.abs(found[name] - exact[name]).max() / size
         assert bound / 100 < error < share
+
+
+def test_the_kernels_of_gpus_equal_the_oracle(monkeypatch):
+    monkeypatch.setattr(base, "device_kind", lambda strategy: "GPU")
+    check(Case("smoothed_arcface", 2, "partly", "all", "global_clipnorm", ranks=True))
 
 
 def test_slots_in_bfloat16_are_rounded_and_nothing_else_is():
