@@ -163,5 +163,5 @@ def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Ten
     _, chosen = tf.math.top_k(priority, most, sorted=most > size)
     if most > size:
         true_classes = tf.reduce_sum(tf.cast(priority > 1.5, tf.int64))
-        chosen = chosen[: tf.maximum(size, true_classes)]
+        chosen = chosen[: tf.maximum(true_classes, size)]
     return tf.sort(tf.cast(chosen, tf.int64))
