@@ -40,7 +40,6 @@ LONGEST = (
     "jobs/test_run.py",
     "conformance/test_head_matrix.py",
     "conformance/test_notebooks.py",
-    "test_kill_worker.py",
     "seeds/test_mindspore.py",
     "parallel/test_collectives.py",
     "evaluation/test_command.py",

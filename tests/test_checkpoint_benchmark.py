@@ -1,7 +1,6 @@
 """The benchmark of saving and restoring runs, and its ratios are what they say."""
 
 import json
-import types
 
 import pytest
 
@@ -27,43 +26,6 @@ def test_the_last_line_is_the_measurement_as_json(tmp_path, capsys):
     assert 0 <= figures["extra_memory_mb"] <= 300
     assert "round 1 of 1: save_low_memory" in err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_ratios_are_of_medians():
-    rounds = types.SimpleNamespace(
-        seconds={
-            "waited": [0.1, 0.3, 9.0],
-            "save_background": [3.0, 3.0, 3.0],
-            "save_low_memory": [2.0, 4.0, 3.0],
-            "cp": [1.0, 1.5, 2.0, 9.0, 1.0, 1.5],
-            "cp_cold": [2.0, 2.0, 2.0],
-            "restore_cold": [2.5, 2.5, 9.0],
-            "restore": [1.0, 1.0, 1.0],
-            "step": [0.5, 0.5, 0.5],
-            "step_while_saving": [1.0, 1.0, 1.0],
-            "cp_while_training": [2.4, 2.4, 2.4],
-            "step_while_copying": [0.625, 0.625, 0.625],
-        },
-        cpu_seconds={"restore": [3.0, 1.0, 1.5]},
-        extra_bytes={
-            "save_low_memory": [1e6, 40e6],
-            "save_background": [2e9, 2e9],
-            "restore_cold": [20e6, 90e6],
-            "restore": [60e6, 10e6],
-        },
-        saved_bytes=2_000_000_123,
-    )
-    figures = checkpoint.summary(rounds)
-    assert figures["wait_ratio"] == pytest.approx(0.1)
-    assert figures["save_vs_cp"] == pytest.approx(0.5)
-    assert figures["save_background_vs_cp"] == pytest.approx(0.8)
-    assert figures["restore_vs_cp"] == pytest.approx(0.8)
-    assert figures["restore_cached_vs_cp"] == pytest.approx(1.5)
-    assert figures["speed_while_saving"] == pytest.approx(0.5)
-    assert figures["speed_while_copying"] == pytest.approx(0.8)
-    assert figures["extra_memory_mb"] == pytest.approx(90)
-    assert figures["saved_mb"] == 2000.0
-    assert figures["cpu_seconds"] == {"restore": 1.5}
 
 
 def test_the_head_has_as_many_bytes_as_asked_for():

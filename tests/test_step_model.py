@@ -1,11 +1,9 @@
 """The model of a step's time, on figures made by hand."""
 
-import os
-
 import numpy as np
 import pytest
 
-from benchmarks import chart, step_model, workers
+from benchmarks import step_model, workers
 from benchmarks.step_model import Gpu, Network, Shape, Speeds
 
 SHAPE = Shape(weights=1000, embedding_size=8, num_classes=120, own_batch=4)
@@ -56,34 +54,6 @@ def test_a_bound_hides_what_fits_behind_the_backward_pass():
         parts = found["compute"] + found["softmax"] + found["network"]
         assert found["step"] == pytest.approx(parts - found["hidden"])
     assert np.isclose(far["images_per_second"], 16 / far["step"])
-
-
-def test_a_run_that_behaves_like_the_model_has_no_error(tmp_path):
-    case = workers.WorkersCase(images=4, num_classes=1200, emb_size=8)
-    true = Speeds(fixed=2e-3, image=1e-4, logit=3e-7, row=5e-6)
-    shape = Shape(1000, case.emb_size, case.num_classes, case.images)
-    cores = len(os.sched_getaffinity(0))
-    measured = {"steps": {}, "fitted": {}, "network": {}, "weights": shape.weights}
-    for images, share in workers.FITTED:
-        images, rows = images * case.images, round(share * case.num_classes)
-        seconds = true.fixed + images * true.image
-        seconds += rows * images * true.logit + rows * true.row
-        measured["fitted"][images, rows] = [seconds] * 3
-    for n in (1, 2, 4):
-        network = Network(latency=n * 1e-3, bandwidth=n * 1e6)
-        found = step_model.terms(shape, n, true, network, -(-n // cores))
-        measured["steps"][n] = [found["step"]] * 3
-        for name in workers.SMALL:
-            measured["network"][n, name] = [8 * network.latency]
-        sent = 2 * (n - 1) / n * 4e6
-        large = 2 * (network.latency + sent / network.bandwidth)
-        measured["network"][n, "large"] = [large]
-    figures = workers._figures(case, measured)
-    assert [row["workers"] for row in figures["steps"]] == [1, 2, 4]
-    assert [row["collectives"] for row in figures["steps"]] == [0, 8, 8]
-    assert figures["largest_error"] < 1e-6
-    assert figures["largest_error_fastest"] < 1e-6
-    chart.save(tmp_path / "workers.png", workers.panels(figures))
 
 
 def test_bounds_never_promise_more_than_the_backbones():
