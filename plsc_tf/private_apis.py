@@ -150,6 +150,26 @@ def has_own_update(optimizer: keras.Optimizer) -> bool:
     return type(optimizer)._backend_update_step is not ordinary._backend_update_step
 
 
+def on_tensors(optimizer: keras.Optimizer) -> keras.Optimizer:
+    """Returns a copy of a built optimizer that updates values in a `StatelessScope`.
+
+    It shares the optimizer's variables. The copy's own attributes, such as its weight
+    decay, can be changed without effect on the optimizer.
+    """
+    kind, variables = type(optimizer), optimizer._trainable_variables
+    # Copying with `copy` would save and load the optimizer.
+    twin = object.__new__(type(f"{kind.__name__}OnTensors", (OnTensors, kind), {}))
+    # In a `StatelessScope`, the keys under which it knows its variables do not exist.
+    vars(twin).update(
+        vars(optimizer),
+        _trainable_variables_indices={id(v): i for i, v in enumerate(variables)},
+        _exclude_from_weight_decay_cache={
+            id(v): optimizer._use_weight_decay(v) for v in variables
+        },
+    )
+    return twin
+
+
 class OnTensors:
     """Mixin that makes a Keras optimizer update only values in a `StatelessScope`.
 

@@ -12,7 +12,6 @@ trial and the update are separate graphs, so the step runs only the trials it ne
 """
 
 import dataclasses
-import functools
 import math
 
 import keras
@@ -152,10 +151,8 @@ class ReducedUpdater(Updater):
             finite: bool scalar; if false, the weights are unchanged.
         """
         changes = self.split(tf.where(finite, flat, tf.zeros_like(flat)))
-        variables = [variable.value for variable in self.reduced]
-        tf.distribute.get_replica_context().merge_call(
-            functools.partial(_add_everywhere, variables), args=(changes,)
-        )
+        for variable, change in zip(self.reduced, changes, strict=True):
+            collectives.local_copy(variable.value).assign_add(change)
 
     def split(self, flat):
         """Splits `[n]` into a list of tensors shaped like the reduced weights."""
@@ -164,18 +161,6 @@ class ReducedUpdater(Updater):
             tf.reshape(tf.cast(part, variable.dtype), variable.shape)
             for part, variable in zip(tf.split(flat, sizes), self.reduced, strict=True)
         ]
-
-    def _clip(self, replicated, pending):
-        if not replicated and self.rules is None:
-            return [], {}  # all weights are reduced
-        return super()._clip(replicated, pending)
-
-
-def _add_everywhere(variables, strategy, changes):
-    for variable, change in zip(variables, changes, strict=True):
-        strategy.extended.update(
-            variable, lambda own, value: own.assign_add(value), args=(change,)
-        )
 
 
 class ReducedStepper:
@@ -331,7 +316,7 @@ class ReducedStepper:
         values["pending"] = _without_padding(carried["pending"])
         del values["own"]
         passes = training.StepGradients(**values)
-        finite, votes = updater.apply(passes.gradients, passes.pending, passes.healthy)
+        finite, votes = training.update(model, passes)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]

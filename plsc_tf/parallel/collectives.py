@@ -19,6 +19,18 @@ def replica_id() -> int:
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
+def local_copy(variable: tf.Variable) -> tf.Variable:
+    """Returns the calling replica's copy of a variable that a strategy has copied.
+
+    Assigning to it changes this copy only. Outside replicas, returns the variable.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or not tf.distribute.has_strategy():
+        return variable
+    copies = context.strategy.experimental_local_results(variable)
+    return copies[replica_id() % len(copies)]
+
+
 def num_replicas() -> int:
     """Returns how many replicas run the calling function."""
     return tf.distribute.get_replica_context().num_replicas_in_sync

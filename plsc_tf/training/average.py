@@ -113,23 +113,6 @@ class Averages:
                     average.assign(tf.cast(weight.read_value(), average.dtype))
         self.started = True
 
-    def update(self, step: tf.Tensor) -> None:
-        """Updates the averages of the mirrored weights after the weights' update.
-
-        Call it in cross-replica context.
-
-        Args:
-            step: number of updates before this one.
-        """
-        decay = self.averaging.decay_at(step)
-        for weight, average in zip(self.replicated, self.variables, strict=True):
-            self.strategy.extended.update(
-                average.value,
-                lambda mean, value, decay: mean.assign(mixed(mean, value, decay)),
-                args=(weight.value, decay),
-                group=False,
-            )
-
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """Context manager in which the model uses the averages instead of its weights.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.collectives import local_copy, replica_id
 
 # Paddle's rule never goes below this scale, and MindSpore refuses a smaller one.
 MINIMUM = 1.0
@@ -92,33 +93,42 @@ class LossScale:
         """Returns the scale that the last step was run with, as a Python float."""
         return float(self._used.numpy())
 
-    def update(self, finite: tf.Tensor) -> None:
-        """Updates the scale after a step; call it in cross-replica context or eagerly.
+    def update(self, finite: tf.Tensor, aborted: tf.Tensor | None = None) -> None:
+        """Updates the scale after a step; call it in replica context or eagerly.
 
         Args:
             finite: bool scalar, True if all gradients were finite on all replicas.
+            aborted: bool scalar, True to change nothing because the step was aborted.
         """
-        strategy = tf.distribute.get_strategy()
-        # In a merge_call, `finite` has one value per replica, all equal.
-        finite = strategy.experimental_local_results(finite)[0]
         finite = tf.convert_to_tensor(finite, tf.bool)
         scale = tf.convert_to_tensor(self._scale)
-        self._used.assign(scale)
-        self._skips.assign(tf.where(finite, tf.zeros([], tf.int64), self._skips + 1))
-        if not self.dynamic:
-            return
         zero = tf.zeros([], tf.int64)
-        good = tf.where(finite, self._good_steps + 1, zero)
-        bad = tf.where(finite, zero, self._bad_steps + 1)
-        grows = good >= int(self._every["incr_every_n_steps"])
-        shrinks = bad >= int(self._every["decr_every_n_nan_or_inf"])
-        larger = scale * self._incr_ratio
-        larger = tf.where(tf.math.is_finite(larger), larger, scale)
-        smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
-        scale = tf.where(grows, larger, tf.where(shrinks, smaller, scale))
-        self._scale.assign(scale)
-        self._good_steps.assign(tf.where(grows, zero, good))
-        self._bad_steps.assign(tf.where(shrinks, zero, bad))
+        skips = tf.where(finite, zero, tf.convert_to_tensor(self._skips) + 1)
+        changes = [(self._used, scale), (self._skips, skips)]
+        if self.dynamic:
+            good = tf.convert_to_tensor(self._good_steps) + 1
+            bad = tf.convert_to_tensor(self._bad_steps) + 1
+            good, bad = tf.where(finite, good, zero), tf.where(finite, zero, bad)
+            grows = good >= int(self._every["incr_every_n_steps"])
+            shrinks = bad >= int(self._every["decr_every_n_nan_or_inf"])
+            larger = scale * self._incr_ratio
+            larger = tf.where(tf.math.is_finite(larger), larger, scale)
+            smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
+            changes += [
+                (
+                    self._scale,
+                    tf.where(grows, larger, tf.where(shrinks, smaller, scale)),
+                ),
+                (self._good_steps, tf.where(grows, zero, good)),
+                (self._bad_steps, tf.where(shrinks, zero, bad)),
+            ]
+        for variable, value in changes:
+            own = local_copy(variable)
+            if own is variable and tf.distribute.has_strategy() and replica_id():
+                return  # created outside the scope: the first replica changes it
+            if aborted is not None:
+                value = tf.where(aborted, tf.convert_to_tensor(own), value)
+            own.assign(value)
 
     def explains_skip(self) -> bool:
         """Returns whether too high a scale can explain why the last step was skipped.

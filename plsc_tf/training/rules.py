@@ -47,6 +47,9 @@ class RowRules:
         averaging: the `Averaging` of the rows, which adds a slot, or None.
         weight_rule: the head's `WeightRule`, or None.
 
+    Attributes:
+        twin: the copy of the optimizer.
+
     Raises:
         ValueError: the optimizer has state other than one number per weight.
     """
@@ -67,16 +70,16 @@ class RowRules:
         self.weight_rule = weight_rule or COMMON
         self.averaging = averaging
         self.clipvalue = optimizer.clipvalue
-        self._stand_ins, self._twin = outside_scope(
+        self._stand_ins, self.twin = outside_scope(
             lambda: _make_twin(optimizer, arrays)
         )
-        self.l2 = self.weight_rule.decay(self._twin, l2)
+        self.l2 = self.weight_rule.decay(self.twin, l2)
         self._slot_stand_ins: dict[str, dict[str, keras.Variable]] = {
             name: {} for name in arrays
         }
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
-        for variable in self._twin.variables:
-            if variable is self._twin.iterations or variable.shape == ():
+        for variable in self.twin.variables:
+            if variable is self.twin.iterations or variable.shape == ():
                 continue  # the twin's step counter and learning rate
             name, slot = self._owner(variable, type(optimizer).__name__)
             first = float(np.ravel(variable.numpy())[0])
@@ -129,6 +132,7 @@ class RowRules:
         rate: tf.Tensor,
         step: tf.Tensor,
         factors: Mapping[str, tf.Tensor],
+        finite: tf.Tensor,
     ) -> tf.Tensor:
         """Computes a tile's gradients and updates its weights and slots in place.
 
@@ -144,6 +148,7 @@ class RowRules:
             step: int64 scalar, number of updates so far.
             factors: `{name: scalar}` factors of the gradients (clipping), and
                 `{"name/rate": scalar}` factors of the learning rate (LARS).
+            finite: bool scalar, False to leave everything unchanged.
 
         Returns:
             a tensor that is available when the update is done.
@@ -153,27 +158,30 @@ class RowRules:
             for name, s in self._slots.items()
         }
         rate = self.weight_rule.rate(rate)
-        return self._update(handles, slots, chosen, part, rate, step, factors)
+        scalars = rate, step, factors, finite
+        return self._update(handles, slots, chosen, part, scalars)
 
-    def _update_tile(self, handles, slots, chosen, part, rate, step, factors):
+    def _update_tile(self, handles, slots, chosen, part, scalars):
         arrays = read(handles, chosen)
         gradients = self.gradients(arrays, part)
         if chosen is None:
-            return self._change(gradients, handles, slots, rate, step, factors)
+            return self._change(gradients, handles, slots, scalars)
         values = {
             name: [slot.sparse_read(chosen) for slot in slots[name]] for name in slots
         }
-        changed = self._change(gradients, arrays, values, rate, step, factors)
+        changed = self._change(gradients, arrays, values, scalars)
         done = []
-        for name, (array, new_slots) in changed.items():
-            variables = [handles[name], *slots[name]]
-            for variable, value in zip(variables, [array, *new_slots], strict=True):
+        for name, values in changed.items():
+            for variable, value in zip(
+                [handles[name], *slots[name]], values, strict=True
+            ):
                 done.append(variable.scatter_update(tf.IndexedSlices(value, chosen)))
         with tf.control_dependencies(done):
             return tf.zeros([])
 
-    def _change_arrays(self, gradients, arrays, slots, rate, step, factors):
+    def _change_arrays(self, gradients, arrays, slots, scalars):
         """Applies the rule to variables in place, or returns the new tensors."""
+        rate, step, factors, finite = scalars
         changed = {}
         for name, (gradient, share) in gradients.items():
             array = tf.convert_to_tensor(arrays[name])
@@ -181,22 +189,24 @@ class RowRules:
             rate_of_array = rate
             if f"{name}/rate" in factors:
                 rate_of_array = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
-            changed[name] = self._rule(
+            new, new_slots = self._rule(
                 name, gradient, share, array, values, rate_of_array, step, factors[name]
             )
+            pairs = zip([new, *new_slots], [array, *values], strict=True)
+            changed[name] = [tf.where(finite, value, old) for value, old in pairs]
         if not isinstance(arrays["weight"], tf.Variable):
             return changed
-        for name, (array, new_slots) in changed.items():
-            arrays[name].assign(array)
-            for slot, value in zip(slots[name], new_slots, strict=True):
-                slot.assign(value)
+        for name, values in changed.items():
+            variables = [arrays[name], *slots[name]]
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
         return tf.reshape(changed["weight"][0], [-1])[0]
 
     def _rule(  # noqa: PLR0913 - tensors of one compiled function
         self, name, gradient, share, weight, slots, rate, step, factor
     ):
         """Computes the new weight and slots of a tile, all tensors."""
-        twin, stand_in = self._twin, self._stand_ins[name]
+        twin, stand_in = self.twin, self._stand_ins[name]
         averages = []
         if self.averaging is not None:
             *slots, average = slots
@@ -209,18 +219,13 @@ class RowRules:
         gradient *= tf.cast(factor, dtype)
         if self.clipvalue:
             gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
-        if self.l2 and private_apis.uses_weight_decay(twin, stand_in):
-            gradient += self.l2 * weight
-        if decays(twin, stand_in):
-            # As in Keras, apply decoupled weight decay before the rule.
-            weight -= tf.cast(rate, dtype) * twin.weight_decay * weight
         slot_stand_ins = self._slot_stand_ins[name].values()
         with keras.StatelessScope() as scope:
             scope.add_update((twin.iterations, step))
             scope.add_update((stand_in, weight))
             for variable, value in zip(slot_stand_ins, slots, strict=True):
                 scope.add_update((variable, tf.cast(value, dtype)))
-            twin.update_step(gradient, stand_in, rate)
+            apply_rule(twin, stand_in, gradient, rate, self.l2)
         new_slots = [
             tf.cast(scope.get_current_value(variable), slot.dtype)
             for variable, slot in zip(slot_stand_ins, slots, strict=True)
@@ -248,6 +253,33 @@ def _make_twin(optimizer, arrays):
     twin.whole = False  # read by LARS
     twin.build(list(stand_ins.values()))
     return stand_ins, twin
+
+
+def apply_rule(
+    optimizer: keras.optimizers.Optimizer,
+    variable: keras.Variable,
+    gradient: tf.Tensor,
+    rate: tf.Tensor,
+    l2: float,
+) -> None:
+    """Applies weight decay and an optimizer's rule, in Keras's order.
+
+    Call it in a `keras.StatelessScope`.
+
+    Args:
+        optimizer: a `private_apis.OnTensors` optimizer.
+        variable: the weight.
+        gradient: its gradient, after clipping.
+        rate: scalar learning rate.
+        l2: factor of an L2 penalty, added to the gradient.
+    """
+    weight = tf.convert_to_tensor(variable.value)
+    if l2 and private_apis.uses_weight_decay(optimizer, variable):
+        gradient += l2 * weight
+    if decays(optimizer, variable):
+        factor = tf.cast(rate, weight.dtype) * optimizer.weight_decay
+        optimizer.assign_sub(variable, factor * weight)
+    optimizer.update_step(gradient, variable, rate)
 
 
 def decays(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:

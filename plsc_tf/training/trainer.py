@@ -393,9 +393,7 @@ def train_step(
         of the workers' votes in a cluster.
     """
     passes = gradients(model, images, labels, weights, real)
-    finite, votes = model.trainer.updater.apply(
-        passes.gradients, passes.pending, passes.healthy
-    )
+    finite, votes = update(model, passes)
     return finish(model, passes, finite, votes)
 
 
@@ -503,10 +501,23 @@ def gradients(
     )
 
 
+def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Updates all weights or none, see `Updater.apply`.
+
+    Args:
+        model: the compiled `Classifier`.
+        passes: the `StepGradients`.
+    """
+    # The forward pass of a bad batch has already changed the batch-norm statistics.
+    undo = _states(model)[0], passes.statistics
+    updater = model.trainer.updater
+    return updater.apply(passes.gradients, passes.pending, passes.healthy, undo)
+
+
 def finish(
     model: Classifier, passes: Any, finite: tf.Tensor, votes: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Keeps or reverts the state changes of the passes and returns the results.
+    """Keeps or reverts further state changes of the passes and returns the results.
 
     Args:
         model: the compiled `Classifier`.
@@ -517,12 +528,8 @@ def finish(
     Returns:
         dict of scalars, see `train_step`.
     """
-    statistics, random = _states(model)
-    # The forward pass of a bad batch has already changed the batch-norm statistics.
-    for value, old in zip(statistics, passes.statistics, strict=True):
-        value.assign(tf.where(finite, value, old))
     if votes:
-        for value, old in zip(random, passes.random, strict=True):
+        for value, old in zip(_states(model)[1], passes.random, strict=True):
             value.assign(tf.where(votes["aborted"], old, value))
     model.head.keep_state(passes.state, finite)
     result = {

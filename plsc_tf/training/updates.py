@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel import collectives
 from plsc_tf.training.average import SLOT, Averages
+from plsc_tf.training.mirrored_rules import MirroredRules
 from plsc_tf.training.optimizers import Lars
-from plsc_tf.training.rules import RowRules, decays
-from plsc_tf.training.weight_rules import COMMON
+from plsc_tf.training.rules import RowRules
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
@@ -35,8 +34,8 @@ class Updater:
 
     Keras clips gradients before the strategy sums them over the replicas. The strategy
     would also sum the gradients of different shards, which belong to different classes.
-    So the updater calls the optimizer's rule (`update_step`) directly: inside
-    `strategy.extended.update` for mirrored weights, in `RowRules` for shards.
+    So the updater calls the optimizer's rule (`update_step`) directly: in
+    `MirroredRules` for mirrored weights, in `RowRules` for shards.
 
     Args:
         optimizer: the Keras optimizer.
@@ -56,6 +55,7 @@ class Updater:
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
         head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`, or None.
         layer_rules: `{id of a keras.Variable: WeightRule}` for mirrored weights.
+        jit_compile: whether XLA compiles the update of the mirrored weights.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
@@ -80,11 +80,9 @@ class Updater:
         averaging: Averaging | None = None,
         head_rule: WeightRule | None = None,
         layer_rules: Mapping[int, WeightRule] | None = None,
+        jit_compile: bool = False,
     ) -> None:
         _check(optimizer, head)
-        self.head_rule = head_rule or COMMON
-        self.layer_rules = layer_rules or {}
-        self.l2 = l2
         self.optimizer = optimizer
         self.replicated = replicated
         self.head = head
@@ -107,7 +105,7 @@ class Updater:
                 l2=l2,
                 slot_dtype=slot_dtype,
                 averaging=averaging,
-                weight_rule=self.head_rule,
+                weight_rule=head_rule,
             )
         self.averages = None
         if averaging is not None:
@@ -120,6 +118,9 @@ class Updater:
                 rows,
                 {name: slots[f"{name}/{SLOT}"] for name in rows},
             )
+        self.mirrored = MirroredRules(
+            optimizer, replicated, layer_rules or {}, l2, self.averages, jit_compile
+        )
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
@@ -130,6 +131,7 @@ class Updater:
         replicated_gradients: list[tf.Tensor | None],
         pending: Any,
         healthy: tf.Tensor,
+        undo: tuple[list[tf.Variable], list[tf.Tensor]] = ([], []),
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Updates all weights on every replica unless there is NaN or infinity.
 
@@ -143,144 +145,78 @@ class Updater:
                 gradients are computed after the checks; None without a sharded head.
             healthy: bool scalar, True if this replica's loss and embedding gradients
                 are finite.
+            undo: (variables, their earlier values), such as batch-norm statistics, to
+                restore if the update is not applied.
 
         Returns:
             (bool scalar, True if the update was applied; outcome of the workers' votes,
             see `Votes.count`).
         """
-        present = [i for i, g in enumerate(replicated_gradients) if g is not None]
-        summed = []
-        if present:
-            summed = self.transport.all_sum([replicated_gradients[i] for i in present])
-            healthy &= _all_finite(summed)
-        if self.loss_scale is not None:
-            scale = self.loss_scale.value()
-            summed = [g / tf.cast(scale, g.dtype) for g in summed]
+        scale = None if self.loss_scale is None else self.loss_scale.value()
+        gradients = self._all_sum(replicated_gradients)
+        squares = self._shard_squares(pending)
         unhealthy, votes = self._count(tf.cast(~healthy, tf.float32))
-        finite = unhealthy < 0.5
+        allowed = unhealthy < 0.5
         aborted = votes.get("aborted")
         if aborted is not None:
-            finite &= ~aborted
-        summed, factors = self._clip(summed, pending)
-        if self.rules is not None and isinstance(self.optimizer, Lars):
-            factors["weight/rate"] = self._trust(pending, factors["weight"])
-        variables = [self.replicated[i] for i in present]
-        # Pass a function instead of `pending`: arguments of `merge_call` must have the
-        # same structure on all replicas, but one may have a tile more than another.
-        pieces = None
-        if self.head is not None:
-            pieces = functools.partial(self.head.pieces, pending)
-        tf.distribute.get_replica_context().merge_call(
-            functools.partial(self._apply_everywhere, variables),
-            args=(finite, aborted, summed, pieces, factors),
+            allowed &= ~aborted
+        rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        step = tf.convert_to_tensor(self.optimizer.iterations)
+        finite, factors = self.mirrored.update(
+            (gradients, allowed, scale, squares), undo, rate, step
         )
+        if self.rules is not None:
+            if "rows" in squares:
+                gradient = tf.sqrt(squares["weight"]) * factors["weight"]
+                trust = self.rules.twin.trust(tf.sqrt(squares["rows"]), gradient)
+                factors["weight/rate"] = trust
+            self._update_shards(
+                pending, finite=finite, factors=factors, rate=rate, step=step
+            )
+        if self.loss_scale is not None:
+            self.loss_scale.update(finite, aborted)
         return finite, votes
 
-    def _trust(self, pending, clipping):
-        """Computes LARS's trust ratio of the class weights, from norms over shards."""
-        gradient, weight = collectives.all_sum(
-            [
-                self.head.square_norms(pending)["weight"],
-                self.head.square_weights(pending),
-            ]
-        )
-        gradient = tf.sqrt(gradient) * tf.cast(clipping, gradient.dtype)
-        with self.head_rule.applied(self.optimizer, self.l2):
-            return self.optimizer.trust(tf.sqrt(weight), gradient)
+    def _update_shards(self, pending, **scalars):
+        previous: list[tf.Tensor] = []
+        for piece in self.head.pieces(pending):
+            # Update one tile after the other: a gradient is as large as its tile, and
+            # only one at a time should be in memory.
+            with tf.control_dependencies(previous):
+                previous = [self.rules.update(*piece, **scalars)]
+
+    def _all_sum(self, gradients):
+        """Sums gradients, some of which may be None, over all replicas."""
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        summed, sums = list(gradients), []
+        if present:
+            sums = self.transport.all_sum([gradients[i] for i in present])
+        for i, value in zip(present, sums, strict=True):
+            summed[i] = value
+        return summed
+
+    def _shard_squares(self, pending):
+        """Returns squared norms over all shards.
+
+        Returns:
+            `{"weight": scalar}`, of each array's gradient, and with LARS "rows", of the
+            weights; None for norms that are not needed.
+        """
+        optimizer = self.optimizer
+        lars = isinstance(optimizer, Lars)
+        arrays = {} if self.rules is None else self.rules.arrays
+        if not arrays or not (lars or optimizer.clipnorm or optimizer.global_clipnorm):
+            return dict.fromkeys(arrays)
+        squares = self.head.square_norms(pending)
+        if lars:
+            squares["rows"] = self.head.square_weights(pending)
+        sums = collectives.all_sum(list(squares.values()))
+        return dict(zip(squares, sums, strict=True))
 
     def _count(self, unhealthy):
         if self.votes is None:
             return collectives.all_sum(unhealthy), {}
         return self.votes.count(unhealthy)
-
-    def _apply_everywhere(  # noqa: PLR0913 - arguments of merge_call
-        self, variables, strategy, finite, aborted, summed, pieces, factors
-    ):
-        """Applies the update in cross-replica context, where it can be conditional."""
-
-        def update():
-            rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-            step = tf.convert_to_tensor(self.optimizer.iterations)
-            for variable, gradient in zip(variables, summed, strict=True):
-                rule = self.layer_rules.get(id(variable), COMMON)
-                strategy.extended.update(
-                    variable.value,
-                    functools.partial(self._update_one, rule),
-                    args=(gradient, rate),
-                    group=False,
-                )
-            if self.rules is not None:
-                strategy.extended.call_for_each_replica(
-                    self._update_shards, args=(rate, step, pieces, factors)
-                )
-            if self.averages is not None:
-                self.averages.update(step)
-            self.optimizer.iterations.assign_add(1)
-            return tf.constant(True)
-
-        flag = strategy.experimental_local_results(finite)[0]
-        tf.cond(flag, update, lambda: tf.constant(False))
-        if self.loss_scale is not None and aborted is None:
-            self.loss_scale.update(flag)
-        elif self.loss_scale is not None:
-            aborted = strategy.experimental_local_results(aborted)[0]
-            tf.cond(aborted, lambda: None, lambda: self.loss_scale.update(flag))
-
-    def _update_shards(self, rate, step, pieces, factors):
-        previous = []
-        for piece in pieces():
-            # Update one tile after the other: a gradient is as large as its tile, and
-            # only one at a time should be in memory.
-            with tf.control_dependencies(previous):
-                done = self.rules.update(*piece, rate=rate, step=step, factors=factors)
-            previous = [done]
-
-    def _update_one(self, rule, variable, gradient, rate):
-        """Applies decoupled weight decay and the rule to a weight, in Keras's order."""
-        if not rule.rate_factor:
-            return  # the weight must not change, and Ftrl would divide by a rate of 0
-        rate = rule.rate(rate)
-        with rule.applied(self.optimizer, self.l2) as l2:
-            if l2 and private_apis.uses_weight_decay(self.optimizer, variable):
-                gradient += l2 * tf.convert_to_tensor(variable)
-            if decays(self.optimizer, variable):
-                factor = tf.cast(rate, variable.dtype) * self.optimizer.weight_decay
-                variable.assign_sub(factor * variable)
-            self.optimizer.update_step(gradient, variable, rate)
-
-    def _clip(self, replicated, pending):
-        """Applies Keras's clipping options to the gradients of the global batch.
-
-        Returns:
-            (clipped gradients of the replicated weights, `{name: scalar}` factors for
-            the shards' gradients). `RowRules` applies `clipvalue` to the shards.
-        """
-        optimizer = self.optimizer
-        factors = {}
-        if self.rules is not None:
-            factors = {name: tf.ones([]) for name in self.rules.arrays}
-        if optimizer.clipvalue:
-            bound = optimizer.clipvalue
-            replicated = [tf.clip_by_value(g, -bound, bound) for g in replicated]
-        bound = optimizer.clipnorm or optimizer.global_clipnorm
-        if not bound:
-            return replicated, factors
-        squares = [tf.reduce_sum(tf.square(g)) for g in replicated]
-        shard_squares = []
-        if factors:
-            # Keras clips by the norm of a whole weight: use the norm over all shards.
-            norms = self.head.square_norms(pending)
-            shard_squares = collectives.all_sum([norms[name] for name in factors])
-        if optimizer.global_clipnorm:
-            total = tf.add_n([tf.cast(s, tf.float32) for s in squares + shard_squares])
-            squares = [total] * len(squares)
-            shard_squares = [total] * len(shard_squares)
-        shrunk = [
-            g * tf.cast(_factor(s, bound), g.dtype)
-            for g, s in zip(replicated, squares, strict=True)
-        ]
-        shares = [_factor(s, bound) for s in shard_squares]
-        return shrunk, dict(zip(factors, shares, strict=True))
 
 
 def _check(optimizer, head):
@@ -309,13 +245,3 @@ def _check(optimizer, head):
             f"{kind} cannot update a weight that is split across replicas. {usable}, "
             "or use a replicated plsc_tf.DenseHead."
         )
-
-
-def _all_finite(tensors):
-    checks = [tf.reduce_all(tf.math.is_finite(t)) for t in tensors]
-    return tf.reduce_all(tf.stack(checks))
-
-
-def _factor(square, bound):
-    """Returns the factor, at most 1, that limits a gradient's norm to the bound."""
-    return bound / tf.maximum(tf.sqrt(square), bound)

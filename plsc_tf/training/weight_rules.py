@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -51,22 +50,6 @@ class WeightRule:
         else:
             return self.weight_decay
         return 0.0
-
-    @contextlib.contextmanager
-    def applied(
-        self, optimizer: keras.optimizers.Optimizer, l2: float
-    ) -> Iterator[float]:
-        """Context manager that applies `decay` and restores the optimizer at its end.
-
-        Use it while a graph is traced: the graph keeps the changed values.
-        """
-        names = [name for name in ("l2", "weight_decay") if hasattr(optimizer, name)]
-        values = {name: getattr(optimizer, name) for name in names}
-        try:
-            yield self.decay(optimizer, l2)
-        finally:
-            for name, value in values.items():
-                setattr(optimizer, name, value)
 
 
 # The rule of all other weights: the optimizer's own rate and decay.

@@ -120,16 +120,20 @@ FAST = (
 )
 
 
+FAST_COMPILED = ("momentum", "sgd_global_clipnorm", "ftrl")
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "jit_compile"),
     [
-        pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+        pytest.param(name, compiled, marks=[] if name in fast else pytest.mark.slow)
+        for compiled, fast in ((False, FAST), (True, FAST_COMPILED))
         for name in OPTIMIZERS
     ],
 )
-def test_equals_keras_on_one_device(name):
+def test_equals_keras_on_one_device(name, jit_compile):
     expected_backbone, expected_head = keras_alone(OPTIMIZERS[name])
-    backbones, head, flags, _ = sharded(OPTIMIZERS[name], 2)
+    backbones, head, flags, _ = sharded(OPTIMIZERS[name], 2, jit_compile=jit_compile)
     assert flags == [[True] * 2] * STEPS
     for backbone in backbones:
         np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
@@ -159,6 +163,16 @@ def replicated(make, replicas, head_rule=None, **options):
     for gradients in GRADIENTS:
         step(*(tf.constant(g) for g in gradients))
     return backbone.numpy(), head.numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Adafactor", "Lamb", "Muon"])
+def test_a_compiled_update_of_whole_weights_equals_keras(name):
+    make = functools.partial(getattr(keras.optimizers, name), 0.1)
+    expected_backbone, expected_head = keras_alone(make)
+    backbone, head = replicated(make, 2, jit_compile=True)
+    np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
 
 
 # Optimizers with a rate and a decay, and how the decay of 0.3 is written for the head.
@@ -201,10 +215,12 @@ def test_the_heads_decay_is_an_l2_penalty_where_the_optimizer_has_none():
             np.testing.assert_allclose(copy, backbone, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("what", ["backbone", "loss"])
-def test_one_bad_number_on_one_replica_leaves_everything_everywhere(what):
+@pytest.mark.parametrize(
+    ("what", "jit_compile"), [("backbone", False), ("loss", False), ("backbone", True)]
+)
+def test_one_bad_number_on_one_replica_leaves_everything_everywhere(what, jit_compile):
     backbones, head, flags, updater = sharded(
-        OPTIMIZERS["momentum"], 2, poison=(what, 1)
+        OPTIMIZERS["momentum"], 2, poison=(what, 1), jit_compile=jit_compile
     )
     assert flags == [[False, False]] * STEPS
     for backbone in backbones:
