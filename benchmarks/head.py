@@ -11,6 +11,7 @@ says what its figures mean.
 """
 
 import json
+import pathlib
 import statistics
 import sys
 
@@ -20,7 +21,8 @@ from benchmarks.rounding import rounded
 
 def main(case):
     """Measures one case and prints it."""
-    check_memory(case)
+    if not pathlib.Path("/proc/driver/nvidia").exists():  # GPUs have their own memory
+        check_memory(case)
     figures = {}
     if case.peer:
         # Before TensorFlow takes memory in this process.

@@ -171,17 +171,14 @@ def kernels(load: HeadLoad) -> list[tuple[float, float]]:
     """
     logits = load.working_rows * load.columns * (1 if load.sharded else load.parts)
     product, moved = 2 * logits * load.embedding_size, logits * FLOAT
-    operand = weights = load.working_rows * load.row_bytes
+    weights = load.working_rows * load.row_bytes
     slots = load.working_rows * load.slot_bytes
     recomputed = 1 - sum(load.tiles[: load.kept_tiles]) / load.working_rows
-    if load.half:
-        moved, operand = moved // 2, weights // 2
     return [
-        (0, weights + operand if load.half else 0),  # the cast
-        (product, operand + moved),
+        (product, weights + moved),
         (0, 2 * moved),  # the first pass: exponentials
-        (product, operand + moved),
-        (recomputed * product, recomputed * (operand + moved)),
+        (product, weights + moved),
+        (recomputed * product, recomputed * (weights + moved)),
         (0, 2 * moved),  # the second pass: errors
         (product, weights + moved),
         (0, 3 * weights + 2 * slots),
@@ -196,9 +193,6 @@ def _tile(load, columns, tensors):
     """Returns bytes of tensors `[tile, columns]` and half-precision operands."""
     # Kept products are counted in `held`.
     tensors -= load.kept_tiles == len(load.tiles)
-    if load.half and load.device_kind == "GPU":
-        # The tile's weights are cast once, and all passes write half precision.
-        return load.rows_per_tile * (tensors * columns * HALF + load.row_bytes // 2)
     size = load.rows_per_tile * columns * FLOAT
     half = load.rows_per_tile * load.row_bytes + size if load.half else 0
     return tensors * size + half
