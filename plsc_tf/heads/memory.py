@@ -171,14 +171,17 @@ def kernels(load: HeadLoad) -> list[tuple[float, float]]:
     """
     logits = load.working_rows * load.columns * (1 if load.sharded else load.parts)
     product, moved = 2 * logits * load.embedding_size, logits * FLOAT
-    weights = load.working_rows * load.row_bytes
+    operand = weights = load.working_rows * load.row_bytes
     slots = load.working_rows * load.slot_bytes
     recomputed = 1 - sum(load.tiles[: load.kept_tiles]) / load.working_rows
+    if load.half:
+        moved, operand = moved // 2, weights // 2
     return [
-        (product, weights + moved),
+        (0, weights + operand if load.half else 0),  # the cast
+        (product, operand + moved),
         (0, 2 * moved),  # the first pass: exponentials
-        (product, weights + moved),
-        (recomputed * product, recomputed * (weights + moved)),
+        (product, operand + moved),
+        (recomputed * product, recomputed * (operand + moved)),
         (0, 2 * moved),  # the second pass: errors
         (product, weights + moved),
         (0, 3 * weights + 2 * slots),
@@ -193,6 +196,9 @@ def _tile(load, columns, tensors):
     """Returns bytes of tensors `[tile, columns]` and half-precision operands."""
     # Kept products are counted in `held`.
     tensors -= load.kept_tiles == len(load.tiles)
+    if load.half and load.device_kind == "GPU":
+        # The tile's weights are cast once, and all passes write half precision.
+        return load.rows_per_tile * (tensors * columns * HALF + load.row_bytes // 2)
     size = load.rows_per_tile * columns * FLOAT
     half = load.rows_per_tile * load.row_bytes + size if load.half else 0
     return tensors * size + half

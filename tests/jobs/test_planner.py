@@ -211,6 +211,10 @@ def test_the_fullest_moment_of_a_head_by_hand(replicas):
     # tensors of new values.
     expected = 6 * 1000 * 4 * replicas + (3 + 1) * 1000 * 1000
     assert memory.second_pass(head) == expected > memory.first_pass(head)
+    # On a GPU, half precision halves the products; the weights are cast, too.
+    half = head.replace(half=True, device_kind="GPU")
+    expected = 6 * 1000 * 2 * replicas + (3 + 1) * 1000 * 1000 + 1000 * 500
+    assert memory.second_pass(half) == expected
 
 
 def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
@@ -327,6 +331,8 @@ def test_a_plan_for_gpus_that_this_machine_does_not_have(tmp_path, capsys):
     assert (found["device"], found["replicas"]) == ("GPU", 8)
     assert found["device_name"] == "NVIDIA A100-SXM4-80GB"
     assert found["device_bytes"] == 79_188 * 2**20
+    # Two tiles of about 256 MB; embeddings of 8 numbers count as 128.
+    assert found["tiles"]["rows"] == 625_000
     assert not {"programs", "TensorFlow", "input pipeline"} & set(found["bytes"])
     again = planner.plan(asked.replace(batch_size=found["most_images"]))
     assert again.fits()
