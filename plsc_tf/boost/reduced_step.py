@@ -316,7 +316,7 @@ class ReducedStepper:
         values["pending"] = _without_padding(carried["pending"])
         del values["own"]
         passes = training.StepGradients(**values)
-        finite, votes = training.update(model, passes)
+        finite, sums = training.update(model, passes)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
@@ -328,7 +328,7 @@ class ReducedStepper:
         updater.move(change, finite)
         for tile, move in self._sharded(moves):
             tile.assign_add(tf.where(finite, move, tf.zeros_like(move)))
-        return training.finish(model, passes, finite, votes)
+        return training.finish(model, passes, finite, sums)
 
     def _on_replicas(self, function):
         def run(*args):

@@ -206,9 +206,9 @@ def _tile(load, columns, tensors):
 
 # Columns added to an embedding: the example's weight, its norm, and two for its label.
 COLUMNS_BESIDE = 4
-# (name, number of values) of the small sums: the examples' weights; NaN or infinity
-# and the workers' votes; the loss.
-SMALL_SUMS = (("weights", 1), ("votes", 3), ("loss", 1))
+# Numbers that are summed at the end of a step: NaN or infinity, the workers' two votes,
+# and the loss; the accuracies are added to them.
+LAST_NUMBERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,8 +243,8 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
 ) -> list[Collective]:
     """Lists the collectives that the replicas run in a step.
 
-    Norms for gradient clipping and the data for updating a loss function's state are
-    not counted.
+    The norms of gradient clipping, a few more numbers in the last sum, and the data for
+    updating a replicated head's loss function are not counted.
 
     Args:
         load: the `HeadLoad`.
@@ -268,10 +268,12 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
         sent = math.ceil(times * share * size)
         found.append(Collective(name, kind, size, sent, count))
 
+    if load.sharded and load.sample_rate < 1:
+        add("labels and examples", "all-gather", batch * 3 * FLOAT)
+    else:
+        add("examples", "all-reduce", FLOAT)
     parts = load.parts  # each part of a batch runs its own collectives
     if load.sharded:
-        if load.sample_rate < 1:
-            add("labels to sample by", "all-gather", batch * 8)
         columns = load.embedding_size + COLUMNS_BESIDE
         add("embeddings and labels", "all-gather", batch * columns * FLOAT, parts)
         add("true classes' scores", "all-reduce", batch * FLOAT, parts)
@@ -285,8 +287,5 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
     else:
         gradient_bytes += load.num_classes * load.row_bytes
     add("gradients of mirrored weights", "all-reduce", gradient_bytes, buckets)
-    for name, numbers in SMALL_SUMS:
-        add(name, "all-reduce", numbers * FLOAT)
-    if ranks:
-        add("accuracies", "all-reduce", ranks * FLOAT, ranks)
+    add("votes, loss, accuracies", "all-reduce", (LAST_NUMBERS + ranks) * FLOAT)
     return found

@@ -67,6 +67,19 @@ def all_sum(value: Any) -> Any:
     )
 
 
+def sum_scalars(values: Any) -> Any:
+    """Sums all float scalars of a nested structure over the replicas at once.
+
+    They travel in one collective, in the widest of their dtypes.
+    """
+    scalars = tf.nest.flatten(values)
+    dtype = max((scalar.dtype for scalar in scalars), key=lambda one: one.size)
+    total = all_sum(tf.stack([tf.cast(scalar, dtype) for scalar in scalars]))
+    pairs = zip(tf.unstack(total), scalars, strict=True)
+    sums = [tf.cast(value, scalar.dtype) for value, scalar in pairs]
+    return tf.nest.pack_sequence_as(values, sums)
+
+
 def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
     """Sums `[num_replicas * b, ...]` over all replicas; each keeps its own `[b, ...]`.
 

@@ -8,6 +8,7 @@ workers together with the flag for NaN or infinity, and all workers act on the s
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import keras
@@ -15,7 +16,6 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
-from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.parallel.worker_lost import LOST_STATUS
 from plsc_tf.storage import files
@@ -65,18 +65,20 @@ class Votes:
         self._error = error
         self._votes[ABORT].assign(1.0)
 
-    def count(self, unhealthy: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Sums a step's votes over all replicas; call it in replica context.
+    def own(self) -> list[tf.Tensor]:
+        """Returns this worker's votes, two float scalars; works in replica context."""
+        return tf.unstack(tf.convert_to_tensor(self._votes))
+
+    def outcome(self, sums: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the outcome of a step's votes.
 
         Args:
-            unhealthy: float32 scalar, 1 if this replica has NaN or infinity, else 0.
+            sums: the sums of all replicas' `own()`.
 
         Returns:
-            (sum of `unhealthy` over all replicas, bool scalars `{"stop", "aborted"}`).
+            bool scalars `{"stop", "aborted"}`.
         """
-        counts = tf.concat([unhealthy[None], tf.convert_to_tensor(self._votes)], axis=0)
-        unhealthy, stop, abort = tf.unstack(collectives.all_sum(counts))
-        return unhealthy, {"stop": stop > 0, "aborted": abort > 0}
+        return {"stop": sums[STOP] > 0, "aborted": sums[ABORT] > 0}
 
     def check_abort(self, aborted: bool) -> None:
         """Raises an error if the step was aborted.

@@ -20,7 +20,6 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.heads.margins import require
-from plsc_tf.parallel import collectives
 from plsc_tf.training.updates import Updater
 
 if TYPE_CHECKING:
@@ -108,9 +107,14 @@ class _Gate:
     def __init__(self, aborted):
         self._aborted = aborted
 
-    def count(self, unhealthy):
-        """Sums a step's flags, see `plsc_tf.training.ending.Votes.count`."""
-        return collectives.all_sum(unhealthy), {"aborted": self._aborted}
+    def own(self):
+        """Returns no votes, see `plsc_tf.training.ending.Votes`."""
+        return []
+
+    def outcome(self, sums):
+        """Returns the outcome, see `plsc_tf.training.ending.Votes`."""
+        del sums
+        return {"aborted": self._aborted}
 
 
 def result_names(model: Classifier) -> list[str]:

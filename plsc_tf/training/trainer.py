@@ -393,8 +393,7 @@ def train_step(
         of the workers' votes in a cluster.
     """
     passes = gradients(model, images, labels, weights, real)
-    finite, votes = update(model, passes)
-    return finish(model, passes, finite, votes)
+    return finish(model, passes, *update(model, passes))
 
 
 @dataclasses.dataclass
@@ -442,7 +441,6 @@ def gradients(
 
     The other arguments are those of `train_step`.
     """
-    sample_weights, real, total = shares(weights, real)
     statistics, random = _states(model) if backward else ([], [])
     before = [tf.identity(value) for value in statistics]
     before_random = [tf.identity(value) for value in random]
@@ -451,7 +449,13 @@ def gradients(
     share = None
     if model.mixing is not None:
         images, labels, share = model.mixing(images, labels, weights, step)
-    chosen = head.sample(tf.reshape(labels, [-1]), step)
+    weights = tf.cast(weights, keras.config.floatx())
+    real = weights if real is None else tf.cast(real, weights.dtype)
+    total, gathered = _examples(head, real, tf.reshape(labels, [-1]))
+    sample_weights, real = weights / total, real / total
+    chosen = None
+    if gathered is not None:
+        chosen = head.sample(gathered, step, gathered=True)
     gradients: list = []
     state: dict | None = None
     before_next: list = []
@@ -507,15 +511,27 @@ def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tens
     Args:
         model: the compiled `Classifier`.
         passes: the `StepGradients`.
+
+    Returns:
+        (bool scalar, True if the update was applied; sums over the global batch, and
+        the outcome of the workers' votes in a cluster).
     """
+    figures = {"loss": passes.loss}
+    for name, k in model.ranked_metrics.items():
+        weighted = name in model.weighted_metrics
+        share = passes.sample_weights if weighted else passes.real
+        figures[name] = tf.reduce_sum(share * tf.cast(passes.ranks < k, share.dtype))
+    if model.weighted_metrics:
+        figures["weights"] = tf.reduce_sum(passes.sample_weights)
     # The forward pass of a bad batch has already changed the batch-norm statistics.
     undo = _states(model)[0], passes.statistics
-    updater = model.trainer.updater
-    return updater.apply(passes.gradients, passes.pending, passes.healthy, undo)
+    return model.trainer.updater.apply(
+        passes.gradients, passes.pending, passes.healthy, undo, figures
+    )
 
 
 def finish(
-    model: Classifier, passes: Any, finite: tf.Tensor, votes: Mapping[str, tf.Tensor]
+    model: Classifier, passes: Any, finite: tf.Tensor, sums: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
     """Keeps or reverts further state changes of the passes and returns the results.
 
@@ -523,53 +539,38 @@ def finish(
         model: the compiled `Classifier`.
         passes: the `StepGradients`.
         finite: bool scalar, True if the update was applied.
-        votes: the outcome of the workers' votes in a cluster, see `Votes.count`.
+        sums: the sums and votes that `update` returned.
 
     Returns:
         dict of scalars, see `train_step`.
     """
-    if votes:
+    if "aborted" in sums:
         for value, old in zip(_states(model)[1], passes.random, strict=True):
-            value.assign(tf.where(votes["aborted"], old, value))
+            value.assign(tf.where(sums["aborted"], old, value))
     model.head.keep_state(passes.state, finite)
-    result = {
-        "loss": collectives.all_sum(passes.loss),
-        "examples": passes.examples,
-        "finite": finite,
-        **votes,
-    }
-    for name, k in model.ranked_metrics.items():
-        weighted = name in model.weighted_metrics
-        share = passes.sample_weights if weighted else passes.real
-        correct = tf.cast(passes.ranks < k, share.dtype)
-        result[name] = collectives.all_sum(tf.reduce_sum(share * correct))
+    result = {**sums, "examples": passes.examples, "finite": finite}
+    for name in model.weighted_metrics:
+        result[name] = tf.math.divide_no_nan(sums[name], sums["weights"])
     if model.weighted_metrics:
-        total = collectives.all_sum(tf.reduce_sum(passes.sample_weights))
-        for name in model.weighted_metrics:
-            result[name] = tf.math.divide_no_nan(result[name], total)
-        result["weights"] = total * passes.examples
+        result["weights"] = sums["weights"] * passes.examples
     return result
 
 
-def shares(
-    weights: tf.Tensor, real: tf.Tensor | None = None
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes how much each example counts in sums over the global batch.
-
-    Args:
-        weights: float32 `[b]`, 0 for padding.
-        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
-            exactly that.
+def _examples(head, real, labels):
+    """Counts the examples of the global batch; gathers the labels to sample by.
 
     Returns:
-        (factor of each example's loss in the objective `[b]`, factor of each example
-        in an unweighted mean `[b]`, number of examples in the global batch).
+        (number of examples; labels of the global batch, or None if all classes are
+        used). Both come from one collective.
     """
-    weights = tf.cast(weights, keras.config.floatx())
-    real = weights if real is None else tf.cast(real, weights.dtype)
-    total = tf.maximum(collectives.all_sum(tf.reduce_sum(real)), 1e-12)
-    share = real / total
-    return (share if real is weights else weights / total), share, total
+    own, gathered = tf.reduce_sum(real), None
+    if head.sample_rate == 1:
+        total = collectives.all_sum(own)
+    else:
+        columns = [labels, tf.fill(labels.shape, own)]
+        gathered, counts = collectives.all_gather(columns)
+        total = tf.reduce_sum(tf.reshape(counts, [-1, *labels.shape])[:, 0])
+    return tf.maximum(total, 1e-12), gathered
 
 
 def _states(model):

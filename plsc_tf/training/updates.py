@@ -132,6 +132,7 @@ class Updater:
         pending: Any,
         healthy: tf.Tensor,
         undo: tuple[list[tf.Variable], list[tf.Tensor]] = ([], []),
+        figures: Mapping[str, tf.Tensor] | None = None,
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Updates all weights on every replica unless there is NaN or infinity.
 
@@ -147,17 +148,28 @@ class Updater:
                 are finite.
             undo: (variables, their earlier values), such as batch-norm statistics, to
                 restore if the update is not applied.
+            figures: `{name: scalar}` further numbers to sum over all replicas.
 
         Returns:
-            (bool scalar, True if the update was applied; outcome of the workers' votes,
-            see `Votes.count`).
+            (bool scalar, True if the update was applied; sums of the figures, and the
+            outcome of the workers' votes, see `Votes.outcome`).
         """
         scale = None if self.loss_scale is None else self.loss_scale.value()
         gradients = self._all_sum(replicated_gradients)
-        squares = self._shard_squares(pending)
-        unhealthy, votes = self._count(tf.cast(~healthy, tf.float32))
+        squares, votes = self._shard_squares(pending), self.votes
+        # One collective sums everything that the replicas have to agree on.
+        unhealthy, sums, results, counts = collectives.sum_scalars(
+            (
+                tf.cast(~healthy, tf.float32),
+                {name: value for name, value in squares.items() if value is not None},
+                dict(figures or {}),
+                votes.own() if votes is not None else [],
+            )
+        )
+        squares |= sums
+        results |= votes.outcome(counts) if votes is not None else {}
         allowed = unhealthy < 0.5
-        aborted = votes.get("aborted")
+        aborted = results.get("aborted")
         if aborted is not None:
             allowed &= ~aborted
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -175,7 +187,7 @@ class Updater:
             )
         if self.loss_scale is not None:
             self.loss_scale.update(finite, aborted)
-        return finite, votes
+        return finite, results
 
     def _update_shards(self, pending, **scalars):
         previous: list[tf.Tensor] = []
@@ -196,7 +208,7 @@ class Updater:
         return summed
 
     def _shard_squares(self, pending):
-        """Returns squared norms over all shards.
+        """Returns squared norms over this replica's shard.
 
         Returns:
             `{"weight": scalar}`, of each array's gradient, and with LARS "rows", of the
@@ -210,13 +222,7 @@ class Updater:
         squares = self.head.square_norms(pending)
         if lars:
             squares["rows"] = self.head.square_weights(pending)
-        sums = collectives.all_sum(list(squares.values()))
-        return dict(zip(squares, sums, strict=True))
-
-    def _count(self, unhealthy):
-        if self.votes is None:
-            return collectives.all_sum(unhealthy), {}
-        return self.votes.count(unhealthy)
+        return squares
 
 
 def _check(optimizer, head):

@@ -14,7 +14,7 @@ def rows(load, gradient_bytes=4000, **options):
     return {one.name: (one.bytes, one.sent, one.count) for one in found}
 
 
-SMALL = {"weights": (4, 6, 1), "votes": (12, 18, 1), "loss": (4, 6, 1)}
+SMALL = {"examples": (4, 6, 1), "votes, loss, accuracies": (16, 24, 1)}
 
 
 def test_sharded_head():
@@ -35,10 +35,10 @@ def test_sharded_head():
 
 def test_what_options_add():
     found = rows(load(sample_rate=0.5), smoothing=True, ranks=2)
-    assert found["labels to sample by"] == (64, 48, 1)
+    assert found["labels and examples"] == (96, 72, 1) and "examples" not in found
     assert found["statistics"] == (4 * 8 * 3 * 4, 288, 1)
     assert found["embeddings' gradients"] == (8 * 9 * 4, 432, 1)
-    assert found["accuracies"] == (8, 12, 2)
+    assert found["votes, loss, accuracies"] == (24, 36, 1)
 
 
 def test_parts_of_a_batch_have_their_own_collectives():

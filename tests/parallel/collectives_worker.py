@@ -110,7 +110,9 @@ def make_model(strategy, transport=None, **options):
         model = plsc_tf.Classifier(backbone, head)
         model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
-        model.compile(plsc_tf.Momentum(0.02), metrics=metrics, transport=transport)
+        bound = 1.0 if options else None
+        optimizer = plsc_tf.Momentum(0.02, global_clipnorm=bound)
+        model.compile(optimizer, metrics=metrics, transport=transport)
     return model
 
 
@@ -158,7 +160,8 @@ def main(rounded, where, index=None):
         found["sums"] = {dtype: sums(strategy, wait_for_all, dtype) for dtype in DTYPES}
         found["sums"]["buckets"] = sums(strategy, wait_for_all, "float32", 2_000_000)
         found["step"] = step_collectives(strategy)
-        found["sampled step"] = step_collectives(strategy, sample_rate=0.5)
+        options = {"sample_rate": 0.5, "loss": plsc_tf.ADAFACE}
+        found["sampled step"] = step_collectives(strategy, **options)
     found["curves"] = {dtype: curve(strategy, dtype) for dtype in ("float32", rounded)}
     sys.stdout.write(json.dumps(found) + "\n")
 
