@@ -29,9 +29,9 @@ def test_terms_of_a_step():
     assert found["compute"] == 2 * (1 + 4 * 2)
     assert found["softmax"] == pytest.approx(2 * (40 * 12 * 0.001 + 40 * 0.01))
     gathered = 12 * 12 * 4 + 3 * 12 * 2 * 4
-    summed = 2 * (12 * 4 + 4000 + 4 + 12 + 4)
+    summed = 2 * (12 * 4 + 4000 + 4 + 16)
     sent = 2 / 3 * (gathered + summed + 12 * 8 * 4)
-    assert found["network"] == pytest.approx(8 * 0.5 + sent / 1000, rel=1e-3)
+    assert found["network"] == pytest.approx(7 * 0.5 + sent / 1000, rel=1e-3)
     parts = found["compute"] + found["softmax"] + found["network"]
     assert found["step"] == pytest.approx(parts)
     assert step_model.terms(SHAPE, 1, speeds, None)["network"] == 0
@@ -61,5 +61,6 @@ def test_bounds_never_promise_more_than_the_backbones():
     assert {row["gpus"] for row in rows} == {1, 8, 64}
     for row in rows:
         most = row["gpus"] * step_model.R50_IMAGES
-        assert 0 < row["images_per_second"] <= row["half_images_per_second"] < most
+        full, half = row["images_per_second"], row["half_images_per_second"]
+        assert 0 < full <= half * (1 + 1e-9) < most
         assert row["efficiency"] == pytest.approx(row["images_per_second"] / most)
