@@ -162,30 +162,19 @@ def making(load: HeadLoad) -> tuple[int, int]:
     return device + rows * load.row_bytes, 3 * LARGE_TILE * load.row_bytes
 
 
-def kernels(load: HeadLoad) -> list[tuple[float, float]]:
-    """Lists the kernels that a replica runs over its classes in a step.
+def work(load: HeadLoad) -> tuple[float, float]:
+    """Returns (floating-point operations, bytes of memory traffic) of a replica's step.
 
-    Returns:
-        [(floating-point operations, bytes of memory read and written)] of products and
-        passes over all logits, and of the update of the weights.
+    The three products, two passes over the logits, and the update read what they need
+    from memory and write their results to it.
     """
-    logits = load.working_rows * load.columns * (1 if load.sharded else load.parts)
-    product, moved = 2 * logits * load.embedding_size, logits * FLOAT
-    operand = weights = load.working_rows * load.row_bytes
+    weights = load.working_rows * load.row_bytes
     slots = load.working_rows * load.slot_bytes
-    recomputed = 1 - sum(load.tiles[: load.kept_tiles]) / load.working_rows
-    if load.half:
-        moved, operand = moved // 2, weights // 2
-    return [
-        (0, weights + operand if load.half else 0),  # the cast
-        (product, operand + moved),
-        (0, 2 * moved),  # the first pass: exponentials
-        (product, operand + moved),
-        (recomputed * product, recomputed * (operand + moved)),
-        (0, 2 * moved),  # the second pass: errors
-        (product, weights + moved),
-        (0, 3 * weights + 2 * slots),
-    ]
+    logits = load.working_rows * load.columns * (1 if load.sharded else load.parts)
+    products = 4 - sum(load.tiles[: load.kept_tiles]) / load.working_rows
+    moved = (products + 4) * logits * (HALF if load.half else FLOAT)
+    moved += (products + 3) * weights + 2 * slots
+    return products * 2 * logits * load.embedding_size, moved
 
 
 def _logit_tensors(load):

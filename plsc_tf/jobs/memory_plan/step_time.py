@@ -36,10 +36,9 @@ def bound(job) -> dict[str, float]:
     link = COPIES * 1e9 * gpu.link
     sent = {one.name: one.sent / link for one in job.collectives()}
     passes = sum(seconds(*kernel) for kernel in backbone.kernels)
-    precision = job.settings.head.head_dtype
     found = {
         "backbone": head.own_batch / backbone.traced_images * passes,
-        "head": sum(seconds(*kernel, precision) for kernel in memory.kernels(head)),
+        "head": seconds(*memory.work(head), job.settings.head.head_dtype),
         # Reads the gradients; reads and writes weights and slots.
         "update": seconds(0, 3 * backbone.weights + 2 * backbone.slots, "float32"),
         "collectives": sum(sent.values()),
