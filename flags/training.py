@@ -53,6 +53,17 @@ class Performance(OptionGroup):
     steps_per_execution: int = option(
         1, "steps in one call of TensorFlow (Keras)", lower=1, aliases=("sink_size",)
     )
+    jit_compile: str = option(
+        "auto",
+        "compile the networks' passes with XLA; auto: on GPUs (Keras)",
+        choices=("auto", "true", "false"),
+    )
+    recompute: str = option(
+        "none",
+        "blocks: keep no activations within blocks, and compute them again for the "
+        "gradients, which saves memory",
+        choices=("none", "blocks"),
+    )
     tf32: bool | None = option(
         None,
         "compute float32 products in TF32; None: as TensorFlow does, which is true",

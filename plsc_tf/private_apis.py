@@ -6,12 +6,15 @@ TensorFlow 2.16.2 and 2.17.1 and Keras 3.15.1.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
 from keras.src.backend.common import stateless_scope
+from keras.src.models.functional import Functional
 from keras.src.saving import saving_lib
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
@@ -95,7 +98,19 @@ def gpu_memory_limits() -> list[int]:
     return [d.memory_limit for d in devices if d.device_type == "GPU"]
 
 
+def barrier(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Makes XLA compute all of the tensors before anything that reads one of them."""
+    return gen_xla_ops.xla_optimization_barrier(tensors)
+
+
 # Keras's layers and weights files
+
+
+def calls(network: keras.Model) -> list[tuple[list, list]]:
+    """Returns (inputs, outputs) of the calls in a functional model, in order."""
+    graph = keras.Model(network.inputs, network.outputs)._nodes_by_depth
+    nodes = (node for depth in sorted(graph, reverse=True) for node in graph[depth])
+    return [(node.input_tensors, node.outputs) for node in nodes if not node.is_input]
 
 
 def layers_inside(
@@ -103,6 +118,42 @@ def layers_inside(
 ) -> Iterator[keras.Layer]:
     """Yields all layers, including nested ones, which `Model.layers` doesn't list."""
     return layer._flatten_layers(include_self=include_self)
+
+
+class Substituted(Functional):
+    """A functional model with the layers of another one, some computed differently.
+
+    Args:
+        inputs, outputs: symbolic tensors, as for `keras.Model`.
+        substitute: function that takes a layer and returns a function to call in its
+            place, or None. Functional models within the model are treated likewise.
+    """
+
+    def __init__(self, inputs, outputs, substitute: Callable) -> None:
+        super().__init__(inputs, outputs)
+        self._own: dict = {}
+        for layer in self.layers:
+            own = substitute(layer)
+            if type(layer) in (Functional, keras.Sequential):
+                inner = Substituted(layer.inputs, layer.outputs, substitute)
+                own = functools.partial(inner, training=True)
+            if own is not None:
+                self._own[id(layer)] = own
+
+    def _run_through_graph(self, inputs, operation_fn=lambda op: op, call_fn=None):
+        def chosen(operation):
+            keras_call = operation_fn(operation)
+            own = None if call_fn else self._own.get(id(operation))
+            if own is None:
+                return keras_call
+
+            def call(x, *, training=None, mask=None):
+                del training  # Keras replaces it as well
+                return own(x) if mask is None else keras_call(x, mask=mask)
+
+            return call
+
+        return super()._run_through_graph(inputs, chosen, call_fn)
 
 
 def save_weights(network: keras.Model, file) -> None:

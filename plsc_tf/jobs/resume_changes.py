@@ -90,7 +90,7 @@ def find(checkpoint, settings):
 
 def _is_recorded(item):
     """Returns whether a change of the option is checked and recorded."""
-    return item.name in MEANING | {"gradient_dtype", "tf32"} or (
+    return item.name in MEANING | {"gradient_dtype", "jit_compile", "tf32"} or (
         item.group in NUMBERS and item.name not in SILENT
     )
 

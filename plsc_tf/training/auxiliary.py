@@ -26,6 +26,10 @@ class Auxiliary:
         label_smoothing: same as the head's.
         precision: the `Precision` of the backbone.
 
+    Attributes:
+        branch: model from the middle layer's output to the auxiliary logits.
+        network: model from images to (embeddings, auxiliary logits).
+
     Raises:
         ValueError: the network has no auxiliary logits, or there are too many classes.
     """
@@ -53,29 +57,25 @@ class Auxiliary:
             )
         tap, self.branch = branch
         logits = self.branch(backbone.get_layer(tap).output)
-        self._network = keras.Model(backbone.inputs[0], [backbone.outputs[0], logits])
+        self.network = keras.Model(backbone.inputs[0], [backbone.outputs[0], logits])
         self.weight = weight
         self.label_smoothing = label_smoothing
 
-    def __call__(
-        self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Computes embeddings in training mode, and the auxiliary loss.
+    def loss(
+        self, logits: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the replica's share of the weighted loss.
 
         Args:
-            images: `[batch, h, w, 3]`, normalized.
+            logits: `[batch, num_classes]`, the second output of `network`.
             labels: int64 `[batch]`.
             sample_weights: `[batch]`, see `plsc_tf.heads.base.Head.loss_and_gradients`.
-
-        Returns:
-            (embeddings `[batch, emb]`, the replica's share of the weighted loss).
         """
-        embeddings, logits = self._network(images, training=True)
         logs = tf.nn.log_softmax(tf.cast(logits, sample_weights.dtype))
         true = tf.gather(logs, labels, axis=1, batch_dims=1)
         smooth = self.label_smoothing
         losses = -(1 - smooth) * true - smooth * tf.reduce_mean(logs, axis=1)
-        return embeddings, self.weight * tf.reduce_sum(sample_weights * losses)
+        return self.weight * tf.reduce_sum(sample_weights * losses)
 
 
 def has_auxiliary_logits(backbone: keras.Model) -> bool:

@@ -14,6 +14,7 @@ from plsc_tf.heads.heads import describe
 from plsc_tf.training import (
     batching,
     diagnosis,
+    forward,
     freezing,
     inference,
     keras_limits,
@@ -109,13 +110,32 @@ class Classifier(keras.Model):
             (embeddings `[b, emb]`, list of the layers' scalar penalties, loss of the
             auxiliary logits or None).
         """
-        images, extra = self.normalize(images), None
-        if self.auxiliary is None:
-            embeddings = self.backbone(images, training=True)
-        else:
-            embeddings, extra = self.auxiliary(images, labels, sample_weights)
+        embeddings, extra = self.outputs(images, labels, sample_weights, self.network())
         dtype = keras.config.floatx()
         return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
+
+    def outputs(
+        self,
+        images: tf.Tensor,
+        labels: tf.Tensor,
+        sample_weights: tf.Tensor,
+        network: Callable,
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the embeddings and the loss of the auxiliary logits, see `forward`.
+
+        Args:
+            images, labels, sample_weights: see `forward`.
+            network: function that computes what `network()` computes.
+        """
+        outputs = network(self.normalize(images), training=True)
+        if self.auxiliary is None:
+            return outputs, None
+        embeddings, logits = outputs
+        return embeddings, self.auxiliary.loss(logits, labels, sample_weights)
+
+    def network(self) -> keras.Model:
+        """Returns the backbone, or a model that also returns the auxiliary logits."""
+        return self.backbone if self.auxiliary is None else self.auxiliary.network
 
     def networks(self) -> list[keras.Model]:
         """Returns the backbone and, if any, the auxiliary classifier's branch."""
@@ -152,6 +172,8 @@ class Classifier(keras.Model):
         rate_factors: Mapping[str, float] | None = None,
         weight_decay_on: Mapping[str, float] | None = None,
         mixing: Mixing | None = None,
+        jit_compile: bool | str = "auto",
+        recompute: str = "none",
         **others,
     ) -> None:
         """Sets the optimizer of backbone and head, and the training metrics.
@@ -178,6 +200,10 @@ class Classifier(keras.Model):
             weight_decay_on: `{regular expression: weight decay}` in the same way; it
                 replaces the optimizer's weight decay.
             mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
+            jit_compile: whether XLA compiles the networks' forward and backward pass;
+                "auto": on GPUs.
+            recompute: "blocks" keeps only the inputs of each block of the network and
+                computes its activations again in the backward pass; "none".
             *positional, **others: not accepted; the error names the replacement.
 
         Raises:
@@ -191,6 +217,7 @@ class Classifier(keras.Model):
         if mixing is not None:
             mixing.check(self)
         several_steps.check(steps_per_execution, self.trainer.votes)
+        own_forward = forward.make(self, jit_compile, recompute)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
             policy = self.dtype_policy.name
@@ -214,6 +241,7 @@ class Classifier(keras.Model):
             transport=transport,
             averaging=averaging,
         )
+        self.trainer.forward = own_forward
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,

@@ -214,7 +214,11 @@ class _Watch:
         def run(batch):
             return model.strategy.run(self._replica, args=batch)
 
+        trainer = model.trainer
         with contextlib.ExitStack() as stack:
+            # Keras's calls show the output of every layer.
+            stack.callback(setattr, trainer, "forward", trainer.forward)
+            trainer.forward = None
             for network in model.networks():
                 stack.enter_context(watched(network, self._see_layer))
             stack.enter_context(_returned(model, "forward", self._see_forward))

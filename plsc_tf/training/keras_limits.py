@@ -23,7 +23,6 @@ _COMPILE = {
     "loss": "pass it to the head: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",
     "loss_weights": "the head's loss is the only one",
     "run_eagerly": "steps are always graphs; tf.print works within them",
-    "jit_compile": "the head uses XLA where that saves time",
     "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; disable it "
     "with loss_scale=plsc_tf.LossScale(1, dynamic=False)",
 }

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from plsc_tf.parallel.group import Group
     from plsc_tf.training.classifier import Classifier
     from plsc_tf.training.ending import Votes
+    from plsc_tf.training.forward import Forward
     from plsc_tf.training.sentinel import Sentinel
     from plsc_tf.training.weight_rules import WeightRule
 
@@ -67,6 +68,8 @@ class Trainer:
         heartbeat: function to call during long operations, for the watchdog.
         updater_class: class of `updater`; a stage (`plsc_tf.jobs.stage`) may replace
             it.
+        forward: the `plsc_tf.training.forward.Forward` of the model; None to use
+            `Classifier.forward`.
         custom_step: function that takes a per-replica batch and replaces the step, or
             None.
     """
@@ -86,6 +89,7 @@ class Trainer:
         self.finish_saving: Callable[[], None] | None = None
         self.heartbeat: Callable[[], None] = lambda: None
         self.updater_class = Updater
+        self.forward: Forward | None = None
         self.custom_step: Callable | None = None
 
     def set_cluster(self, group: Group, votes: Votes | None) -> None:
@@ -596,8 +600,9 @@ def _part(model, part, share, backward, **of_head):
     """
     images, labels, sample_weights = part
     dtype = keras.config.floatx()
+    forward = model.trainer.forward or model.forward
     with tf.GradientTape() as tape:
-        embeddings, penalties, extra = model.forward(images, labels, sample_weights)
+        embeddings, penalties, extra = forward(images, labels, sample_weights)
     penalty = tf.add_n([tf.zeros([], dtype), *penalties])
     of_head["with_ranks"] = bool(model.ranked_metrics) and backward
     batch = tf.cast(embeddings, dtype), labels, sample_weights

@@ -301,6 +301,7 @@ def compile_model(model, settings, schedule, own_optimizer=None):
             optimizer, l2 = optimizers.build(settings.optimizer, schedule)
         loss_scale = make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
+    compiled = settings.performance.jit_compile
     model.compile(
         optimizer,
         metrics=metrics,
@@ -320,6 +321,8 @@ def compile_model(model, settings, schedule, own_optimizer=None):
         rate_factors=settings.learning_rate.layer_factors,
         weight_decay_on=settings.optimizer.layer_decays,
         mixing=make_mixing(settings),
+        jit_compile={"true": True, "false": False}.get(compiled, compiled),
+        recompute=settings.performance.recompute,
     )
 
 

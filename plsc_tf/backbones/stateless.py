@@ -1,0 +1,30 @@
+"""Runs Keras layers without side effects."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def with_values(
+    function: Callable, variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]
+) -> tuple[Any, list[tf.Tensor | None], list[tf.Tensor]]:
+    """Calls a function with values of variables, without side effects.
+
+    Returns:
+        (what the function returns, for each variable its new value, or None if the
+        function did not assign one, list of the losses that layers added).
+    """
+    scope = keras.StatelessScope(
+        zip(variables, values, strict=True),
+        collect_losses=True,
+        initialize_variables=False,
+    )
+    before = [scope.get_current_value(v) for v in variables]
+    with scope:
+        result = function()
+    after = [scope.get_current_value(v) for v in variables]
+    pairs = zip(before, after, strict=True)
+    states = [None if new is old else new for old, new in pairs]
+    return result, states, scope.losses

@@ -1,0 +1,200 @@
+"""Runs the forward pass of a model's networks compiled, in blocks, or with substitutes.
+
+TensorFlow differentiates whatever this module runs, so that the backward pass is
+compiled, too, or computes the activations of a block again.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from plsc_tf import private_apis
+from plsc_tf.backbones import recompute, substitutes
+from plsc_tf.backbones.stateless import with_values
+from plsc_tf.heads.margins import require
+
+if TYPE_CHECKING:
+    from plsc_tf.training.classifier import Classifier
+
+# What `Classifier.forward` returns.
+Outcome = tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]
+_UNSUPPORTED = re.compile(r"No registered '(\w+)'")
+
+
+def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
+    """Creates the `Forward` of a model, or None if Keras's calls do the same.
+
+    Args:
+        model: the `Classifier`.
+        jit_compile: whether XLA compiles the networks' passes: True, False, or "auto"
+            for True where every replica is a GPU.
+        recompute: "blocks" to compute the activations of each block again in the
+            backward pass, or "none".
+
+    Raises:
+        ValueError: an argument is none of these, or the network has no blocks.
+    """
+    rule = 'jit_compile must be True, False or "auto"'
+    known = isinstance(jit_compile, bool) or jit_compile == "auto"
+    require(known, rule, jit_compile=repr(jit_compile))
+    rule = 'recompute must be "none" or "blocks"'
+    require(recompute in ("none", "blocks"), rule, recompute=repr(recompute))
+    gpus = on_gpus(model.strategy)
+    compiled = gpus if jit_compile == "auto" else jit_compile
+    if not (compiled or gpus or recompute == "blocks" or synchronized(model)):
+        return None
+    uncompiled = substitutes.KERNELS if gpus else substitutes.KERAS
+    return Forward(model, compiled, recompute == "blocks", uncompiled)
+
+
+def on_gpus(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether every replica of a strategy is a GPU."""
+    with strategy.scope():
+        if not tf.distribute.has_strategy():  # TensorFlow's default strategy
+            return bool(tf.config.list_logical_devices("GPU"))
+    return all("GPU" in name for name in strategy.extended.worker_devices)
+
+
+def synchronized(model: Classifier) -> str | None:
+    """Returns the name of a layer that sends messages between replicas, or None."""
+    if model.strategy.num_replicas_in_sync == 1:
+        return None
+    layers = (
+        layer
+        for network in model.networks()
+        for layer in private_apis.layers_inside(network)
+        if getattr(layer, "synchronized", False)
+    )
+    return next((layer.name for layer in layers), None)
+
+
+class Forward:
+    """Computes what `Classifier.forward` computes, in another way.
+
+    The networks run as a function of the values of all weights and states that returns
+    the new states and has no side effects. If XLA shall compile it but cannot, a
+    warning says why, and the networks run uncompiled.
+
+    Args:
+        model: the `Classifier`.
+        compiled: whether XLA compiles the function.
+        in_blocks: whether the backward pass runs each block of the network again.
+        uncompiled: the mode of `substitutes.substitute` unless XLA compiles.
+    """
+
+    def __init__(
+        self, model: Classifier, compiled: bool, in_blocks: bool, uncompiled: str
+    ) -> None:
+        self._model = model
+        self._in_blocks = in_blocks
+        self._modes = {True: substitutes.COMPILED, False: uncompiled}
+        self._function: Any = None
+        self._wants_xla = compiled
+        self._parts = functools.cache(self._make_parts)
+        self._parts(compiled)
+
+    def __call__(
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
+    ) -> Outcome:
+        """Takes the arguments of `Classifier.forward` and returns the same."""
+        variables = self._variables()
+        values = [tf.convert_to_tensor(v.value) for v in variables]
+        tensors = *values, images, labels, sample_weights
+        if self._function is None:
+            compiled = self._wants_xla and self._can_be_compiled(tensors)
+            self._function = functools.partial(self._with_values, compiled)
+            if compiled:
+                self._function = tf.function(
+                    self._function, autograph=False, jit_compile=True
+                )
+        *outcome, states = self._function(*tensors)
+        for variable, state in zip(variables, states, strict=True):
+            if state is not None:
+                variable.assign(state)
+        return tuple(outcome)
+
+    def _variables(self):
+        return [v for network in self._model.networks() for v in network.variables]
+
+    def _make_parts(self, compiled):
+        """Returns models with the network's layers that run one after the other."""
+        network = self._model.network()
+        tensors = [*network.inputs, network.outputs]
+        if self._in_blocks:
+            tensors[1:1] = recompute.cuts(network)
+        substitute = functools.partial(substitutes.substitute, self._modes[compiled])
+        return [
+            private_apis.Substituted(start, end, substitute)
+            for start, end in itertools.pairwise(tensors)
+        ]
+
+    def _with_values(self, compiled, *tensors):
+        """Runs the networks with these values of `_variables()`.
+
+        Returns:
+            (what `Classifier.forward` returns, and for each of `_variables()` its new
+            value, or None if it did not change).
+        """
+        model, variables = self._model, self._variables()
+        values, batch = tensors[: len(variables)], tensors[len(variables) :]
+        of_blocks = []
+
+        def network(x, training):
+            for part in self._parts(compiled):
+                if self._in_blocks:
+                    x, added = recompute.run(part, x, compiled)
+                    of_blocks.extend(added)
+                else:
+                    x = part(x, training=training)
+            return x
+
+        (embeddings, extra), states, losses = with_values(
+            lambda: model.outputs(*batch, network), variables, values
+        )
+        # Outside of that scope, these are only the penalties on weights.
+        penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
+        losses = [*losses, *of_blocks, *penalties]
+        losses = [tf.cast(loss, keras.config.floatx()) for loss in losses]
+        return embeddings, losses, extra, states
+
+    def _can_be_compiled(self, tensors):
+        """Returns whether XLA can compile both passes; does not run them."""
+
+        def both_passes(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch([t for t in tensors if t.dtype.is_floating])
+                embeddings, losses, extra, states = self._with_values(True, *tensors)
+            targets = [embeddings, *losses, *([] if extra is None else [extra])]
+            return tape.gradient(targets, tensors), states
+
+        problem, layer = None, synchronized(self._model)
+        if layer is not None:
+            problem = f"layer {layer} sends messages between replicas"
+        else:
+            try:
+                with tf.init_scope():
+                    function = tf.function(
+                        both_passes, autograph=False, jit_compile=True
+                    )
+                    specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+                    function.experimental_get_compiler_ir(*specs)(stage="hlo")
+            except Exception as error:  # noqa: BLE001 - layers may be the user's
+                unknown = sorted(set(_UNSUPPORTED.findall(str(error))))
+                problem = f"it does not support {', '.join(unknown)}"
+                if not unknown:
+                    problem = str(error).partition("\n")[0] or repr(error)
+        if problem is not None:
+            logging.warning(
+                "XLA cannot compile the network '%s': %s. It runs uncompiled "
+                "(jit_compile).",
+                self._model.backbone.name,
+                problem,
+            )
+        return problem is None

@@ -1,0 +1,203 @@
+"""Compiled by XLA, in blocks or with substitutes, networks train as with Keras."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf import backbones
+from plsc_tf.backbones import substitutes
+from plsc_tf.backbones.arguments import NetworkArguments
+from plsc_tf.backbones.precision import Precision
+from plsc_tf.backbones.vit import vit
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.training import batching
+from tests.conformance.test_zoo import SIZES, settings_of
+
+COMPILED, BLOCKS = {"jit_compile": True}, {"recompute": "blocks"}
+
+
+class Unknown(keras.layers.Layer):
+    """An operation that XLA does not have."""
+
+    def call(self, inputs):
+        return tf.nn.fractional_max_pool(inputs, [1, 1.5, 1.5, 1], seed=1)[0]
+
+
+def iresnet(**options):
+    small = {"depths": (1, 1), "width": 4, "image_shape": (16, 16, 3), "dropout": 0.4}
+    return backbones.build("iresnet", embedding_size=6, **{**small, **options})
+
+
+def small_vit():
+    """Half of the examples skip the second block."""
+    image = keras.Input((18, 18, 3))
+    arguments = NetworkArguments("vit", 6, (18, 18, 3), None, False)
+    return keras.Model(image, vit(16, 2, image, arguments, drop_path=0.5))
+
+
+def penalized():
+    """A penalty on a weight and one on what a layer returns, and a nested model."""
+    inner = keras.Sequential(
+        [
+            keras.Input((14, 14, 4)),
+            keras.layers.BatchNormalization(scale=False),
+            keras.layers.PReLU(shared_axes=[1, 2]),
+            keras.layers.Dropout(0.3, seed=1),
+        ]
+    )
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 3)),
+            keras.layers.Conv2D(4, 3, kernel_regularizer=keras.regularizers.L2(0.1)),
+            inner,
+            keras.layers.Flatten(),
+            keras.layers.Dense(6, activity_regularizer=keras.regularizers.L2(0.01)),
+        ]
+    )
+
+
+def unknown():
+    layers = [Unknown(), keras.layers.Flatten(), keras.layers.Dense(4)]
+    return keras.Sequential([keras.Input((8, 8, 3)), *layers], name="pooled")
+
+
+def pictures(shape, count=8):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *shape[:2], 3)).astype(np.float32)
+    return images, np.arange(count) % 3
+
+
+def make_model(build, replicas=1, **options):
+    keras.utils.set_random_seed(0)
+    with plsc_tf.strategy(replicas).scope():
+        model = plsc_tf.Classifier(build(), plsc_tf.ShardedHead(5, scale=16.0))
+        model.compile(plsc_tf.Momentum(0.005), **options)
+    return model
+
+
+def passes(model, images, labels):
+    """Each replica's gradients, and the statistics and random states after the step."""
+    values = images, labels, np.ones(len(images), np.float32)
+    batch = batching.split(model.strategy, tuple(map(tf.convert_to_tensor, values)))
+
+    @tf.function(autograph=False)
+    def run(batch):
+        def replica(*batch):
+            gradients = model.trainer.gradients(*batch).gradients
+            states = [tf.identity(v.value) for v in model.untrained_variables()]
+            return gradients, states
+
+        return model.strategy.run(replica, args=batch)
+
+    local = model.strategy.experimental_local_results
+    return tf.nest.map_structure(lambda v: [x.numpy() for x in local(v)], run(batch))
+
+
+def flat(arrays, floats=True):
+    chosen = [x for x in tf.nest.flatten(arrays) if (x.dtype.kind == "f") == floats]
+    return np.concatenate([np.ravel(x) for x in chosen] or [np.zeros(0)])
+
+
+def assert_same_passes(model, options, most=1e-5):
+    """Compares the passes of one step with those of Keras's layers."""
+    images, labels = pictures(model.image_size)
+    variables, outcomes = model.untrained_variables(), []
+    before = [v.numpy() for v in variables]
+    for chosen in ({"jit_compile": False}, options):
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+        with model.strategy.scope():
+            model.compile(plsc_tf.Momentum(0.05), **chosen)
+        outcomes.append(passes(model, images, labels))
+    for expected, found in zip(*outcomes, strict=True):
+        expected, found = (flat(x) for x in (expected, found))
+        error = np.linalg.norm(found - expected)
+        assert error <= most * np.linalg.norm(expected)
+    random = [flat(states, floats=False) for _, states in outcomes]
+    np.testing.assert_array_equal(*random)
+
+
+@pytest.mark.parametrize(
+    ("build", "replicas", "options"),
+    [
+        (functools.partial(iresnet, depths=(1,)), 1, COMPILED),
+        (small_vit, 1, COMPILED | BLOCKS),
+        (iresnet, 1, BLOCKS),
+        (functools.partial(iresnet, synchronized_batch_norm=True), 2, {}),
+    ],
+    ids=["iresnet-compiled", "vit-both", "iresnet-blocks", "synchronized"],
+)
+def test_gradients_and_states_are_the_same(build, replicas, options):
+    assert_same_passes(make_model(build, replicas), options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [COMPILED, BLOCKS], ids=["compiled", "blocks"])
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("name", SIZES)
+def test_gradients_of_every_network(name, replicas, options):
+    strategy = plsc_tf.strategy(replicas)
+    model = recipe.build_model(settings_of(name), strategy, Precision())
+    assert_same_passes(model, options)
+
+
+def test_penalties_parts_and_twenty_steps():
+    losses = []
+    for options in ({"jit_compile": False}, COMPILED):
+        model = make_model(penalized, 2, gradient_accumulation_steps=2, **options)
+        images, labels = pictures((16, 16))
+        results = [model.train_on_batch(images, labels) for _ in range(20)]
+        losses.append([one["loss"] for one in results])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_what_xla_does_not_know_runs_uncompiled(caplog):
+    model, batch = make_model(unknown, **COMPILED), pictures((8, 8))
+    loss = model.train_on_batch(*batch)["loss"]
+    assert "cannot compile the network 'pooled'" in caplog.text
+    assert "FractionalMaxPool" in caplog.text
+    plain = make_model(unknown, jit_compile=False)
+    assert loss == plain.train_on_batch(*batch)["loss"]
+
+
+def test_a_network_without_a_place_to_cut_is_refused():
+    one = functools.partial(backbones.build, "lenet", image_shape=(8, 8, 3))
+    with pytest.raises(ValueError, match="recompute=blocks.*'wrapped'"):
+        wrapped = keras.Sequential([keras.Input((8, 8, 3)), one()], name="wrapped")
+        make_model(lambda: wrapped, **BLOCKS)
+    with pytest.raises(ValueError, match='jit_compile must be True, False or "auto"'):
+        make_model(one, jit_compile="on")
+
+
+@pytest.mark.parametrize("mode", [substitutes.KERNELS, substitutes.COMPILED])
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (lambda: keras.layers.BatchNormalization(epsilon=1e-5), (6, 3, 3, 4)),
+        (lambda: keras.layers.BatchNormalization(scale=False), (6, 4)),
+        (lambda: keras.layers.PReLU("ones", shared_axes=[1, 2]), (6, 3, 3, 4)),
+        (lambda: keras.layers.PReLU("ones", shared_axes=[1, 2, 3]), (6, 3, 3, 4)),
+    ],
+)
+def test_substitutes_compute_what_the_layers_compute(layer, shape, mode):
+    rng = np.random.default_rng(0)
+    x, upstream = (tf.constant(rng.normal(1, 2, shape), tf.float32) for _ in range(2))
+    found = []
+    for own in (False, True):
+        one = layer()
+        one.build(shape)
+        for number, variable in enumerate(one.trainable_variables):
+            variable.assign(variable * 0.3 * (number + 1))
+        call = substitutes.substitute(mode, one) if own else one
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = call(x) if own else call(x, training=True)
+        weights = [v.value for v in one.trainable_variables]
+        gradients = tape.gradient(y, [x, *weights], output_gradients=upstream)
+        found.append([y, *gradients, *one.non_trainable_variables])
+    plain, own = (np.concatenate([np.ravel(x) for x in y]) for y in found)
+    assert np.linalg.norm(own - plain) <= 1e-6 * np.linalg.norm(plain)
