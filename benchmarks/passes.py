@@ -25,6 +25,7 @@ WAYS = {
 
 
 def parse(arguments=None):
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="iresnet50")
     parser.add_argument("--image_size", type=int, default=112)
@@ -71,6 +72,7 @@ def run(given, way, batch_size):
 
 
 def main():
+    """Prints a JSON object for each way."""
     given = parse()
     if given.one:
         sys.stdout.write(json.dumps(measure(given)) + "\n")

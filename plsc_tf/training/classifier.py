@@ -98,44 +98,9 @@ class Classifier(keras.Model):
 
     def forward(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
-    ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]:
-        """Runs the networks' forward pass in training mode, under the caller's tape.
-
-        Args:
-            images: `[b, h, w, 3]` in 0 ... 255.
-            labels: int64 `[b]`, for the auxiliary logits.
-            sample_weights: `[b]` factor of each example's loss in the objective.
-
-        Returns:
-            (embeddings `[b, emb]`, list of the layers' scalar penalties, loss of the
-            auxiliary logits or None).
-        """
-        embeddings, extra = self.outputs(images, labels, sample_weights, self.network())
-        dtype = keras.config.floatx()
-        return embeddings, [tf.cast(p, dtype) for p in self.backbone.losses], extra
-
-    def outputs(
-        self,
-        images: tf.Tensor,
-        labels: tf.Tensor,
-        sample_weights: tf.Tensor,
-        network: Callable,
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns the embeddings and the loss of the auxiliary logits, see `forward`.
-
-        Args:
-            images, labels, sample_weights: see `forward`.
-            network: function that computes what `network()` computes.
-        """
-        outputs = network(self.normalize(images), training=True)
-        if self.auxiliary is None:
-            return outputs, None
-        embeddings, logits = outputs
-        return embeddings, self.auxiliary.loss(logits, labels, sample_weights)
-
-    def network(self) -> keras.Model:
-        """Returns the backbone, or a model that also returns the auxiliary logits."""
-        return self.backbone if self.auxiliary is None else self.auxiliary.network
+    ) -> forward.Outcome:
+        """Runs the networks in training mode, see `plsc_tf.training.forward.plain`."""
+        return forward.plain(self, images, labels, sample_weights)
 
     def networks(self) -> list[keras.Model]:
         """Returns the backbone and, if any, the auxiliary classifier's branch."""

@@ -23,9 +23,50 @@ from plsc_tf.heads.margins import require
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
 
-# What `Classifier.forward` returns.
+# The results of `plain`.
 Outcome = tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]
 _UNSUPPORTED = re.compile(r"No registered '(\w+)'")
+
+
+def plain(
+    model: Classifier, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
+) -> Outcome:
+    """Runs the networks' forward pass in training mode, under the caller's tape.
+
+    Args:
+        model: the `Classifier`.
+        images: `[b, h, w, 3]` in 0 ... 255.
+        labels: int64 `[b]`, for the auxiliary logits.
+        sample_weights: `[b]` factor of each example's loss in the objective.
+
+    Returns:
+        (embeddings `[b, emb]`, list of the layers' scalar penalties, loss of the
+        auxiliary logits or None).
+    """
+    batch = images, labels, sample_weights
+    embeddings, extra = _outputs(model, batch, _network(model))
+    dtype = keras.config.floatx()
+    return embeddings, [tf.cast(p, dtype) for p in model.backbone.losses], extra
+
+
+def _network(model):
+    """Returns the backbone, or a model that also returns the auxiliary logits."""
+    return model.backbone if model.auxiliary is None else model.auxiliary.network
+
+
+def _outputs(model, batch, network):
+    """Returns the embeddings and the loss of the auxiliary logits.
+
+    Args:
+        batch: images, labels and sample weights.
+        network: function that computes what `_network(model)` computes.
+    """
+    images, labels, sample_weights = batch
+    outputs = network(model.normalize(images), training=True)
+    if model.auxiliary is None:
+        return outputs, None
+    embeddings, logits = outputs
+    return embeddings, model.auxiliary.loss(logits, labels, sample_weights)
 
 
 def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
@@ -125,7 +166,7 @@ class Forward:
 
     def _make_parts(self, compiled):
         """Returns models with the network's layers that run one after the other."""
-        network = self._model.network()
+        network = _network(self._model)
         tensors = [*network.inputs, network.outputs]
         if self._in_blocks:
             tensors[1:1] = recompute.cuts(network)
@@ -156,7 +197,7 @@ class Forward:
             return x
 
         (embeddings, extra), states, losses = with_values(
-            lambda: model.outputs(*batch, network), variables, values
+            lambda: _outputs(model, batch, network), variables, values
         )
         # Outside of that scope, these are only the penalties on weights.
         penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
