@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -154,13 +156,16 @@ def pad(images: Any, labels: Any, weights: Any, size: int) -> tuple[tf.Tensor, .
         (images, labels, real), or (images, labels, weights, real) with weights. `real`
         is float32 `[size]`, 1 for the examples of the batch and 0 for the added ones.
     """
-    index = np.arange(size) % len(labels)
+    columns = [images, labels] if weights is None else [images, labels, weights]
     with tf.device("CPU"):
         real = tf.constant(np.arange(size) < len(labels), tf.float32)
-        padded = tf.gather(images, index), tf.gather(labels, index)
-        if weights is None:
-            return *padded, real
-        return *padded, tf.gather(weights, index) * real, real
+        if len(labels) == size:
+            return *map(tf.convert_to_tensor, columns), real
+        index = np.arange(size) % len(labels)
+        columns = [tf.gather(column, index) for column in columns]
+        if weights is not None:
+            columns[2] *= real
+        return *columns, real
 
 
 def weighted(
@@ -177,7 +182,8 @@ def weighted(
         return batch
     images, labels, weights = batch[:3]
     factors = [class_weight.get(label, 1.0) for label in labels.numpy().tolist()]
-    return images, labels, np.array(factors, np.float32) * weights, batch[-1]
+    with tf.device("CPU"):
+        return images, labels, np.array(factors, np.float32) * weights, batch[-1]
 
 
 def padded_size(batch_size: int, num_replicas: int) -> int:
@@ -202,16 +208,74 @@ def split(
     """Splits padded global tensors `[n · b, ...]` into each replica's `[b, ...]`.
 
     Args:
-        strategy: the `tf.distribute.Strategy`.
-        tensors: the global batch.
-        local: whether `tensors` are only this process's part of it, see `own_range`.
+        strategy, tensors, local: see `send`.
     """
-    here = local_replicas(strategy) if local else range(strategy.num_replicas_in_sync)
-    share = tensors[0].shape[0] // len(here)
+    return send(strategy, tensors, local)()
+
+
+def send(
+    strategy: tf.distribute.Strategy,
+    tensors: Sequence[tf.Tensor],
+    local: bool = False,
+    pool: Executor | None = None,
+) -> Callable[[], Any]:
+    """Splits a global batch in host memory and sends each replica's part to its GPU.
+
+    Args:
+        strategy: the `tf.distribute.Strategy`.
+        tensors: the padded global batch, `[n · b, ...]`.
+        local: whether `tensors` are only this process's part of it, see `own_range`.
+        pool: threads that copy the parts to the replicas' devices in the background. A
+            copy to a GPU begins when the GPU has done all work that it already has, and
+            blocks its thread until then. None copies to GPUs only, in this thread.
+
+    Returns:
+        Function that waits for the copies and returns each replica's `[b, ...]`.
+    """
+    own = local_replicas(strategy)
+    here = own if local else range(strategy.num_replicas_in_sync)
+    first = own.start - here.start
+    with tf.device("CPU"):
+        columns = [tf.split(t, len(here)) if len(here) > 1 else [t] for t in tensors]
+    parts = list(zip(*columns, strict=True))[first : first + len(own)]
+    if pool is not None:
+        send_one = functools.partial(pool.submit, _copy)
+        parts = list(map(send_one, parts, local_devices(strategy)))
+    elif tf.config.list_logical_devices("GPU"):
+        parts = list(map(_copy, parts, local_devices(strategy)))
+
+    def wait():
+        done = [part if isinstance(part, tuple) else part.result() for part in parts]
+        return per_replica(strategy, done)
+
+    return wait
+
+
+def local_devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
+    """Returns the device of each replica of this process, in order."""
+    if strategy.num_replicas_in_sync > 1:
+        return strategy.extended.worker_devices
+    # TensorFlow's default strategy has no list of devices.
+    gpus = tf.config.list_logical_devices("GPU")
+    return [gpus[0].name if gpus else "CPU"]
+
+
+def per_replica(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> Any:
+    """Returns a per-replica value.
+
+    Args:
+        strategy: the `tf.distribute.Strategy`.
+        values: the value of each replica of this process, in order.
+    """
+    first = local_replicas(strategy).start
 
     def of_replica(context):
         replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-        start = (replica - here.start) * share
-        return tuple(t[start : start + share] for t in tensors)
+        return values[replica - first]
 
     return strategy.experimental_distribute_values_from_function(of_replica)
+
+
+def _copy(tensors, device):
+    with tf.device(device):
+        return tuple(tf.identity(tensor) for tensor in tensors)

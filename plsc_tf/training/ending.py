@@ -158,8 +158,11 @@ class Termination(keras.callbacks.Callback):
         self._before = {}
 
     def wants(self, step: int) -> bool:
-        """Returns False: training ends only between calls, see `several_steps`."""
-        return False
+        """Returns whether to end, before which no step is launched ahead.
+
+        See `several_steps`.
+        """
+        return self._requested is not None and self._votes() is None
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Ends the training if a signal has arrived; in a cluster, votes for it.
@@ -226,7 +229,7 @@ class Termination(keras.callbacks.Callback):
 
     def _is_ahead(self):
         """Returns whether the weights already belong to a later step."""
-        calls = None if self.model is None else self.model.trainer.multi_step
+        calls = None if self.model is None else self.model.trainer.calls
         return calls is not None and bool(calls.unreported)
 
     def _votes(self):

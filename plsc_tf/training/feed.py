@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.images import check_range
 from plsc_tf.data.sampling import Part
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.strategy import local_replicas
 from plsc_tf.training import batching
 
 if TYPE_CHECKING:
@@ -104,44 +107,74 @@ def batches_of_epoch(
     data: Any,
     batches: Iterator[Any] | None,
     class_weight: Mapping[int, float] | None,
+    count: int | None = None,
 ) -> Iterator[Any]:
     """Yields an epoch's per-replica batches from the trainer's position on.
+
+    Each batch is on its way to the replicas' GPUs while the previous one is used.
 
     Args:
         model: the `Classifier`.
         data: the training data.
         batches: the result of `passes`, or None to read the epoch.
         class_weight: `{label: weight}`, or None.
+        count: maximum number of batches to take, or None for all.
 
     Raises:
         ValueError: a batch could not be read; names the bad example if possible. In a
             cluster, this worker votes to abort instead.
     """
-    trainer, part = model.trainer, _local_part(model, data)
+    part, votes = _local_part(model, data), model.trainer.votes
+    with contextlib.ExitStack() as stack:
+        pool = None
+        if tf.config.list_logical_devices("GPU"):
+            threads = ThreadPoolExecutor(len(local_replicas(model.strategy)))
+            pool = stack.enter_context(threads)
+
+        def sent(batch, fault):
+            if batch is None:
+                return None, fault
+            batch = batching.weighted(batch, class_weight)
+            local = part is not None
+            return batching.send(model.strategy, batch, local, pool), fault
+
+        taken = _taken(model, data, batches, part, count)
+        on_the_way = itertools.starmap(sent, taken)
+        # Take the next batch before this one is passed on.
+        pairs = itertools.pairwise(itertools.chain(on_the_way, [None]))
+        for (wait, fault), _ in pairs:
+            if wait is None:
+                raise fault
+            if fault is not None:
+                # The other workers also begin this step, so end it together with them.
+                votes.abort(fault)
+            yield wait()
+
+
+def _taken(model, data, batches, part, count):
+    """Yields (padded batch, None), and after an error at last (any batch, error).
+
+    Without votes, there is no batch in the last pair: (None, error).
+    """
+    trainer = model.trainer
     where = dataclasses.replace(trainer.position)
     if part is not None:
-        parts_of_batches = data.part_of_epoch(where.epoch, where.step, part=part)
-        batches = iter(parts_of_batches)
+        batches = iter(data.part_of_epoch(where.epoch, where.step, part=part))
     elif batches is None:
         batches = iter(data.epoch(where.epoch, where.step))
     size = batching.padded_size(data.batch_size, trainer.batch_parts)
-    last = None
-    while True:
-        try:
-            batch = _next(model, batches, size, part, first=last is None)
-        except (*READ_ERRORS, ValueError) as error:
-            fault = explained(data, where, error, part)
-            if trainer.votes is None:
-                raise fault from error
-            # The other workers are already in the step, so end it together with them.
-            trainer.votes.abort(fault)
-            batch = last or _blank(model, data, part.size if part else size)
-        if batch is None:
-            return
-        last = batch
-        where.step += 1
-        batch = batching.weighted(batch, class_weight)
-        yield batching.split(model.strategy, batch, local=part is not None)
+    last, batches = None, itertools.islice(batches, count)
+    try:
+        while batch := _next(model, batches, size, part, first=last is None):
+            last = batch
+            yield batch, None
+            where.step += 1
+    except (*READ_ERRORS, ValueError) as error:
+        fault = explained(data, where, error, part)
+        fault.__cause__ = error
+        if trainer.votes is not None:
+            last = last or _blank(model, data, part.size if part else size)
+        yield last if trainer.votes is not None else None, fault
 
 
 def padded_batches(

@@ -1,29 +1,39 @@
-"""Runs several steps per call of one `tf.function` (steps_per_execution).
+"""Launches steps before the results of earlier ones are read, one or several per call.
 
-The batches of a call are collected before it, and the results of its steps are reported
-after it, one by one. So every step reaches the callbacks, but the model already has the
-weights of the call's last step. A callback that uses the model in
+A call of the step's `tf.function` is launched before the results of the previous call
+are read, so that a GPU does not wait for the host. With `steps_per_execution`, a call
+runs several steps. Every step is still reported to the callbacks, one by one, but the
+model may already have the weights of a later step. A callback that uses the model in
 `on_train_batch_begin` or `on_train_batch_end` must declare the steps at which it does:
 its method `wants(step)` returns True for each global step after which it needs the
-model's weights from that step, and calls end at these steps. A callback that has one of
-these hooks but no `wants` is treated as if it wanted every step.
+model's weights from that step. Calls end at these steps, and no call is launched ahead
+of their report. A callback that has one of these hooks but no `wants` is treated as if
+it wanted every step.
+
+Each step gets the previous step's flag `finite`, on the device. So if a step produces
+NaN or infinity, the steps that were launched after it change nothing: neither weights,
+statistics and random states nor the loss scale. They are launched again. In a cluster,
+the workers agree after every step whether to continue, so no step is launched ahead.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel import collectives
+from plsc_tf.training import batching
 from plsc_tf.training.updates import Updater
 
 if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
     from plsc_tf.training.ending import Votes
     from plsc_tf.training.trainer import Trainer
 
@@ -47,65 +57,46 @@ def check(steps: Any, votes: Votes | None) -> None:
     require(steps == 1 or votes is None, rule, steps_per_execution=steps)
 
 
-def calls_of(trainer: Trainer, callbacks: Any) -> MultiStepCalls | None:
-    """Creates the `MultiStepCalls` of a training run; None if each call runs one step.
-
-    Args:
-        trainer: the `Trainer`.
-        callbacks: the training's Keras callbacks.
-
-    Raises:
-        ValueError: the trainer has a custom step or updater.
-    """
-    steps = trainer.model.steps_per_execution
-    if steps == 1:
-        return None
-    if trainer.custom_step is not None or trainer.updater_class is not Updater:
-        raise ValueError(
-            "Training with a custom step or updater runs one step per call, so "
-            f"steps_per_execution must be 1. Received: steps_per_execution={steps}"
-        )
-    return MultiStepCalls(trainer, callbacks)
-
-
-def run(trainer: Trainer, batches: Any) -> tf.Tensor:
+def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
     """Runs steps one after the other, inside a `tf.function`.
 
-    If a step produces NaN or infinity, the following steps of the call change nothing.
     The graph contains the steps one by one: in a loop or in separate functions,
     TensorFlow would reorder their sums, and the results would differ in the last bits.
 
     Args:
         trainer: the `Trainer`.
         batches: list of per-replica (images, labels, weights).
+        proceed: per-replica bool scalar; False makes all steps change nothing.
 
     Returns:
-        float64 `[len(batches), names]`, results in the order of `result_names`.
+        (float64 `[len(batches), names]`, results in the order of `_names`; per-replica
+        bool scalar, `proceed` of the following step).
     """
-    names, rows, finite = result_names(trainer.model), [], None
-    local_results = trainer.model.strategy.experimental_local_results
+    updater, rows = trainer.updater, []
+    votes, local_results = updater.votes, _local_results(trainer)
     try:
         for batch in batches:
-            trainer.updater.votes = None if finite is None else _Gate(~finite)
+            if votes is None:
+                updater.votes = _Gate(local_results(proceed))
             outcome = trainer.distributed_step(batch)
-            local = {name: local_results(outcome[name])[0] for name in names}
-            finite = local["finite"]
+            proceed = outcome["finite"]
+            row = [local_results(outcome[name])[0] for name in _names(trainer)]
             # Every number of a step is exact in float64.
-            rows.append(tf.stack([tf.cast(local[name], tf.float64) for name in names]))
+            rows.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
     finally:
-        trainer.updater.votes = None
-    return tf.stack(rows)
+        updater.votes = votes
+    return tf.stack(rows), proceed
 
 
 class _Gate:
-    """Stands in for `Votes` to abort the steps after one with NaN or infinity.
+    """Stands in for `Votes`, to abort a step that must not change anything.
 
     Args:
-        aborted: bool scalar, True to abort the step.
+        proceed: bool scalar for each replica of this process, False to abort the step.
     """
 
-    def __init__(self, aborted):
-        self._aborted = aborted
+    def __init__(self, proceed):
+        self._proceed = proceed
 
     def own(self):
         """Returns no votes, see `plsc_tf.training.ending.Votes`."""
@@ -114,39 +105,110 @@ class _Gate:
     def outcome(self, sums):
         """Returns the outcome, see `plsc_tf.training.ending.Votes`."""
         del sums
-        return {"aborted": self._aborted}
+        return {"aborted": ~self._proceed[collectives.replica_id()]}
 
 
-def result_names(model: Classifier) -> list[str]:
-    """Returns the names of the results of `train_step` without votes."""
+def _local_results(trainer):
+    return trainer.model.strategy.experimental_local_results
+
+
+def _names(trainer):
+    """Returns the names of a step's results, see `train_step`."""
+    model = trainer.model
     weights = ["weights"] if model.weighted_metrics else []
-    return ["loss", "examples", "finite", *weights, *model.ranked_metrics]
+    votes = [] if trainer.votes is None else ["stop", "aborted"]
+    return ["loss", "examples", "finite", *weights, *model.ranked_metrics, *votes]
 
 
-class MultiStepCalls:
-    """Runs the steps, several per call, and returns their results one by one.
+class Call(NamedTuple):
+    """A call in flight.
+
+    Attributes:
+        steps: its number of steps.
+        results: function that waits for the results of its steps and returns them: a
+            list of dicts of floats.
+        proceed: the flag for the following step; None if no step may follow before the
+            results are read.
+    """
+
+    steps: int
+    results: Callable[[], list]
+    proceed: Any = None
+
+
+def launch(trainer: Trainer, batches: list, proceed: Any = None) -> Call:
+    """Launches a step on each batch; on GPUs, does not wait until they are done.
+
+    Args:
+        trainer: the `Trainer`.
+        batches: list of per-replica batches.
+        proceed: the flag of the previous call if its results are not known yet.
+    """
+    if trainer.custom_step is not None:
+        outcome, local_results = trainer.custom_step(*batches), _local_results(trainer)
+        row = {name: float(local_results(v)[0]) for name, v in outcome.items()}
+        return Call(1, lambda: [row])
+    if proceed is None:
+        proceed = always(trainer.model.strategy)
+    table, proceed = trainer.step_function(batches, proceed)
+    names = _names(trainer)
+
+    def results():
+        return [dict(zip(names, row, strict=True)) for row in table.numpy().tolist()]
+
+    return Call(len(batches), results, proceed if trainer.votes is None else None)
+
+
+def always(strategy: tf.distribute.Strategy) -> Any:
+    """Returns the `proceed` of a step whose previous steps are all known."""
+    flags = []
+    for device in batching.local_devices(strategy):
+        with tf.device(device):
+            flags.append(tf.constant(True))
+    # `strategy.run` returns the value of a single replica as it is.
+    return batching.per_replica(strategy, flags) if len(flags) > 1 else flags[0]
+
+
+class Calls:
+    """Runs the steps of a training, and returns their results one by one.
 
     Args:
         trainer: the `Trainer`.
         callbacks: the training's Keras callbacks.
 
+    Raises:
+        ValueError: a call has several steps, but the trainer has a custom step or
+            updater.
     """
 
     def __init__(self, trainer: Trainer, callbacks: Any) -> None:
         self._trainer, self._model = trainer, trainer.model
         self._most = self._model.steps_per_execution
-        self._wants = [_wants(callback) for callback in callbacks if _looks(callback)]
+        self._plain = trainer.custom_step is None and trainer.updater_class is Updater
+        rule = (
+            "Training with a custom step or updater runs one step per call, so "
+            "steps_per_execution must be 1"
+        )
+        require(self._plain or self._most == 1, rule, steps_per_execution=self._most)
+        self._wants = [
+            _wants(callback, self._most) for callback in callbacks if _looks(callback)
+        ]
+        self._batches: Iterator = iter(())
+        self._error: Exception | None = None
+        # Batches that were taken; the first one is the next to report.
         self._gathered: collections.deque = collections.deque()
+        self._calls: collections.deque[Call] = collections.deque()
         self._results: collections.deque = collections.deque()
+        self._reported = int(self._model.optimizer.iterations.numpy())
         self._warm = False
 
     @property
     def unreported(self) -> int:
-        """Number of finished steps whose results have not been returned yet."""
-        return len(self._results)
+        """Number of launched steps whose results have not been returned yet."""
+        return len(self._results) + sum(call.steps for call in self._calls)
 
     def gathered(self, batches: Any) -> Iterator[Any]:
-        """Yields the batches, after collecting all batches of the next call.
+        """Yields the batches, and takes those of the next calls ahead.
 
         Args:
             batches: iterator of per-replica batches.
@@ -155,90 +217,121 @@ class MultiStepCalls:
             Exception: the iterator's error, raised after all earlier batches have been
                 yielded.
         """
-        batches, error, ended = iter(batches), None, False
+        self._batches, self._error = iter(batches), None
         self._gathered.clear()
-        while True:
-            room = 0 if ended or self._results else self._room()
-            while not ended and len(self._gathered) < room:
-                try:
-                    self._gathered.append(next(batches))
-                except StopIteration:
-                    ended = True
-                except Exception as raised:  # noqa: BLE001 - raised again below
-                    error, ended = raised, True
-            if not self._gathered:
-                break
+        while self._gather(self.unreported + 1) or self._gathered:
             batch = self._gathered[0]
             yield batch
             if self._gathered and self._gathered[0] is batch:
                 self._gathered.popleft()  # `outcome` was not called for this batch
-        if error is not None:
-            raise error
+        if self._error is not None:
+            raise self._error
 
     def outcome(self, batch: Any) -> dict[str, float] | None:
-        """Returns the results of the step on a batch, after running a call if needed.
+        """Returns the results of the step on a batch, and launches further steps.
 
         Args:
             batch: the batch that `gathered` yielded last.
 
         Returns:
             dict of floats with the results of `plsc_tf.training.trainer.train_step`;
-            None if the caller must run this step by itself.
+            None if this is another batch.
         """
         if not self._gathered or batch is not self._gathered[0]:
             return None
         if not self._results:
-            self._run()
+            if not self._calls:
+                self._launch()
+            if self._goes_on():
+                self._launch()
+            self._read()
         self._gathered.popleft()
-        return self._results.popleft() if self._results else None
+        result = self._results.popleft()
+        self._reported += bool(result["finite"])
+        return result
 
     def catch_up(self) -> None:
-        """Counts finished steps whose results were not reported because of an error.
+        """Counts the steps that changed the weights but were not reported.
 
-        This moves the position to the step of the current weights, for a checkpoint. A
-        step with NaN or infinity has changed nothing and is not counted; a resumed run
-        repeats its batch.
+        After an error, this moves the position to the step of the current weights, for
+        a checkpoint. A step with NaN or infinity has changed nothing and is not
+        counted; a resumed run repeats its batch.
         """
-        self._advance(sum(bool(outcome["finite"]) for outcome in self._results))
-        self._results.clear()
-        self._gathered.clear()
+        if self._plain:
+            with contextlib.suppress(tf.errors.OpError):
+                updates = int(self._model.optimizer.iterations.numpy())
+                self._trainer.position.step += updates - self._reported
+                self._trainer.position.global_step += updates - self._reported
+                self._reported = updates
+        for one in (self._calls, self._results, self._gathered):
+            one.clear()
 
-    def _run(self):
-        """Runs the next call if there are enough collected batches."""
-        function = self._trainer.several_steps_function
-        batches = [self._gathered[i % len(self._gathered)] for i in range(self._most)]
-        if not self._warm:
-            # Trace the graph in the first step, which time measurements leave out.
-            function.get_concrete_function(batches)
-            self._warm = True
+    def _gather(self, count):
+        """Takes batches until there are `count`; returns whether there are so many."""
+        while len(self._gathered) < count and self._error is None:
+            try:
+                self._gathered.append(next(self._batches))
+            except StopIteration:
+                break
+            except Exception as raised:  # noqa: BLE001 - `gathered` raises it
+                self._error = raised
+        return len(self._gathered) >= count
+
+    def _launch(self):
+        """Launches the next call, if there is a batch."""
+        ahead = self.unreported
+        whole = self._room(ahead) == self._most and self._gather(ahead + self._most)
+        count = self._most if whole else 1
+        if not self._gather(ahead + count):
             return
-        if min(len(self._gathered), self._room()) < self._most:
-            return
-        updates = self._model.optimizer.iterations.numpy()
+        batches = [self._gathered[ahead + i] for i in range(count)]
+        proceed = self._calls[-1].proceed if self._calls else None
         try:
-            table = function(batches).numpy()
-        except BaseException:
-            # Steps before the one that failed have already updated the weights.
-            self._advance(int(self._model.optimizer.iterations.numpy() - updates))
-            raise
-        names = result_names(self._model)
-        for row in table.tolist():
-            self._results.append(dict(zip(names, row, strict=True)))
-            if not self._results[-1]["finite"]:
+            if not self._warm and self._most > 1:
+                # Trace the graph in the first step, which time measurements leave out.
+                self._trainer.step_function.get_concrete_function(
+                    batches * self._most, always(self._model.strategy)
+                )
+            call = launch(self._trainer, batches, proceed)
+        except Exception as error:  # noqa: BLE001 - raised in the turn of its step
+            call = Call(count, functools.partial(_raise, error))
+        self._calls.append(call)
+        self._trainer.heartbeat()
+
+    def _goes_on(self):
+        """Returns whether to launch a call before the results of the last are read."""
+        last = self._trainer.position.global_step + self.unreported
+        return (
+            self._warm
+            and len(self._calls) == 1
+            and self._calls[0].proceed is not None
+            and not self._model.stop_training
+            and not any(wants(last) for wants in self._wants)
+        )
+
+    def _read(self):
+        """Waits for the results of the first call, and keeps those that are valid."""
+        rows = self._calls[0].results()
+        self._warm = True
+        self._calls.popleft()
+        for row in rows:
+            self._results.append(row)
+            if not row["finite"]:
+                self._calls.clear()
                 break
 
-    def _advance(self, steps):
-        self._trainer.position.step += steps
-        self._trainer.position.global_step += steps
-
-    def _room(self):
+    def _room(self, ahead):
         """Returns how many steps the next call may run before a callback wants one."""
         most = self._most if self._warm else 1
-        step = self._trainer.position.global_step
+        step = self._trainer.position.global_step + ahead
         for i in range(1, most):
             if any(wants(step + i) for wants in self._wants):
                 return i
         return most
+
+
+def _raise(error):
+    raise error
 
 
 def _looks(callback):
@@ -250,10 +343,11 @@ def _looks(callback):
     )
 
 
-def _wants(callback):
+def _wants(callback, steps):
     wants = getattr(callback, "wants", None)
     if wants is not None:
         return wants
-    text = "%s has no wants(step), so that steps_per_execution has no effect."
-    logging.info(text, type(callback).__name__)
+    if steps > 1 or tf.config.list_logical_devices("GPU"):
+        text = "%s has no wants(step), so no step begins before its hooks have run."
+        logging.info(text, type(callback).__name__)
     return lambda step: True

@@ -55,8 +55,7 @@ class Trainer:
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
         votes: this worker's `plsc_tf.training.ending.Votes`; None in a single process.
-        multi_step: the `several_steps.MultiStepCalls` of the `fit` in progress; None
-            unless `steps_per_execution` is above 1.
+        calls: the `several_steps.Calls` of the `fit` in progress, or None.
         step_batch: the per-replica batch of the current step.
         step_result: `{name: value}` of the last step's loss and metrics.
         step_counts: number of examples in the last step, and the sum of their weights
@@ -80,7 +79,7 @@ class Trainer:
         self.updater: Updater = None  # type: ignore[assignment]
         self.group: Group | SingleWorker = SingleWorker()
         self.votes: Votes | None = None
-        self.multi_step: several_steps.MultiStepCalls | None = None
+        self.calls: several_steps.Calls | None = None
         self.step_batch = None
         self.step_result: dict[str, float] = {}
         self.step_counts: dict[str, float] = {}
@@ -133,9 +132,8 @@ class Trainer:
             **options,
         )
         # AutoGraph would take seconds to convert every function that a step calls.
-        self.step_function = tf.function(self.distributed_step, autograph=False)
         run = functools.partial(several_steps.run, self)
-        self.several_steps_function = tf.function(run, autograph=False)
+        self.step_function = tf.function(run, autograph=False)
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,
@@ -197,7 +195,7 @@ class Trainer:
         position.epoch, position.step = initial_epoch, initial_step
         if not initial_step:
             position.sums = {}
-        self.multi_step = several_steps.calls_of(self, callbacks.callbacks)
+        self.calls = several_steps.Calls(self, callbacks.callbacks)
         with self._abandoned(users):
             callbacks.on_train_begin()
             if steps is not None and position.step >= steps:
@@ -208,16 +206,17 @@ class Trainer:
             self._stop_at(stop_at_step)
             while position.epoch < epochs and not model.stop_training:
                 callbacks.on_epoch_begin(position.epoch)
-                batches = feed.batches_of_epoch(model, data, passes, class_weight)
-                batches = self._batches_left(batches, steps_per_epoch, stop_at_step)
-                if self.multi_step is not None:
-                    batches = self.multi_step.gathered(batches)
+                count = self._steps_left(steps_per_epoch, stop_at_step)
+                batches = feed.batches_of_epoch(
+                    model, data, passes, class_weight, count
+                )
+                batches = self.calls.gathered(batches)
                 logs = self._run_epoch(batches, callbacks, sentinel)
                 self._stop_at(stop_at_step)
                 whole = steps is not None and position.step >= steps
                 self._end_epoch(callbacks, logs, whole or not model.stop_training)
             callbacks.on_train_end(logs)
-        self.step_batch = self.multi_step = None
+        self.step_batch = self.calls = None
         return model.history
 
     @contextlib.contextmanager
@@ -229,8 +228,7 @@ class Trainer:
         try:
             yield
         except BaseException:
-            if self.multi_step is not None:
-                self.multi_step.catch_up()
+            self.calls.catch_up()
             for callback in callbacks:
                 if hasattr(callback, "on_train_abandoned"):
                     callback.on_train_abandoned()
@@ -251,9 +249,7 @@ class Trainer:
             if self.stop_requested:
                 self.votes.ended = True
                 raise EndedElsewhereError("Another worker was asked to end.")
-            if model.stop_training and not (
-                self.multi_step and self.multi_step.unreported
-            ):
+            if model.stop_training and not self.calls.unreported:
                 break
         if not position.step:
             raise ValueError(f"Epoch {position.epoch} has no examples.")
@@ -289,11 +285,9 @@ class Trainer:
             `"finite": False` if the step produced NaN or infinity and was not applied.
         """
         self.start_averages()
-        result = None if self.multi_step is None else self.multi_step.outcome(batch)
+        result = None if self.calls is None else self.calls.outcome(batch)
         if result is None:
-            outcome = (self.custom_step or self.step_function)(batch)
-            local = self.model.strategy.experimental_local_results
-            result = {name: float(local(value)[0]) for name, value in outcome.items()}
+            (result,) = several_steps.launch(self, [batch]).results()
         self.statistics_differ = True
         counts = {name: result.pop(name) for name in COUNTS if name in result}
         self.stop_requested = bool(result.pop("stop", False))
@@ -341,20 +335,11 @@ class Trainer:
         if averages is not None and not averages.started:
             averages.start(int(self.model.optimizer.iterations.numpy()))
 
-    def _batches_left(self, batches, steps_per_epoch, stop_at_step):
-        """Yields the epoch's batches from the current position up to the limits."""
-        # Count here instead of reading the position: batches may be taken some steps
-        # ahead of training.
-        step, global_step = self.position.step, self.position.global_step
-        # Do not take a batch that will not be trained on: it belongs to the next epoch.
-        while not (steps_per_epoch and step >= steps_per_epoch) and not (
-            stop_at_step and global_step >= stop_at_step
-        ):
-            batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-            step, global_step = step + 1, global_step + 1
+    def _steps_left(self, steps_per_epoch, stop_at_step):
+        """Returns how many steps the limits leave in the epoch; None without limits."""
+        limits = [(steps_per_epoch, self.position.step)]
+        limits += [(stop_at_step, self.position.global_step)]
+        return min((max(0, most - done) for most, done in limits if most), default=None)
 
     def _end_epoch(self, callbacks, logs, whole):
         """Calls `on_epoch_end`, after moving to the next epoch if this one is done."""
@@ -465,8 +450,7 @@ def gradients(
     before_next: list = []
     outcomes, extra_losses = [], []
     penalty = tf.zeros([], sample_weights.dtype)
-    parts = (tf.split(value, count) for value in (images, labels, sample_weights))
-    for part in zip(*parts, strict=True):
+    for part in _parts((images, labels, sample_weights), count):
         # Run the parts one after the other: in parallel, the activations of all parts
         # would be in memory at once.
         with tf.control_dependencies(before_next):
@@ -583,6 +567,13 @@ def _states(model):
     statistics = [value for value in states if value.dtype.is_floating]
     random = [value for value in states if not value.dtype.is_floating]
     return statistics, random
+
+
+def _parts(values, count):
+    """Splits tensors into parts, with operations that have GPU kernels for any type."""
+    size = values[0].shape[0] // count
+    starts = range(0, count * size, size) if count > 1 else ()
+    return [[v[i : i + size] for v in values] for i in starts] or [values]
 
 
 def _part(model, part, share, backward, **of_head):

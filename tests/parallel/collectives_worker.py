@@ -20,7 +20,7 @@ from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
-from plsc_tf.training import batching
+from plsc_tf.training import batching, several_steps
 from plsc_tf.training.ending import Votes
 
 DTYPES = ("float32", "float16", "bfloat16")
@@ -134,7 +134,8 @@ def step_collectives(strategy, **options):
     images, labels = batch()
     values = (images, labels.astype("i8"), np.ones(BATCH, "f4"))
     split = batching.split(strategy, [tf.constant(value) for value in values])
-    graph = model.trainer.step_function.get_concrete_function(split).graph
+    arguments = [split], several_steps.always(strategy)
+    graph = model.trainer.step_function.get_concrete_function(*arguments).graph
     return [
         [one.type, one.inputs[0].shape.num_elements() * one.inputs[0].dtype.size]
         for one in graph.get_operations()

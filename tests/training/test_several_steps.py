@@ -1,4 +1,4 @@
-"""Several steps per call of one function train as single ones do, bit for bit."""
+"""Steps that are launched ahead train as single ones do, bit for bit."""
 
 import keras
 import numpy as np
@@ -27,11 +27,7 @@ class Told(keras.callbacks.Callback):
         )
         if self.wants(step):
             self.kernels[step] = self.model.backbone.layers[0].kernel.numpy()
-        self.untold.append(
-            0
-            if self.model.trainer.multi_step is None
-            else self.model.trainer.multi_step.unreported
-        )
+        self.untold.append(self.model.trainer.calls.unreported)
 
 
 def dataset(bad_step=None):
@@ -44,52 +40,67 @@ def dataset(bad_step=None):
     return tf.data.Dataset.from_tensor_slices((images, labels))
 
 
-def trained(make_model, folder, count, bad_step=None, every=0, **options):
-    scaled = options.pop("scaled", False)
+class Plain(keras.callbacks.Callback):
+    """Has no `wants`, so no step begins before it is told of the last one."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        assert self.model.trainer.calls.unreported == 0
+
+
+def trained(make_model, folder, count, bad_step, callbacks, scaled=False, **options):
     if scaled:
         options["loss_scale"] = plsc_tf.LossScale(64.0, decr_every_n_nan_or_inf=1)
     model = make_model(
         batch_norm=True, dropout=0.3, steps_per_execution=count, **options
     )
-    told = Told(every)
     model.fit(
         dataset(bad_step),
         verbose=0,
-        callbacks=[told],
-        sentinel=Sentinel(folder / str(count), "skip"),
+        callbacks=callbacks,
+        sentinel=Sentinel(folder, "skip"),
         stop_at_step=9,
     )
     state = [v.numpy() for v in (*model.backbone.variables, *model.optimizer.variables)]
     scale = model.loss_scale.state() if scaled else None
-    return told, [*state, model.head.weights_as_numpy()], scale
+    reports = sorted(path.name for path in folder.rglob("*.json"))
+    return [*state, model.head.weights_as_numpy()], scale, reports
 
 
 @pytest.mark.parametrize(
-    ("bad_step", "options", "untold"),
+    ("count", "bad_step", "options", "untold"),
     [
-        # Step 1 makes the graph; 5 and 6 are single, as 6 is wanted.
-        (None, {"every": 6, "replicas": 1}, [0, 2, 1, 0, 0, 0, 2, 1, 0]),
+        # Step 1 makes the graph. 5 and 6 are single, as 6 is wanted, and 7 waits.
+        (3, None, {"every": 6, "replicas": 1}, [0, 3, 2, 1, 1, 0, 2, 1, 0]),
+        # Step 5 is bad; those that followed it are made again.
+        (1, 4, {"scaled": True}, [0, 1, 1, 1, 0, 1, 1, 1, 0]),
         # Step 3 is bad, and step 4 of its call is made again.
         pytest.param(
-            *(2, {"replicas": 1}, [0, 1, 0, 2, 1, 0, 2, 1, 0]), marks=pytest.mark.slow
+            *(3, 2, {"replicas": 1}, [0, 1, 0, 5, 4, 3, 2, 1, 0]),
+            marks=pytest.mark.slow,
         ),
-        pytest.param(2, {}, [0, 1, 0, 2, 1, 0, 2, 1, 0], marks=pytest.mark.slow),
-        (4, {"replicas": 1, "scaled": True}, [0, 2, 1, 0, 0, 2, 1, 0, 0]),
+        pytest.param(
+            *(3, 4, {"scaled": True}, [0, 5, 4, 3, 0, 3, 2, 1, 0]),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_all_is_as_with_single_steps(make_model, tmp_path, bad_step, options, untold):
-    single, weights, scale = trained(make_model, tmp_path, 1, bad_step, **options)
-    several, same, same_scale = trained(make_model, tmp_path, 3, bad_step, **options)
-    assert several.steps == single.steps and len(single.steps) == 9
-    assert scale == same_scale
-    for one, other in zip(weights, same, strict=True):
+def test_all_is_as_with_single_steps(
+    make_model, tmp_path, count, bad_step, options, untold
+):
+    every = options.pop("every", 0)
+    single, ahead = Told(every), Told(every)
+    expected = trained(
+        *(make_model, tmp_path / "1", 1, bad_step, [single, Plain()]), **options
+    )
+    found = trained(*(make_model, tmp_path / "2", count, bad_step, [ahead]), **options)
+    assert ahead.steps == single.steps and len(single.steps) == 9
+    assert found[1:] == expected[1:]
+    for one, other in zip(expected[0], found[0], strict=True):
         np.testing.assert_array_equal(one, other)
     for step, kernel in single.kernels.items():
-        np.testing.assert_array_equal(several.kernels[step], kernel)
-    assert several.untold == untold
-    assert list(single.kernels) == ([6] if "every" in options else [])
-    names = sorted(p.name for p in (tmp_path / "1").rglob("*.json"))
-    assert names == sorted(p.name for p in (tmp_path / "3").rglob("*.json"))
+        np.testing.assert_array_equal(ahead.kernels[step], kernel)
+    assert ahead.untold == untold
+    assert list(single.kernels) == ([6] if every else [])
 
 
 def test_an_error_between_two_steps_leaves_the_position_of_the_weights(make_model):
@@ -104,16 +115,10 @@ def test_an_error_between_two_steps_leaves_the_position_of_the_weights(make_mode
     assert (
         model.trainer.position.global_step
         == int(model.optimizer.iterations.numpy())
-        == 4
+        == 7
     )
-
-    # A callback without `wants` sees every step.
-    class Plain(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            assert self.model.trainer.multi_step.unreported == 0
-
     model.fit(dataset(), verbose=0, callbacks=[Plain()])
-    assert model.trainer.position.global_step == 4 + 10
+    assert model.trainer.position.global_step == 7 + 10
 
 
 def test_what_cannot_be_is_refused(make_model):
