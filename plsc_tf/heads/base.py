@@ -202,11 +202,6 @@ class Head(tf.Module):
         warnings.warn("Head.margins was renamed to loss.", DeprecationWarning, 2)
         return self.loss
 
-    @property
-    def rows_per_tile(self) -> int:
-        """Number of classes in a tile."""
-        return self.layout.rows_per_tile
-
     def arrays(self) -> dict:
         """Returns `{"weight": rows}`, with plain softmax also `"bias"`."""
         if self.embedding_size is None:
@@ -320,7 +315,7 @@ class Head(tf.Module):
         """Returns tiles of the replica's classes, or of only its `chosen` rows."""
         if chosen is None:
             return LocalTiles(self.arrays(), self.layout.device_kind == "GPU")
-        return SampledTiles(self.arrays(), chosen, self.rows_per_tile)
+        return SampledTiles(self.arrays(), chosen, self.layout.rows_per_tile)
 
     def _check_batch(self, embeddings, labels):
         self.arrays()  # raises if the head is not built

@@ -68,7 +68,7 @@ class ShardedHead(Head):
             initial_rows,
             self.num_classes,
             name,
-            tile_rows=self.rows_per_tile,
+            tile_rows=self.layout.rows_per_tile,
             sparse=self.sample_rate < 1,
         )
 

@@ -43,7 +43,8 @@ def _describe_head(head, given):
     if head.sharded:
         rows = head.arrays()["weight"].split
         sizes = ", ".join(f"{rows.size(n):,}" for n in range(rows.num_shards))
-        split = f"classes per replica: {sizes}; in tiles of {head.rows_per_tile:,}"
+        tile_rows = head.layout.rows_per_tile
+        split = f"classes per replica: {sizes}; in tiles of {tile_rows:,}"
     loss = f"{given.loss_type} over {head.num_classes:,} classes: {head.loss}"
     return f"{loss}; {split}"
 

@@ -207,7 +207,7 @@ class ShardedRows:
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the global rows `[low, high)`; all workers must call it together."""
         if len(self.tiles) == self.split.num_shards:
-            return np.concatenate(list(self._read_pieces(low, high)))
+            return np.concatenate(list(self.pieces(low, high)))
         # Each replica contributes its part of the rows, padded to the largest part.
         cut = {
             shard: (start, stop)
@@ -226,7 +226,10 @@ class ShardedRows:
         )
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
-        """Yields the global rows `[low, high)` in order, as arrays of bounded size."""
+        """Yields the global rows `[low, high)` in order, as arrays of bounded size.
+
+        Skips the rows of other processes.
+        """
         for tile, start, stop, _ in self._pieces(low, high):
             step = piece_rows(tile.shape, tile.dtype)
             for first in range(start, stop, step):
@@ -282,17 +285,12 @@ class ShardedRows:
             for tiles in self.tiles.values()
         ]
 
-    def _read_pieces(self, low, high):
-        """Yields this process's part of the global rows `[low, high)`, tile by tile."""
-        for tile, start, stop, _ in self._pieces(low, high):
-            yield self._read(tile, start, stop)
-
     def _padded(self, start, stop, shard, size):
         """Returns a shard's rows `[start, stop)` padded with zeros to `[size, ...]`."""
         first = self.split.first(shard)
         rows = np.zeros((size, *self.shape[1:]), self.dtype)
         if start < stop:
-            pieces = self._read_pieces(first + start, first + stop)
+            pieces = self.pieces(first + start, first + stop)
             rows[: stop - start] = np.concatenate(list(pieces))
         return rows
 

@@ -83,7 +83,7 @@ def test_replicas_on_cpus_have_tiles_of_cpus_beside_a_gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [gpu])
     head = plsc_tf.ShardedHead(31_250)
     head.build(128, strategy)
-    assert head.rows_per_tile == 15_625
+    assert head.layout.rows_per_tile == 15_625
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
         tile_rows=tile,
         sub_centers=centers,
     )
-    assert planned.rows_per_tile == head.rows_per_tile
+    assert planned.rows_per_tile == head.layout.rows_per_tile
     assert planned.rows == head.weight.split.size(0)
 
 
