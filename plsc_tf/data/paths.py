@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import hashlib
+import io
 import os
 from collections.abc import Iterable, Iterator
 
@@ -132,31 +133,48 @@ def names_in(folder: str) -> str:
 def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
     """Yields (number from 1, line without its newline) for each line of a text file.
 
+    See `locate_lines`.
+    """
+    for number, _, line in locate_lines(path, longest=longest):
+        yield number, line.removesuffix(b"\n")
+
+
+def locate_lines(
+    path: str, position: int = 0, number: int = 1, *, longest: int = LONGEST_LINE
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yields (number, position of the next line, line) for each line of a text file.
+
     Uses bounded memory: a file without newlines, such as an image, is not read as a
     single line. Skips the UTF-8 byte order mark.
 
     Args:
         path: path of the file, on any store.
-        longest: maximum length of a line, in bytes.
+        position: position of the first line to read.
+        number: number of that line, from 1.
+        longest: maximum length of a line, in bytes, with its newline.
 
     Raises:
         ValueError: a line is too long; the message gives its number.
     """
-    first, rest = 1, b""
-    for place, chunk in enumerate(files.open_read(path, _CHUNK_BYTES)):
-        lines = (rest + (chunk if place else chunk.removeprefix(_BOM))).split(b"\n")
-        rest, last = lines[-1], first + len(lines) - 1
-        for number, line in enumerate(lines, first):
+    rest = b""
+    for chunk in files.open_read(path, _CHUNK_BYTES, position):
+        if position == 0 and not rest and chunk.startswith(_BOM):
+            position, chunk = len(_BOM), chunk[len(_BOM) :]
+        lines, rest = io.BytesIO(rest + chunk), b""
+        for line in lines:
             if len(line) > longest:
                 raise ValueError(
                     f"{path}, line {number}: expected a line of text of at most "
                     f"{longest} bytes. Received: {line[:60]!r}... Is it the right file?"
                 )
-            if number < last:
-                yield number, line
-        first = last
+            if not line.endswith(b"\n"):
+                rest = line
+                break
+            position += len(line)
+            yield number, position, line
+            number += 1
     if rest:
-        yield first, rest
+        yield number, position + len(rest), rest
 
 
 def read_names(path: str) -> list[str]:

@@ -54,9 +54,8 @@ def test_a_damaged_record_does_not_hide_the_others(records):
         # flowers has five classes.
         "empty_classes": 2,
     }
-    assert places(result, "damaged_record") == [
-        f"{records}/0.tfrecord, record 0: its checksum is wrong"
-    ]
+    (place,) = places(result, "damaged_record")
+    assert place.startswith(f"{records}/0.tfrecord, record 0: it is damaged: its check")
     assert result.report["pictures"] == 6
 
 

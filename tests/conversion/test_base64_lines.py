@@ -15,10 +15,7 @@ def test_both_column_orders(line, end):
     assert base64_text.parse_line(line + end) == (TEXT, 12)
 
 
-def test_the_order_may_be_given():
-    assert base64_text.parse_line(b"1234\t5678", label_first=True) == (b"5678", 1234)
-    assert base64_text.parse_line(b"1234\t5678", label_first=False) == (b"1234", 5678)
-    # PLSC's documented order, if both columns are digits, which no image is.
+def test_two_columns_of_digits_are_in_plscs_documented_order():
     assert base64_text.parse_line(b"1234\t5678") == (b"1234", 5678)
 
 
@@ -29,9 +26,9 @@ def test_the_order_may_be_given():
         (TEXT, "a tab and a label"),
         (TEXT + b" 3", "a tab and a label"),
         (TEXT + b"\t3\t4", "a tab and a label"),
-        (TEXT + b"\tcat", "a tab and a label"),
-        (TEXT + b"\t-3", "a tab and a label"),
-        (TEXT + b"\t1_0", "a tab and a label"),
+        (TEXT + b"\tcat", "expected a label, a whole"),
+        (TEXT + b"\t-3", "expected a label, a whole"),
+        (TEXT + b"\t1_0", "expected a label, a whole"),
         (TEXT + b"\t" + b"9" * 30, "expected a label, a whole"),
         (b"\t3", "expected an image in base64"),
         (TEXT[:-1] + b"\t3", "multiple of 4"),
@@ -50,44 +47,50 @@ def test_decoding_is_strict():
             base64_text.decode(wrong)
 
 
-def blocks(path, data, size):
-    path.write_bytes(data)
-    return list(base64_text.read_blocks(str(path), size))
-
-
-@pytest.mark.parametrize("size", [1, 150, 1 << 20])
 @pytest.mark.parametrize("label_first", [False, True])
 @pytest.mark.parametrize("last", [b"", b"\n", b"\n\n"])
-def test_blocks_hold_every_line_once(tmp_path, size, label_first, last):
+def test_every_line_is_read_once_and_from_any_position(tmp_path, label_first, last):
     rows = [(TEXT[: 4 * k], k * 7) for k in range(1, 30)]
     lines = [
         b"%d\t%s" % (label, text) if label_first else b"%s\t%d" % (text, label)
         for text, label in rows
     ]
-    found = blocks(tmp_path / "part", b"\n".join(lines) + last, size)
-    both = [row for b in found for row in zip(b.texts, b.labels, strict=True)]
-    assert both == rows
-    assert [number for b in found for number in b.numbers] == list(range(1, 30))
+    (tmp_path / "part").write_bytes(b"\n".join(lines) + last)
+    path = str(tmp_path / "part")
+    found = list(base64_text.read_lines(path))
+    assert [base64_text.parse_line(line) for _, _, line in found] == rows
+    assert [number for number, _, _ in found] == list(range(1, 30))
+    for number, end, _ in found:
+        rest = list(base64_text.read_lines(path, end, number + 1))
+        assert rest == found[number:]
+    begins, lengths, labels = base64_text.find_lines(path)
+    data = (tmp_path / "part").read_bytes()
+    places = zip(begins, lengths, labels, strict=True)
+    assert [(data[b : b + n], label) for b, n, label in places] == rows
 
 
 def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
-    data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n%s\t02\r\n" % (TEXT, TEXT)
-    (block,) = blocks(tmp_path / "part", data, 1 << 20)
-    assert block.texts == [TEXT, TEXT]
-    assert (block.labels, block.numbers) == ([1, 2], [1, 4])
+    data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n02\t%s\r\n" % (TEXT, TEXT)
+    (tmp_path / "part").write_bytes(data)
+    lines = list(base64_text.read_lines(str(tmp_path / "part")))
+    assert [base64_text.parse_line(line) for _, _, line in lines] == [
+        (TEXT, 1),
+        (TEXT, 2),
+    ]
+    assert [number for number, _, _ in lines] == [1, 4]
+    begins, _, _ = base64_text.find_lines(str(tmp_path / "part"))
+    assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]
 
 
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
         ([TEXT + b"\t1", TEXT], "part, line 2: expected an image in base64"),
-        ([TEXT + b"\t1", b"1\t" + TEXT], "part, line 2: expected a label"),
-        ([TEXT + b"\t1"] * 40 + [b"1\t" + TEXT], "part, line 41: expected a label"),
         ([TEXT + b"\t1"] * 40 + [TEXT[:-1] + b"\t1"], "part, line 41: .*multiple of 4"),
-        ([TEXT + b"\t1"] * 40 + [TEXT + b"\t\t1"], "part, line 41: expected an image"),
         ([b"\x89PNG"], "part, line 1: expected an image in base64"),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, lines, words):
+    (tmp_path / "part").write_bytes(b"\n".join(lines))
     with pytest.raises(ValueError, match=words):
-        blocks(tmp_path / "part", b"\n".join(lines), 256)
+        base64_text.find_lines(str(tmp_path / "part"))

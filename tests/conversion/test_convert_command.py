@@ -206,8 +206,8 @@ def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
         (b"AAAA\tx\n", "part-1, line 18: expected"),
         (b"AAA\t1\n", "part-1, line 18: .*multiple of 4"),
         (b"A*A=\t1\n", "part-1, line 18: the image is not base64"),
-        (b"AAAA\t1\n", "part-1, line 18 is not a JPEG, PNG or GIF file"),
-        (b"Qk02AAAAAAAA\t1\n", "part-1, line 18 is not a JPEG, PNG or GIF file"),
+        (b"AAAA\t1\n", "part-1, line 18: expected a JPEG, PNG or GIF"),
+        (b"Qk02AAAAAAAA\t1\n", "part-1, line 18: expected a JPEG, PNG or GIF"),
         (b"AAAA\t100\n", "Label 100 at .*part-1, line 18 is outside"),
     ],
 )

@@ -5,6 +5,7 @@ import struct
 import pytest
 import tensorflow as tf
 
+from plsc_tf.data.conversion.inputs import OUTPUTS, RecordInput
 from plsc_tf.data.readers import tfrecord
 from tests.conversion import drawn
 
@@ -43,20 +44,14 @@ def test_frames_are_tensorflows_bytes(tmp_path):
     assert ours == (tmp_path / "theirs").read_bytes()
 
 
-@pytest.mark.parametrize("size", [1, 300, 1 << 20])
-def test_blocks_hold_every_record_once(path, size):
-    found = list(tfrecord.read_blocks(path, size))
-    parsed = [tfrecord.parse_example(p) for block in found for p in block.payloads]
-    assert parsed == EXAMPLES
+def test_every_record_is_read_once_and_from_any_position(path):
+    found = list(tfrecord.read_records(path))
+    assert [tfrecord.unpack(record) for _, _, record in found] == EXAMPLES
     with open(path, "rb") as file:
-        assert b"".join(f for block in found for f in block.frames) == file.read()
-
-
-def test_a_position_is_gone_on_from(path):
-    first = next(tfrecord.read_blocks(path, 300))
-    rest = list(tfrecord.read_blocks(path, 300, first.offset, len(first.payloads)))
-    payloads = first.payloads + [p for block in rest for p in block.payloads]
-    assert [tfrecord.parse_example(p) for p in payloads] == EXAMPLES
+        assert b"".join(record for _, _, record in found) == file.read()
+    for number, end, _ in found:
+        rest = list(tfrecord.read_records(path, end, number + 1))
+        assert rest == found[number + 1 :]
 
 
 def damaged(path, at, value):
@@ -66,17 +61,20 @@ def damaged(path, at, value):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "words"),
-    [
-        (0, struct.pack("<Q", 2**60), "record 0, byte 0.*checksum of the record's len"),
-        (8, b"\x00\x00\x00\x00", "record 0, byte 0.*checksum of the record's length"),
-        (40, b"\x00\x01\x02\x03", "record 0, byte 0.*checksum of the record's data"),
-    ],
+    ("at", "value"), [(0, struct.pack("<Q", 2**60)), (8, b"\x00\x00\x00\x00")]
 )
-def test_damage_is_named(path, at, value, words):
+def test_a_damaged_length_is_named(path, at, value):
     damaged(path, at, value)
-    with pytest.raises(ValueError, match=f"{path} is damaged at {words}"):
-        list(tfrecord.read_blocks(path, 1 << 20))
+    words = f"{path} is damaged at record 0, byte 0.*checksum of the record's length"
+    with pytest.raises(ValueError, match=words):
+        list(tfrecord.read_records(path))
+
+
+def test_damaged_data_is_named_by_the_converter(path):
+    damaged(path, 40, b"\x00\x01\x02\x03")
+    source = RecordInput([path])
+    with pytest.raises(ValueError, match=f"{path}, record 0: it is damaged: its check"):
+        list(source.batches(OUTPUTS["tfrecord"], {}, 1))
 
 
 def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
@@ -85,7 +83,7 @@ def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
     good = tfrecord.frame(b"good")
     (tmp_path / "long").write_bytes(good + length + checksum + bytes(100))
     with pytest.raises(ValueError, match=f"record 1 at byte {len(good)} ends beyond"):
-        list(tfrecord.read_blocks(str(tmp_path / "long"), 1 << 20))
+        list(tfrecord.read_records(str(tmp_path / "long")))
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 100])
@@ -93,7 +91,7 @@ def test_files_that_are_cut_off_are_refused(path, cut):
     with open(path, "r+b") as file:
         file.truncate(file.seek(0, 2) - cut)
     with pytest.raises(ValueError, match=r"is cut off: record 19 at byte \d+ ends"):
-        list(tfrecord.read_blocks(path, 1 << 20))
+        list(tfrecord.read_records(path))
 
 
 @pytest.mark.parametrize(
@@ -112,8 +110,8 @@ def test_wrong_examples_are_refused(payload, words):
         tfrecord.parse_example(payload)
 
 
-def test_another_label_leaves_the_rest(path):
-    payload = next(tfrecord.read_blocks(path, 1 << 20)).payloads[0]
+def test_another_label_leaves_the_rest():
+    payload = tfrecord.encode_example(b"x", b"png", 3)
     changed = tf.train.Example.FromString(tfrecord.with_label(payload, 99))
     expected = tf.train.Example.FromString(payload)
     expected.features.feature["image/class/label"].int64_list.value[:] = [99]

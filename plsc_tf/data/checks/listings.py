@@ -20,7 +20,6 @@ from plsc_tf.data.readers import (
     layouts,
     tfrecord,
 )
-from plsc_tf.data.readers.packed import RandomAccessFile
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.sampling import FILE_ORDER
@@ -228,63 +227,35 @@ class PackedImages(Listing):
         first, last = layout.files[0], layout.files[-1]
         several = len(layout.files) > 1
         super().__init__(layout, f"{first} ... {last}" if several else first)
-        is_text = isinstance(layout, layouts.Base64Layout)
-        self._unit = "line" if is_text else "record"
-        self._read = _base64_lines if is_text else _tfrecords
+        self._is_text = isinstance(layout, layouts.Base64Layout)
 
     def describe(self, index):
         """See `Listing.describe`."""
         file, number = map(int, self._place(index).split())
-        return f"{self._layout.files[file]}, {self._unit} {number}"
+        unit = "line" if self._is_text else "record"
+        return f"{self._layout.files[file]}, {unit} {number}"
 
     def _items(self, findings):
         sizes = [files.size(file) for file in self._layout.files]
         before, total = 0, max(sum(sizes), 1)
+        read, unpack, fault = tfrecord.read_records, tfrecord.unpack, "damaged_record"
+        if self._is_text:
+            read, unpack, fault = base64_text.read_lines, base64_text.unpack, "bad_line"
         for place, file in enumerate(self._layout.files):
             try:
-                for number, position, item in self._read(file):
+                for number, position, record in read(file):
+                    try:
+                        image, label = unpack(record)
+                        item = Item(label, content=image)
+                    except ValueError as error:
+                        item = Item(fault=fault, detail=str(error))
                     item.place = b"%d %d" % (place, number)
                     item.share = min((before + position) / total, 1.0)
                     yield item
-            except (ValueError, EOFError) as error:
+            except ValueError as error:
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
             before += sizes[place]
-
-
-def _tfrecords(file: str) -> Iterator[tuple[int, int, Item]]:
-    """Yields (number, position, item) for each record."""
-    stream = RandomAccessFile(file)
-    for number, (begin, length) in enumerate(tfrecord.places(stream)):
-        record = stream.read(begin, length + tfrecord.FOOTER)
-        if not tfrecord.is_intact(record):
-            item = Item(fault="damaged_record", detail="its checksum is wrong")
-        else:
-            try:
-                image, label = tfrecord.parse_example(record[: -tfrecord.FOOTER])
-                item = Item(label, content=image)
-            except ValueError as error:
-                item = Item(fault="damaged_record", detail=str(error))
-        yield number, begin, item
-
-
-def _base64_lines(file: str) -> Iterator[tuple[int, int, Item]]:
-    """Yields (number, end position, item) for each line; detects the column order."""
-    try:
-        label_first = base64_text.column_order(file)
-    except ValueError:
-        # Detect the order for each line instead.
-        label_first = None
-    position = 0
-    for number, line in paths.read_lines(file, base64_text.LONGEST_LINE):
-        position += len(line) + 1
-        if line.strip():
-            try:
-                text, label = base64_text.parse_line(line, label_first)
-                item = Item(label, content=base64_text.decode(text))
-            except ValueError as error:
-                item = Item(fault="bad_line", detail=str(error))
-            yield number, position, item
 
 
 class RecordioImages(Listing):

@@ -35,46 +35,41 @@ class Output:
         header_bytes: number of bytes of a record before its payload.
         shard_name: format string for a shard's name, with the number of the shard and
             the number of shards.
-        pack: function of (encoded images, labels, function that names the image at an
-            index, for errors) that returns records and the lengths of their payloads.
+        pack: function of (encoded image, label) that returns a record and the length of
+            its payload; raises ValueError if the format cannot hold the image.
         file_list: name of a file that lists the shards, or "" for no such file.
     """
 
     layout: str
     header_bytes: int
     shard_name: str
-    pack: Callable[[Sequence[bytes], Sequence[int], Callable], tuple[list, list]]
+    pack: Callable[[bytes, int], tuple[bytes, int]]
     file_list: str = ""
 
 
-def _pack_lines(images, labels, where):
-    del where
-    records = list(map(base64_text.encode_line, images, labels))
-    return records, [4 * ((len(image) + 2) // 3) for image in images]
+def _pack_line(image, label):
+    return base64_text.encode_line(image, label), 4 * ((len(image) + 2) // 3)
 
 
-def _pack_examples(images, labels, where):
-    kinds = []
-    for number, image in enumerate(images):
-        matches = [k for start, k in _BEGINNINGS.items() if image.startswith(start)]
-        if not matches:
-            raise ValueError(
-                f"{where(number)} is not a JPEG, PNG or GIF file: it begins with "
-                f"{bytes(image[:8])!r}. `python -m plsc_tf.check` lists all such files."
-            )
-        kinds += matches
-    return _frames(list(map(tfrecord.encode_example, images, kinds, labels)))
+def _pack_example(image, label):
+    for beginning, kind in _BEGINNINGS.items():
+        if image.startswith(beginning):
+            return _framed(tfrecord.encode_example(image, kind, label))
+    raise ValueError(
+        "expected a JPEG, PNG or GIF file. Received: bytes that begin with "
+        f"{image[:8]!r}. `python -m plsc_tf.check` lists all such files."
+    )
 
 
-def _frames(payloads):
-    return list(map(tfrecord.frame, payloads)), list(map(len, payloads))
+def _framed(payload):
+    return tfrecord.frame(payload), len(payload)
 
 
 # PLSC's `base64<TAB>label` lines, and TFRecord examples with FastNN's keys.
 OUTPUTS = {
-    "base64": Output("base64", 0, "base64_rank_{0}", _pack_lines, "file_list.txt"),
+    "base64": Output("base64", 0, "base64_rank_{0}", _pack_line, "file_list.txt"),
     "tfrecord": Output(
-        "tfrecord", tfrecord.HEADER, "part-{0:05d}-of-{1:05d}.tfrecord", _pack_examples
+        "tfrecord", tfrecord.HEADER, "part-{0:05d}-of-{1:05d}.tfrecord", _pack_example
     ),
 }
 
@@ -84,47 +79,99 @@ class Batch:
     """Records in the output's format.
 
     Attributes:
-        records: buffers with one complete record each.
+        records: one complete record each.
         table: int64 `[n, 3]`: length of the record in bytes, length of its payload,
             label.
         position: input position after this batch.
         done: the part of the input's `total` that this batch covers.
     """
 
-    records: Sequence
+    records: Sequence[bytes]
     table: np.ndarray
     position: dict
     done: int
 
 
-class _FilesInput:
-    """Base class of inputs that read files with many records each.
+class _Input:
+    """Base class of inputs.
 
     Args:
-        paths: the files in order, on any store.
         labels_offset: number to subtract from each label.
         num_classes: upper bound of the labels (exclusive); None for no bound.
 
     Attributes:
-        total: size of all files in bytes.
+        total: size of the input, or None if unknown.
         unit: unit of `total`.
+    """
+
+    def __init__(self, labels_offset: int = 0, num_classes: int | None = None):
+        self._offset, self._num_classes = labels_offset, num_classes
+
+    def batches(
+        self, output: Output, position: dict, batch_bytes: int
+    ) -> Iterator[Batch]:
+        """Yields the records after a position; {} is the start of the input.
+
+        Raises:
+            ValueError: a record is invalid; the message names it.
+        """
+        records, table, size, done = [], [], 0, 0
+        for item, place, units in self._items(position):
+            record, *row = self._convert(item, output, place)
+            records.append(record)
+            table.append((len(record), *row))
+            size, done = size + len(record), done + units
+            if size >= batch_bytes or len(records) == _MOST_RECORDS:
+                yield Batch(records, np.array(table, np.int64), place, done)
+                records, table, size, done = [], [], 0, 0
+        if records:
+            yield Batch(records, np.array(table, np.int64), place, done)
+
+    def _convert(self, item, output, place):
+        """Returns (record, length of its payload, label)."""
+        try:
+            content, label = self._unpack(item)
+            label -= self._offset
+            in_range = 0 <= label < (self._num_classes or 1 << 63)
+            if in_range:
+                return *self._pack(content, label, output), label
+        except ValueError as error:
+            raise ValueError(f"{self._before(place)}: {error}") from error
+        raise label_error(label, self._before(place), self._num_classes)
+
+    def _items(self, position) -> Iterator[tuple]:
+        """Yields (item, position after it, number of units of `total` in it)."""
+        raise NotImplementedError
+
+    def _before(self, position) -> str:
+        """Describes the item before a position."""
+        raise NotImplementedError
+
+    def _unpack(self, item):
+        """Returns (content for `_pack`, label)."""
+        raise NotImplementedError
+
+    def _pack(self, content, label, output):
+        """Returns a record and the length of its payload."""
+        return output.pack(content, label)
+
+
+class _FilesInput(_Input):
+    """Base class of inputs that read files with many records each.
+
+    Args:
+        paths: the files in order, on any store.
+        **labels: arguments of `_Input`.
     """
 
     unit = "bytes"
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        labels_offset: int = 0,
-        num_classes: int | None = None,
-    ):
+    def __init__(self, paths: Sequence[str], **labels: int | None):
+        super().__init__(**labels)
         self.paths = list(paths)
         self.total = sum(files.size(path) for path in self.paths)
         if not self.total:
             raise ValueError(f"There are no records in {', '.join(self.paths[:3])}.")
-        self._offset = labels_offset
-        self._num_classes = num_classes
 
     def num_buckets(self) -> int:
         """Returns the number of shuffle buckets; depends only on the input."""
@@ -142,72 +189,56 @@ class _FilesInput:
         """Returns facts about the source for the manifest."""
         return {"layout": self.layout, "files": self.paths}
 
-    def batches(
-        self, output: Output, position: dict, batch_bytes: int
-    ) -> Iterator[Batch]:
-        """Yields the records after a position; {} is the start of the input."""
+    def _items(self, position):
         first = position.get("file", 0)
-        for number, path in enumerate(self.paths[first:], first):
-            start = position if number == first else {}
-            offset, record = start.get("offset", 0), start.get("record", 0)
-            blocks = self._blocks(path, output, batch_bytes, offset, record)
-            for records, sizes, labels, end, record in blocks:
-                place = {"file": number, "offset": end, "record": record}
-                yield Batch(
-                    records, _table(records, sizes, labels), place, end - offset
-                )
-                offset = end
+        start = position.get("offset", 0), position.get("record", self.first)
+        for file, path in enumerate(self.paths[first:], first):
+            begin = start[0]
+            for number, end, record in self.read(path, *start):
+                place = {"file": file, "offset": end, "record": number + 1}
+                yield record, place, end - begin
+                begin = end
+            start = 0, self.first
 
-    def _shifted(self, labels, where):
-        if self._offset:
-            labels = [label - self._offset for label in labels]
-        return _checked(labels, self._num_classes, where)
+    def _before(self, position):
+        path = self.paths[position["file"]]
+        return f"{path}, {self.noun} {position['record'] - 1}"
 
 
 class Base64Input(_FilesInput):
     """PLSC's base64 files; their text is decoded only if the output format differs."""
 
-    layout = "base64"
+    layout, noun, first = "base64", "line", 1
+    read = staticmethod(base64_text.read_lines)
+    _unpack = staticmethod(base64_text.parse_line)
 
-    def _blocks(self, path, output, batch_bytes, offset, line):
-        """Yields (records, payload lengths, labels, end position, next line)."""
-        for block in base64_text.read_blocks(path, batch_bytes, offset, line or 1):
-            where = _describe_record(path, "line", block.numbers)
-            labels = self._shifted(block.labels, where)
-            texts = block.texts
-            if output.layout == self.layout:
-                rows = zip(texts, labels, strict=True)
-                records = [b"%s\t%d\n" % row for row in rows]
-                sizes = list(map(len, texts))
-            else:
-                images = _map_records(texts, base64_text.decode, where)
-                records, sizes = output.pack(images, labels, where)
-            yield records, sizes, labels, block.offset, block.next_number
+    def _pack(self, content, label, output):
+        if output.layout == self.layout:
+            return b"%s\t%d\n" % (content, label), len(content)
+        return output.pack(base64_text.decode(content), label)
 
 
 class RecordInput(_FilesInput):
     """TFRecord files; unchanged records are copied with their checksums."""
 
-    layout = "tfrecord"
+    layout, noun, first = "tfrecord", "record", 0
+    read = staticmethod(tfrecord.read_records)
 
-    def _blocks(self, path, output, batch_bytes, offset, record):
-        """Yields (records, payload lengths, labels, end position, next record)."""
-        for block in tfrecord.read_blocks(path, batch_bytes, offset, record):
-            following = record + len(block.payloads)
-            where = _describe_record(path, "record", range(record, following))
-            parsed = _map_records(block.payloads, tfrecord.parse_example, where)
-            labels = self._shifted([label for _, label in parsed], where)
-            if output.layout != self.layout:
-                packed = output.pack([image for image, _ in parsed], labels, where)
-            elif self._offset:
-                packed = _frames(list(map(tfrecord.with_label, block.payloads, labels)))
-            else:
-                packed = block.frames, list(map(len, block.payloads))
-            yield *packed, labels, block.offset, following
-            record = following
+    def _unpack(self, item):
+        payload = tfrecord.payload_of(item[tfrecord.HEADER :])
+        image, label = tfrecord.parse_example(payload)
+        return (item, payload, image), label
+
+    def _pack(self, content, label, output):
+        record, payload, image = content
+        if output.layout != self.layout:
+            return output.pack(image, label)
+        if self._offset:
+            return _framed(tfrecord.with_label(payload, label))
+        return record, len(payload)
 
 
-class SourceInput:
+class SourceInput(_Input):
     """Any source; arrays are encoded as PNG, encoded images are not changed.
 
     Args:
@@ -219,6 +250,7 @@ class SourceInput:
     unit = "records"
 
     def __init__(self, source: Source, identity: dict):
+        super().__init__(num_classes=source.num_classes)
         self._source = source
         self._identity = identity
         self.total = source.num_examples
@@ -238,64 +270,16 @@ class SourceInput:
         """Returns facts about the source for the manifest."""
         return {"layout": self.layout, "name": self._source.name, **self._identity}
 
-    def batches(
-        self, output: Output, position: dict, batch_bytes: int
-    ) -> Iterator[Batch]:
-        """Yields the records after a position; {} is the start of the input."""
+    def _items(self, position):
         first = position.get("record", 0)
-        for group in _groups(self._source.records(first), batch_bytes):
+        for number, record in enumerate(self._source.records(first), first + 1):
+            yield record, {"record": number}, 1
 
-            def where(row, start=first):
-                return self._source.describe(start + row)
+    def _before(self, position):
+        return self._source.describe(position["record"] - 1)
 
-            images = [_encoded(record.image) for record in group]
-            labels = [record.label for record in group]
-            labels = _checked(labels, self._source.num_classes, where)
-            records, sizes = output.pack(images, labels, where)
-            first += len(group)
-            table = _table(records, sizes, labels)
-            yield Batch(records, table, {"record": first}, len(group))
-
-
-def _table(records, sizes, labels):
-    return np.array([list(map(len, records)), sizes, labels], np.int64).T
-
-
-def _map_records(items, function, where):
-    """Applies a function to each item; errors name the item's record."""
-    results = []
-    try:
-        for item in items:
-            results.append(function(item))
-    except ValueError as error:
-        raise ValueError(f"{where(len(results))}: {error}") from error
-    return results
-
-
-def _describe_record(path, noun, numbers) -> Callable[[int], str]:
-    return lambda row: f"{path}, {noun} {numbers[row]}"
-
-
-def _checked(labels, num_classes, where):
-    """Returns the labels if all are in [0, num_classes)."""
-    limit = num_classes or 1 << 63
-    if labels and (min(labels) < 0 or max(labels) >= limit):
-        row = next(k for k, label in enumerate(labels) if not 0 <= label < limit)
-        raise label_error(labels[row], where(row), num_classes)
-    return labels
-
-
-def _groups(records, batch_bytes):
-    """Yields lists of records with about `batch_bytes` bytes of images each."""
-    group, size = [], 0
-    for record in records:
-        group.append(record)
-        size += memoryview(record.image).nbytes
-        if size >= batch_bytes or len(group) >= _MOST_RECORDS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+    def _unpack(self, item):
+        return _encoded(item.image), item.label
 
 
 def _encoded(image):

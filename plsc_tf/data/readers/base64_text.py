@@ -6,8 +6,8 @@ its tool have `base64<TAB>label`, but the tool itself reads `label<TAB>base64`.
 
 from __future__ import annotations
 
+import array
 import binascii
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,15 +16,10 @@ import tensorflow as tf
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
-from plsc_tf.storage import files
 
 # A line may contain a large photograph.
 LONGEST_LINE = 64 << 20
-_BOM = b"\xef\xbb\xbf"
 _MOST_DIGITS = 18
-_EXPECTED = "expected an image in base64, a tab and a label."
-# Number of bytes to read at a time when locating lines.
-_PIECE_BYTES = 1 << 24
 # TensorFlow decodes only URL-safe base64, so "+" and "/" are replaced with "-" and "_".
 # "-" and "_" in the text are replaced with "!", which is invalid in both alphabets.
 _TO_URL_SAFE = bytes.maketrans(b"+/-_", b"-_!!")
@@ -69,13 +64,34 @@ def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Returns:
         The position and length of each image's base64 text in bytes, and the labels;
         int64 `[n]` each.
+
+    Raises:
+        ValueError: a line is invalid; the message names the file and the line.
     """
-    tables = [np.zeros((3, 0), np.int64)]
-    for block in read_blocks(path, _PIECE_BYTES):
-        lengths = list(map(len, block.texts))
-        tables.append(np.array([block.begins, lengths, block.labels], np.int64))
-    begins, lengths, labels = np.concatenate(tables, axis=1)
+    table = array.array("q")
+    for number, end, line in read_lines(path):
+        try:
+            text, label = parse_line(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        table.extend((end - len(line) + line.index(text), len(text), label))
+    begins, lengths, labels = np.array(table, np.int64).reshape(-1, 3).T.copy()
     return begins, lengths, labels
+
+
+def read_lines(
+    path: str, position: int = 0, number: int = 1
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yields (number, position of the next line, line) for each nonempty line.
+
+    Args:
+        path: path of the file, on any store.
+        position: position of the first line to read.
+        number: number of that line, from 1.
+    """
+    for place in paths.locate_lines(path, position, number, longest=LONGEST_LINE):
+        if not place[2].isspace():
+            yield place
 
 
 def listed_files(folder: str) -> list[str]:
@@ -96,63 +112,26 @@ def listed_files(folder: str) -> list[str]:
     return paths.expand(names, folder, flag=place)
 
 
-@dataclasses.dataclass(slots=True)
-class Block:
-    """Consecutive complete lines of a file; empty lines are left out.
-
-    Attributes:
-        offset: position in the file of the end of the last line.
-        next_number: number of the next line, from 1.
-        texts: base64 text of each line.
-        begins: position in the file of each text.
-        labels: label of each line.
-        numbers: number of each line in the file.
-    """
-
-    offset: int
-    next_number: int
-    texts: list[bytes] = dataclasses.field(default_factory=list)
-    begins: list[int] = dataclasses.field(default_factory=list)
-    labels: list[int] = dataclasses.field(default_factory=list)
-    numbers: list[int] = dataclasses.field(default_factory=list)
-
-    def add_lines(self, lines: bytes, label_first: bool) -> None:
-        """Adds complete lines and advances `offset` and `next_number`.
-
-        Raises:
-            ValueError: line `next_number` is invalid.
-        """
-        for line in lines.removesuffix(b"\n").split(b"\n"):
-            if line.rstrip(b"\r"):
-                text, label = parse_line(line, label_first)
-                self.texts.append(text)
-                before = line.index(b"\t") + 1 if label_first else 0
-                self.begins.append(self.offset + before)
-                self.labels.append(label)
-                self.numbers.append(self.next_number)
-            self.offset += len(line) + 1
-            self.next_number += 1
-
-
-def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int]:
+def parse_line(line: bytes) -> tuple[bytes, int]:
     """Returns a line's base64 text, without decoding it, and its label.
+
+    The label is the column of digits. The text of an image is never all digits, because
+    the base64 text of JPEG, PNG and GIF files begins with a letter or "/".
 
     Args:
         line: the line, with or without end-of-line characters.
-        label_first: whether the label precedes the tab; None detects it.
 
     Raises:
         ValueError: the line is invalid.
     """
     line = line.rstrip(b"\r\n")
-    if label_first is None:
-        label_first = has_label_first(line)
-    if label_first:
-        label, tab, text = line.partition(b"\t")
-    else:
+    label, tab, text = line.partition(b"\t")
+    if not label.isdigit() or text.isdigit():
         text, tab, label = line.rpartition(b"\t")
     if not tab or b"\t" in text:
-        raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
+        raise ValueError(
+            f"expected an image in base64, a tab and a label. Received: {_shown(line)}."
+        )
     # Check the digits, because int() accepts blanks, signs and underscores.
     if not label.isdigit() or len(label) > _MOST_DIGITS:
         raise ValueError(
@@ -165,6 +144,16 @@ def parse_line(line: bytes, label_first: bool | None = None) -> tuple[bytes, int
             f"Received: {_shown(text)} of {len(text)} characters."
         )
     return text, int(label)
+
+
+def unpack(line: bytes) -> tuple[bytes, int]:
+    """Returns (encoded image, label) of a line.
+
+    Raises:
+        ValueError: the line is invalid.
+    """
+    text, label = parse_line(line)
+    return decode(text), label
 
 
 def decode(text: bytes) -> bytes:
@@ -187,77 +176,6 @@ def decode(text: bytes) -> bytes:
 def encode_line(image: bytes, label: int) -> bytes:
     """Returns the line `base64<TAB>label`, with its newline."""
     return binascii.b2a_base64(image, newline=False) + b"\t%d\n" % label
-
-
-def has_label_first(line: bytes) -> bool:
-    """Returns whether a line has the label before the image.
-
-    The text of an image is never all digits, because the base64 text of JPEG, PNG and
-    GIF files begins with a letter or "/".
-
-    Raises:
-        ValueError: neither column is a label.
-    """
-    first, _, second = line.partition(b"\t")
-    if second.isdigit():
-        return False
-    if not first.isdigit() or b"\t" in second:
-        raise ValueError(f"{_EXPECTED} Received: {_shown(line)}.")
-    return True
-
-
-def column_order(path: str) -> bool:
-    """Returns whether the labels come first in a file, judging by its first line.
-
-    Raises:
-        ValueError: the first line does not have an image and a label.
-    """
-    for number, line in paths.read_lines(path, LONGEST_LINE):
-        if line := line.rstrip(b"\r"):
-            try:
-                return has_label_first(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-    return False
-
-
-def read_blocks(
-    path: str, block_bytes: int, offset: int = 0, number: int = 1
-) -> Iterator[Block]:
-    """Yields the lines of a file in blocks, without decoding the base64 text.
-
-    Args:
-        path: path of the file, on any store.
-        block_bytes: approximate number of bytes to read at a time.
-        offset: position of the first line to read.
-        number: number of that line, from 1.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: a line is invalid; the message names the file and the line.
-    """
-    label_first = column_order(path)
-    size = files.size(path)
-    while offset < size:
-        stop = min(offset + block_bytes, size)
-        data = files.read(path, offset, stop)
-        end = len(data) if stop == size else data.rfind(b"\n") + 1
-        if not end:
-            if len(data) >= LONGEST_LINE:
-                raise ValueError(
-                    f"{path}, line {number}: expected one image per line, in base64. "
-                    f"Received: {len(data):,} bytes without a newline."
-                )
-            block_bytes = 2 * len(data)
-            continue
-        start = len(_BOM) if not offset and data.startswith(_BOM) else 0
-        block = Block(offset + start, number)
-        try:
-            block.add_lines(data[start:end], label_first)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {block.next_number}: {error}") from None
-        offset, number = min(block.offset, size), block.next_number
-        yield block
 
 
 def _shown(text):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -53,13 +52,12 @@ def tfrecords(
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
-    def unpack(record: bytes, number: int) -> tuple[bytes, int]:
+    def read(record: bytes, number: int) -> tuple[bytes, int]:
         try:
-            if not is_intact(record):
-                raise ValueError("it is damaged: its checksum does not match its data.")
+            payload = payload_of(record)
             if parse_fn is not None:
-                return record[:-FOOTER], 0
-            image, label = parse_example(record[:-FOOTER])
+                return payload, 0
+            image, label = parse_example(payload)
         except ValueError as error:
             raise ValueError(f"{packed.describe(number)}: {error}") from error
         return image, label - labels_offset
@@ -70,7 +68,7 @@ def tfrecords(
     return packed_source(
         name,
         packed,
-        unpack,
+        read,
         parse=parse,
         labels=None if labels is None else labels - labels_offset,
         num_classes=num_classes,
@@ -122,83 +120,60 @@ def _checked_pair(returned):
     )
 
 
-class Block(NamedTuple):
-    """Consecutive complete records of a file.
+class _ReadAhead(RandomAccessFile):
+    """A file that is read from front to back, in large pieces."""
 
-    Attributes:
-        frames: each record with its length and checksums.
-        payloads: each record's data.
-        offset: position in the file of the end of the last record.
-    """
+    _begin, _piece = 0, b""
 
-    frames: list[memoryview]
-    payloads: list[bytes]
-    offset: int
+    def read(self, position, length):
+        """See `RandomAccessFile.read`."""
+        start = position - self._begin
+        if start + length > len(self._piece):
+            self._piece = super().read(position, max(length, files.CHUNK_BYTES))
+            self._begin, start = position, 0
+        return self._piece[start : start + length]
 
 
-def read_blocks(
-    path: str, block_bytes: int, offset: int = 0, number: int = 0
-) -> Iterator[Block]:
-    """Yields the records of a file in blocks, after verifying all checksums.
+def read_records(
+    path: str, position: int = 0, number: int = 0
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yields (number, position of the next record, record) for each record.
+
+    A record begins with its length. Of its checksums, only that of the length is
+    verified; see `unpack`.
 
     Args:
         path: path of the file, on any store.
-        block_bytes: approximate number of bytes to read at a time.
-        offset: position of the first record to read.
-        number: number of that record, from 0, for errors.
+        position: position of the first record to read.
+        number: number of that record, from 0.
 
     Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: the file ends within a record, or a record is damaged.
+        ValueError: the file ends within a record, or a length is damaged.
     """
-    size = files.size(path)
-    while offset < size:
-        data = files.read(path, offset, min(offset + block_bytes, size))
-        whole = offset + len(data) == size
-        view, frames, payloads, at = memoryview(data), [], [], 0
-        while at < len(data):
-            header = data[at : at + HEADER]
-            end = at + HEADER
-            if whole or len(header) == HEADER:
-                place = offset + at
-                end += FOOTER + _payload_length(header, path, number, place, size)
-            if end > len(data):
-                block_bytes = max(block_bytes, end - at)
-                break
-            if not is_intact(data[at + HEADER : end]):
-                raise _damaged(path, number, offset + at, "data")
-            frames.append(view[at:end])
-            payloads.append(data[at + HEADER : end - FOOTER])
-            at, number = end, number + 1
-        if frames:
-            offset += at
-            yield Block(frames, payloads, offset)
+    file = _ReadAhead(path)
+    places = _places(file, position, number)
+    for count, (begin, length) in enumerate(places, number):
+        end = begin + length + FOOTER
+        yield count, end, file.read(begin - HEADER, end - begin + HEADER)
 
 
 def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns the positions and the lengths of all records' data.
 
-    Does not read the data. Raises the errors of `places`.
+    Does not read the data. Raises the errors of `read_records`.
     """
-    numbers = itertools.chain.from_iterable(places(RandomAccessFile(path)))
+    numbers = itertools.chain.from_iterable(_places(RandomAccessFile(path)))
     begins, lengths = np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy()
     return begins, lengths
 
 
-def places(file: RandomAccessFile) -> Iterator[tuple[int, int]]:
-    """Yields (position, length) of each record's data, in bytes.
-
-    Raises:
-        ValueError: the file ends within a record, or a length is damaged.
-    """
-    position = 0
-    for number in itertools.count():
-        if position >= file.size:
-            return
+def _places(file, position=0, number=0):
+    """Yields (position, length) of the data of each record; see `read_records`."""
+    while position < file.size:
         header = file.read(position, HEADER)
         length = _payload_length(header, file.path, number, position, file.size)
         yield position + HEADER, length
-        position += HEADER + length + FOOTER
+        position, number = position + HEADER + length + FOOTER, number + 1
 
 
 def _payload_length(header, path, number, position, size) -> int:
@@ -207,7 +182,11 @@ def _payload_length(header, path, number, position, size) -> int:
     if len(header) == HEADER:
         length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
         if masked_checksum(header[:8]) != checksum:
-            raise _damaged(path, number, position, "length")
+            raise ValueError(
+                f"{path} is damaged at record {number}, byte {position}, or is not a "
+                "TFRecord file: the checksum of the record's length is wrong. Copy or "
+                "write it again."
+            )
     if len(header) < HEADER or position + HEADER + length + FOOTER > size:
         raise ValueError(
             f"{path} is cut off: record {number} at byte {position} ends beyond the "
@@ -216,10 +195,20 @@ def _payload_length(header, path, number, position, size) -> int:
     return length
 
 
-def is_intact(record: bytes) -> bool:
-    """Returns whether the data matches the checksum that follows it."""
+def payload_of(record: bytes) -> bytes:
+    """Returns the data of a record, which may lack its length.
+
+    Raises:
+        ValueError: the data does not match the checksum that follows it.
+    """
     (checksum,) = _CHECKSUM.unpack(record[-FOOTER:])
-    return masked_checksum(record[:-FOOTER]) == checksum
+    payload = record[:-FOOTER]
+    if masked_checksum(payload) != checksum:
+        raise ValueError(
+            "it is damaged: its checksum does not match its data. Copy or write the "
+            "file again."
+        )
+    return payload
 
 
 def masked_checksum(data: bytes) -> int:
@@ -272,6 +261,15 @@ def parse_example(payload: bytes) -> tuple[bytes, int]:
     return image[0], label[0]
 
 
+def unpack(record: bytes) -> tuple[bytes, int]:
+    """Returns (encoded image, label) of a record.
+
+    Raises:
+        ValueError: the record is damaged, or see `parse_example`.
+    """
+    return parse_example(payload_of(record[HEADER:]))
+
+
 def with_label(payload: bytes, label: int) -> bytes:
     """Returns the serialized example with a different label."""
     example = _example(payload)
@@ -284,10 +282,3 @@ def _example(payload):
         return tf.train.Example.FromString(payload)
     except DecodeError as error:  # DecodeError is not a ValueError.
         raise ValueError(f"it is not a tf.train.Example: {error}.") from error
-
-
-def _damaged(path, number, offset, part):
-    return ValueError(
-        f"{path} is damaged at record {number}, byte {offset}, or is not a TFRecord "
-        f"file: the checksum of the record's {part} is wrong. Copy or write it again."
-    )
