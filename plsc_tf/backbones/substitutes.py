@@ -34,15 +34,16 @@ def substitute(mode: str, layer: layers.Layer) -> Callable | None:
         known = layer.rate and layer.compute_dtype in _FRACTION_BITS
         return functools.partial(_dropout, layer) if known else None
     if type(layer) is layers.PReLU and mode != KERAS:
-        return functools.partial(_prelu, layer, mode)
+        return functools.partial(_prelu, layer)
     if (
         type(layer) is layers.BatchNormalization
         and (layer.synchronized or mode != KERAS)
         and layer.trainable
         and not layer.renorm
         and layer.axis in (-1, layer.input_spec.ndim - 1)
+        and layer.variable_dtype == "float32"
     ):
-        return functools.partial(_batch_norm, layer, mode)
+        return functools.partial(_batch_norm, layer)
     return None
 
 
@@ -92,50 +93,25 @@ def _uniform(shape, seed, dtype):
     return tf.reshape(tf.cast(fractions * 2.0**-bits, dtype), shape)
 
 
-def _prelu(layer, mode, x):
-    forward, backward = _prelu_forward, _prelu_backward
-    if mode == COMPILED:
-        forward, backward = forward.python_function, backward.python_function
-
-    @tf.custom_gradient
-    def prelu(x, alpha):
-        return forward(x, alpha), functools.partial(backward, x, alpha)
-
-    return prelu(
-        tf.cast(x, layer.compute_dtype), tf.convert_to_tensor(layer.alpha.value)
-    )
+def _prelu(layer, x):
+    alpha = tf.convert_to_tensor(layer.alpha.value)
+    return _prelu_kernel(tf.cast(x, layer.compute_dtype), alpha)
 
 
 @tf.function(autograph=False, jit_compile=True)
-def _prelu_forward(x, alpha):
-    return tf.where(x > 0, x, tf.cast(alpha, x.dtype) * x)
+def _prelu_kernel(x, alpha):
+    return tf.nn.relu(x) - tf.cast(alpha, x.dtype) * tf.nn.relu(-x)
 
 
-@tf.function(autograph=False, jit_compile=True)
-def _prelu_backward(x, alpha, upstream):
-    slope = tf.where(x > 0, tf.ones_like(x), tf.cast(alpha, x.dtype))
-    # Like Keras, the derivative at 0 is 0.
-    gradient = upstream * tf.where(x == 0, tf.zeros_like(x), slope)
-    shared = [i for i, size in enumerate(alpha.shape, start=1) if size == 1]
-    of_alpha = tf.cast(upstream * tf.minimum(x, 0), alpha.dtype)
-    of_alpha = tf.reduce_sum(of_alpha, axis=[0, *shared])
-    return gradient, tf.reshape(of_alpha, alpha.shape)
-
-
-def _batch_norm(layer, mode, x):
+def _batch_norm(layer, x):
     x = tf.cast(x, layer.compute_dtype)
-    channels, dtype = x.shape[-1], layer.moving_mean.dtype
-    weights = (layer.gamma, tf.ones), (layer.beta, tf.zeros)
+    constants = tf.ones([x.shape[-1]]), tf.zeros([x.shape[-1]])
     scale, offset = (
-        make([channels], dtype)
-        if weight is None
-        else tf.convert_to_tensor(weight.value)
-        for weight, make in weights
+        constant if weight is None else tf.convert_to_tensor(weight.value)
+        for weight, constant in zip((layer.gamma, layer.beta), constants, strict=True)
     )
-    kernel = mode == KERNELS and not layer.synchronized and dtype == "float32"
-    normalize = _normalize_in_a_kernel if kernel else _normalize
-    scale, offset = tf.convert_to_tensor(scale), tf.convert_to_tensor(offset)
-    y, mean, variance = normalize(x, scale, offset, layer)
+    normalize = _normalize_together if layer.synchronized else _normalize
+    y, mean, variance = normalize(x, scale, offset, layer.epsilon)
     for moving, value in (
         (layer.moving_mean, mean),
         (layer.moving_variance, variance),
@@ -145,7 +121,7 @@ def _batch_norm(layer, mode, x):
     return y
 
 
-def _normalize_in_a_kernel(x, scale, offset, layer):
+def _normalize(x, scale, offset, epsilon):
     """Returns x, normalized, and the mean and the variance of its channels."""
     y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
         x=x if x.shape.rank == 4 else tf.reshape(x, [-1, 1, 1, x.shape[-1]]),
@@ -153,43 +129,36 @@ def _normalize_in_a_kernel(x, scale, offset, layer):
         offset=offset,
         mean=tf.zeros([0]),
         variance=tf.zeros([0]),
-        epsilon=layer.epsilon,
+        epsilon=epsilon,
     )
     # The kernel divides by count - 1, as statisticians do for a sample.
     count = tf.cast(tf.size(x) // x.shape[-1], variance.dtype)
     return tf.reshape(y, tf.shape(x)), mean, variance * ((count - 1) / count)
 
 
-def _normalize(x, scale, offset, layer):
-    """Returns the same; synchronized layers send one message in each direction."""
-    replicas = collectives.num_replicas() if layer.synchronized else 1
+def _normalize_together(x, scale, offset, epsilon):
+    """Returns the same over all replicas, with one message in each direction."""
     axes, dtype = list(range(x.shape.rank - 1)), scale.dtype
-    count = tf.cast(tf.size(x) // x.shape[-1] * replicas, dtype)
+    count = tf.cast(tf.size(x) // x.shape[-1] * collectives.num_replicas(), dtype)
 
-    def total(*values):
-        """Returns the sums over the examples of all replicas, and of this one."""
-        own = tf.stack([tf.reduce_sum(value, axes) for value in values])
-        return tf.unstack(collectives.all_sum(own) if replicas > 1 else own), own
+    def own_sums(*values):
+        return tf.stack([tf.reduce_sum(value, axes) for value in values])
 
     @tf.custom_gradient
     def normalize(x, scale, offset):
         wide = tf.cast(x, dtype)
-        if replicas > 1:
-            sums, _ = total(wide, tf.square(wide))
-            mean = sums[0] / count
-            variance = tf.maximum(sums[1] / count - tf.square(mean), 0)
-        else:
-            mean, variance = tf.nn.moments(wide, axes)
-        y = tf.nn.batch_normalization(
-            wide, mean, variance, offset, scale, layer.epsilon
-        )
+        sums = collectives.all_sum(own_sums(wide, tf.square(wide)))
+        mean = sums[0] / count
+        variance = tf.maximum(sums[1] / count - tf.square(mean), 0)
+        y = tf.nn.batch_normalization(wide, mean, variance, offset, scale, epsilon)
 
         def backward(upstream, *_):
-            inverse = tf.math.rsqrt(variance + layer.epsilon)
+            inverse = tf.math.rsqrt(variance + epsilon)
             # Cast again instead of keeping x in two precisions.
             normalized = (tf.cast(x, dtype) - mean) * inverse
             upstream = tf.cast(upstream, dtype)
-            sums, own = total(upstream, upstream * normalized)
+            own = own_sums(upstream, upstream * normalized)
+            sums = collectives.all_sum(own)
             gradient = upstream - (sums[0] + normalized * sums[1]) / count
             gradient *= scale * inverse
             return tf.cast(gradient, x.dtype), own[1], own[0]
