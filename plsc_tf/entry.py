@@ -10,6 +10,7 @@
 Each setter sets options of the commands; docs/options.md documents them.
 """
 
+import itertools
 import json
 import sys
 import threading
@@ -344,16 +345,16 @@ def _embed(found, reader):
 
     frame = preprocessing.framing(found.settings).evaluate
     size = found.settings.evaluation.test_batch_size
-    embeddings, batch = [], []
-    for number, item in enumerate(python.samples(reader)):
-        image = item[0] if isinstance(item, tuple) else item
-        image = python.to_picture(image, "predict_reader", number)
-        image = images.decode(image) if isinstance(image, bytes) else image
-        batch.append(frame(images.to_rgb(image)).numpy())
-        if len(batch) == size:
-            embeddings.append(found.model.embed(np.stack(batch), size))
-            batch = []
-    if batch:
+
+    def framed():
+        for number, item in enumerate(python.samples(reader)):
+            image = item[0] if isinstance(item, tuple) else item
+            image = python.to_picture(image, "predict_reader", number)
+            image = images.decode(image) if isinstance(image, bytes) else image
+            yield frame(images.to_rgb(image)).numpy()
+
+    embeddings, rows = [], framed()
+    while batch := list(itertools.islice(rows, size)):
         embeddings.append(found.model.embed(np.stack(batch), size))
     if not embeddings:
         raise ValueError("predict_reader yields no images.")

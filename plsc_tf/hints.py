@@ -1,6 +1,7 @@
 """Suggests similar names for an unknown one ("Did you mean ...?")."""
 
 import difflib
+import os
 
 
 def did_you_mean(name, names, *, most=1, before=""):
@@ -14,6 +15,14 @@ def did_you_mean(name, names, *, most=1, before=""):
     """
     words = [f"'{before}{word}'" for word in nearest(name, names, most)]
     return f" Did you mean {' or '.join(words)}?" if words else ""
+
+
+def similar_name(path):
+    """Returns ` Did you mean 'x'?`, x being in the folder of a local path, or ""."""
+    folder, name = os.path.split(path)
+    folder = folder or "."
+    others = os.listdir(folder) if os.path.isdir(folder) else []
+    return did_you_mean(name, [other for other in others if other != name])
 
 
 def nearest(name, names, most=1):

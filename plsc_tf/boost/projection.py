@@ -46,11 +46,6 @@ class Projection:
 
     def columns(self, low, high):
         """Reads the columns `[low, high)` as `[k, high − low]` float32."""
-        if files.is_local(self.path):
-            # Mapped only briefly, since mapped pages count as the process's memory.
-            place = local_path(self.path)
-            mapped = np.memmap(place, self._dtype, "r", self._offset, self.shape)
-            return np.array(mapped[:, low:high], np.float32)
         size = self._dtype.itemsize
         columns = np.empty((self.shape[0], high - low), np.float32)
         for row in range(self.shape[0]):

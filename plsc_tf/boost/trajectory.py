@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from io import BytesIO
@@ -164,28 +165,26 @@ class Snapshot:
         arrays = [content["arrays"][piece.rows] for piece in classes]
         names = [part["file"] for array in arrays for part in array["parts"]]
         reader.verify(path, content, [content["backbone"]["file"], *names])
-        rows = [StoredRows(path, array) for array in arrays]
-        self._rows = list(zip(classes, rows, strict=True))
-        self._file = path = files.join(path, content["backbone"]["file"])
+        self._parts = [
+            (piece, functools.partial(_of_rows, StoredRows(path, array)))
+            for piece, array in zip(classes, arrays, strict=True)
+        ]
+        path = files.join(path, content["backbone"]["file"])
         whole = local_path(path) if files.is_local(path) else BytesIO(files.read(path))
         with h5py.File(whole, "r") as file:
-            own = [piece for piece in layout.pieces if not piece.rows]
-            self._places = [(piece, *self._place(file, piece)) for piece in own]
+            self._parts += [
+                (piece, functools.partial(_of_file, path, *self._place(file, piece)))
+                for piece in layout.pieces
+                if not piece.rows
+            ]
 
     def read(self, low, high):
         """Reads elements `[low, high)` of the vector as float32."""
         numbers = np.empty(high - low, np.float32)
-        for piece, dtype, offset in self._places:
+        for piece, read in self._parts:
             start, stop = max(low, piece.start), min(high, piece.stop)
             if start < stop:
-                begin = offset + (start - piece.start) * dtype.itemsize
-                end = begin + (stop - start) * dtype.itemsize
-                raw = files.read(self._file, begin, end)
-                numbers[start - low : stop - low] = np.frombuffer(raw, dtype)
-        for piece, rows in self._rows:
-            start, stop = max(low, piece.start), min(high, piece.stop)
-            if start < stop:
-                part = _part(rows, start - piece.start, stop - piece.start)
+                part = read(start - piece.start, stop - piece.start)
                 numbers[start - low : stop - low] = part
         return numbers
 
@@ -201,7 +200,13 @@ class Snapshot:
         return data.dtype, offset
 
 
-def _part(rows, low, high):
+def _of_file(path, dtype, offset, low, high):
+    """Reads elements `[low, high)` of a weight in a file."""
+    begin, end = offset + low * dtype.itemsize, offset + high * dtype.itemsize
+    return np.frombuffer(files.read(path, begin, end), dtype)
+
+
+def _of_rows(rows, low, high):
     """Reads elements `[low, high)` from stored rows, which are read whole."""
     width = int(np.prod(rows.shape[1:], dtype=np.int64))
     first, end = low // width, -(-high // width)

@@ -69,16 +69,18 @@ def search(
         A `Search`.
 
     Raises:
-        ValueError: the shapes do not match, an embedding contains NaN or infinity, or
-            there are no entries or no probes.
+        ValueError: the numbers of rows and identities differ or are 0, the embedding
+            sizes differ, or an embedding contains NaN or infinity.
     """
-    _check(gallery, gallery_ids, "gallery")
-    _check(probes, probe_ids, "probes")
-    if gallery.shape[1] != probes.shape[1]:
-        raise ValueError(
-            "The gallery and the probes must have the same embedding size. Received: "
-            f"{gallery.shape[1]} and {probes.shape[1]}."
-        )
+    for name, rows, ids in (
+        ("gallery", gallery, gallery_ids),
+        ("probes", probes, probe_ids),
+    ):
+        if not len(rows) or len(rows) != len(ids):
+            raise ValueError(
+                f"{name} must have n rows and n identities, n at least 1. Received: "
+                f"{len(rows)} rows and {len(ids)} identities."
+            )
     names, numbers = np.unique(np.asarray(gallery_ids), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     starts = np.searchsorted(numbers[order], np.arange(len(names) + 1))
@@ -214,11 +216,3 @@ def _rank(result, rows, probes, identity, blocks, by_entry):
 def _unit(rows):
     """Normalizes rows to length 1 in float32; rows of zeros stay zero."""
     return verification.unit(np.asarray(rows, np.float32))
-
-
-def _check(rows, identities, name):
-    if getattr(rows, "ndim", 0) != 2 or not len(rows) or len(rows) != len(identities):
-        raise ValueError(
-            f"{name} must be [n, embedding_size] with n identities, n at least 1. "
-            f"Received: shape {np.shape(rows)} and {len(identities)} identities."
-        )

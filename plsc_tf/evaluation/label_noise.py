@@ -9,6 +9,8 @@ import dataclasses
 
 import numpy as np
 
+from plsc_tf.evaluation import bootstrap
+
 # Classes and images per matrix product (64 MB and 16 MB of scores).
 _CLASSES, _PICTURES = 4096, 1024
 # Maximum number of pairs to keep, and the minimum similarity of a pair worth keeping.
@@ -36,15 +38,13 @@ class Pairs:
 
     def groups(self):
         """Returns the classes that these pairs connect, as sorted lists of labels."""
-        groups = {}
-        for a, b in zip(self.first.tolist(), self.second.tolist(), strict=True):
-            both = groups.setdefault(a, [a]), groups.setdefault(b, [b])
-            small, large = sorted(both, key=len)
-            if small is not large:
-                large += small
-                groups.update(dict.fromkeys(small, large))
-        different = {id(group): group for group in groups.values()}
-        return sorted(map(sorted, different.values()))
+        both = np.concatenate([self.first, self.second])
+        labels, numbers = np.unique(both, return_inverse=True)
+        groups = collections.defaultdict(list)
+        parts = bootstrap.linked(len(labels), *np.split(numbers, 2))
+        for label, part in zip(labels.tolist(), parts.tolist(), strict=True):
+            groups[part].append(label)
+        return list(groups.values())
 
 
 def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):

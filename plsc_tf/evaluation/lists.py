@@ -1,4 +1,4 @@
-"""Parsers for text files that list pairs, galleries, probes and templates.
+"""Reads lists of pairs, galleries, probes and templates, and saved embeddings.
 
 This module does not import TensorFlow.
 """
@@ -8,6 +8,9 @@ import io
 from collections.abc import Callable
 
 import numpy as np
+
+from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
 
 
 def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) -> list:
@@ -191,6 +194,30 @@ def read_faces(text: bytes, path: str) -> tuple:
     names, numbers = zip(*rows, strict=True)
     numbers = np.array(numbers, np.float32)
     return names, numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
+
+
+def read_rows(path: str) -> np.ndarray:
+    """Returns the rows in a .npy file; a local file is memory-mapped.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file does not contain floats `[n, size]`.
+    """
+    if not files.exists(path):
+        raise FileNotFoundError(f"The file {path!r} does not exist.")
+    try:
+        if files.is_local(path):
+            rows = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
+        else:
+            rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+    if rows.ndim != 2 or rows.dtype.kind != "f":
+        raise ValueError(
+            f"{path} must contain floats of shape [n, embedding_size]. Received: "
+            f"{rows.dtype}, shape {rows.shape}."
+        )
+    return rows
 
 
 def _decoded(text, path):

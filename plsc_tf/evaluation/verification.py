@@ -106,9 +106,8 @@ def verify(
         pair.
 
     Raises:
-        ValueError: the shapes do not match, an index is out of range, an embedding
-            contains NaN or infinity, all pairs are of one kind, or there are fewer
-            pairs than folds.
+        ValueError: the shapes do not match, an embedding contains NaN or infinity, all
+            pairs are of one kind, or there are fewer pairs than folds.
     """
     return summarize(score(embeddings, left, right, same, folds), folds)
 
@@ -126,7 +125,7 @@ def score(
         `PairScores`.
     """
     embeddings = np.asarray(embeddings)
-    left, right, same = _check_pairs(len(embeddings), left, right, same, folds)
+    left, right, same = _check_pairs(left, right, same, folds)
     norms = lengths(embeddings)
     # Rows of zeros stay zero, as with scikit-learn's `normalize`.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
@@ -196,10 +195,6 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     Returns:
         `PairScores`.
     """
-    if batch_size < 1:
-        raise ValueError(
-            f"batch_size must be positive. Received: batch_size={batch_size}."
-        )
     if flip is None:
         flip = getattr(pairs, "mirror", True)
     listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
@@ -269,10 +264,6 @@ def blocks(count, embeddings):
 
 def lengths(embeddings: np.ndarray) -> np.ndarray:
     """Returns the rows' L2 norms in float64 without copying all rows to float64."""
-    if embeddings.ndim != 2:
-        raise ValueError(
-            f"embeddings must be [n, embedding_size]. Received: {embeddings.shape}."
-        )
     norms = np.empty(len(embeddings), np.float64)
     for rows in blocks(len(embeddings), embeddings):
         block = embeddings[rows].astype(np.float64)
@@ -311,7 +302,7 @@ def raw_pixels(images: np.ndarray) -> np.ndarray:
     return flat - flat.mean(axis=1, keepdims=True)
 
 
-def _check_pairs(num_rows, left, right, same, folds):
+def _check_pairs(left, right, same, folds):
     left, right = np.asarray(left), np.asarray(right)
     same = np.asarray(same).astype(bool)
     if not left.shape == right.shape == same.shape == (same.size,):
@@ -324,13 +315,6 @@ def _check_pairs(num_rows, left, right, same, folds):
             f"folds must be from 2 to the number of pairs, {len(same)}. "
             f"Received: folds={folds}."
         )
-    for name, rows in (("left", left), ("right", right)):
-        if rows.min() < 0 or rows.max() >= num_rows:
-            values = f"{rows.min()} to {rows.max()}"
-            raise ValueError(
-                f"{name} must hold rows of the embeddings, 0 to {num_rows - 1}. "
-                f"Received: {values}."
-            )
     if same.all() or not same.any():
         raise ValueError(
             "A verification set needs same and different pairs. Received: "

@@ -77,9 +77,7 @@ def export_checkpoint(
     if card:
         sha256 = provenance.of_model(loaded)["weights_sha256"]
         card.check_weights(sha256, loaded.checkpoint)
-    settings = loaded.settings
-    if not options.export_dir:
-        settings = settings.replace(export_dir=files.join(loaded.run_dir, "export"))
+    settings = loaded.settings.replace(model_save_dir=loaded.run_dir)
     # Default verification sets may be missing here; sets that the user named may not.
     required, pairs = "val_targets" in settings.given, {}
     if options.proof_images or options.proof_pairs:

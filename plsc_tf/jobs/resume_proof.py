@@ -10,9 +10,9 @@ import tempfile
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.jobs import workers
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel import cluster
 from plsc_tf.storage import files
 
 
@@ -34,11 +34,7 @@ def prove(settings: Settings) -> dict:
     """
     steps = settings.checkpoints.prove_resume
     save_dir = settings.checkpoints.model_save_dir
-    if cluster.resolve(settings.cluster, os.environ) is not None:
-        raise ValueError(
-            "prove_resume works in a single process: run it without cluster_node_ips, "
-            "TF_CONFIG and the launcher."
-        )
+    workers.require_one_process(settings, "prove_resume")
     if not files.is_local(save_dir):
         raise ValueError(
             "prove_resume needs a model_save_dir on a local disk. Received: "

@@ -195,6 +195,22 @@ def by_the_chief(settings, function):
         return result
 
 
+def require_one_process(settings, what, advice=""):
+    """Raises ValueError if the settings or the environment describe a cluster.
+
+    Args:
+        settings: the `Settings`.
+        what: the command or option, for the message.
+        advice: last sentence of the message.
+    """
+    if clusters.resolve(settings.cluster, os.environ) is not None:
+        raise ValueError(
+            f"{what} must run in one process. Received: a cluster, from TF_CONFIG, "
+            "cluster_node_ips or Slurm. Set --cluster_resolver=none, and do not use "
+            f"the launcher. {advice}".rstrip()
+        )
+
+
 def check_shared(group, folder):
     """Checks that all workers share a folder; each writes its rows of the head there.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from plsc_tf.hints import did_you_mean
+from plsc_tf.hints import similar_name
 from plsc_tf.options import effects
 from plsc_tf.options.flagfiles import Assignment, read_flagfile, write_flags
 from plsc_tf.options.help import help_text
@@ -75,13 +75,9 @@ def main(
     argv = sys.argv[1:] if argv is None else argv
     try:
         settings = parse(argv, groups, doc)
-    except UsageError as error:
-        _report(error, "--help lists the options.")
-        sys.exit(2)
-    set_up_logging()
-    effects.log_unused(settings, groups=groups)
-    effects.log_assumptions(settings)
-    try:
+        set_up_logging()
+        effects.log_unused(settings, groups=groups)
+        effects.log_assumptions(settings)
         function(settings)
     except KeyboardInterrupt:
         sys.stderr.write("plsc_tf: interrupted\n")
@@ -135,9 +131,7 @@ def _read_settings(argv, groups):
     used = {item.name for item in select(groups)}
     for assignment in _read_arguments(argv):
         if assignment.name == "flagfile":
-            if not assignment.value:
-                raise ValueError("--flagfile needs a path: --flagfile=my.cfg")
-            values |= dict(map(_read, read_flagfile(assignment.value)))
+            values |= dict(map(_read, read_flagfile(assignment.value or "")))
             continue
         name, value = _read(assignment)
         if name not in used and not ignored_name(name):
@@ -225,12 +219,8 @@ def check_dataset_dir(settings):
         return
     if not folder or "://" in folder or os.path.exists(folder):
         return
-    parent, name = os.path.split(folder.rstrip("/"))
-    others = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
-    others = {other: os.path.join(parent, other) for other in others}
-    hint = did_you_mean(name, others) or (
-        " Set --dataset_dir to the folder of the data set."
-    )
+    hint = similar_name(folder.rstrip("/"))
+    hint = hint or " Set --dataset_dir to the folder of the data set."
     raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
 
 

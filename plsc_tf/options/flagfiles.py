@@ -11,7 +11,7 @@ import pathlib
 import re
 
 from plsc_tf.flags.option import options_of
-from plsc_tf.hints import did_you_mean
+from plsc_tf.hints import similar_name
 from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options
 from plsc_tf.storage import files
@@ -64,10 +64,8 @@ def read_flagfile(path, parents=()):
         if assignment.name != "flagfile":
             assignments.append(assignment)
             continue
-        if not assignment.value:
-            raise ValueError(f"{origin}: --flagfile needs a path: --flagfile=my.cfg")
-        other = os.path.expanduser(assignment.value)
-        if "://" not in other:
+        other = os.path.expanduser(assignment.value or "")
+        if other and "://" not in other:
             other = os.path.join(os.path.dirname(path), other)
         try:
             assignments += read_flagfile(other, (*parents, os.path.abspath(path)))
@@ -159,16 +157,15 @@ def _quote(text):
 
 
 def _read_text(path):
+    if not path:
+        raise FileNotFoundError("--flagfile needs a path: --flagfile=my.cfg")
     if "://" in path:
         content = files.read(path)
     elif os.path.isfile(path):
         content = pathlib.Path(path).read_bytes()
     else:
-        folder, name = os.path.split(path)
-        others = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         what = "is a folder" if os.path.isdir(path) else "does not exist"
-        hint = did_you_mean(name, [other for other in others if other != name])
-        raise FileNotFoundError(f"flag file '{path}' {what}.{hint}")
+        raise FileNotFoundError(f"flag file '{path}' {what}.{similar_name(path)}")
     # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:

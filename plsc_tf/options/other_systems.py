@@ -33,14 +33,18 @@ RENAMED = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
 # no effect; the log gives the reason.
 _TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
 _THREADS = "TensorFlow decides; set {} in the environment to override it"
-IGNORED = {
-    # FastNN
+# Options of FastNN that no other system has, so they identify a FastNN file.
+FASTNN_MARKS = {
     "enable_paisoar": "PAISoar is not used; all GPUs of a machine train together",
     "protocol": _TRANSPORT,
     "rdma_driver_config": _TRANSPORT,
     "communication_policy": "use communication=nccl or ring",
     "tensor_fusion_max_bytes": "use gradient_bucket_mb",
     "num_loss_chunks": "use gradient_accumulation_steps",
+}
+IGNORED = {
+    **FASTNN_MARKS,
+    # FastNN
     "ps_hosts": "there are no parameter servers",
     "inter_op_parallelism_threads": _THREADS.format("TF_NUM_INTEROP_THREADS"),
     "intra_op_parallelism_threads": _THREADS.format("TF_NUM_INTRAOP_THREADS"),
@@ -103,11 +107,6 @@ def unknown_option(name: str, names: Collection[str]) -> str:
     return sentence
 
 
-# Options that identify a FastNN file, because no other system has them.
-FASTNN_MARKS = {
-    *("enable_paisoar", "protocol", "rdma_driver_config", "communication_policy"),
-    *("tensor_fusion_max_bytes", "num_loss_chunks"),
-}
 # Head options that don't imply a particular loss.
 _OF_ANY_HEAD = {"calc_acc", "label_smoothing"}
 
@@ -128,7 +127,7 @@ def fastnn_assumptions(names: Collection[str]) -> dict:
     """
     names = set(names)
     assumed: dict = {}
-    if not FASTNN_MARKS & names:
+    if not FASTNN_MARKS.keys() & names:
         return assumed
     if not names & {item.name for item in options_of(Head)} - _OF_ANY_HEAD:
         assumed["loss_type"] = "softmax"

@@ -62,16 +62,11 @@ class Client(contextlib.AbstractContextManager):
                 as several requests, one after another.
 
         Raises:
-            ValueError: an argument is malformed or out of range.
+            ValueError: protocol or an address is malformed.
         """
         if protocol not in ("auto", "plsc", "tensorflow"):
             raise ValueError(
                 f"protocol must be auto, plsc or tensorflow. Received: {protocol!r}."
-            )
-        if batch_images < 1 or timeout <= 0:
-            raise ValueError(
-                "batch_images must be at least 1 and timeout above 0. Received: "
-                f"batch_images={batch_images}, timeout={timeout}."
             )
         self._model, self._protocol = model, protocol
         self._timeout, self._batch_images = timeout, batch_images

@@ -29,18 +29,13 @@ def run(options: Server, ready: Callable | None = None) -> None:
 
     Raises:
         ModuleNotFoundError: the extra `serving` is not installed.
-        ValueError: the GPU does not exist, or model_path is empty.
+        ValueError: the GPU does not exist.
         OSError: no model can be loaded, or a port is in use.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         raise ModuleNotFoundError(
             f"The server needs {', '.join(missing)}: pip install 'plsc_tf[serving]'."
-        )
-    if not options.model_path:
-        raise ValueError(
-            "model_dir must name the folder of an export, which contains its versions "
-            "1, 2, ... Received: model_dir=''."
         )
     _choose_gpu(options.gpu_index)
     from plsc_tf.serving.server.app import App

@@ -53,10 +53,6 @@ def prepare(export_dir: str, version: int | None) -> None:
             "version must be a positive integer, or None for the next version. "
             f"Received: version={version!r}."
         )
-    if files.exists(export_dir) and not files.is_dir(export_dir):
-        raise NotADirectoryError(
-            f"export_dir must be a folder. Received: {export_dir!r}, which is a file."
-        )
     files.make_dirs(export_dir)
     if version is not None and int(version) in find(export_dir):
         raise _version_exists(export_dir, version)

@@ -295,9 +295,7 @@ def rename(old, new):
         StorageError: the store failed.
     """
     old, new = below_root(old), below_root(new)
-    if is_local(old) != is_local(new) or (
-        not is_local(old) and root_of(old) != root_of(new)
-    ):
+    if is_local(old) != is_local(new):
         raise ValueError(f"Both paths must be in one store. Received: {old}, {new}.")
     stat(old)
     if os.path.lexists(new) if is_local(new) else exists(new):

@@ -79,9 +79,7 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
         raise StorageError(f"{root} is unreachable: {problem}", errno.EHOSTUNREACH)
     import tensorflow as tf
 
-    outcome = load_plugins()
-    if scheme not in tf.io.gfile.get_registered_schemes():
-        raise StorageError(f"TensorFlow has no file system for {scheme}://. {outcome}")
+    require_scheme(scheme)
     with Worker() as worker:
         try:
             worker.run(lambda: tf.io.gfile.stat(root), timeout_s, f"reach {root}")
@@ -102,7 +100,24 @@ def why_unreachable(root, timeout_s=15.0):
     return problem and f"{root} is unreachable: {problem}"
 
 
-def load_plugins():
+def require_scheme(scheme):
+    """Raises a StorageError unless TensorFlow has a file system for a scheme.
+
+    Imports tensorflow-io, which adds file systems, only if it is needed.
+    """
+    import tensorflow as tf
+
+    find = tf.io.gfile.get_registered_schemes
+    outcome = "" if scheme in find() else _load_plugins()
+    if scheme not in find():
+        known = ", ".join(filter(None, sorted(find())))
+        raise StorageError(
+            f"TensorFlow has no file system for {scheme}://, only for {known}. "
+            f"{outcome}"
+        )
+
+
+def _load_plugins():
     """Imports tensorflow-io; returns a sentence with its version or the problem."""
     import tensorflow as tf
 

@@ -45,8 +45,6 @@ def with_keys(path):
         StorageError: the environment lacks a key or the endpoint, or tensorflow-io is
             missing.
     """
-    import tensorflow as tf
-
     bucket, _, rest = path.partition("://")[2].partition("/")
     bucket, _, endpoint = bucket.partition(".")
     values = {name: os.environ.get(name, "") for name in (ID, SECRET)}
@@ -58,10 +56,7 @@ def with_keys(path):
                 "(without https://), unless the address is oss://bucket.endpoint/"
                 f"folder. {name} {'has a space or slash' if value else 'is not set'}."
             )
-    if "oss" not in tf.io.gfile.get_registered_schemes():
-        told = hdfs.load_plugins()
-        if "oss" not in tf.io.gfile.get_registered_schemes():
-            raise StorageError(f"TensorFlow has no file system for oss://. {told}")
+    hdfs.require_scheme("oss")
     keys = f"\x01id={values[ID]}\x02key={values[SECRET]}\x02host={values[ENDPOINT]}"
     return f"oss://{bucket}{keys}/{rest}"
 

@@ -187,21 +187,9 @@ def _discard(path):
 
 
 def check_scheme(path):
-    """Raises a StorageError unless TensorFlow supports the scheme of `path`.
-
-    Imports tensorflow-io, which adds schemes, only if it is needed.
-    """
-    tf = _tensorflow()
-    scheme, problem = scheme_of(path), ""
-    if scheme not in tf.io.gfile.get_registered_schemes():
-        problem = hdfs.load_plugins()
-    known = tf.io.gfile.get_registered_schemes()
-    if scheme not in known:
-        raise StorageError(
-            f"TensorFlow has no file system for {scheme}://. Received: {path}. "
-            f"Supported: {', '.join(filter(None, sorted(known)))}. {problem}"
-        )
-    if scheme == "oss" and not oss.holds_keys(path):
+    """Raises a StorageError unless the library supports the scheme of `path`."""
+    hdfs.require_scheme(scheme_of(path))
+    if scheme_of(path) == "oss" and not oss.holds_keys(path):
         raise StorageError(
             "oss:// is for dataset_dir only: tensorflow-io reports an unreachable "
             f"server as an empty folder. Received: {path}. Use a local folder, HDFS or "

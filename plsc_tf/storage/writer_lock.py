@@ -104,8 +104,6 @@ class WriterLock:
                 holds the lock.
             OSError: the folder is not writable.
         """
-        if self.held:
-            raise ValueError(f"This lock already holds {self._folder}. Release it.")
         self._made_folder = not files.exists(folder)
         files.make_dirs(folder)
         self._token = secrets.token_hex(8)

@@ -206,7 +206,7 @@ def test_wrong_arguments_are_named(tmp_path, arguments, message):
 def test_a_destination_that_is_a_file_is_an_error(tmp_path):
     file = tmp_path / "model"
     file.write_text("precious")
-    with pytest.raises(NotADirectoryError, match="which is a file"):
+    with pytest.raises(FileExistsError, match=str(file)):
         export_saved_model(Classifier(), file, image_size=(2, 2))
     with pytest.raises(OSError, match="Not a directory"):
         export_saved_model(Classifier(), file / "below", image_size=(2, 2))

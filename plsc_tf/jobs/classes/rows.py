@@ -6,17 +6,15 @@ from it are removed from the data, and an ordinary head is trained on the rest.
 """
 
 import dataclasses
-import io
 
 import numpy as np
 
 from plsc_tf.data.readers import class_folders
+from plsc_tf.evaluation import lists
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
-from plsc_tf.storage import files
-from plsc_tf.storage.paths import local_path
 
 # Number of rows used to estimate the mean length, and of rows checked at a time.
 _SAMPLE = 4096
@@ -71,19 +69,11 @@ def collect(settings, run, source, stored, make_labels):
 
 def _load(path, size):
     """Returns the rows in a .npy file, memory-mapped if the file is local."""
-    if not files.exists(path):
-        raise FileNotFoundError(f"class_rows {path!r} does not exist.")
-    try:
-        if files.is_local(path):
-            rows = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
-        else:
-            rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"class_rows must be a .npy file: {error}") from error
-    if rows.ndim != 2 or rows.shape[1] != size or rows.dtype.kind != "f":
+    rows = lists.read_rows(path)
+    if rows.shape[1] != size:
         raise ValueError(
             f"class_rows must contain floats of shape [classes, {size}], like the "
-            f"checkpoint's rows. Received: {rows.dtype}, shape {rows.shape}."
+            f"checkpoint's rows. Received: shape {rows.shape}."
         )
     for low in range(0, len(rows), _SAMPLE):
         if not np.isfinite(rows[low : low + _SAMPLE]).all():

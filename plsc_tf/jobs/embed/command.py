@@ -1,7 +1,6 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
 import json
-import os
 
 import tensorflow as tf
 from absl import logging
@@ -9,12 +8,11 @@ from absl import logging
 from plsc_tf.data import preprocessing
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.evaluation.verification import unit
-from plsc_tf.jobs import trained
+from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
 from plsc_tf.jobs.evaluate.embeddings import PictureError, Pictures, of_model
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel import cluster as clusters
 from plsc_tf.progress import Progress
 from plsc_tf.serving import versions
 from plsc_tf.storage import files
@@ -46,13 +44,12 @@ def embed(settings: Settings) -> list[tuple]:
             "output must name the .npy file to write, as in --output=faces.npy. "
             "Received: output=''."
         )
-    if clusters.resolve(settings.cluster, os.environ) is not None:
-        raise ValueError(
-            "embed must run in one process, which uses all devices of its machine. "
-            "Received: a cluster, from TF_CONFIG, cluster_node_ips or Slurm. Set "
-            "--cluster_resolver=none. To use several machines, also give each one its "
-            "own part of the list and its own output."
-        )
+    workers.require_one_process(
+        settings,
+        "embed",
+        "To use several machines, also give each one its own part of the list and its "
+        "own output.",
+    )
     names, paths, points = image_list.list_images(
         options.images, options.image_dir, options.landmarks
     )

@@ -1,7 +1,6 @@
 """`python -m plsc_tf.evaluate`: runs the requested evaluations."""
 
 import functools
-import os
 import re
 
 from absl import logging
@@ -17,7 +16,6 @@ from plsc_tf.jobs.evaluate.embeddings import Saved, of_model
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
-from plsc_tf.parallel import cluster as clusters
 from plsc_tf.storage import files
 
 
@@ -49,12 +47,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     _check_files(scoring)
     evaluation = _Evaluation(settings)
     if scoring.embeddings:
-        if clusters.resolve(settings.cluster, os.environ) is not None:
-            raise ValueError(
-                "Saved embeddings must be compared in a single process. Received: a "
-                "cluster, from TF_CONFIG, cluster_node_ips or Slurm. Set "
-                "--cluster_resolver=none."
-            )
+        workers.require_one_process(settings, "The comparison of saved embeddings")
         evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
         rows = [("embeddings", scoring.embeddings)]
         if scoring.card_dir:

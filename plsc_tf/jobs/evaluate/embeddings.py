@@ -1,7 +1,6 @@
 """Sources of embeddings by name: image files, or saved embeddings."""
 
 import functools
-import io
 import os
 
 import numpy as np
@@ -162,12 +161,7 @@ class Saved:
 
     def __init__(self, path, names_path=""):
         self.path = path
-        self._matrix = _load(path)
-        if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
-            raise ValueError(
-                f"{path} must contain floats of shape [n, embedding_size]. Received: "
-                f"{self._matrix.dtype}, shape {self._matrix.shape}."
-            )
+        self._matrix = lists.read_rows(path)
         default = f"{path.removesuffix('.npy')}.txt"
         if not names_path and files.exists(default):
             names_path = default
@@ -218,14 +212,3 @@ def gathered(blocks, dtype=np.float32):
         embeddings.append(block.astype(dtype))
         norms.append(lengths)
     return np.concatenate(embeddings), np.concatenate(norms)
-
-
-def _load(path):
-    if not files.exists(path):
-        raise FileNotFoundError(f"The file with embeddings {path!r} does not exist.")
-    try:
-        if files.is_local(path):
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-        return np.load(io.BytesIO(files.read(path)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
