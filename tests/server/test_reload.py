@@ -127,7 +127,7 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
         PLSCServer().with_model(tmp_path / "nothing").run(port=0, block=False)
     with pytest.raises(OSError, match="it has no version folders"):
         PLSCServer().with_model(tmp_path).run(port=0, block=False)
-    with pytest.raises(ValueError, match="model_dir"):
+    with pytest.raises(FileNotFoundError, match="model_dir"):
         PLSCServer().run(port=0, block=False)
     with pytest.raises(ValueError, match="gpu_index"):
         PLSCServer().with_model(versions).run(gpu_index=3, port=0, block=False)
