@@ -18,7 +18,12 @@ from collections.abc import Mapping, Sequence
 from plsc_tf.options import cli, effects
 from plsc_tf.parallel.launch import plan, supervise
 
-GROUPS = ("launching", "cluster")
+# Further options of the cluster concern only the workers' program.
+GROUPS = (
+    *("launching", "cluster", "no join_timeout", "no worker_timeout"),
+    *("no step_timeout", "no communication", "no gradient_bucket_mb"),
+    "no gradient_dtype",
+)
 # Options that may have no effect here; the cluster's other options concern the workers.
 LOGGED = ("launching", "node_port")
 
@@ -34,7 +39,6 @@ def run(argv: Sequence[str], environ: Mapping[str, str], **limits: float) -> Non
     own, words = plan.split(argv)
 
     def launch(settings):
-        plan.check_own(own)
         options = settings.launching
         planned = plan.make_plan(settings.cluster, options.selected_gpus, environ)
         script = bool(words) and words[0].endswith(".py")

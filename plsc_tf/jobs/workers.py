@@ -59,13 +59,11 @@ class Membership:
             ValueError: the run's cluster differs from that of an earlier run.
         """
         given = settings.cluster
-        terms = {
-            "workers": ",".join(cluster.addresses),
-            "index": cluster.index,
-            "num_replicas": settings.performance.num_replicas,
-            "communication": given.communication,
-            "worker_timeout": given.worker_timeout,
-        }
+        terms = (
+            f"worker {cluster.index} of {','.join(cluster.addresses)} with "
+            f"num_replicas={settings.performance.num_replicas}, communication="
+            f"{given.communication} and worker_timeout={given.worker_timeout:g}"
+        )
         if self._group is not None:
             return self._checked(terms)
         logging.info(
@@ -99,12 +97,11 @@ class Membership:
             )
         if self._group.lost:
             raise self._group.lost
-        for name, value in terms.items():
-            if value != self._terms[name]:
-                raise ValueError(
-                    "All runs of a process must use the first run's cluster. Expected: "
-                    f"{name}={self._terms[name]}. Received: {name}={value}."
-                )
+        if terms != self._terms:
+            raise ValueError(
+                "All runs of a process must use the first run's cluster. Expected: "
+                f"{self._terms}. Received: {terms}."
+            )
         return self._group
 
 

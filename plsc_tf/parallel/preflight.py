@@ -10,8 +10,7 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
 
-# Maximum number of differences in an error, and maximum characters of each value.
-MOST_DIFFERENCES = 8
+# Maximum number of characters of a value in an error.
 MOST_CHARACTERS = 80
 # If a name contains one of these words, its value is not shown.
 SECRETS = ("password", "token", "ugi", "secret")
@@ -38,9 +37,6 @@ def compare(facts: Sequence[dict]) -> None:
             different.append(f"  {name}: {_describe(name, values)}")
     if not different:
         return
-    left_out = len(different) - MOST_DIFFERENCES
-    if left_out > 0:
-        different[MOST_DIFFERENCES:] = [f"  and {left_out} more"]
     raise ValueError(
         "The workers differ, so nothing was trained. Give all of them the same "
         "versions, flags and data:\n" + "\n".join(different)

@@ -87,7 +87,6 @@ def parse(command):
     if command.module != "launch":
         return [_parse(command.module, command.words)]
     own, words = plan.split(list(command.words))
-    plan.check_own(own)
     module, settings = _parse("launch", own)
     started = settings.launching.module.removeprefix("plsc_tf.")
     if words and words[0].endswith(".py"):

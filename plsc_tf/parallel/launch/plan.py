@@ -12,15 +12,6 @@ from plsc_tf.parallel.cluster import Cluster, resolve, worker_addresses
 
 _HERE = "127.0.0.1"
 _GPUS = "CUDA_VISIBLE_DEVICES"
-# Options in the group `cluster` that only the workers' program uses.
-_OF_WORKERS = (
-    "join_timeout",
-    "worker_timeout",
-    "step_timeout",
-    "communication",
-    "gradient_bucket_mb",
-    "gradient_dtype",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,23 +185,6 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         if word.endswith(".py") and not word.startswith("-"):
             return argv[:place], argv[place:]
     return argv, []
-
-
-def check_own(argv: Sequence[str]) -> None:
-    """Refuses launcher arguments that only the workers' program uses.
-
-    A flag file may contain them, because the launcher and the training can share it.
-
-    Raises:
-        ValueError: an argument is for the workers' program.
-    """
-    for word in argv:
-        name = word.lstrip("-").partition("=")[0]
-        if word.startswith("-") and name in _OF_WORKERS:
-            raise ValueError(
-                f"{name} is an option of the training, not of the launcher. Write it "
-                "after the --."
-            )
 
 
 def command(module: str, words: Sequence[str]) -> list[str]:

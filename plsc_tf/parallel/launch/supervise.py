@@ -140,9 +140,8 @@ class Supervisor:
             if waited > self._notice_s and not asked:
                 asked = True
                 for worker in running:
-                    state = "is stopped" if worker.stopped() else "still runs"
                     logging.warning(
-                        "Worker %d %s. Sending SIGTERM.", worker.index, state
+                        "Worker %d still runs. Sending SIGTERM.", worker.index
                     )
                     worker.send_signal(signal.SIGTERM)
             if waited > self._kill_s:

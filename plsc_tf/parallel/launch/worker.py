@@ -83,11 +83,6 @@ class Worker:
             self.status = self._process.wait()
         return True
 
-    def stopped(self) -> bool:
-        """Returns whether the worker is stopped, for example by SIGSTOP."""
-        options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self._process.pid, options) is not None
-
     def send_signal(self, signum: int) -> None:
         """Sends the worker a signal, and resumes it if it is stopped."""
         if not self.ended():
