@@ -12,7 +12,7 @@ from absl import logging
 DRIVER_FILE = pathlib.Path("/proc/driver/nvidia/version")
 # The oldest driver that runs programs built with any CUDA 12.x, such as TensorFlow 2.17
 # (docs.nvidia.com/deploy/cuda-compatibility, "Minor Version Compatibility").
-OLDEST_DRIVER = [525, 60, 13]
+OLDEST_DRIVER = "525.60.13"
 # Memory that must be free on each GPU; no training needs less.
 LEAST_BYTES = 1 << 28
 
@@ -68,17 +68,13 @@ def why_missing(
     except OSError:
         return None
     found = re.search(r"Module(?: for \S+)?\s+(\d+(?:\.\d+)*)", text)
-    version = found[1] if found else "?"
-    cause = (
-        "Check that nvidia-smi lists the GPUs, and install CUDA's libraries: pip "
-        f"install 'tensorflow[and-cuda]=={tf.__version__}'."
-    )
-    if found and [int(n) for n in version.split(".")] < OLDEST_DRIVER:
-        needed = ".".join(map(str, OLDEST_DRIVER))
-        cause = f"It needs driver {needed} or later."
+    version = found[1] if found else repr(text.strip())
     return (
         f"TensorFlow {tf.__version__} finds no GPU although this machine has NVIDIA's "
-        f"driver {version}. {cause} To use the CPU, set CUDA_VISIBLE_DEVICES=-1."
+        f"driver {version}. It needs driver "
+        f"{OLDEST_DRIVER} or later, and CUDA's libraries: pip install "
+        f"'tensorflow[and-cuda]=={tf.__version__}'. To use the CPU, set "
+        "CUDA_VISIBLE_DEVICES=-1."
     )
 
 

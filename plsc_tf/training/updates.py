@@ -156,20 +156,15 @@ class Updater:
         """
         scale = None if self.loss_scale is None else self.loss_scale.value()
         gradients = self._all_sum(replicated_gradients)
-        squares, votes = self._shard_squares(pending), self.votes
+        own = tf.cast(~healthy, tf.float32), self._shard_squares(pending)
+        votes = [] if self.votes is None else self.votes.own()
         # One collective sums everything that the replicas have to agree on.
-        unhealthy, sums, results, counts = collectives.sum_scalars(
-            (
-                tf.cast(~healthy, tf.float32),
-                {name: value for name, value in squares.items() if value is not None},
-                dict(figures or {}),
-                votes.own() if votes is not None else [],
-            )
+        unhealthy, sums, results, votes = collectives.sum_scalars(
+            (*own, dict(figures or {}), votes)
         )
-        squares |= sums
-        results |= votes.outcome(counts) if votes is not None else {}
-        allowed = unhealthy < 0.5
-        aborted = results.get("aborted")
+        squares = dict.fromkeys([] if self.rules is None else self.rules.arrays) | sums
+        results |= {} if self.votes is None else self.votes.outcome(votes)
+        allowed, aborted = unhealthy < 0.5, results.get("aborted")
         if aborted is not None:
             allowed &= ~aborted
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
@@ -212,13 +207,13 @@ class Updater:
 
         Returns:
             `{"weight": scalar}`, of each array's gradient, and with LARS "rows", of the
-            weights; None for norms that are not needed.
+            weights; empty if they are not needed.
         """
         optimizer = self.optimizer
         lars = isinstance(optimizer, Lars)
         arrays = {} if self.rules is None else self.rules.arrays
         if not arrays or not (lars or optimizer.clipnorm or optimizer.global_clipnorm):
-            return dict.fromkeys(arrays)
+            return {}
         squares = self.head.square_norms(pending)
         if lars:
             squares["rows"] = self.head.square_weights(pending)

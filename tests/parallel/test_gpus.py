@@ -12,7 +12,6 @@ from plsc_tf.parallel import gpus
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  545.23.08  Release\n"
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 2021\n"
-FLOOR = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.60.13  Fri Dec  2 2022\n"
 
 
 @pytest.fixture
@@ -99,9 +98,8 @@ def test_strategies_that_use_nccl():
     ("text", "words"),
     [
         (CLOSED, "driver 470.57.02. It needs driver 525.60.13 or later"),
-        (FLOOR, "driver 525.60.13. Check that nvidia-smi lists"),
         (OPEN, r"driver 545.23.08. .* install 'tensorflow\[and-cuda\]=="),
-        ("", "driver .*CUDA_VISIBLE_DEVICES=-1"),
+        ("a new form", "driver 'a new form'. .*CUDA_VISIBLE_DEVICES=-1"),
     ],
 )
 def test_a_driver_without_gpus_is_explained(driver, text, words, caplog):
