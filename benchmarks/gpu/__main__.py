@@ -18,7 +18,7 @@ import sys
 import time
 
 from benchmarks import machine, options
-from benchmarks.gpu import page, parts, smoke, steps
+from benchmarks.gpu import heads, page, parts, smoke, steps
 from plsc_tf.flags.option import OptionGroup, option
 
 LETTERS = tuple("abcdefg")
@@ -67,6 +67,8 @@ def main(case):
             line = known.get((part.step, part.name)) or _measured(part, log, left)
             report["parts"].append({"name": part.name, **line})
             report["seconds"] = round(report["seconds"] + (line["seconds"] or 0), 1)
+            if step.letter == "C":
+                report["compared"] = heads.compared(report["parts"])
             # At once: the machine may be taken away before the step ends.
             _replace(folder / f"{step.letter}.json", json.dumps(report, indent=1))
             _replace(folder / page.NAME, page.text(folder))

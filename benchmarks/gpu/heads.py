@@ -72,6 +72,37 @@ def _figures(found):
     }
 
 
+def compared(parts):
+    """Compares the fastest precision of each library.
+
+    Args:
+        parts: the parts of step C, with their `figures`.
+
+    Returns:
+        list of dicts, one per size and sample rate that both libraries have.
+    """
+    fastest = {}
+    for part in parts:
+        figures = part.get("figures")
+        if figures:
+            size = tuple(figures[name] for name in ("classes", "batch", "rate"))
+            sides = fastest.setdefault(size, {})
+            side = "theirs" if "arcface_torch" in figures["products"] else "ours"
+            sides[side] = min(sides.get(side, math.inf), figures["step_ms"])
+    return [
+        {
+            "classes": classes,
+            "batch": batch,
+            "rate": rate,
+            "plsc_tf_ms": sides["ours"],
+            "arcface_torch_ms": sides["theirs"],
+            "times_as_fast": sides["theirs"] / sides["ours"],
+        }
+        for (classes, batch, rate), sides in fastest.items()
+        if len(sides) > 1
+    ]
+
+
 def require(checkout, python):
     """Raises NotAvailableError unless arcface_torch can run."""
     import subprocess

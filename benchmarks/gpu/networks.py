@@ -53,24 +53,21 @@ def make_batch(*, image_size, num_classes, global_batch):
     return images, generator.integers(num_classes, size=global_batch)
 
 
-def step(*, global_batch, steps, jit_compile=None, tf32=True, recompute="", **network):
-    """Seconds of a step whose batch is already on the GPU.
+def step(*, global_batch, steps, jit_compile, recompute="none", **network):
+    """Seconds of a step whose batch is already on the GPU, and whose results are read.
 
     Args:
         global_batch: images of a step.
         steps: timed steps.
-        jit_compile: whether XLA compiles the network; None: the default.
-        tf32: whether float32 products may use TF32.
-        recompute: `recompute` of `plsc_tf.backbones.build`; empty: nothing.
+        jit_compile: whether XLA compiles the network.
+        recompute: "blocks", or "none".
         **network: arguments of `make_model`.
     """
     import tensorflow as tf
 
     from plsc_tf.training import batching
 
-    tf.config.experimental.enable_tensor_float_32_execution(tf32)
-    options = {} if jit_compile is None else {"jit_compile": jit_compile}
-    model = make_model(**network, **options)
+    model = make_model(**network, jit_compile=jit_compile, recompute=recompute)
     images, labels = make_batch(
         image_size=network["image_size"],
         num_classes=network["num_classes"],
@@ -95,8 +92,8 @@ def step(*, global_batch, steps, jit_compile=None, tf32=True, recompute="", **ne
         "network": network["model_name"],
         "batch": global_batch,
         "dtype": network["dtype"],
-        "tf32": tf32,
-        "xla": "default" if jit_compile is None else jit_compile,
+        "xla": jit_compile,
+        "recompute": recompute,
         "first_step_s": begun,
         "step_ms": 1e3 * found,
         "fastest_ms": 1e3 * min(seconds),
@@ -177,13 +174,14 @@ def training(*, images, count, num_classes, image_size, flags):
         )
         results = json.loads((run / "results.json").read_text("utf-8"))
         return {
-            "network": f"whole training: {' '.join(flags)}",
+            "network": "whole training",
             "images_per_second": results["images_per_second"],
             "step_ms": 1e3 * results["seconds_per_step"],
             "loss": results["loss"],
             "memory_gb": peak_gb(),
             "training_s": time.perf_counter() - start,
             "kb_per_image": sum(map(len, jpegs)) / len(jpegs) / 1e3,
+            "details": {"flags": flags},
         }
 
 

@@ -22,20 +22,22 @@ th:first-child, td:first-child, td.words { text-align: left }
 <p class="quiet">{{ report.gpu.name }}, driver {{ report.gpu.driver_version }};
 {{ report.machine.processor }}, {{ report.machine.cores }} cores;
 {{ report.date }}, {{ report.seconds }} s{{ ", toy sizes" if report.toy }}</p>
+{% for table in report.tables %}
 <table>
-<tr><th>{% for column in report.columns %}<th>{{ column | replace("_", " ") }}
+<tr><th>{% for column in table.columns %}<th>{{ column | replace("_", " ") }}
 {% endfor %}</tr>
-{% for part in report.parts %}
+{% for part in table.parts %}
 <tr><td>{{ part.name }}
 {% if part.figures is defined %}
-{% for column in report.columns %}<td>{{ shown(part.figures[column]) }}
+{% for column in table.columns %}<td>{{ shown(part.figures[column]) }}
 {% endfor %}
 {% else %}
 <td class="words {{ 'failed' if part.error is defined }}"
- colspan="{{ report.columns | length }}">{{ part.error or part.skipped }}
+ colspan="{{ table.columns | length }}">{{ part.error or part.skipped }}
 {% endif %}</tr>
 {% endfor %}
 </table>
+{% endfor %}
 {% endfor %}
 </html>
 """
@@ -51,15 +53,25 @@ def text(folder):
         path = pathlib.Path(folder, f"{letter}.json")
         if path.exists():
             report = json.loads(path.read_text(encoding="utf-8"))
-            reports.append({**report, "columns": _columns(report["parts"])})
+            compared = [{"name": "", "figures": f} for f in report.get("compared", [])]
+            tables = [*_tables(report["parts"]), *_tables(compared)]
+            reports.append({**report, "tables": tables})
     template = environment.from_string(TEMPLATE)
     return template.render(reports=reports, shown=_shown)
 
 
-def _columns(parts):
-    """Returns the names of all figures but the details, in order."""
-    names = [name for part in parts for name in part.get("figures", {})]
-    return [name for name in dict.fromkeys(names) if name != "details"]
+def _tables(parts):
+    """Yields `columns` and `parts` of each table: figures of one kind share a table."""
+    table = {"columns": [], "parts": []}
+    for part in parts:
+        names = [name for name in part.get("figures", {}) if name != "details"]
+        if names and table["columns"] and not set(names) & set(table["columns"]):
+            yield table
+            table = {"columns": [], "parts": []}
+        table["columns"] = list(dict.fromkeys([*table["columns"], *names]))
+        table["parts"].append(part)
+    if table["parts"]:
+        yield table
 
 
 def _shown(value):

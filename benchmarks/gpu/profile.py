@@ -37,6 +37,10 @@ def steps(*, global_batch, warmup, traced, save_to="", **network):
         class Trace(keras.callbacks.Callback):
             done = 0
 
+            def wants(self, step):
+                """Lets training launch the other steps ahead, as it usually does."""
+                return step in (warmup, warmup + traced)
+
             def on_train_batch_end(self, batch, logs=None):
                 self.done += 1
                 if self.done == warmup:

@@ -103,6 +103,7 @@ class _Full:
         for classes, batch in self.head_sizes:
             yield self._head("C", classes, batch)
             yield self._head("C", classes, batch, head_dtype="bfloat16")
+            yield self._head("C", classes, batch, sample_rate=0.1)
             for precision in self.peers:
                 yield self._peer(classes, batch, peer_precision=precision)
             sampled = {"peer_precision": "tf32", "sample_rate": 0.1}
@@ -128,7 +129,13 @@ class _Full:
 
     def _networks(self, dtype):
         given = {**self.network, **self.batch, **self.steps, "dtype": dtype}
-        yield Part("D", dtype, f"{FUNCTIONS}networks.step", given)
+        compiled = [{"jit_compile": True}, {"jit_compile": False}]
+        if dtype == self.dtypes[0]:
+            compiled.append({"jit_compile": True, "recompute": "blocks"})
+        for one in compiled:
+            words = [f"{name}={value}" for name, value in one.items()]
+            name = ", ".join([dtype, *words])
+            yield Part("D", name, f"{FUNCTIONS}networks.step", {**given, **one})
 
     def e(self):
         given = {**self.network, **self.batch, **self.profiled}
