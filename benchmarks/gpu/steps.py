@@ -55,7 +55,13 @@ class _Full:
     batch = {"global_batch": 128}
     # The most important ones first: the time of a step may not suffice for all.
     dtypes = ("bfloat16", "float16", "float32")
+    compiled = (
+        {"jit_compile": True},
+        {"jit_compile": False},
+        {"jit_compile": True, "recompute": "blocks"},
+    )
     steps = {"steps": 20}
+    own = ({}, {"head_dtype": "bfloat16"}, {"sample_rate": 0.1})
     peers = ("float32", "tf32", "float16")
     # Options of a training, as `network` describes it.
     flags = (
@@ -101,9 +107,8 @@ class _Full:
 
     def c(self):
         for classes, batch in self.head_sizes:
-            yield self._head("C", classes, batch)
-            yield self._head("C", classes, batch, head_dtype="bfloat16")
-            yield self._head("C", classes, batch, sample_rate=0.1)
+            for given in self.own:
+                yield self._head("C", classes, batch, **given)
             for precision in self.peers:
                 yield self._peer(classes, batch, peer_precision=precision)
             sampled = {"peer_precision": "tf32", "sample_rate": 0.1}
@@ -129,10 +134,9 @@ class _Full:
 
     def _networks(self, dtype):
         given = {**self.network, **self.batch, **self.steps, "dtype": dtype}
-        compiled = [{"jit_compile": True}, {"jit_compile": False}]
-        if dtype == self.dtypes[0]:
-            compiled.append({"jit_compile": True, "recompute": "blocks"})
-        for one in compiled:
+        for one in self.compiled:
+            if "recompute" in one and dtype != self.dtypes[0]:
+                continue
             words = [f"{name}={value}" for name, value in one.items()]
             name = ", ".join([dtype, *words])
             yield Part("D", name, f"{FUNCTIONS}networks.step", {**given, **one})
@@ -192,12 +196,14 @@ class _Toy(_Full):
     """The same at sizes that a CPU computes in seconds; one or two parts of a kind."""
 
     head_sizes = ((301, 6),)
-    tiles = (None, 0.01)
+    tiles = (0.01,)
     head = {"emb_size": 16, "num_replicas": 1, "steps": 2, "warmup": 1}
     network = {"image_size": 16, "emb_size": 8, "num_classes": 50}
     network |= {"model_name": "lenet"}
     batch = {"global_batch": 8}
     dtypes = ("bfloat16",)
+    compiled = ({"jit_compile": True, "recompute": "blocks"},)
+    own = ({},)
     steps = {"steps": 2}
     flags = (
         *("--model_name=lenet", "--emb_size=8", "--use_bf16", "--dropout=0"),
