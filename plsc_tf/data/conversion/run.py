@@ -12,12 +12,14 @@ that publishing the finished shards is a single rename.
 
 from __future__ import annotations
 
+import bisect
 import concurrent.futures
 import contextlib
 import dataclasses
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -30,7 +32,6 @@ from absl import logging
 from plsc_tf.data.conversion.inputs import OUTPUTS, UNKNOWN
 from plsc_tf.data.conversion.shards import (
     RecordFile,
-    ShardWriter,
     finished,
     read_records,
     write_manifest,
@@ -265,29 +266,43 @@ class _Conversion:
         commit()
 
     def write(self):
-        """Writes the shards from the buckets."""
+        """Writes the shards from the buckets, one shard after another."""
         state, plan = self._state, self._plan
         count, total = state["count"], state["count"] + self._padding()
-        shards = ShardWriter(
-            [os.path.join(self._shards, name) for name in self._names],
-            [-(-(total - k) // plan.num_shards) for k in range(plan.num_shards)],
-            self._output.header_bytes,
-            *state["shards"],
-        )
-        with self._progress("Writing", count, "records", shards.count) as progress:
-            for bucket, records, table in _prefetched(self._gather(shards.count)):
-                shards.add(records, table)
-                progress.add(len(records))
-                if self._is_due():
-                    shards.sync()
-                    state["shards"] = shards.count, shards.size
-                    self._commit()
-                    self._remove_buckets(bucket)
+        written, size = state["shards"]
+        paths = [os.path.join(self._shards, name) for name in self._names]
+        header_bytes = self._output.header_bytes
+        counts = [-(-(total - k) // len(paths)) for k in range(len(paths))]
+        starts = [0, *itertools.accumulate(counts)]
         random = np.random.default_rng([plan.seed, _PADDING])
-        rows = random.choice(count, total - count, replace=False).tolist()
-        shards.sync()
-        for repeated in [shards.read(row) for row in rows[shards.count - count :]]:
-            shards.add(*repeated)
+        repeated = random.choice(count, total - count, replace=False).tolist()
+
+        def read(row):
+            number = bisect.bisect_right(starts, row) - 1
+            place = np.array([row - starts[number]])
+            return next(read_records(paths[number], header_bytes, place))
+
+        with self._progress("Writing", count, "records", written) as progress:
+            for path, start, end in zip(paths, starts, starts[1:], strict=False):
+                if written >= end:
+                    continue
+                kept = written - start
+                shard = RecordFile(path, header_bytes, kept, size if kept else 0)
+                pieces = self._gather(written, min(end, count))
+                for bucket, records, table in _prefetched(pieces):
+                    shard.add(records, table)
+                    written += len(records)
+                    progress.add(len(records))
+                    if self._is_due():
+                        shard.sync()
+                        state["shards"] = written, shard.size
+                        self._commit()
+                        self._remove_buckets(bucket)
+                shard.sync()
+                for padding in list(map(read, repeated[written - count : end - count])):
+                    shard.add(*padding)
+                shard.sync()
+                written = end
 
     def finish(self):
         """Writes and returns the manifest."""
@@ -331,20 +346,18 @@ class _Conversion:
         start = first % _DRAWS
         return np.concatenate(draws)[start : start + count]
 
-    def _gather(self, first) -> Iterator[tuple]:
-        """Yields (bucket, records, table) in the output's order from a record on."""
+    def _gather(self, first, last) -> Iterator[tuple]:
+        """Yields (bucket, records, table) of the output's records `[first, last)`."""
         for number, (count, _) in enumerate(self._state["buckets"]):
-            if first < count:
+            if first < count and last > 0:
                 order = np.arange(count)
                 if self._plan.shuffle:
                     seed = [self._plan.seed, _ORDER, number]
                     order = np.random.default_rng(seed).permutation(count)
-                path = self._bucket(number)
-                for piece in read_records(
-                    path, self._output.header_bytes, order[first:]
-                ):
+                path, header_bytes = self._bucket(number), self._output.header_bytes
+                for piece in read_records(path, header_bytes, order[first:last]):
                     yield number, *piece
-            first = max(first - count, 0)
+            first, last = max(first - count, 0), last - count
 
     def _remove_buckets(self, end):
         """Removes buckets whose records are all in the shards."""

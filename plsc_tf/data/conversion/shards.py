@@ -61,68 +61,6 @@ class RecordFile:
             os.fsync(file.fileno())
 
 
-class ShardWriter:
-    """Writes records to shards, one shard after another.
-
-    Args:
-        paths: paths of the shards.
-        counts: number of records in each shard.
-        header_bytes: number of bytes of a record before its payload.
-        count: number of records already written, in all shards.
-        size: number of bytes already written to the current shard.
-    """
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        counts: Sequence[int],
-        header_bytes: int,
-        count: int = 0,
-        size: int = 0,
-    ):
-        self.count = count
-        self._paths, self._header_bytes = paths, header_bytes
-        self._ends = np.cumsum(counts)
-        self._starts = self._ends - counts
-        self._open(size)
-
-    @property
-    def size(self) -> int:
-        """Size of the current shard in bytes."""
-        return self._file.size if self._file else 0
-
-    def add(self, records: Sequence, table: np.ndarray) -> None:
-        """Writes the next records; the shards must have room for them."""
-        while len(records):
-            room = self._ends[self._number] - self.count
-            self._file.add(records[:room], table[:room])
-            self.count += len(table[:room])
-            records, table = records[room:], table[room:]
-            if self.count == self._ends[self._number]:
-                self.sync()
-                self._open()
-
-    def sync(self) -> None:
-        """Flushes all records to the disk."""
-        if self._file:
-            self._file.sync()
-
-    def read(self, row: int) -> tuple[list[memoryview], np.ndarray]:
-        """Returns a synced record as arguments for `add`."""
-        number = int(np.searchsorted(self._ends, row, side="right"))
-        place = np.array([row - self._starts[number]])
-        return next(read_records(self._paths[number], self._header_bytes, place))
-
-    def _open(self, size=0):
-        """Opens the next record's shard, unless all shards are full."""
-        self._number = int(np.searchsorted(self._ends, self.count, side="right"))
-        self._file = None
-        if self._number < len(self._paths):
-            count = self.count - int(self._starts[self._number])
-            path = self._paths[self._number]
-            self._file = RecordFile(path, self._header_bytes, count, size)
-
-
 def read_records(
     path: str, header_bytes: int, order: np.ndarray
 ) -> Iterator[tuple[list[memoryview], np.ndarray]]:
