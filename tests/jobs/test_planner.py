@@ -267,6 +267,17 @@ def test_about_the_largest_number_of_classes_that_fits(tmp_path):
             {"gradient_accumulation_steps", "num_replicas"},
         ),
         (
+            {
+                "model_name": "iresnet",
+                "model_options": "depths=2-2,width=8,head=gap",
+                "num_classes": 50,
+                "device_kind": "l4",
+                "device_memory_gb": 0.2,
+                "batch_size": 1400,
+            },
+            {"gradient_accumulation_steps", "recompute"},
+        ),
+        (
             {"loss_type": "arcface", "num_classes": 8_000_000},
             {"loss_type"},
         ),

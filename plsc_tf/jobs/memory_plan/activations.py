@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -19,13 +19,17 @@ SHAPES = {"Rank", "Shape", "ShapeN", "Size"}
 
 
 def trace(
-    model: Classifier, batch: int, compiled: bool = False
+    model: Classifier,
+    batch: int,
+    forward: Callable | None = None,
+    compiled: bool = False,
 ) -> tuple[int, list[tf.Operation]]:
     """Computes the memory of one forward and backward pass without running it.
 
     Args:
         model: a `Classifier`.
         batch: number of images per pass on one replica.
+        forward: function to use instead of `model.forward`.
         compiled: whether XLA compiles both passes.
 
     Returns:
@@ -33,14 +37,14 @@ def trace(
         the graph).
     """
     shape = [batch, *model.image_size, model.backbone.input_shape[3]]
-    weight_gradients, forward = [], []
+    weight_gradients, first_pass = [], []
 
     @tf.function(autograph=False)
     def both_passes(images, upstream, labels, shares):
         with tf.GradientTape() as tape:
-            embeddings, _, extra = model.forward(images, labels, shares)
+            embeddings, _, extra = (forward or model.forward)(images, labels, shares)
             outputs = [embeddings] if extra is None else [embeddings, extra]
-        forward.extend(embeddings.graph.get_operations())
+        first_pass.extend(embeddings.graph.get_operations())
         ones = (tf.ones_like(loss) for loss in outputs[1:])
         gradients = tape.gradient(
             outputs,
@@ -58,7 +62,7 @@ def trace(
     ).graph
     operations = graph.get_operations()
     if compiled:
-        return peak(operations, forward=len(forward)), operations
+        return peak(operations, forward=len(first_pass)), operations
     return peak(operations, weight_gradients), operations
 
 
@@ -77,8 +81,9 @@ def peak(
     Args:
         operations: operations of a graph, in the order in which they run.
         results: tensors that are not counted.
-        forward: number of operations of a forward pass that is a program of its own;
-            the next program has all tensors that it reads from it until its end.
+        forward: number of operations of the forward pass if XLA compiles both passes:
+            the second program holds all tensors that it reads from the first one until
+            it ends.
     """
     roots: dict = {}  # alias -> the tensor whose memory it shares
     first, last = {}, {}

@@ -11,6 +11,7 @@ import dataclasses
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.backbones import substitutes
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
@@ -22,6 +23,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.gpu_figures import GPUS
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.training import auxiliary
+from plsc_tf.training.forward import Forward
 from plsc_tf.training.freezing import is_frozen
 
 # Host memory that TensorFlow 2.17 takes, as measured: for the graph of a step, its XLA
@@ -221,6 +223,18 @@ class Job:
         )
         return numbers[index - 1] if index else 0
 
+    def in_blocks(self) -> "Job":
+        """Returns a copy with recompute=blocks.
+
+        Raises:
+            ValueError: the network has no blocks.
+        """
+        settings = self.settings.replace(recompute="blocks")
+        images = self.backbone.traced_images
+        backbone = _backbone(_small_model(settings), images, settings, self.devices)
+        backbone, _ = self.stage.trimmed(backbone, self.head, settings)
+        return dataclasses.replace(self, backbone=backbone, settings=settings)
+
     def collectives(self) -> list[memory.Collective]:
         """Returns the collectives of a step."""
         return memory.collectives(
@@ -301,7 +315,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         num_parallel_batches=images.num_parallel_batches,
         prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
-    backbone = _backbone(model, head.own_batch // head.parts, found)
+    backbone = _backbone(model, head.own_batch // head.parts, settings, found)
     backbone, head = stage.trimmed(backbone, head, settings)
     return Job(
         head=head,
@@ -331,10 +345,24 @@ def _small_model(settings):
     return model
 
 
-def _backbone(model, images, devices):
+def _forward(model, settings, kind):
+    """Returns (what computes the forward pass, whether XLA compiles both passes)."""
+    given, gpu = settings.performance, kind == "GPU"
+    compiled = gpu if given.jit_compile == "auto" else given.jit_compile == "true"
+    compiled &= not settings.model.synchronized_batch_norm
+    if not (compiled or gpu or given.recompute == "blocks"):
+        return model.forward, False
+    mode = substitutes.KERNELS if gpu else substitutes.KERAS
+    mode = substitutes.COMPILED if compiled else mode
+    # A compiled function would be a single node of the graph.
+    return Forward(model, False, given.recompute == "blocks", mode), compiled
+
+
+def _backbone(model, images, settings, devices):
     """Computes the `Backbone` of a model for a pass over this number of images."""
-    compiled = devices.kind == "GPU"
-    passes, operations = activations.trace(model, images, compiled)
+    passes, operations = activations.trace(
+        model, images, *_forward(model, settings, devices.kind)
+    )
     averages = model.trainer.updater.averages
     weights = model.trained_network_variables()
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0

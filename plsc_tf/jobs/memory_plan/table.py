@@ -3,6 +3,7 @@
 If the training does not fit, suggests for each option the smallest change that helps.
 """
 
+import contextlib
 import json
 
 from plsc_tf.evaluation.report import format_table
@@ -35,6 +36,10 @@ def suggestions(job: Job) -> list[tuple[dict, Job]]:
                     options["global_batch_size"] = job.head.global_batch
                 fitting.append((options, changed))
                 break
+    if job.settings.performance.recompute == "none":
+        with contextlib.suppress(ValueError):  # a network without blocks
+            changed = job.in_blocks()
+            fitting += [({"recompute": "blocks"}, changed)] * changed.fits()
     return fitting
 
 
@@ -179,7 +184,12 @@ def _advice(job):
     rows = [
         (
             " ".join(f"--{name}={value}" for name, value in options.items()),
-            f"{changed.total() / GB:9.3f}  GB per device",
+            f"{changed.total() / GB:9.3f}  GB per device"
+            + (
+                f", {changed.most_images():,} images per device fit"
+                if "recompute" in options
+                else ""
+            ),
         )
         for options, changed in suggestions(job)
     ]
