@@ -6,9 +6,8 @@ import os
 import resource
 
 import pytest
-from PIL import Image
 
-from benchmarks import chart, half_precision, head, head_scaling, machine, options, peer
+from benchmarks import head, head_scaling, machine, options, peer
 
 SMALL = options.HeadCase(
     num_classes=301, emb_size=16, global_batch=6, steps=3, warmup=1, rounds=2
@@ -70,59 +69,8 @@ def test_large_heads_are_measured_on_one_number_of_replicas():
     assert points == [(10, 2, 8), (10, 1, 8), (200, 2, 8)]
 
 
-def test_the_chart_shows_every_number_of_replicas(tmp_path):
-    points = [
-        {
-            "parameters": {
-                **dataclasses.asdict(SMALL),
-                "num_classes": classes,
-                "num_replicas": replicas,
-            },
-            "step_s": classes * 1e-5,
-            "products_s": classes * 0.8e-5,
-            "peak_rss_gb": 0.1 * replicas,
-        }
-        for classes in (100, 1000)
-        for replicas in (1, 2)
-    ]
-    time, memory = head_scaling.panels(points)
-    assert [line.label for line in time.lines] == [
-        "1 replica",
-        "2 replicas",
-        "bare products",
-    ]
-    assert time.lines[0].points == [(100, 1e-3), (1000, 1e-2)]
-    assert memory.lines[1].points == [(100, 0.2), (1000, 0.2)]
-    # Weights and momentum: 2 * 4 bytes * 16 numbers for each class.
-    assert memory.lines[2].points == [
-        (100, pytest.approx(1.28e-5)),
-        (1000, pytest.approx(1.28e-4)),
-    ]
-    chart.save(tmp_path / "chart.png", [time, memory], size=(300, 200))
-    with Image.open(tmp_path / "chart.png") as picture:
-        assert picture.size == (600, 200)
-        colors = {color for _, color in picture.getcolors(600 * 200)}
-    assert len(colors) > 50
-
-
 def test_memory_is_read_in_bytes():
     counted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert machine.peak_rss() == pytest.approx(counted, rel=0.05)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 1e6 < machine.available_memory() < physical
-
-
-def test_half_precision_is_compared_seed_by_seed():
-    runs = {
-        precision: [{"accuracy": a, "images_per_second": 9.0} for a in accuracies]
-        for precision, accuracies in (
-            ("float32", (0.5, 0.7)),
-            ("bfloat16", (0.48, 0.72)),
-        )
-    }
-    found = half_precision.compare(runs)
-    assert found["float32"]["difference"] == found["float32"]["error"] == 0
-    # Differences of -0.02 and 0.02: mean 0, deviation 0.02 * 2 / sqrt(2), error 0.02.
-    assert found["bfloat16"]["difference"] == pytest.approx(0)
-    assert found["bfloat16"]["error"] == pytest.approx(0.02)
-    assert found["bfloat16"]["mean"] == pytest.approx(0.6)
