@@ -121,7 +121,7 @@ def require_working(devices: Sequence[str]) -> None:
                 tf.reduce_sum(tf.ones([LEAST_BYTES // 4])).numpy()
         except tf.errors.OpError as error:
             raise RuntimeError(
-                f"{device} cannot be used: {error.message} Other processes may use all "
-                "of its memory, which nvidia-smi shows. End them, or choose other GPUs "
-                "with CUDA_VISIBLE_DEVICES."
+                f"The device {device} cannot be used: {error.message} If other "
+                "processes use all of its memory, as nvidia-smi shows, end them, or "
+                "choose other GPUs with CUDA_VISIBLE_DEVICES."
             ) from error
