@@ -184,12 +184,8 @@ def _advice(job):
     rows = [
         (
             " ".join(f"--{name}={value}" for name, value in options.items()),
-            f"{changed.total() / GB:9.3f}  GB per device"
-            + (
-                f", {changed.most_images():,} images per device fit"
-                if "recompute" in options
-                else ""
-            ),
+            f"{changed.total() / GB:9.3f}  GB per device; "
+            f"{changed.most_images():,} images fit",
         )
         for options, changed in suggestions(job)
     ]
