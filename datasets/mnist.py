@@ -7,7 +7,6 @@ one big-endian 32-bit size per dimension, and the values.
 
 import functools
 import gzip
-import io
 import math
 import struct
 import zlib
@@ -23,8 +22,6 @@ INFO = DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
 # "val" is an alias because other data sets use this name for their evaluation images.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
 _UNSIGNED_BYTES = 8
-# Deflate expands one byte to at most 1,032 bytes (zlib's documentation).
-_LARGEST_RATIO = 1032
 
 
 def layout(request: DataRequest) -> layouts.ArraysLayout:
@@ -57,7 +54,7 @@ def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
-    """Reads `name` or `name`.gz; a wrong header cannot make it exhaust memory.
+    """Reads `name` or `name`.gz.
 
     Raises:
         FileNotFoundError: neither file exists.
@@ -73,28 +70,21 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
             f"{paths.names_in(folder)} mnist needs the four idx files."
         )
     content = files.read(path)
-    stream, limit = io.BytesIO(content), len(content) * _LARGEST_RATIO
-    if path.endswith(".gz"):
-        stream = gzip.GzipFile(fileobj=stream)
     try:
-        header = stream.read(4 + 4 * rank)
-        expected = bytes([0, 0, _UNSIGNED_BYTES, rank])
-        if len(header) < 4 + 4 * rank or header[:4] != expected:
-            raise OSError(
-                f"it begins with {header.hex()}, expected {expected.hex()} followed by "
-                "the dimensions"
-            )
-        shape = struct.unpack(f">{rank}I", header[4:])
-        total = math.prod(shape)
-        # Read one byte more than expected to detect excess data.
-        data = stream.read(min(total, limit) + 1)
-        if len(data) != total:
-            received = "more" if len(data) > total else len(data)
-            size = f"{' x '.join(map(str, shape))}, {total} bytes"
-            raise OSError(f"its header says {size}; received {received}")
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is not an idx file or is cut off: {error}, in a file of "
-            f"{len(content)} bytes. Copy it again."
-        ) from error
-    return np.frombuffer(data, np.uint8).reshape(shape)
+        data = gzip.decompress(content) if path.endswith(".gz") else content
+        magic, shape = data[:4], struct.unpack_from(f">{rank}I", data, 4)
+    except (OSError, EOFError, zlib.error, struct.error) as error:
+        raise _damaged(path, str(error)) from error
+    values = data[4 + 4 * rank :]
+    if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):
+        raise _damaged(path, f"it begins with {magic.hex()}")
+    if len(values) != math.prod(shape):
+        size = " x ".join(map(str, shape))
+        raise _damaged(path, f"its header says {size}; received {len(values)} bytes")
+    return np.frombuffer(values, np.uint8).reshape(shape)
+
+
+def _damaged(path, reason):
+    return ValueError(
+        f"{path} is not an idx file or is cut off: {reason}. Copy it again."
+    )
