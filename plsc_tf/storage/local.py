@@ -46,11 +46,15 @@ def write(path, pieces):
 
 
 class RandomReader:
-    """Reads parts of a file; closes it when garbage-collected."""
+    """Reads parts of a file; closes it when garbage-collected.
+
+    Attributes:
+        descriptor: its file descriptor.
+    """
 
     def __init__(self, path):
-        self._path, self._file = path, os.open(path, os.O_RDONLY)
-        self.close = weakref.finalize(self, os.close, self._file)
+        self._path, self.descriptor = path, os.open(path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, self.descriptor)
 
     def read(self, start, length, stop=None):
         """Returns `length` bytes from `start`, or fewer at the end of the file.
@@ -58,7 +62,7 @@ class RandomReader:
         If `stop` is given, the file must be longer than `start`; otherwise, it was
         truncated, and an OSError is raised.
         """
-        content = os.pread(self._file, length, start)
+        content = os.pread(self.descriptor, length, start)
         if stop is not None and not content:
             raise OSError(f"{self._path} ends at byte {start}; expected {stop}.")
         return content

@@ -50,9 +50,9 @@ def base64_files(
     return packed_source(
         name,
         packed,
-        lambda text, number: (text.translate(_TO_URL_SAFE), 0),
+        lambda texts, numbers: [text.translate(_TO_URL_SAFE) for text in texts],
         # It takes half the CPU time of binascii and does not hold Python's GIL.
-        parse=tf.io.decode_base64,
+        parse=lambda texts, numbers: tf.io.decode_base64(texts),
         labels=labels - labels_offset,
         num_classes=num_classes,
     )

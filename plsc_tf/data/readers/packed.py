@@ -6,6 +6,8 @@ import functools
 import hashlib
 import io
 import json
+import operator
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -93,24 +95,29 @@ class PackedFiles:
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
         begins = self._begins[indices].tolist()
         lengths = (self._lengths[indices] + self._after).tolist()
-        records = []
-        for number, begin, length in zip(
-            numbers.tolist(), begins, lengths, strict=True
-        ):
-            record = self._open(self._names[number]).read(begin, length)
-            if len(record) < length:
-                raise EOFError(
-                    f"The file ends within {self.describe(indices[len(records)])}, "
-                    f"which begins at byte {begin}. Has it changed since it was opened?"
-                )
-            records.append(record)
+        readers = {n: self._open(self._names[n]) for n in set(numbers.tolist())}
+        if all(map(files.is_local, map(self._names.__getitem__, readers))):
+            # `map` holds the interpreter's lock for less time than a loop.
+            file = {n: reader.descriptor for n, reader in readers.items()}
+            records = map(os.pread, map(file.get, numbers.tolist()), lengths, begins)
+        else:
+            read = [readers[n].read for n in numbers.tolist()]
+            records = map(operator.call, read, begins, lengths)
+        records = list(records)
+        if list(map(len, records)) != lengths:
+            short = [len(r) < n for r, n in zip(records, lengths, strict=True)]
+            place = short.index(True)
+            raise EOFError(
+                f"The file ends within {self.describe(indices[place])}, which begins "
+                f"at byte {begins[place]}. Has it changed since it was opened?"
+            )
         return records
 
 
 def packed_source(
     name: str,
     packed: PackedFiles,
-    unpack: Callable[[bytes, int], tuple[bytes, int]],
+    unpack: Callable[[list[bytes], np.ndarray], list[bytes]],
     *,
     parse: Callable | None = None,
     labels: np.ndarray | None = None,
@@ -122,11 +129,11 @@ def packed_source(
     Args:
         name: name for messages.
         packed: reads the records.
-        unpack: function of (bytes of a record, its number) that returns (bytes of the
-            image, label); raises ValueError if the record is damaged. The label is
-            ignored if `parse` or `labels` is given.
-        parse: function that maps strings `[block]`, the first results of `unpack`, to
-            images or, if `labels` is None, to (images, labels); runs inside tf.data.
+        unpack: function of (records, their numbers) that returns the images' bytes, or
+            the argument of `parse`; raises ValueError if a record is damaged. It holds
+            the interpreter's lock, so it should do little.
+        parse: function that maps strings `[block]` and their numbers, int64 `[block]`,
+            to images or, if `labels` is None, to (images, labels); runs inside tf.data.
         labels: int64 `[num_examples]`, or None if they are in the records.
         num_classes: number of classes; None if unknown.
         describe: function that names an example for an error message; None uses
@@ -134,20 +141,12 @@ def packed_source(
     """
 
     def read(indices):
-        pairs = map(unpack, packed.read(indices), indices.tolist())
-        images, in_records = zip(*pairs, strict=True)
-        return np.array(images, object), np.array(in_records, np.int64)
+        return np.array(unpack(packed.read(indices), indices), object)
 
     def fetch(indices):
-        images, in_records = tf.numpy_function(
-            read, [indices], (tf.string, tf.int64), stateful=False
-        )
-        images = tf.ensure_shape(images, [None])
-        if parse is not None:
-            return parse(images)
-        if labels is not None:
-            return images
-        return images, tf.ensure_shape(in_records, [None])
+        records = tf.numpy_function(read, [indices], tf.string, stateful=False)
+        records = tf.ensure_shape(records, [None])
+        return records if parse is None else parse(records, indices)
 
     return IndexedSource(
         name,

@@ -121,15 +121,15 @@ def recordio_source(
     def describe(number: int) -> str:
         return f"record {keys[number]} of {rec}, at byte {begins[number]}"
 
-    def unpack(data: bytes, number: int) -> tuple[bytes, int]:
-        if number in split:
-            data = join_parts(data, describe(number))[split[number] :]
-        return data, 0
+    def join(data: bytes, number: int) -> bytes:
+        if number not in split:
+            return data
+        return join_parts(data, describe(number))[split[number] :]
 
     return packed_source(
         rec,
         PackedFiles([rec], [len(keys)], begins, lengths),
-        unpack,
+        lambda records, numbers: list(map(join, records, numbers.tolist())),
         labels=labels - labels_offset,
         num_classes=num_classes or finder.num_classes,
         describe=describe,

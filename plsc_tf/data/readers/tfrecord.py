@@ -52,23 +52,22 @@ def tfrecords(
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
-    def read(record: bytes, number: int) -> tuple[bytes, int]:
-        try:
-            payload = payload_of(record)
-            if parse_fn is not None:
-                return payload, 0
-            image, label = parse_example(payload)
-        except ValueError as error:
-            raise ValueError(f"{packed.describe(number)}: {error}") from error
-        return image, label - labels_offset
+    def check(records: list[bytes], numbers: np.ndarray) -> list[bytes]:
+        payloads = [record[:-FOOTER] for record in records]
+        stored = np.frombuffer(b"".join([r[-FOOTER:] for r in records]), "<u4")
+        found = np.fromiter(map(google_crc32c.value, payloads), np.uint64)
+        for i in np.flatnonzero(_masked(found) != stored):
+            _named(packed, numbers[i], payload_of, records[i])
+        return payloads
 
-    parse = None
     if parse_fn is not None:
         labels, parse = None, _for_blocks(parse_fn, labels_offset)
+    else:
+        parse = _Examples(packed, labels_offset, labels is None).parse
     return packed_source(
         name,
         packed,
-        read,
+        check,
         parse=parse,
         labels=None if labels is None else labels - labels_offset,
         num_classes=num_classes,
@@ -94,7 +93,8 @@ def _for_blocks(parse_fn, labels_offset):
 
     signature = (spec, tf.TensorSpec([], label.dtype))
 
-    def parse_all(records):
+    def parse_all(records, numbers):
+        del numbers
         images, labels = tf.map_fn(parse_one, records, fn_output_signature=signature)
         return images, tf.cast(labels, tf.int64) - labels_offset
 
@@ -118,6 +118,76 @@ def _checked_pair(returned):
         "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
         f"channels], and a whole number. Received: {returned}."
     )
+
+
+class _Examples:
+    """Parses serialized `tf.train.Example`s with FastNN's keys, inside tf.data."""
+
+    def __init__(self, packed, labels_offset, with_labels):
+        self._packed, self._offset = packed, labels_offset
+        self._with_labels = with_labels
+
+    def parse(self, payloads, numbers):
+        """Returns the encoded images and, if they are needed, the labels."""
+
+        def one_by_one():
+            types = tf.string, tf.int64
+            return tf.numpy_function(self._parse, [payloads, numbers], types, False)
+
+        if tf.executing_eagerly():
+            found = one_by_one()
+        else:
+            # TensorFlow's operations do not hold the interpreter's lock.
+            whole, *found = _parse_in_graph(payloads)
+            found = tf.cond(whole, lambda: found, one_by_one)
+        images, labels = (tf.ensure_shape(one, [None]) for one in found)
+        return (images, labels - self._offset) if self._with_labels else images
+
+    def _parse(self, payloads, numbers):
+        pairs = [
+            _named(self._packed, number, parse_example, payload)
+            for payload, number in zip(payloads, numbers, strict=True)
+        ]
+        images, labels = zip(*pairs, strict=True)
+        return np.array(images, object), np.array(labels, np.int64)
+
+
+def _named(packed, number, function, record):
+    """Returns the function's result for a record; its error names the record."""
+    try:
+        return function(record)
+    except ValueError as error:
+        raise ValueError(f"{packed.describe(number)}: {error}") from error
+
+
+def _parse_in_graph(examples):
+    """Parses serialized examples.
+
+    Returns:
+        (whether each example has exactly one image and one label, the encoded images,
+        the labels).
+    """
+
+    def decode(message, field, data, dtype=tf.string):
+        name = f"tensorflow.{message}"
+        sizes, [values] = tf.io.decode_proto(data, name, [field], [dtype])
+        return tf.reduce_all(sizes == 1), values
+
+    _, features = decode("Example", "features", examples)
+    _, entries = decode("Features", "feature", features[:, 0])
+    _, keys = decode("Features.FeatureEntry", "key", entries)
+    _, values = decode("Features.FeatureEntry", "value", entries)
+
+    def only_value(key, kind, message, dtype):
+        chosen = keys[..., 0] == key
+        once = tf.reduce_all(tf.math.count_nonzero(chosen, axis=1) == 1)
+        _, lists = decode("Feature", kind, tf.boolean_mask(values[..., 0], chosen))
+        single, found = decode(message, "value", lists[:, 0], dtype)
+        return once & single, found[:, 0]
+
+    has_image, images = only_value(_IMAGE, "bytes_list", "BytesList", tf.string)
+    has_label, labels = only_value(_LABEL, "int64_list", "Int64List", tf.int64)
+    return has_image & has_label, images, labels
 
 
 class _ReadAhead(RandomAccessFile):
@@ -213,7 +283,10 @@ def payload_of(record: bytes) -> bytes:
 
 def masked_checksum(data: bytes) -> int:
     """Returns the CRC-32C of bytes, masked as in a TFRecord file."""
-    value = google_crc32c.value(data)
+    return _masked(google_crc32c.value(data))
+
+
+def _masked(value):
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
