@@ -5,6 +5,7 @@ mean.
 
     python -m benchmarks.input --images=lfw112/train
     python -m benchmarks.input                        # synthetic images
+    python -m benchmarks.input --consumers=8 --step_ms=40       # replicas that wait
 """
 
 import base64
@@ -40,12 +41,19 @@ class InputCase(OptionGroup):
     preprocessing: tuple[str, ...] = option(
         (), "preprocessings to measure from TFRecords; empty: all"
     )
+    consumers: int = option(
+        0, "replicas that take 128 images each per step; 0: no replicas", lower=0
+    )
+    step_ms: float = option(
+        40.0, "milliseconds of a step, longer if decoding takes longer", lower=0.1
+    )
 
 
 def main(argv=None):
     """Measures and prints."""
     case = options.parse(InputCase, __doc__, argv)
-    sys.stdout.write(json.dumps(measure(case)) + "\n")
+    found = consume(case) if case.consumers else measure(case)
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 def measure(case):
@@ -82,6 +90,63 @@ def measure(case):
         "pictures": len(data),
         "bytes_per_picture": round(sum(map(len, data)) / len(data)),
         "threads": threads,
+        "parameters": dataclasses.asdict(case),
+        "machine": machine.describe(),
+        **others,
+    }
+
+
+# Images of a replica per step, and the share of the pipeline's rate that they may need.
+PER_CONSUMER, SHARE = 128, 0.8
+
+
+def consume(case):
+    """Measures how long replicas that only sleep wait for their batches.
+
+    Returns:
+        the figures to print; rates are in images per second.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    import plsc_tf
+    from plsc_tf.data.pipeline import PipelineOptions
+    from plsc_tf.training import batching
+
+    strategy, size = plsc_tf.strategy(case.consumers), case.consumers * PER_CONSUMER
+    case = dataclasses.replace(case, global_batch=size)
+    data = _pictures(case)
+    threads = case.threads or PipelineOptions().num_preprocessing_threads
+    with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
+        source = _sources(data, folder, case.repeat)["tfrecord"]
+        name = (case.preprocessing or ("face",))[0]
+        runs = {name: _pipeline(source, case, threads, name)}
+        with machine.watch_others() as others:
+            rates, processor = _timed(runs, case, len(data) * case.repeat)
+            allowed = size / (SHARE * rates[name])
+            step, waits = max(case.step_ms / 1000, allowed), []
+            with ThreadPoolExecutor(case.consumers) as pool:
+                batches = iter(runs[name](0))
+                begun = time.perf_counter()
+                time.sleep(
+                    step
+                )  # the first batches are made before a training's first step
+                for images, labels in batches:
+                    batch = batching.pad(images, labels, None, size)
+                    batching.send(strategy, batch, pool=pool)()
+                    waits.append(time.perf_counter() - begun)
+                    time.sleep(step)
+                    begun = time.perf_counter()
+    waits = waits[1:]
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "waiting": round(sum(waits) / (sum(waits) + step * len(waits)), 4),
+        "step_ms": round(1000 * step, 1),
+        "steps": len(waits),
+        "decoding_is_the_limit": step > case.step_ms / 1000,
+        "pipeline_img_s": rates[name],
+        "img_s_per_core": round(1e6 / processor[name]),
+        "cores": cores,
+        "cores_for_25000_img_s": round(25000 * processor[name] / 1e6, 1),
         "parameters": dataclasses.asdict(case),
         "machine": machine.describe(),
         **others,

@@ -1,5 +1,7 @@
 """Data as Keras's users have it: endless sets, arrays, weights, and their mistakes."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -142,6 +144,19 @@ def test_class_weights_leave_padding_at_0():
     *_, weights, real = batching.weighted(padded, {0: 0.5, 2: 3.0})
     assert weights.numpy().tolist() == [0.5, 1.0, 3.0, 0.0]
     assert real.numpy().tolist() == [1.0, 1.0, 1.0, 0.0]
+
+
+def test_each_replica_gets_its_part_of_the_batch_on_its_device(model, numbered):
+    images, labels = numbered
+    with ThreadPoolExecutor(2) as pool:
+        batch = batching.pad(images, labels, None, 20)
+        wait = batching.send(model.strategy, batch, pool=pool)
+        for column, expected in zip(wait(), (images, labels, np.ones(20)), strict=True):
+            parts = model.strategy.experimental_local_results(column)
+            for part, own in zip(parts, np.split(expected, 2), strict=True):
+                np.testing.assert_array_equal(part, own)
+            devices = [tf.DeviceSpec.from_string(part.device) for part in parts]
+            assert [device.device_index for device in devices] == [0, 1]
 
 
 BAD = {
