@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -237,10 +236,10 @@ def send(
     first = own.start - here.start
     with tf.device("CPU"):
         columns = [tf.split(t, len(here)) if len(here) > 1 else [t] for t in tensors]
-    parts = list(zip(*columns, strict=True))[first : first + len(own)]
+    parts: list[Any] = list(zip(*columns, strict=True))[first : first + len(own)]
     if pool is not None:
-        send_one = functools.partial(pool.submit, _copy)
-        parts = list(map(send_one, parts, local_devices(strategy)))
+        devices = local_devices(strategy)
+        parts = [pool.submit(_copy, *one) for one in zip(parts, devices, strict=True)]
     elif tf.config.list_logical_devices("GPU"):
         parts = list(map(_copy, parts, local_devices(strategy)))
 
