@@ -56,12 +56,6 @@ class Checkpoints(OptionGroup):
         saved=False,
         applies="resumed",
     )
-    prove_resume: int = option(
-        0,
-        "only check that a resume after this many steps is exact",
-        lower=0,
-        saved=False,
-    )
 
     fs_name: str = option(
         "",

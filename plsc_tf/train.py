@@ -76,12 +76,6 @@ def main(settings):
         sys.stdout.write(f"{report(job)}\n")
         sys.exit(0 if job.fits() else 1)
     cli.check_dataset_dir(settings)
-    if settings.checkpoints.prove_resume:
-        from plsc_tf.jobs import resume_proof
-
-        proof = resume_proof.prove(settings)
-        sys.stdout.write(f"{resume_proof.text(proof)}\n")
-        sys.exit(0 if proof["exact"] else 1)
     from plsc_tf.jobs import dimension_reduction, results, train
     from plsc_tf.training.ending import Termination
 
