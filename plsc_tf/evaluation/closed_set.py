@@ -4,6 +4,8 @@ import functools
 
 import numpy as np
 
+from plsc_tf.evaluation.embedding_store import unit
+
 # Elements in a block of embeddings (64 MB); class weights are read once per block.
 _BLOCK_NUMBERS = 16 * 1024 * 1024
 # Images and classes per matrix product (64 MB of scores).
@@ -91,8 +93,7 @@ def _class_blocks(head):
         weights = np.asarray(weight.read(low, high), np.float32)
         bias = np.zeros(high - low, np.float32)
         if head.loss.normalized:
-            norms = np.linalg.norm(weights, axis=-1, keepdims=True)
-            weights = weights / np.maximum(norms, 1e-12)
+            weights = unit(weights)
         else:
             bias = np.asarray(head.arrays()["bias"].read(low, high))
         finite = np.isfinite(weights).reshape(len(weights), -1).all(axis=1)

@@ -142,8 +142,4 @@ def area_under_curve(points: Curve) -> float:
 def equal_error_rate(points: Curve) -> float:
     """Computes the rate at which FAR equals 1 - TAR, by linear interpolation."""
     gap = points.false_accepts + points.true_accepts - 1.0  # ascending, from -1 to 1
-    after = int(np.argmax(gap >= 0.0))
-    before = after - 1
-    share = -gap[before] / (gap[after] - gap[before])
-    step = points.false_accepts[after] - points.false_accepts[before]
-    return float(points.false_accepts[before] + share * step)
+    return float(np.interp(0.0, gap, points.false_accepts))

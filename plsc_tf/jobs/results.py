@@ -22,14 +22,11 @@ def read(save_dir: str) -> dict:
     if not files.exists(path):
         return {}
     try:
-        content = json.loads(files.read(path))
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
+        return dict(json.loads(files.read(path)))
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must contain a JSON object. Delete it; the checkpoints remain."
-        )
-    return content
+        ) from error
 
 
 def write(save_dir: str, results: dict) -> None:

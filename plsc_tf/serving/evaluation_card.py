@@ -37,14 +37,14 @@ class EvaluationCard:
                 "-m plsc_tf.evaluate --card_dir=DIR."
             )
         try:
-            content = json.loads(files.read(path))
-        except ValueError as error:
-            raise ValueError(f"{path!r} must be a JSON file: {error}") from None
-        version = content.get("version") if isinstance(content, dict) else None
-        if version != 1 or not isinstance(content.get("sets"), dict):
+            content = dict(json.loads(files.read(path)))
+            known = content["version"] == 1 and isinstance(content["sets"], dict)
+        except (TypeError, ValueError, KeyError):
+            known = False
+        if not known:
             raise ValueError(
                 "card must be a card.json (version 1) that python -m plsc_tf.evaluate "
-                f"has written. Received: {path!r}, version {version}."
+                f"has written. Received: {path!r}."
             )
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.storage import files
 
 SAVED_MODEL = "saved_model"
@@ -100,12 +101,8 @@ def write(
     files.write(path, content)
     card["bytes"], loaded = len(content), load(files.read(path))
     if normalize and not card["normalize"]:
-        return card, lambda images: _unit(loaded(images))
+        return card, lambda images: unit(loaded(images))
     return card, loaded
-
-
-def _unit(rows):
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 def _to_onnx(embed, image_size):

@@ -137,8 +137,6 @@ class Gallery(contextlib.AbstractContextManager):
             owners, data = zip(*some, strict=True)
             rows = np.frombuffer(b"".join(data), self.dtype).reshape(-1, self.dim)
             self._append(owners, rows)
-        most = "SELECT max(n) FROM (SELECT count(*) AS n FROM faces GROUP BY person)"
-        self._most = self._one(most) or 0
 
     def _append(self, owners, rows):
         first, last = self._count, self._count + len(rows)
@@ -213,9 +211,7 @@ class Gallery(contextlib.AbstractContextManager):
                     [(person, row.tobytes()) for row in rows],
                 )
             self._append(person, rows)
-            faces = self._faces(person)
-            self._most = max(self._most, faces)
-            return faces
+            return self._faces(person)
 
     def remove(self, name: str) -> int:
         """Removes a person and returns how many faces were removed.
@@ -254,7 +250,7 @@ class Gallery(contextlib.AbstractContextManager):
         unit = self._unit(embeddings)
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
-            most = max(1, self._most)
+        most = np.bincount(owner[owner > 0], minlength=1).max()
         # No person has more than `most` faces, so the best `count * most` rows belong
         # to at least `count` people.
         scores, indices = nearest(unit, rows, owner > 0, count * most)

@@ -20,7 +20,7 @@ from plsc_tf.flags.server import Server
 _EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving")
 
 
-def run(options: Server, ready: Callable | None = None) -> None:
+def run(options: Server, ready: Callable) -> None:
     """Serves in this process until `App.stop`, SIGTERM or SIGINT.
 
     Args:
@@ -41,9 +41,8 @@ def run(options: Server, ready: Callable | None = None) -> None:
     from plsc_tf.serving.server.app import App
 
     app = App(options)
-    on_ready = None if ready is None else lambda: ready(app)
     main_thread = threading.current_thread() is threading.main_thread()
-    asyncio.run(app.serve(on_ready, handle_signals=main_thread))
+    asyncio.run(app.serve(lambda: ready(app), handle_signals=main_thread))
 
 
 def _choose_gpu(index):

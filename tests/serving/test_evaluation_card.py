@@ -57,5 +57,5 @@ def test_a_card_that_does_not_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="Create it with .*--card_dir=DIR"):
         EvaluationCard.read(str(tmp_path / "card.json"))
     (tmp_path / "card.json").write_text("no")
-    with pytest.raises(ValueError, match="must be a JSON file"):
+    with pytest.raises(ValueError, match="card must be a card.json"):
         EvaluationCard.read(str(tmp_path / "card.json"))

@@ -8,6 +8,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
@@ -60,8 +61,7 @@ def embeddings(model, batches):
     """Yields (unit embeddings float32 `[n, size]`, labels `[n]`) batch by batch."""
     for images, labels in batches:
         rows = model.embed(images, batches.batch_size)
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        yield rows / np.maximum(norms, 1e-12), np.asarray(labels)
+        yield unit(rows), np.asarray(labels)
 
 
 def open_listing(settings):

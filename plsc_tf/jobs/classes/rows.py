@@ -11,6 +11,7 @@ import numpy as np
 
 from plsc_tf.data.readers import class_folders
 from plsc_tf.evaluation import lists
+from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
@@ -93,13 +94,9 @@ def _means(settings, source, stored):
     batches = images.open_batches(settings, folders)
     for rows, labels in images.embeddings(model, batches):
         np.add.at(means, labels, rows)
-    norms = np.linalg.norm(means, axis=1, keepdims=True)
-    if not norms.all():
-        name = names[int(np.argmin(norms))]
-        raise ValueError(f"The mean embedding of {name!r} in class_images is zero.")
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
-    return (means / norms * length).astype(np.float32), names
+    return (unit(means) * length).astype(np.float32), names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +145,7 @@ def find_dominant(settings, source, stored):
                 f"from {own.min()} to {own.max()}."
             )
         present, places = np.unique(own, return_inverse=True)
-        weights = np.asarray(stored.take(present), np.float32)
-        weights /= np.maximum(np.linalg.norm(weights, axis=2, keepdims=True), 1e-12)
+        weights = unit(np.asarray(stored.take(present), np.float32))
         cosines.append(np.einsum("ij,ikj->ik", rows, weights[places]))
         labels.append(own)
         np.add.at(counts, (own, cosines[-1].argmax(axis=1)), 1)

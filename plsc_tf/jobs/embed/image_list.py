@@ -1,14 +1,18 @@
 """Lists the images to embed and their facial landmarks."""
 
 import os
+import re
 
 import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.storage import files
 
-# The x and y coordinates of five points.
-_NUMBERS = 10
+# A name, the x and y coordinates of five points and, possibly, a detector's score.
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_POINTS = rf"({_NUMBER}(?:\s+{_NUMBER}){{9,10}})"
+_TABBED = re.compile(rf"([^\t]+)\t\s*{_POINTS}")
+_SPACED = re.compile(rf"([^\t]+?)\s+{_POINTS}")
 
 
 def list_images(
@@ -119,24 +123,7 @@ def _read(path, with_points=None):
 
 def _split(text):
     """Splits a line into (name, ten numbers or None); ignores a detector's score."""
-    name, tab, rest = text.partition("\t")
-    if tab:
-        values = _numbers(rest.split())
-        if values is None and rest.strip():
-            return text, None
-        return name.strip(), values
-    name, *words = text.split()
-    if len(words) != _NUMBERS + 1 or not _numbers(words):
-        name, *words = text.rsplit(None, _NUMBERS)
-    values = _numbers(words)
-    return (text, None) if values is None else (name, values)
-
-
-def _numbers(words):
-    if len(words) not in (_NUMBERS, _NUMBERS + 1):
-        return None
-    try:
-        values = [float(word) for word in words]
-    except ValueError:
-        return None
-    return values[:_NUMBERS] if np.isfinite(values).all() else None
+    match = _TABBED.fullmatch(text) or _SPACED.fullmatch(text)
+    if match is None:
+        return text, None
+    return match[1].strip(), [float(word) for word in match[2].split()[:10]]

@@ -52,9 +52,7 @@ class App:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
-    async def serve(
-        self, ready: Callable | None = None, handle_signals: bool = False
-    ) -> None:
+    async def serve(self, ready: Callable, handle_signals: bool = False) -> None:
         """Serves until `stop`, SIGTERM or SIGINT.
 
         Args:
@@ -90,8 +88,7 @@ class App:
                 self.port,
                 "" if rpc is None else f", gRPC at port {self.grpc_port}",
             )
-            if ready is not None:
-                ready()
+            ready()
             await self._stopping.wait()
             self.draining = True
             watcher.cancel()
