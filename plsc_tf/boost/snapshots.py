@@ -86,7 +86,6 @@ class Snapshots(Checkpoint):
                 self.per_epoch,
                 self.start_epoch,
             )
-            self.per_epoch = self._epoch_steps
         self._continues = bool(self._step())
         super().on_train_begin(logs)
 

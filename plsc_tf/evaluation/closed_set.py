@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.evaluation.embedding_store import check_labels, unit
 
 # Elements in a block of embeddings (64 MB); class weights are read once per block.
 _BLOCK_NUMBERS = 16 * 1024 * 1024
@@ -48,11 +48,7 @@ def ranks(model, batches):
 
 def _ranks(head, embeddings, labels):
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
-    if own.min() < 0 or own.max() >= head.num_classes:
-        raise ValueError(
-            f"Labels must be classes of the head, 0 to {head.num_classes - 1}. "
-            f"Received: {own.min()} to {own.max()}."
-        )
+    check_labels(own, head.num_classes)
     bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(bad):
         raise FloatingPointError(

@@ -44,10 +44,7 @@ class EmbeddingStore:
                 infinity.
         """
         labels = np.asarray(labels, np.int64)
-        wrong = labels[(labels < 0) | (labels >= self.num_classes)]
-        if len(wrong):
-            limit = self.num_classes
-            raise ValueError(f"Labels must be in [0, {limit}). Received: {wrong[0]}.")
+        check_labels(labels, self.num_classes)
         if not np.isfinite(embeddings).all():
             raise ValueError("embeddings must be finite. Received: NaN or infinity.")
         self._labels.append(labels)
@@ -162,6 +159,15 @@ class WeightCenters:
         found, place = np.unique(labels, return_inverse=True)
         centers = np.concatenate([self.unit(int(k), int(k) + 1) for k in found])
         return np.einsum("ij,ij->i", rows, centers[place])
+
+
+def check_labels(labels: np.ndarray, num_classes: int) -> None:
+    """Raises ValueError unless labels, int `[n]`, are classes of the head."""
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise ValueError(
+            f"Labels must be classes of the head, 0 to {num_classes - 1}. Received: "
+            f"{labels.min()} to {labels.max()}."
+        )
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

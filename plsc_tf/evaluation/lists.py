@@ -5,7 +5,7 @@ This module does not import TensorFlow.
 
 import collections
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -218,6 +218,22 @@ def read_rows(path: str) -> np.ndarray:
             f"{rows.dtype}, shape {rows.shape}."
         )
     return rows
+
+
+def positions(wanted: Sequence[str], known: Sequence[str], path: str) -> np.ndarray:
+    """Returns the place of each wanted name among the known ones, int `[wanted]`.
+
+    Raises:
+        ValueError: `path`, which lists the known names, lacks a wanted one.
+    """
+    places = {name: place for place, name in enumerate(known)}
+    missing = [name for name in wanted if name not in places]
+    if missing:
+        raise ValueError(
+            f"{path} lacks {len(missing)} of {len(wanted)} images, such as "
+            f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}."
+        )
+    return np.array([places[name] for name in wanted])
 
 
 def _decoded(text, path):

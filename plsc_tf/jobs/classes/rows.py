@@ -11,7 +11,7 @@ import numpy as np
 
 from plsc_tf.data.readers import class_folders
 from plsc_tf.evaluation import lists
-from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.evaluation.embedding_store import check_labels, unit
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
@@ -139,11 +139,7 @@ def find_dominant(settings, source, stored):
     model = trained.load(settings.replace(checkpoint_dir=source)).model
     progress = Progress("comparing images with centers", None, "images", log_every_s=30)
     for rows, own in images.embeddings(model, batches):
-        if own.min() < 0 or own.max() >= classes:
-            raise ValueError(
-                f"The checkpoint has the classes 0 to {classes - 1}. Received: labels "
-                f"from {own.min()} to {own.max()}."
-            )
+        check_labels(own, classes)
         present, places = np.unique(own, return_inverse=True)
         weights = unit(np.asarray(stored.take(present), np.float32))
         cosines.append(np.einsum("ij,ikj->ik", rows, weights[places]))

@@ -6,6 +6,7 @@ import re
 import numpy as np
 
 from plsc_tf.data import paths
+from plsc_tf.evaluation import lists
 from plsc_tf.storage import files
 
 # A name, the x and y coordinates of five points and, possibly, a detector's score.
@@ -75,14 +76,7 @@ def _names_below(folder):
 def _points_of(names, landmarks):
     """Reads images' points from a file that may contain other images, too."""
     known, points = _read(landmarks, with_points=True)
-    rows = {name: row for row, name in enumerate(known)}
-    missing = [name for name in names if name not in rows]
-    if missing:
-        raise ValueError(
-            f"{landmarks} lacks {len(missing)} of {len(names)} images, such as "
-            f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}."
-        )
-    return points[[rows[name] for name in names]]
+    return points[lists.positions(names, known, landmarks)]
 
 
 def _read(path, with_points=None):

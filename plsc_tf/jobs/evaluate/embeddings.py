@@ -165,10 +165,9 @@ class Saved:
         default = f"{path.removesuffix('.npy')}.txt"
         if not names_path and files.exists(default):
             names_path = default
-        if not names_path:
-            self._rows = None
-            return
-        names = lists.read_names(files.read(names_path), names_path)
+        names = tuple(map(str, range(len(self._matrix))))
+        if names_path:
+            names = lists.read_names(files.read(names_path), names_path)
         if len(names) != len(self._matrix):
             raise ValueError(
                 f"{names_path} must contain a name for each of the {len(self._matrix)} "
@@ -185,20 +184,12 @@ class Saved:
 
     def _find(self, names):
         try:
-            if self._rows is not None:
-                return np.array([self._rows[name] for name in names], np.int64)
-            rows = np.array([int(name) for name in names], np.int64)
-        except (KeyError, ValueError) as error:
+            return np.array([self._rows[name] for name in names], np.int64)
+        except KeyError as error:
             raise ValueError(
                 f"{self.path} has no row for an image in the list: {error}. Set "
                 "embedding_names to a file with row names, or list row numbers, from 0."
             ) from error
-        if rows.min() < 0 or rows.max() >= len(self._matrix):
-            raise ValueError(
-                f"Rows of {self.path} must be from 0 to {len(self._matrix) - 1}. "
-                f"Received: {rows.min()} to {rows.max()}."
-            )
-        return rows
 
 
 def gathered(blocks, dtype=np.float32):

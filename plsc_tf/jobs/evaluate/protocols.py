@@ -225,13 +225,7 @@ def _faces(meta, listed, names):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")
     listed_names, points, scores = lists.read_faces(files.read(path), path)
-    rows = {name: row for row, name in enumerate(listed_names)}
-    missing = [name for name in names if name not in rows]
-    if missing:
-        raise ValueError(
-            f"{path} has no line for {len(missing)} images, such as {missing[0]!r}."
-        )
-    order = np.array([rows[name] for name in names])
+    order = lists.positions(names, listed_names, path)
     return points[order], scores[order]
 
 
