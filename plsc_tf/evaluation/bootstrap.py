@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation.report import Figure
+from plsc_tf.evaluation.report import Figure, Options
 
 CONFIDENCE = 0.95
 # Resampling fewer identities says little about the population.
@@ -22,25 +22,12 @@ MIN_IDENTITIES = 10
 _MAX_UNDEFINED = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
-class Resampling:
-    """The bootstrap settings of the confidence intervals.
-
-    Attributes:
-        samples: number of draws; 0 disables the intervals.
-        seed: random seed for the draws.
-    """
-
-    samples: int = 1000
-    seed: int = 0
-
-
 def intervals(
     values: dict,
     measure: Callable,
     weights: Callable,
     num_identities: int,
-    resampling: Resampling,
+    options: Options,
 ) -> dict:
     """Computes percentile intervals for several metrics.
 
@@ -50,7 +37,7 @@ def intervals(
         weights: callable, how often each identity was drawn -> the weights that
             `measure` takes.
         num_identities: number of identities to draw from.
-        resampling: `Resampling`.
+        options: the report's `Options`.
 
     Returns:
         {name: `Figure`}, with the names and order of `values`.
@@ -59,15 +46,15 @@ def intervals(
         name: value if isinstance(value, Figure) else Figure(float(value))
         for name, value in values.items()
     }
-    if not resampling.samples:
+    if not options.samples:
         return figures
     names = [name for name, figure in figures.items() if figure.value is not None]
     if num_identities < MIN_IDENTITIES:
         note = f"no interval: {num_identities} identities; needs {MIN_IDENTITIES}"
         return figures | {n: dataclasses.replace(figures[n], note=note) for n in names}
-    drawn = {name: np.empty(resampling.samples) for name in names}
-    rng = np.random.default_rng(resampling.seed)
-    for row in range(resampling.samples):
+    drawn = {name: np.empty(options.samples) for name in names}
+    rng = np.random.default_rng(options.seed)
+    for row in range(options.samples):
         identities = rng.integers(0, num_identities, num_identities)
         counts = np.bincount(identities, minlength=num_identities).astype(np.float64)
         measured = measure(weights(counts))

@@ -4,15 +4,15 @@ import json
 from collections.abc import Sequence
 
 from plsc_tf.evaluation import page
-from plsc_tf.evaluation.bootstrap import CONFIDENCE, Resampling
-from plsc_tf.evaluation.report import long_name, short_name
+from plsc_tf.evaluation.bootstrap import CONFIDENCE
+from plsc_tf.evaluation.report import Options, long_name, short_name
 from plsc_tf.evaluation.set_report import SetReport
 
 VERSION = 1
 
 
 def build(
-    model: dict, data: dict, reports: Sequence[SetReport], resampling: Resampling
+    model: dict, data: dict, reports: Sequence[SetReport], options: Options
 ) -> dict:
     """Returns the card as JSON-serializable values.
 
@@ -20,15 +20,15 @@ def build(
         model: {name: text or number}, facts about the model and its checkpoint.
         data: {name: text or number}, facts about the training data.
         reports: the reports of the evaluated sets, in the order of the page.
-        resampling: the bootstrap settings of the confidence intervals.
+        options: the options of the reports.
     """
     return {
         "version": VERSION,
         "model": model,
         "data": data,
         "bootstrap": {
-            "samples": resampling.samples,
-            "seed": resampling.seed,
+            "samples": options.samples,
+            "seed": options.seed,
             "confidence": CONFIDENCE,
             "method": "percentiles over draws of identities, with replacement",
         },

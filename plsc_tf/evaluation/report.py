@@ -16,6 +16,21 @@ _NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of a report.
+
+    Attributes:
+        samples: number of draws for the confidence intervals; 0 disables them.
+        seed: random seed for the draws.
+        far: false accept rate at which the threshold is calibrated.
+    """
+
+    samples: int = 0
+    seed: int = 0
+    far: float = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
 class Figure:
     """A metric of a model on one data set.
 

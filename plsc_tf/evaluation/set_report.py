@@ -5,28 +5,14 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap, identification, pair_statistics, roc
-from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
-from plsc_tf.evaluation.report import MIN_ERRORS, Figure, not_supported
+from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 
 # The main metric of a set is the first of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 # Number of histogram bins and ROC curve points.
 _BINS, _POINTS = 50, 240
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of a report.
-
-    Attributes:
-        resampling: the bootstrap settings of the confidence intervals.
-        far: false accept rate at which the threshold is calibrated.
-    """
-
-    resampling: Resampling = Resampling(samples=0)
-    far: float = 1e-3
 
 
 @dataclasses.dataclass
@@ -175,7 +161,7 @@ def of_pairs(
         statistics.measure,
         pair_statistics.pair_weights(left, right),
         num_identities,
-        options.resampling,
+        options,
     )
     points = statistics.curve()
     calibrated = figures.pop(pair_statistics.CALIBRATED)
@@ -272,7 +258,7 @@ def _intervals(values, measure, identities, options):
     """Returns the figures of items with one identity each, and the identity count."""
     present, numbers = np.unique(identities, return_inverse=True)
     count, draw = len(present), lambda counts: counts[numbers]
-    figures = bootstrap.intervals(values, measure, draw, count, options.resampling)
+    figures = bootstrap.intervals(values, measure, draw, count, options)
     return figures, count
 
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import bootstrap, roc
-from plsc_tf.evaluation.bootstrap import Resampling
 from plsc_tf.evaluation.pair_statistics import PairStatistics, pair_weights
-from plsc_tf.evaluation.report import Figure
+from plsc_tf.evaluation.report import Figure, Options
 from plsc_tf.evaluation.verification import PairScores
 
 
@@ -75,13 +74,13 @@ def test_weighted_folds_follow_the_protocol():
 
 def test_interval_is_that_of_explicit_draws():
     values = np.random.default_rng(0).exponential(size=40)
-    resampling = Resampling(samples=500, seed=7)
+    options = Options(samples=500, seed=7)
     figure = bootstrap.intervals(
         {"mean": values.mean()},
         lambda weights: {"mean": np.average(values, weights=weights)},
         lambda counts: counts,
         len(values),
-        resampling,
+        options,
     )["mean"]
     rng = np.random.default_rng(7)
     drawn = [values[rng.integers(0, 40, 40)].mean() for _ in range(500)]
@@ -100,14 +99,14 @@ def test_interval_is_that_of_explicit_draws():
 )
 def test_what_the_data_cannot_support_has_no_interval(identities, measure, note):
     figure = bootstrap.intervals(
-        {"x": 1.0}, measure, lambda counts: counts, identities, Resampling(50)
+        {"x": 1.0}, measure, lambda counts: counts, identities, Options(50)
     )["x"]
     assert (figure.value, figure.low, figure.high) == (1.0, None, None)
     assert note in figure.note
 
 
 def test_without_draws_there_are_no_intervals():
-    figures = bootstrap.intervals({"x": 2.0}, None, None, 100, Resampling(samples=0))
+    figures = bootstrap.intervals({"x": 2.0}, None, None, 100, Options(samples=0))
     assert figures == {"x": Figure(2.0)}
 
 

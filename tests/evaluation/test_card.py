@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import card, identification, set_report
-from plsc_tf.evaluation.bootstrap import Resampling
-from plsc_tf.evaluation.report import Figure, long_name, short_name
+from plsc_tf.evaluation.report import Figure, Options, long_name, short_name
 from plsc_tf.evaluation.verification import PairScores, score, verify
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,7 +24,7 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
     same = left == right
     distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
     scores = PairScores(distances, same, rng.uniform(9, 11, num_pairs))
-    options = set_report.Options(Resampling(samples), far)
+    options = Options(samples, far=far)
     return set_report.of_pairs(name, scores, (left, right, "as drawn"), options), scores
 
 
@@ -35,7 +34,7 @@ def search_report():
     ids = rng.integers(0, 60, 300)
     probes = people[ids] + rng.normal(size=(300, 8))
     found = identification.search(people[::2], np.arange(0, 60, 2), probes, ids)
-    options = set_report.Options(Resampling(50), 0.1)
+    options = Options(50, far=0.1)
     return set_report.of_search("people", found, ids, options), found
 
 
@@ -76,7 +75,7 @@ def test_the_figures_of_pairs_are_those_of_verify():
     scores = score(embeddings, left, left + 1, same)
     numbers = np.where(same, np.arange(200), 200 + np.arange(200))
     report = set_report.of_pairs(
-        "x", scores, (np.arange(200), numbers, ""), set_report.Options(far=0.1)
+        "x", scores, (np.arange(200), numbers, ""), Options(far=0.1)
     )
     figures = report.figures
     assert figures["accuracy"] == Figure(result.accuracy, std=result.std)
@@ -122,7 +121,7 @@ def test_the_report_of_a_search_names_what_it_cannot_support():
 
 def test_the_report_of_classes():
     ranks, labels = np.array([1, 1, 3, 9]), np.array([0, 0, 1, 2])
-    report = set_report.of_classes("test", ranks, labels, set_report.Options())
+    report = set_report.of_classes("test", ranks, labels, Options())
     assert report.figures == {"top_1": Figure(0.5), "top_5": Figure(0.75)}
     assert report.counts == {"images": 4, "classes": 3}
 
@@ -173,7 +172,7 @@ def full_card():
     search, _ = search_report()
     shown = [pairs, search]
     model = {"model_name": "net", "manifest_sha256": "cd" * 32}
-    return card.build(model, {"dataset_name": "d"}, shown, Resampling(50)), shown
+    return card.build(model, {"dataset_name": "d"}, shown, Options(50)), shown
 
 
 def test_card_json_has_what_the_export_reads():

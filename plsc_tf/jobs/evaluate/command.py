@@ -6,8 +6,7 @@ import re
 from absl import logging
 
 from plsc_tf.evaluation import card, closed_set, set_report
-from plsc_tf.evaluation.bootstrap import Resampling
-from plsc_tf.evaluation.report import short_name
+from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import recipe
@@ -83,7 +82,7 @@ class _Evaluation:
     """Collects and writes the reports on all sets.
 
     Attributes:
-        options: the `set_report.Options`.
+        options: the report's `Options`.
         reports: list of `SetReport`.
         fingerprints: {set: `provenance.fingerprints` of its images}.
         names: {set: its images' names}.
@@ -94,8 +93,8 @@ class _Evaluation:
     def __init__(self, settings):
         self.scoring = settings.scoring
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
-        resampling = Resampling(samples, settings.training.seed)
-        self.options = set_report.Options(resampling, self.scoring.card_far)
+        seed, far = settings.training.seed, self.scoring.card_far
+        self.options = Options(samples, seed, far)
         self.fingerprints, self.names = {}, {}
         self.reports, self.model, self.data = [], {}, {}
 
@@ -185,9 +184,7 @@ class _Evaluation:
             rows.append(("charts", _write_charts(self.scoring.plot_dir, self.reports)))
         folder = self.scoring.card_dir
         if folder:
-            content = card.build(
-                self.model, self.data, self.reports, self.options.resampling
-            )
+            content = card.build(self.model, self.data, self.reports, self.options)
             files.make_dirs(folder)
             as_json = files.join(folder, "card.json")
             files.replace(as_json, card.to_json(content))

@@ -56,7 +56,7 @@ def pair_list(path, source, folder, options):
         path: path of the list; see `lists.read_pair_list`.
         source: `Pictures` or `Saved`.
         folder: folder that the names are relative to.
-        options: `set_report.Options`.
+        options: the report's `Options`.
 
     Returns:
         (`SetReport`, names, (scores, left, right)).
@@ -84,7 +84,7 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
         probes: path of the probes' list.
         source: `Pictures` or `Saved`.
         folder: folder that the names are relative to; "" means each list's folder.
-        options: `set_report.Options`.
+        options: the report's `Options`.
     """
     digest, sides = hashlib.sha256(), []
     for path in (gallery, probes):
@@ -106,7 +106,7 @@ def tinyface(folder: str, source, options) -> SetReport:
     Args:
         folder: Testing_Set/, or a folder with the same structure and aligned images.
         source: `Pictures` or `Saved`.
-        options: `set_report.Options`.
+        options: the report's `Options`.
 
     Raises:
         FileNotFoundError: a folder is missing or contains no images.
@@ -155,7 +155,7 @@ def templates(folder, source, options, with_scores=True):
     Args:
         folder: folder with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
-        options: `set_report.Options`.
+        options: the report's `Options`.
         with_scores: whether to weight images by the detector's scores, if they are
             available.
 
