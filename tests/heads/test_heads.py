@@ -102,11 +102,6 @@ def test_a_tile_larger_than_what_a_replica_works_on_is_refused(options, rows):
         head.build(EMBEDDING, plsc_tf.strategy(2))
 
 
-def test_more_replicas_than_classes_are_refused():
-    with pytest.raises(ValueError, match="num_rows=3, num_shards=4"):
-        plsc_tf.ShardedHead(3).build(EMBEDDING, plsc_tf.strategy(4))
-
-
 @pytest.mark.parametrize("shape", [(2, 5), (0, 6), (3, 6), (6,)])
 def test_a_batch_that_does_not_fit_the_head_is_refused(head, shape):
     count = 2 if shape[0] else 0
