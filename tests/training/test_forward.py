@@ -60,6 +60,13 @@ def penalized():
     )
 
 
+def normalized(synchronized=True):
+    norm = functools.partial(keras.layers.BatchNormalization, synchronized=synchronized)
+    layers = [keras.layers.Conv2D(4, 3), norm(), keras.layers.Flatten()]
+    layers += [keras.layers.Dense(6), norm(scale=False)]
+    return keras.Sequential([keras.Input((8, 8, 3)), *layers])
+
+
 def unknown():
     layers = [Unknown(), keras.layers.Flatten(), keras.layers.Dense(4)]
     return keras.Sequential([keras.Input((8, 8, 3)), *layers], name="pooled")
@@ -107,11 +114,13 @@ def assert_same_passes(model, options, most=1e-5):
     images, labels = pictures(model.image_size)
     variables, outcomes = model.untrained_variables(), []
     before = [v.numpy() for v in variables]
-    for chosen in ({"jit_compile": False}, options):
+    for chosen in ({}, options):
         for variable, value in zip(variables, before, strict=True):
             variable.assign(value)
         with model.strategy.scope():
             model.compile(plsc_tf.Momentum(0.05), **chosen)
+        if not outcomes:
+            model.trainer.forward = None
         outcomes.append(passes(model, images, labels))
     for expected, found in zip(*outcomes, strict=True):
         expected, found = (flat(x) for x in (expected, found))
@@ -127,7 +136,7 @@ def assert_same_passes(model, options, most=1e-5):
         (functools.partial(iresnet, depths=(1,)), 1, COMPILED),
         (small_vit, 1, COMPILED | BLOCKS),
         (iresnet, 1, BLOCKS),
-        (functools.partial(iresnet, synchronized_batch_norm=True), 2, {}),
+        (normalized, 2, {}),
     ],
     ids=["iresnet-compiled", "vit-both", "iresnet-blocks", "synchronized"],
 )
@@ -153,6 +162,24 @@ def test_penalties_parts_and_twenty_steps():
         results = [model.train_on_batch(images, labels) for _ in range(20)]
         losses.append([one["loss"] for one in results])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+def test_synchronized_norms_send_one_message_in_each_direction(monkeypatch):
+    sent, all_reduce = [], tf.distribute.ReplicaContext.all_reduce
+
+    def counted(self, *arguments, **options):
+        sent.append(self)
+        return all_reduce(self, *arguments, **options)
+
+    monkeypatch.setattr(tf.distribute.ReplicaContext, "all_reduce", counted)
+    counts = []
+    for synchronized in (False, True):
+        model = make_model(functools.partial(normalized, synchronized), 2)
+        sent.clear()
+        passes(model, *pictures((8, 8)))
+        counts.append(len(sent) // 2)
+    # Two layers.
+    assert counts[1] - counts[0] == 4
 
 
 def test_what_xla_does_not_know_runs_uncompiled(caplog):
