@@ -165,7 +165,7 @@ class Classifier(keras.Model):
             weight_decay_on: `{regular expression: weight decay}` in the same way; it
                 replaces the optimizer's weight decay.
             mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
-            jit_compile: whether XLA compiles the networks' forward and backward pass;
+            jit_compile: whether XLA compiles the networks' passes and their update;
                 "auto": on GPUs.
             recompute: "blocks" keeps only the inputs of each block of the network and
                 computes its activations again in the backward pass; "none".
@@ -205,6 +205,7 @@ class Classifier(keras.Model):
             loss_scale=loss_scale,
             transport=transport,
             averaging=averaging,
+            jit_compile=forward.is_compiled(self.strategy, jit_compile),
         )
         self.trainer.forward = own_forward
 

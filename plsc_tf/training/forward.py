@@ -88,11 +88,16 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
     rule = 'recompute must be "none" or "blocks"'
     require(recompute in ("none", "blocks"), rule, recompute=repr(recompute))
     gpus = on_gpus(model.strategy)
-    compiled = gpus if jit_compile == "auto" else jit_compile
+    compiled = is_compiled(model.strategy, jit_compile)
     if not (compiled or gpus or recompute == "blocks" or synchronized(model)):
         return None
     uncompiled = substitutes.KERNELS if gpus else substitutes.KERAS
     return Forward(model, compiled, recompute == "blocks", uncompiled)
+
+
+def is_compiled(strategy: tf.distribute.Strategy, jit_compile: bool | str) -> bool:
+    """Returns whether XLA compiles; `jit_compile` is that of `make`."""
+    return on_gpus(strategy) if jit_compile == "auto" else bool(jit_compile)
 
 
 def on_gpus(strategy: tf.distribute.Strategy) -> bool:
