@@ -22,7 +22,7 @@ def read(save_dir: str) -> dict:
     if not files.exists(path):
         return {}
     try:
-        return dict(json.loads(files.read(path)))
+        return {**json.loads(files.read(path))}
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must contain a JSON object. Delete it; the checkpoints remain."
