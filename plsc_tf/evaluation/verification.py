@@ -310,6 +310,9 @@ def _check_pairs(left, right, same, folds):
             "left, right and same must be 1-D and equally long. Received: shapes "
             f"{left.shape}, {right.shape}, {same.shape}."
         )
+    if min(left.min(initial=0), right.min(initial=0)) < 0:
+        # numpy would count negative rows from the end.
+        raise ValueError("left and right must hold numbers of rows, which begin at 0.")
     if not 2 <= folds <= len(same):
         raise ValueError(
             f"folds must be from 2 to the number of pairs, {len(same)}. "

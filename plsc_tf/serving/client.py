@@ -62,11 +62,15 @@ class Client(contextlib.AbstractContextManager):
                 as several requests, one after another.
 
         Raises:
-            ValueError: protocol or an address is malformed.
+            ValueError: protocol or an address is malformed, or batch_images below 1.
         """
         if protocol not in ("auto", "plsc", "tensorflow"):
             raise ValueError(
                 f"protocol must be auto, plsc or tensorflow. Received: {protocol!r}."
+            )
+        if batch_images < 1:
+            raise ValueError(
+                f"batch_images must be at least 1. Received: {batch_images}."
             )
         self._model, self._protocol = model, protocol
         self._timeout, self._batch_images = timeout, batch_images

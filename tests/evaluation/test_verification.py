@@ -56,6 +56,7 @@ def test_text_is_plscs_line():
     ("change", "message"),
     [
         ({"left": [0, 1]}, r"equally long.*Received: shapes \(2,\), \(40,\)"),
+        ({"left": np.full(40, -1)}, "numbers of rows, which begin at 0"),
         ({"same": np.ones(40, bool)}, r"different pairs.*all with same=True"),
         ({"folds": 41}, r"number of pairs, 40. Received: folds=41"),
         ({"folds": 1}, r"Received: folds=1"),
