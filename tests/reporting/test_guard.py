@@ -7,6 +7,7 @@ import pytest
 
 from plsc_tf.evaluation import report
 from plsc_tf.jobs.builders.reporting import RunReporter
+from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.options import effects
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
@@ -82,7 +83,6 @@ def test_a_store_out_of_reach_is_waited_for_once(caplog):
 OF_LIBRARIES = {
     "tensorflow.config.experimental.tensor_float_32_execution_enabled": ValueError(),
     "matplotlib.figure.Figure.savefig": TypeError("no canvas"),
-    "tensorflow.compat.v1.profiler.profile": KeyError("Conv2D"),
 }
 # What then cannot be written, beside the files.
 UNTOLD = (
@@ -107,6 +107,7 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
         monkeypatch.setattr(name, failing(error))
     monkeypatch.setattr(report, "format_table", failing(ValueError("no table")))
     monkeypatch.setattr(effects, "data_facts", failing(KeyError("examples")))
+    monkeypatch.setattr(activations, "kernels", failing(KeyError("Conv2D")))
     folder = tmp_path / "run"
     folder.mkdir()
     # What a hand or another program has left: JSON, but not the facts of a run.
