@@ -132,7 +132,7 @@ class RowRules:
         rate: tf.Tensor,
         step: tf.Tensor,
         factors: Mapping[str, tf.Tensor],
-        finite: tf.Tensor,
+        finite: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Computes a tile's gradients and updates its weights and slots in place.
 
@@ -148,7 +148,7 @@ class RowRules:
             step: int64 scalar, number of updates so far.
             factors: `{name: scalar}` factors of the gradients (clipping), and
                 `{"name/rate": scalar}` factors of the learning rate (LARS).
-            finite: bool scalar, False to leave everything unchanged.
+            finite: bool scalar, False to leave everything unchanged; None means True.
 
         Returns:
             a tensor that is available when the update is done.
@@ -192,8 +192,10 @@ class RowRules:
             new, new_slots = self._rule(
                 name, gradient, share, array, values, rate_of_array, step, factors[name]
             )
-            pairs = zip([new, *new_slots], [array, *values], strict=True)
-            changed[name] = [tf.where(finite, value, old) for value, old in pairs]
+            changed[name] = [new, *new_slots]
+            if finite is not None:
+                pairs = zip(changed[name], [array, *values], strict=True)
+                changed[name] = [tf.where(finite, new, old) for new, old in pairs]
         if not isinstance(arrays["weight"], tf.Variable):
             return changed
         for name, values in changed.items():

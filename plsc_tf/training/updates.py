@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ class Updater:
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
         head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`, or None.
         layer_rules: `{id of a keras.Variable: WeightRule}` for mirrored weights.
-        jit_compile: whether XLA compiles the update of the mirrored weights.
+        jit_compile: whether XLA compiles the update of the mirrored weights, and no
+            conditional waits for the host.
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
@@ -83,6 +85,7 @@ class Updater:
         jit_compile: bool = False,
     ) -> None:
         _check(optimizer, head)
+        self.jit_compile = jit_compile
         self.optimizer = optimizer
         self.replicated = replicated
         self.head = head
@@ -177,9 +180,13 @@ class Updater:
                 gradient = tf.sqrt(squares["weight"]) * factors["weight"]
                 trust = self.rules.twin.trust(tf.sqrt(squares["rows"]), gradient)
                 factors["weight/rate"] = trust
-            self._update_shards(
-                pending, finite=finite, factors=factors, rate=rate, step=step
-            )
+            scalars = {"rate": rate, "step": step, "factors": factors}
+            if self.jit_compile:
+                self._update_shards(pending, finite=finite, **scalars)
+            else:
+                # On CPUs, selecting old or new values takes longer than a conditional.
+                update = functools.partial(self._update_shards, pending, **scalars)
+                tf.cond(finite, update, lambda: None)
         if self.loss_scale is not None:
             self.loss_scale.update(finite, aborted)
         return finite, results
