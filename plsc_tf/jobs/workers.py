@@ -20,6 +20,7 @@ from plsc_tf.options import effects
 from plsc_tf.parallel import cluster as clusters
 from plsc_tf.parallel import gpus, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
+from plsc_tf.parallel.rows import device_kind
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.storage import files
@@ -140,7 +141,7 @@ def joined(settings):
     cluster = clusters.resolve(settings.cluster, os.environ)
     if cluster is None:
         strategy = make_strategy(settings.performance.num_replicas)
-        on_gpus = "GPU" in strategy.extended.worker_devices[0]
+        on_gpus = device_kind(strategy) == "GPU"
         facts = {"cluster": False, "alone": True, "gpus": on_gpus}
         effects.log_unused(settings, facts)
         if private_apis.uses_nccl(strategy):

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,20 +69,18 @@ def outside_scope(function: Callable) -> Any:
         return outside.submit(function).result()
 
 
-def _devices(strategy):
-    """Returns the devices of this process's replicas, `{replica number: device}`."""
+def local_devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
+    """Returns the device of each replica of this process, in order."""
     if tf.distribute.has_strategy() or strategy is not tf.distribute.get_strategy():
-        devices = strategy.extended.worker_devices
-        return dict(zip(local_replicas(strategy), devices, strict=True))
+        return strategy.extended.worker_devices
     # TensorFlow's default strategy has no list of devices.
     gpus = tf.config.list_logical_devices("GPU")
-    return {0: gpus[0].name if gpus else "/device:CPU:0"}
+    return [gpus[0].name if gpus else "/device:CPU:0"]
 
 
 def device_kind(strategy: tf.distribute.Strategy) -> str:
     """Returns the kind of device that the replicas run on, "CPU" or "GPU"."""
-    device = next(iter(_devices(strategy).values()))
-    return tf.DeviceSpec.from_string(device).device_type
+    return tf.DeviceSpec.from_string(local_devices(strategy)[0]).device_type
 
 
 class ShardedRows:
@@ -154,7 +152,8 @@ class ShardedRows:
 
         def make():
             tiles = {}
-            for shard, device in _devices(strategy).items():
+            devices = local_devices(strategy)
+            for shard, device in zip(local_replicas(strategy), devices, strict=True):
                 size, first = split.size(shard), split.first(shard)
                 with tf.device(device):
                     tiles[shard] = [

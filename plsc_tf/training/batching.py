@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.rows import local_devices
 from plsc_tf.parallel.strategy import local_replicas
 
 
@@ -248,15 +249,6 @@ def send(
         return per_replica(strategy, done)
 
     return wait
-
-
-def local_devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    """Returns the device of each replica of this process, in order."""
-    if strategy.num_replicas_in_sync > 1:
-        return strategy.extended.worker_devices
-    # TensorFlow's default strategy has no list of devices.
-    gpus = tf.config.list_logical_devices("GPU")
-    return [gpus[0].name if gpus else "CPU"]
 
 
 def per_replica(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ from plsc_tf import private_apis
 from plsc_tf.backbones import recompute, substitutes
 from plsc_tf.backbones.stateless import with_values
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.rows import device_kind
 
 if TYPE_CHECKING:
     from plsc_tf.training.classifier import Classifier
@@ -87,7 +88,7 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
     require(known, rule, jit_compile=repr(jit_compile))
     rule = 'recompute must be "none" or "blocks"'
     require(recompute in ("none", "blocks"), rule, recompute=repr(recompute))
-    gpus = on_gpus(model.strategy)
+    gpus = device_kind(model.strategy) == "GPU"
     compiled = is_compiled(model.strategy, jit_compile)
     if not (compiled or gpus or recompute == "blocks" or synchronized(model)):
         return None
@@ -97,15 +98,9 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
 
 def is_compiled(strategy: tf.distribute.Strategy, jit_compile: bool | str) -> bool:
     """Returns whether XLA compiles; `jit_compile` is that of `make`."""
-    return on_gpus(strategy) if jit_compile == "auto" else bool(jit_compile)
-
-
-def on_gpus(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether every replica of a strategy is a GPU."""
-    with strategy.scope():
-        if not tf.distribute.has_strategy():  # TensorFlow's default strategy
-            return bool(tf.config.list_logical_devices("GPU"))
-    return all("GPU" in name for name in strategy.extended.worker_devices)
+    return (
+        device_kind(strategy) == "GPU" if jit_compile == "auto" else bool(jit_compile)
+    )
 
 
 def synchronized(model: Classifier) -> str | None:

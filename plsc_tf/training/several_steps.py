@@ -30,6 +30,7 @@ from absl import logging
 
 from plsc_tf.heads.margins import require
 from plsc_tf.parallel import collectives
+from plsc_tf.parallel.rows import local_devices
 from plsc_tf.training import batching
 from plsc_tf.training.updates import Updater
 
@@ -149,7 +150,7 @@ def launch(trainer: Trainer, batches: list, proceed: Any = None) -> Call:
         row = {name: float(local_results(v)[0]) for name, v in outcome.items()}
         return Call(1, lambda: [row])
     if proceed is None:
-        proceed = always(trainer.model.strategy)
+        proceed = trainer.proceed
     table, proceed = trainer.step_function(batches, proceed)
     names = _names(trainer)
 
@@ -162,7 +163,7 @@ def launch(trainer: Trainer, batches: list, proceed: Any = None) -> Call:
 def always(strategy: tf.distribute.Strategy) -> Any:
     """Returns the `proceed` of a step whose previous steps are all known."""
     flags = []
-    for device in batching.local_devices(strategy):
+    for device in local_devices(strategy):
         with tf.device(device):
             flags.append(tf.constant(True))
     # `strategy.run` returns the value of a single replica as it is.
@@ -290,7 +291,7 @@ class Calls:
             if not self._warm and self._most > 1:
                 # Trace the graph in the first step, which time measurements leave out.
                 self._trainer.step_function.get_concrete_function(
-                    batches * self._most, always(self._model.strategy)
+                    batches * self._most, self._trainer.proceed
                 )
             call = launch(self._trainer, batches, proceed)
         except Exception as error:  # noqa: BLE001 - raised in the turn of its step

@@ -309,6 +309,11 @@ class Trainer:
         """Runs a step's forward and backward pass only; call it in replica context."""
         return gradients(self.model, *batch)
 
+    @functools.cached_property
+    def proceed(self) -> Any:
+        """Flag of a step whose earlier results are known, made once for all steps."""
+        return several_steps.always(self.model.strategy)
+
     @property
     def batch_parts(self) -> int:
         """Returns how many parts a global batch has: replicas × accumulation steps."""

@@ -28,7 +28,7 @@ MANY = 5000
 def as_on_gpus(monkeypatch):
     """Replicas are logical CPU devices, but the library does what it does on GPUs."""
     monkeypatch.setattr("plsc_tf.heads.base.device_kind", lambda strategy: "GPU")
-    monkeypatch.setattr("plsc_tf.training.forward.on_gpus", lambda strategy: True)
+    monkeypatch.setattr("plsc_tf.training.forward.device_kind", lambda strategy: "GPU")
     monkeypatch.setattr(CollectiveLauncher, "is_on_cpu", lambda launcher: False)
 
 
