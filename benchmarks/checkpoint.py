@@ -34,7 +34,7 @@ class CheckpointCase(OptionGroup):
     optimizer: str = option(
         "momentum",
         "update rule, with 1, 0, 2 or 2 slots per weight",
-        choices=("momentum", "sgd", "adam", "adamw"),
+        choices="momentum sgd adam adamw",
     )
     steps: int = option(5, "steps that are timed without saving, per round", lower=1)
     rounds: int = option(3, "alternating rounds of measurements", lower=1)

@@ -40,9 +40,7 @@ class ConvertCase(OptionGroup):
     lines: int = option(200_000, "images", lower=8)
     image_bytes: int = option(5_000, "mean size of an image in bytes", lower=8)
     nranks: int = option(8, "files to write", lower=1)
-    output_format: str = option(
-        "base64", "output format", choices=("base64", "tfrecord")
-    )
+    output_format: str = option("base64", "output format", choices="base64 tfrecord")
     memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
     sqlite: bool = option(True, "also measure SQLite, once")
     rounds: int = option(3, "alternating rounds of converter and cp", lower=1)

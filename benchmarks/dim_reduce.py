@@ -43,9 +43,7 @@ class ReduceCase(OptionGroup):
     snapshot_epochs: int = option(5, "last epochs of stage 1 with snapshots", lower=1)
     snapshots_per_epoch: int = option(8, "snapshots in each of these epochs", lower=1)
     n_component: int = option(32, "dimensions of stage 2", lower=1)
-    scope: str = option(
-        "all", "weights that stage 2 reduces", choices=("backbone", "all"), aliases=()
-    )
+    scope: str = option("all", "weights that stage 2 reduces", choices="backbone all")
     large_batch: int = option(1024, "images per step of reduced_large", lower=1)
     learning_rate: float = option(0.2, "largest rate", lower=0)
     train_options: str = option("", "more options of each training run, with spaces")

@@ -13,10 +13,12 @@ import dataclasses
 import io
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
 import time
+from unittest import mock
 
 from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
@@ -79,6 +81,7 @@ def measure(case):
         runs["files face"] = _pipeline(sources["files"], case, threads, "face")
         with machine.watch_others() as others:
             rates, processor = _timed(runs, case, len(data) * case.repeat)
+            locked = {k: lock_us(v, case.rounds / 5) for k, v in sources.items()}
     pipeline = rates.get("tfrecord face")
     return {
         "decode_img_s": rates["decode"],
@@ -87,6 +90,7 @@ def measure(case):
         "img_s": rates,
         "ratios": {k: round(v / rates["decode"], 3) for k, v in rates.items()},
         "processor_us": processor,
+        "lock_us_per_image": locked,
         "pictures": len(data),
         "bytes_per_picture": round(sum(map(len, data)) / len(data)),
         "threads": threads,
@@ -122,20 +126,22 @@ def consume(case):
         runs = {name: _pipeline(source, case, threads, name)}
         with machine.watch_others() as others:
             rates, processor = _timed(runs, case, len(data) * case.repeat)
+            locked = lock_us(source, case.rounds / 5)
             allowed = size / (SHARE * rates[name])
             step, waits = max(case.step_ms / 1000, allowed), []
             with ThreadPoolExecutor(case.consumers) as pool:
                 batches = iter(runs[name](0))
-                begun = time.perf_counter()
-                time.sleep(
-                    step
-                )  # the first batches are made before a training's first step
+                time.sleep(step)  # batches are ready before the first step
+                done = before = time.perf_counter()
                 for images, labels in batches:
                     batch = batching.pad(images, labels, None, size)
                     batching.send(strategy, batch, pool=pool)()
-                    waits.append(time.perf_counter() - begun)
-                    time.sleep(step)
-                    begun = time.perf_counter()
+                    # As in training: the step is launched at once, and only then are
+                    # the results of the step before it awaited.
+                    launched = time.perf_counter()
+                    waits.append(max(0.0, launched - done))
+                    before, done = done, max(launched, done) + step
+                    time.sleep(max(0.0, before - time.perf_counter()))
     waits = waits[1:]
     cores = len(os.sched_getaffinity(0))
     return {
@@ -144,6 +150,7 @@ def consume(case):
         "steps": len(waits),
         "decoding_is_the_limit": step > case.step_ms / 1000,
         "pipeline_img_s": rates[name],
+        "lock_us_per_image": locked,
         "img_s_per_core": round(1e6 / processor[name]),
         "cores": cores,
         "cores_for_25000_img_s": round(25000 * processor[name] / 1e6, 1),
@@ -151,6 +158,60 @@ def consume(case):
         "machine": machine.describe(),
         **others,
     }
+
+
+def lock_us(source, seconds):
+    """Measures how long reading an image holds the interpreter's lock.
+
+    Records the calls of Python functions in an epoch, and makes them again in this
+    thread. Counts their processor time and that of making tensors of their results,
+    but neither the time in the kernel nor that of translating base64, which release
+    the lock.
+
+    Args:
+        source: the `Source`.
+        seconds: shortest processor time to measure.
+
+    Returns:
+        microseconds per image.
+    """
+    import tensorflow as tf
+
+    from plsc_tf.data.readers import base64_text
+    from plsc_tf.data.sampling import Order
+
+    def user_seconds():
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_utime
+
+    calls, call_python = [], tf.numpy_function
+
+    def recorded(function, *options, **more):
+        def record(*arguments):
+            calls.append((function, arguments))
+            return function(*arguments)
+
+        return call_python(record, *options, **more)
+
+    with mock.patch.object(tf, "numpy_function", recorded):
+        read = tf.autograph.experimental.do_not_convert(source.read)
+        for _ in source.blocks(256, Order()).map(read):
+            pass
+    translate, images, begun = base64_text.translate, 0, user_seconds()
+    released = 0.0
+
+    def timed(*arguments):
+        nonlocal released
+        start = user_seconds()
+        found = translate(*arguments)
+        released += user_seconds() - start
+        return found
+
+    with mock.patch.object(base64_text, "translate", timed):
+        while user_seconds() - begun < seconds:
+            for function, arguments in calls:
+                tf.convert_to_tensor(function(*arguments))
+            images += source.num_examples
+    return round(1e6 * (user_seconds() - begun - released) / images, 2)
 
 
 def _timed(runs, case, count):

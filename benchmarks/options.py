@@ -34,10 +34,10 @@ class HeadCase(OptionGroup):
     optimizer: str = option(
         "momentum",
         "update rule of backbone and head",
-        choices=("momentum", "sgd", "adam", "adamw"),
+        choices="momentum sgd adam adamw",
     )
     margins: str = option(
-        "arcface", "margins of the head", choices=("arcface", "cosface", "softmax")
+        "arcface", "margins of the head", choices="arcface cosface softmax"
     )
     learning_rate: float | None = option(
         None, "None: 1e-4 for momentum and sgd, 1e-5 for adam and adamw", lower=0
@@ -55,7 +55,7 @@ class HeadCase(OptionGroup):
     peer_precision: str = option(
         "float32",
         "products of --peer; float16 as its users train with it: autocast, loss scale",
-        choices=("float32", "tf32", "float16"),
+        choices="float32 tf32 float16",
     )
     peer_threads: int = option(
         0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0

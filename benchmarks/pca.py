@@ -95,7 +95,8 @@ def write(case, folder):
             noise = rng.standard_normal(variable.shape, np.float32)
             variable.assign_add(0.001 * way + 0.001 * noise)
         model.trainer.position.global_step = number + 1
-        state.save_weights(f"{folder}/step_{number + 1:08d}", model)
+        path = f"{folder}/step_{number + 1:08d}"
+        state.save(path, model, {}, weights_only=True)
     return model.backbone.count_params()
 
 

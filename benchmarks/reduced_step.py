@@ -31,7 +31,7 @@ class StepCase(OptionGroup):
     num_replicas: int = option(1, "replicas", lower=1)
     n_component: int = option(32, "dimensions, k", lower=1)
     trials: int = option(2, "trials of a line search", lower=1)
-    scope: str = option("backbone", "weights to reduce", choices=("backbone", "all"))
+    scope: str = option("backbone", "weights to reduce", choices="backbone all")
     steps: int = option(6, "timed steps of each kind", lower=1)
 
 

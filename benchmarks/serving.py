@@ -47,7 +47,7 @@ class ServingCase(OptionGroup):
     generator: str = option(
         "auto",
         "load generator; auto: wrk if it is installed",
-        choices=("auto", "wrk", "own"),
+        choices="auto wrk own",
     )
 
 

@@ -73,18 +73,14 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
     try:
         data = gzip.decompress(content) if path.endswith(".gz") else content
         magic, shape = data[:4], struct.unpack_from(f">{rank}I", data, 4)
-    except (OSError, EOFError, zlib.error, struct.error) as error:
-        raise _damaged(path, str(error)) from error
-    values = data[4 + 4 * rank :]
-    if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):
-        raise _damaged(path, f"it begins with {magic.hex()}")
-    if len(values) != math.prod(shape):
-        size = " x ".join(map(str, shape))
-        raise _damaged(path, f"its header says {size}; received {len(values)} bytes")
+        values = data[4 + 4 * rank :]
+        if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):
+            raise ValueError(f"it begins with {magic.hex()}")
+        if len(values) != math.prod(shape):
+            size = " x ".join(map(str, shape))
+            raise ValueError(f"its header says {size}; received {len(values)} bytes")
+    except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
+        raise ValueError(
+            f"{path} is not an idx file or is cut off: {error}. Copy it again."
+        ) from error
     return np.frombuffer(values, np.uint8).reshape(shape)
-
-
-def _damaged(path, reason):
-    return ValueError(
-        f"{path} is not an idx file or is cut off: {reason}. Copy it again."
-    )

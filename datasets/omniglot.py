@@ -42,9 +42,8 @@ def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
     held_out = class_folders(
         request.dataset_dir, keep=lambda name: name.split("/")[0] in HELD_OUT
     )
-    alphabets = [name.split("/")[0] for name in held_out.class_names]
-    codes = np.unique(alphabets, return_inverse=True)[1]
-    chosen = _choose(held_out.labels, codes)
+    alphabets = np.array([name.split("/")[0] for name in held_out.class_names])
+    chosen = _choose(held_out.labels, alphabets)
     used, rows = np.unique(chosen, return_inverse=True)
     left, right = rows.reshape(chosen.shape).T
     names = tuple(held_out.describe(int(index)) for index in used)

@@ -25,9 +25,7 @@ class Boost(OptionGroup):
     snapshots_per_epoch: int = option(
         0, "stage 1: number of snapshots in each epoch, evenly spaced; 0: none", lower=0
     )
-    snapshot_start_epoch: int = _stage_1(
-        0, "number of epochs before the first snapshot", lower=0
-    )
+    snapshot_start_epoch: int = _stage_1(0, "epochs before the first snapshot", lower=0)
     snapshot_max: int = _stage_1(
         40, "newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)", lower=0
     )
@@ -40,7 +38,7 @@ class Boost(OptionGroup):
     boost_level: str | None = option(
         None,
         "O0 turns dim_reduce off; O1 and O2 change nothing (MindSpore)",
-        choices=("o0", "o1", "o2"),
+        choices="o0 o1 o2",
         applies="dim_reduce or boost_config_dict",
     )
     boost_config_dict: str = _not_o0(
@@ -49,7 +47,7 @@ class Boost(OptionGroup):
     dim_reduce_scope: str = option(
         "backbone",
         "weights of snapshots and stage 2: backbone, or all (with the class weights)",
-        choices=("backbone", "all"),
+        choices="backbone all",
         applies=f"{_STAGE_1} or {_STAGE_2}",
     )
     weight_load_dir: str = option(
@@ -59,22 +57,22 @@ class Boost(OptionGroup):
         "", ".npy file of a projection; empty: from weight_load_dir (MindSpore)"
     )
     n_component: int = _stage_2(
-        32, "dimensions to keep (MindSpore)", lower=1, aliases=("n_components",)
+        32, "dimensions to keep (MindSpore)", lower=1, aliases="n_components"
     )
     dim_reduce_rho: float = _stage_2(
-        0.55, "factor of the step length per trial", within="(0, 1)", aliases=("rho",)
+        0.55, "factor of the step length per trial", within="(0, 1)", aliases="rho"
     )
     dim_reduce_gamma: float = _stage_2(
-        0.9, "momentum in the other dimensions", within="[0, 1)", aliases=("gamma",)
+        0.9, "momentum in the other dimensions", within="[0, 1)", aliases="gamma"
     )
     dim_reduce_alpha: float = _stage_2(
-        0.001, "learning rate in the other dimensions", lower=0, aliases=("alpha",)
+        0.001, "learning rate in the other dimensions", lower=0, aliases="alpha"
     )
     dim_reduce_sigma: float = _stage_2(
         0.4,
         "share of the expected decrease that a trial must reach (MindSpore sigma)",
         within="(0, 1)",
-        aliases=("sigma",),
+        aliases="sigma",
     )
     line_search_trials: int = _stage_2(
         2, "largest number of step lengths to try", lower=1
@@ -83,7 +81,7 @@ class Boost(OptionGroup):
         1800.0,
         "seconds to wait for the chief's projection (MindSpore)",
         within="(0, inf)",
-        aliases=("timeout",),
+        aliases="timeout",
     )
 
     REFUSED = {

@@ -14,9 +14,7 @@ class Checkpoints(OptionGroup):
         "./output", "folder of the run; if it holds checkpoints, the run resumes (PLSC)"
     )
     checkpoint_dir: str = option(
-        "",
-        "checkpoint to start from, evaluate or export (PLSC)",
-        aliases=("model_dir",),
+        "", "checkpoint to start from, evaluate or export (PLSC)", aliases="model_dir"
     )
     ckpt_file_name: str | None = option(
         None, "name of a checkpoint in checkpoint_dir; None: the newest one (FastNN)"
@@ -41,14 +39,12 @@ class Checkpoints(OptionGroup):
         True, "continue training while a checkpoint is written; needs more memory"
     )
     on_save_error: str = option(
-        "stop",
-        "if a checkpoint cannot be written: stop, or continue without it",
-        choices=("stop", "continue"),
+        "stop", "if a save fails: stop, or continue without it", choices="stop continue"
     )
     on_damaged_checkpoint: str = option(
         "stop",
         "if the newest checkpoint is damaged: stop, or resume from the previous one",
-        choices=("stop", "previous"),
+        choices="stop previous",
     )
     allow_changes: tuple[str, ...] = option(
         (),

@@ -22,16 +22,12 @@ class Classes(OptionGroup, saved=False):
     merge_weights: str = option(
         "pictures",
         "weight of a class in a merge: pictures (its number of images) or equal",
-        choices=("pictures", "equal"),
+        choices="pictures equal",
         applies="edit_dir and merge_classes",
     )
-    class_rows: str = _edit(
-        "", ".npy file with weight rows of new classes, [n, emb_size]"
-    )
+    class_rows: str = _edit("", ".npy file of new classes' weight rows, [n, emb_size]")
     class_images: str = _edit("", "folder with one folder of images for each new class")
-    add_classes: int = _edit(
-        0, "number of new classes to add with random weights, as in a new head", lower=0
-    )
+    add_classes: int = _edit(0, "new classes to add, with random weights", lower=0)
     drop_sub_centers: bool = option(
         False, "keep only each class's center that is nearest to most of its images"
     )
@@ -43,14 +39,12 @@ class Classes(OptionGroup, saved=False):
     )
     edit_weights_only: bool = _edit(False, "leave out the optimizer state")
     noise_report: str = option(
-        "",
-        ".json file for a report of labels that look wrong; a text file is written too",
-        check=checks.json_file,
+        "", ".json file of labels that look wrong; also as text", check=checks.json_file
     )
     noise_centers: str = _noise(
         "embeddings",
         "center of a class: mean of its embeddings, or its row in the head (weights)",
-        choices=("embeddings", "weights"),
+        choices="embeddings weights",
     )
     noise_pair: float | None = _noise(
         None,
@@ -62,8 +56,8 @@ class Classes(OptionGroup, saved=False):
     )
     noise_split: float = _noise(
         6.0,
-        "number of deviations by which two groups of a class must be less alike than "
-        "usual to count as two classes",
+        "deviations by which two groups of a class must be less alike than usual "
+        "to count as two classes",
         lower=0.0,
     )
     noise_top: int = _noise(200, "number of findings of each kind to list", lower=1)

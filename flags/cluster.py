@@ -21,7 +21,7 @@ class Cluster(OptionGroup):
         (),
         "host or host:port of every machine, the same list on each; empty: as the "
         "environment defines, or this machine alone (PLSC)",
-        aliases=("worker_hosts",),
+        aliases="worker_hosts",
     )
     node_ip: str = _unsaved("", "this machine's entry in cluster_node_ips (PLSC)")
     task_index: int | None = _unsaved(
@@ -34,7 +34,7 @@ class Cluster(OptionGroup):
         None,
         "port of the first worker; None: 6170, or any on a single machine (Paddle)",
         within="[1, 65535]",
-        aliases=("started_port",),
+        aliases="started_port",
     )
     num_workers: int = _unsaved(
         1, "processes per machine, started by `python -m plsc_tf.launch`", lower=1
@@ -42,7 +42,7 @@ class Cluster(OptionGroup):
     cluster_resolver: str = _unsaved(
         "auto",
         "where to read the workers' addresses; auto: the first source that is set",
-        choices=("auto", "none", "flags", "tf_config", "slurm"),
+        choices="auto none flags tf_config slurm",
     )
     join_timeout: float = _in_cluster(
         300.0, "seconds within which all workers must join", within="(0, inf)"
@@ -58,7 +58,7 @@ class Cluster(OptionGroup):
     communication: str = _in_cluster(
         "auto",
         "collectives: ring (gRPC), nccl (GPUs), or auto (TensorFlow chooses)",
-        choices=("auto", "ring", "nccl"),
+        choices="auto ring nccl",
     )
     gradient_bucket_mb: float = option(
         8.0, "megabytes of gradients to sum at once; 0: all", lower=0, applies="buckets"
@@ -66,14 +66,13 @@ class Cluster(OptionGroup):
     gradient_dtype: str = option(
         "float32",
         "type in which the backbone's gradients are sent and summed",
-        choices=("float32", "float16", "bfloat16"),
+        choices="float32 float16 bfloat16",
         applies="several_replicas",
     )
 
     REFUSED = {
         # In FastNN's files, task_index=0 without hosts means "one machine".
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
-            "node_ip and task_index select an entry of cluster_node_ips, which is not "
-            "set."
+            "node_ip and task_index each select an entry of cluster_node_ips. Set it."
         )
     }

@@ -13,9 +13,7 @@ class Checking(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.check`."""
 
     report: str = option("", ".json file for the findings")
-    cleaned_list: str = option(
-        "", "new file with lines 'path label' of the good images"
-    )
+    cleaned_list: str = option("", "new file with lines 'path label' of good images")
     check_split: str = option("train", "split of the data set to check")
     near_duplicates: bool = option(
         False, "also find near-duplicates of verification images", applies="val_targets"
@@ -26,21 +24,17 @@ class Checking(OptionGroup, saved=False):
 class Conversion(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.convert`, including those of PLSC's tool."""
 
-    output_dir: str = option(
-        "", "local folder to create; existing files are not overwritten"
-    )
+    output_dir: str = option("", "local folder to create; files are never overwritten")
     output_format: str = option(
         "tfrecord",
         "tfrecord (with FastNN's keys), base64 (PLSC), or bin, for pairs (insightface)",
-        choices=("tfrecord", "base64", "bin"),
-        aliases=("to",),
+        choices="tfrecord base64 bin",
+        aliases="to",
     )
     pairs: str = option(
         "", "for bin: pairs.txt of LFW, CALFW or CPLFW, or lines 'left right 1'"
     )
-    pairs_dir: str = _shards(
-        "", "folder of the images in pairs; empty: the folder of the file"
-    )
+    pairs_dir: str = _shards("", "folder of the pairs' images; empty: that of the file")
     num_shards: int = _shards(
         8,
         "number of files, of nearly equal length; best a multiple of the replicas",
@@ -52,9 +46,7 @@ class Conversion(OptionGroup, saved=False):
     )
     split: str = option("train", "part of the data set: train, val or test")
     memory_mb: int = _records(256, "megabytes (2^20 bytes) of memory to use", lower=8)
-    preview: str = option(
-        "", "PNG file to write, with the first images after each augmentation"
-    )
+    preview: str = option("", "PNG file for the first images after each augmentation")
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
     file_list: str = option("", "file with the names of the part files (PLSC's tool)")
     nranks: int = option(
@@ -81,16 +73,10 @@ class Embedding(OptionGroup, saved=False):
     images: str = option(
         "", "folder of images, or a list with one per line, optionally with landmarks"
     )
-    image_dir: str = option(
-        "", "folder of the listed images; empty: the folder of the list"
-    )
-    landmarks: str = option(
-        "", "file with lines 'image x y x y x y x y x y', in pixels, for the alignment"
-    )
+    image_dir: str = option("", "folder of the listed images; empty: that of the list")
+    landmarks: str = option("", "file with lines 'image x y x y x y x y x y' in pixels")
     output: str = option(
-        "",
-        "new .npy file, float32 [images, embedding_size]; the names go to a .txt file",
-        check=checks.npy_file,
+        "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
     )
     saved_model: str = option("", "exported model to use instead of a checkpoint")
     flip: bool | None = option(
@@ -111,7 +97,7 @@ class Importing(OptionGroup, saved=False):
     import_format: str = option(
         "auto",
         "arcface_torch (needs the extra [torch]), plsc, or auto (by the files)",
-        choices=("auto", "arcface_torch", "plsc"),
+        choices="auto arcface_torch plsc",
     )
 
 
@@ -124,10 +110,6 @@ class Launching(OptionGroup, saved=False):
         lower=0,
         check=checks.unique,
     )
-    log_dir: str = option(
-        "", "folder for a log of each worker; empty: no logs (Paddle)"
-    )
+    log_dir: str = option("", "folder for each worker's log; empty: no logs (Paddle)")
     max_restarts: int = option(0, "restarts of all workers after one fails", lower=0)
-    module: str = option(
-        "plsc_tf.train", "module for the workers to run", applies="no script"
-    )
+    module: str = option("plsc_tf.train", "module of the workers", applies="no script")

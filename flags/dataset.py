@@ -18,8 +18,7 @@ class Dataset(OptionGroup):
 
     dataset_name: str = option(
         "mock",
-        "module of datasets/, such as ms1m, or the dotted path of your own; mock "
-        "generates synthetic images (FastNN)",
+        "module of datasets/ or your own dotted path; mock: synthetic images (FastNN)",
         applies="no nranks",
     )
     dataset_dir: str = option(
@@ -43,7 +42,7 @@ class Dataset(OptionGroup):
         5822653,
         "images per epoch, if they cannot be counted (PLSC; FastNN)",
         lower=1,
-        aliases=("train_image_num", "image_num"),
+        aliases="train_image_num image_num",
         applies="uncounted",
     )
     labels_offset: int = option(

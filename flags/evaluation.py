@@ -36,34 +36,24 @@ class Scoring(OptionGroup, saved=False):
     template_dirs: tuple[str, ...] = option(
         (), "folders of protocols such as IJB-C, with meta/ and loose_crop/"
     )
-    tinyface_dir: str = option(
-        "", "folder Testing_Set of TinyFace, or of its aligned images"
-    )
+    tinyface_dir: str = option("", "folder Testing_Set of TinyFace, or aligned images")
     detector_scores: bool = option(
-        True,
-        "weight templates' images by detector scores, if any",
-        applies="template_dirs",
+        True, "weight images by detector scores, if any", applies="template_dirs"
     )
     gallery: str = option(
         "", "file with lines 'name identity' of known images; needs probes"
     )
     probes: str = option("", "file with lines 'name identity' of images to identify")
     picture_dir: str = option(
-        "",
-        "folder of the listed images; empty: that of the list",
-        applies="pair_lists or gallery",
+        "", "images' folder; empty: that of the list", applies="pair_lists or gallery"
     )
-    embeddings: str = option(
-        "", "saved embeddings to evaluate, .npy [n, embedding_size]"
-    )
+    embeddings: str = option("", "saved embeddings to evaluate, .npy [n, emb_size]")
     embedding_names: str = option(
         "",
         "file with a name per row; empty: the path of embeddings, with .txt for .npy",
         applies="embeddings",
     )
-    plot_dir: str = option(
-        "", "folder for SVG plots of ROC, scores and CMC of each set"
-    )
+    plot_dir: str = option("", "folder for SVG plots of each set's ROC, scores and CMC")
     card_dir: str = option("", "folder for card.json and card.html")
     card_far: float = option(
         1e-3, "false accept rate of the threshold", within="(0, 1)", applies="card_dir"

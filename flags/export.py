@@ -21,14 +21,12 @@ class Export(OptionGroup):
     export_formats: tuple[str, ...] = _at_end(
         ("saved_model",),
         "saved_model, and further formats; onnx needs the extra [onnx]",
-        choices=("saved_model", "tflite", "tflite_float16", "tflite_int8", "onnx"),
+        choices="saved_model tflite tflite_float16 tflite_int8 onnx",
     )
     export_classes: int = _at_end(
         0, "best classes in the signature `classify`; 0: no such signature", lower=0
     )
-    calibration_images: int = _int8(
-        100, "training images to calibrate tflite_int8 on", lower=1
-    )
+    calibration_images: int = _int8(100, "training images to calibrate on", lower=1)
     card: str = option("", "card.json of the same checkpoint, to include", saved=False)
     proof_images: int = _at_end(
         32, "images for comparing export and network; 0: use noise", lower=0

@@ -31,6 +31,11 @@ _LOSSES_OF = {
 }
 
 
+def _margin(name):
+    """Returns `option` for a margin of these losses."""
+    return functools.partial(option, None, applies=f"loss_type={_LOSSES_OF[name]}")
+
+
 def _initializer(name, text):
     try:
         text and initializers.parse(text)
@@ -45,33 +50,24 @@ class Head(OptionGroup):
         "dist_arcface",
         f"{', '.join(MARGINS)}, or your own plsc_tf.MarginLoss; "
         "dist_ splits the classes over replicas (PLSC)",
-        choices=(*MARGINS, *(f"dist_{loss}" for loss in MARGINS)),
+        choices=" ".join([*MARGINS, *(f"dist_{loss}" for loss in MARGINS)]),
         dotted=True,
     )
-    margin: float | None = option(
-        None,
+    margin: float | None = _margin("margin")(
         "angle to add for the true class, in radians; None: the loss's default (PLSC)",
         within=f"[0, {math.pi})",
-        aliases=("margin2",),
-        applies=f"loss_type={_LOSSES_OF['margin']}",
+        aliases="margin2",
     )
     scale: float = _cosines(64.0, "factor of the cosines (PLSC)", within="(0, inf)")
-    margin1: float | None = option(
-        None,
+    margin1: float | None = _margin("margin1")(
         "factor of the true angle: cos(margin1 x angle + margin) - margin3 (PLSC)",
         within="(0, 4]",
-        applies=f"loss_type={_LOSSES_OF['margin1']}",
     )
-    margin3: float | None = option(
-        None,
-        "see margin1",
-        within="[0, 2)",
-        applies=f"loss_type={_LOSSES_OF['margin3']}",
-    )
+    margin3: float | None = _margin("margin3")("see margin1", within="[0, 2)")
     margin_gradient: str = option(
         "exact",
         "straight_through uses 1 as the margin's derivative (arcface_torch)",
-        choices=("exact", "straight_through"),
+        choices="exact straight_through",
         applies="loss_type=arcface,cosface,sphereface",
     )
     adaface_h: float = _adaface(
@@ -105,13 +101,13 @@ class Head(OptionGroup):
         0.0,
         "share of the target to spread evenly over all classes",
         within="[0, 1)",
-        aliases=("smooth_factor",),
+        aliases="smooth_factor",
     )
     sample_rate: float = _sharded(
         1.0,
         "Partial FC: share of the classes in a step (arcface_torch; PLSC 0.2)",
         within="(0, 1]",
-        aliases=("sample_ratio",),
+        aliases="sample_ratio",
     )
     head_tile_rows: int | None = _sharded(
         None, "classes to process at a time; None: to fit the caches", lower=1
@@ -141,16 +137,14 @@ class Head(OptionGroup):
     head_dtype: str = option(
         "float32",
         "type of the inputs of matrix products; sums are in float32",
-        choices=("float32", "bfloat16", "float16"),
+        choices="float32 bfloat16 float16",
     )
     head_slot_dtype: str = _sharded(
         "float32",
         "type of the optimizer's slots; bfloat16 halves them",
-        choices=("float32", "bfloat16"),
+        choices="float32 bfloat16",
     )
-    calc_acc: bool = option(
-        False, "compute top-1 and top-5 accuracy during training (PLSC set_calc_acc)"
-    )
+    calc_acc: bool = option(False, "compute top-1 and top-5 training accuracy (PLSC)")
 
     REFUSED = {
         "head_initializer and no head_initial_deviation=None": "head_initializer and "

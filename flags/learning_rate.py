@@ -19,7 +19,7 @@ class LearningRate(OptionGroup):
         0.1,
         "rate for a global batch of lr_base_batch_size (PLSC)",
         lower=0,
-        aliases=("lr",),
+        aliases="lr",
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
@@ -31,7 +31,7 @@ class LearningRate(OptionGroup):
         "piecewise",
         "piecewise: at lr_steps; exponential: once per epoch; polynomial, cosine and "
         "linear: down to end_learning_rate; fixed: never (FastNN)",
-        choices=("piecewise", "fixed", "polynomial", "cosine", "exponential", "linear"),
+        choices="piecewise fixed polynomial cosine exponential linear",
         applies=f"{_OURS} and no decay_scheme",
     )
     lr_steps: tuple[int, ...] = option(
@@ -64,7 +64,7 @@ class LearningRate(OptionGroup):
         None,
         "halve the rate 5 or 10 times in the second half (luong5, luong10), or 4 times "
         "in the last third (luong234) (FastNN)",
-        choices=("luong5", "luong10", "luong234"),
+        choices="luong5 luong10 luong234",
     )
     luong_decay_factor: float = option(
         0.5, "factor of each decay", within="(0, 1]", applies=_SCHEME
@@ -81,7 +81,7 @@ class LearningRate(OptionGroup):
         "linear",
         "linear; linear_from_zero: with a rate of 0 in the first step (MindSpore); "
         "linear_from_lr: from the unscaled rate (PLSC); t2t: exponential (FastNN)",
-        choices=("linear", "linear_from_zero", "linear_from_lr", "t2t"),
+        choices="linear linear_from_zero linear_from_lr t2t",
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
     end_learning_rate: float = option(

@@ -23,20 +23,14 @@ class Logging(OptionGroup):
         lower=0,
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
-    log_device_placement: bool = option(
-        False, "log the device that holds or computes each tensor (FastNN)"
-    )
-    print_model_statistics: bool = option(
-        False, "print tables of layers and trainable variables (FastNN)"
-    )
+    log_device_placement: bool = option(False, "log each tensor's device (FastNN)")
+    print_model_statistics: bool = option(False, "print layers and variables (FastNN)")
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),
         "FastNN's four, unless left out, and your own Keras callbacks, module:Callback",
     )
-    check_shape: bool = option(False, "print the shapes of each layer (Paddle course)")
-    check_content: bool = option(
-        False, "print the values of each layer (Paddle course)"
-    )
+    check_shape: bool = option(False, "print each layer's shapes (Paddle course)")
+    check_content: bool = option(False, "print each layer's values (Paddle course)")
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
     visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
     metrics_files: bool = option(
@@ -48,8 +42,6 @@ class Logging(OptionGroup):
     images_every_n_iters: int = _charts(
         0, "steps between logs of the network's input images; 0: none", lower=0
     )
-    projector: bool = option(
-        False, "at the end, write data for TensorBoard's projector"
-    )
+    projector: bool = option(False, "write data for TensorBoard's projector at the end")
     save_losses: bool = option(False, "write each step's exact loss to losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

@@ -49,10 +49,9 @@ class Model(OptionGroup):
     )
     emb_size: int | None = option(
         None,
-        "size of the embeddings; None: 512, or the network's own size for the classic "
-        "networks of docs/zoo.md (PLSC)",
+        "embedding size; None: 512, or a classic network's own, see docs/zoo.md (PLSC)",
         lower=1,
-        aliases=("emb_dim", "embedding_size"),
+        aliases="emb_dim embedding_size",
     )
     dropout: float | None = option(
         None, "dropout before the embedding; None: the backbone's", within="[0, 1)"
@@ -67,9 +66,7 @@ class Model(OptionGroup):
         False, "use statistics of all replicas", applies="several_replicas"
     )
     model_options: str = option(
-        "",
-        "the backbone's arguments: width=32,depths=1-1-1-1",
-        check=read_model_options,
+        "", "the backbone's arguments: width=32,depths=1-1", check=read_model_options
     )
 
     def backbone_options(self) -> dict:

@@ -25,17 +25,7 @@ class Optimizer(OptionGroup):
     optimizer: str = _ours(
         "momentum",
         "update rule; PLSC uses momentum (FastNN)",
-        choices=(
-            "adadelta",
-            "adagrad",
-            "adam",
-            "adamweightdecay",
-            "ftrl",
-            "lars",
-            "momentum",
-            "sgd",
-            "rmsprop",
-        ),
+        choices="adadelta adagrad adam adamweightdecay ftrl lars momentum sgd rmsprop",
     )
     momentum: float = _of("momentum", "lars")(
         0.9, "decay of the velocity (FastNN)", within="[0, 1)"
@@ -49,7 +39,7 @@ class Optimizer(OptionGroup):
     no_weight_decay_on: tuple[str, ...] = option(
         (),
         "weights without weight decay",
-        choices=("norms", "biases", "prelus"),
+        choices="norms biases prelus",
         applies=" or ".join(
             f"{_OURS} and {name}"
             for name in ("weight_decay", "weight_decay_on", "head_weight_decay")
@@ -76,12 +66,8 @@ class Optimizer(OptionGroup):
     adagrad_initial_accumulator_value: float = _of("adagrad")(
         0.1, "initial accumulators (FastNN)", lower=0
     )
-    adam_beta1: float = _adam(
-        0.9, "decay of the first moment (FastNN)", within="[0, 1)"
-    )
-    adam_beta2: float = _adam(
-        0.999, "decay of the second moment (FastNN)", within="[0, 1)"
-    )
+    adam_beta1: float = _adam(0.9, "first moment's decay (FastNN)", within="[0, 1)")
+    adam_beta2: float = _adam(0.999, "second moment's decay (FastNN)", within="[0, 1)")
     opt_epsilon: float = _of("adam", "adamweightdecay", "adadelta", "rmsprop")(
         1.0, "added to the denominator (FastNN)", lower=0
     )

@@ -45,9 +45,11 @@ def option(
         default: value if the user doesn't set the option.
         help: the option's effect and unit, and its counterpart in PLSC / FastNN.
         check: function of (name, value) that raises ValueError for invalid values.
-        **details: attributes of `Option`: choices, dotted, lower, within, aliases,
-            saved, applies.
+        **details: attributes of `Option`: choices and aliases, as words separated by
+            spaces; dotted, lower, within, saved, applies.
     """
+    words = {name: details.pop(name, "").split() for name in ("choices", "aliases")}
+    details |= {name: tuple(found) for name, found in words.items()}
     details |= {"help": help, "run_check": check}
     return dataclasses.field(default=default, metadata=details)
 

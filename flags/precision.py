@@ -46,13 +46,11 @@ class Precision(OptionGroup):
     """Options for half precision (PLSC's set_mixed_precision), and NaN or infinity."""
 
     use_fp16: bool = option(
-        False, "train the backbone in float16 (PLSC; FastNN)", aliases=("fp16",)
+        False, "train the backbone in float16 (PLSC; FastNN)", aliases="fp16"
     )
-    use_bf16: bool = option(False, "train the backbone in bfloat16", aliases=("bf16",))
+    use_bf16: bool = option(False, "train the backbone in bfloat16", aliases="bf16")
     amp_level: str | None = option(
-        None,
-        "O0: float32; others: as use_fp16 (MindSpore)",
-        choices=("o0", "o1", "o2", "o3"),
+        None, "O0: float32; others: as use_fp16 (MindSpore)", choices="o0 o1 o2 o3"
     )
     keep_batchnorm_fp32: bool = _half(
         False, "batch normalization outputs float32 too (MindSpore)"
@@ -88,7 +86,7 @@ class Precision(OptionGroup):
         "stop",
         "if a loss or gradient is NaN or infinite: stop, rollback to the last "
         "checkpoint and leave the batch out, or skip the batch",
-        choices=("stop", "rollback", "skip"),
+        choices="stop rollback skip",
     )
     max_nonfinite: int = option(
         5,

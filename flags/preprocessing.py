@@ -25,13 +25,10 @@ class Preprocessing(OptionGroup):
     preprocessing_name: str | None = option(
         None,
         "None: that of the network or, failing that, of the data set (FastNN)",
-        choices=("cifarnet", "face", "inception", "lenet", "none", "vgg"),
+        choices="cifarnet face inception lenet none vgg",
     )
     image_shape: tuple[int, ...] = option(
-        (),
-        "channels, height and width, such as 3,112,112 (PLSC)",
-        lower=1,
-        check=_shape,
+        (), "channels, height, width, such as 3,112,112 (PLSC)", lower=1, check=_shape
     )
     shuffle_buffer_size: int = option(
         1024, "images in the shuffle buffer (FastNN)", lower=1, applies="streamed"
@@ -50,21 +47,19 @@ class Preprocessing(OptionGroup):
         "", "keep decoded images in a file in this folder, for later runs too"
     )
     skip_bad_records: bool = option(
-        False,
-        "log unreadable images and use the next ones instead; embed leaves them out",
+        False, "log unreadable images and use the next ones; embed leaves them out"
     )
     sampling: str = option(
         "uniform",
         "class_balanced: all classes equally often; per_identity: images_per_identity "
         "consecutive images of a class",
-        choices=("uniform", "class_balanced", "per_identity"),
+        choices="uniform class_balanced per_identity",
     )
     images_per_identity: int = option(
         4, "consecutive images of a class", lower=1, applies="sampling=per_identity"
     )
     random_flip: bool | None = option(
-        None,
-        "mirror half of the images; None, here and below: as the preprocessing says",
+        None, "mirror half the images; None, here and below: as the preprocessing says"
     )
     random_rotate: float | None = option(
         None, "rotate by up to this number of degrees (PLSC: 10)", within="[0, 180]"
@@ -85,7 +80,7 @@ class Preprocessing(OptionGroup):
     )
     random_grey: float | None = _share("probability of converting to grayscale")
     cutout: float | None = _share(
-        "largest side of an erased square, as a share of the shorter side"
+        "largest erased square, as a share of the shorter side"
     )
     random_erasing: float | None = _share(
         "probability of noise in a rectangle (arXiv:1708.04896)"

@@ -27,8 +27,7 @@ class Server(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.serve`: models, addresses and limits."""
 
     model_path: str = option(
-        "",
-        "folder of an export's version folders, or one of them; --model_dir works too",
+        "", "folder of an export's versions, or one of them; --model_dir works too"
     )
     served_name: str = option(
         "", "model name in URLs; empty: the last part of model_path (TF Serving)"
@@ -48,13 +47,9 @@ class Server(OptionGroup, saved=False):
     grpc_port: int | None = option(
         None, "gRPC port; 0: any free port; None: no gRPC", within="[0, 65535]"
     )
-    gpu_index: int = option(
-        0, "index of the GPU to use, if there is one (PLSC)", lower=0
-    )
+    gpu_index: int = option(0, "index of the GPU to use, if any (PLSC)", lower=0)
 
-    latency_ms: float = _above_0(
-        100.0, "time within which to answer an image, in milliseconds"
-    )
+    latency_ms: float = _above_0(100.0, "milliseconds in which to answer an image")
     max_batch_images: int = option(
         32, "largest batch, in images", within="[1, 1024]", check=checks.power_of_two
     )
@@ -68,9 +63,7 @@ class Server(OptionGroup, saved=False):
     )
     max_body_mb: float = _above_0(32.0, "largest request body, in megabytes")
     max_image_mb: float = _above_0(8.0, "largest encoded image, in megabytes")
-    max_megapixels: float = _above_0(
-        16.0, "largest image or batch, in millions of pixels"
-    )
+    max_megapixels: float = _above_0(16.0, "largest image or batch, in megapixels")
     max_receiving_mb: float = _above_0(
         512.0, "largest total of request bodies in memory, in megabytes"
     )
@@ -78,9 +71,7 @@ class Server(OptionGroup, saved=False):
         1024, "largest number of simultaneous connections", lower=1
     )
     receive_timeout: float = _above_0(
-        20.0,
-        "seconds for each of: receiving a request's headers, receiving its body, and "
-        "sending the answer",
+        20.0, "seconds for each of: request headers, request body, sending the answer"
     )
     answer_timeout: float = _above_0(
         30.0, "seconds to answer an image, including the queue"
@@ -93,7 +84,7 @@ class Server(OptionGroup, saved=False):
     gallery_dtype: str = option(
         "float32",
         "type of a new gallery's numbers; float16 halves its size",
-        choices=("float32", "float16"),
+        choices="float32 float16",
         applies="gallery_dir",
     )
 

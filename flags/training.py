@@ -10,10 +10,10 @@ class Training(OptionGroup):
     task_type: str = option(
         "pretrain",
         "finetune starts from the weights in checkpoint_dir (FastNN)",
-        choices=("pretrain", "finetune"),
+        choices="pretrain finetune",
     )
     num_epochs: int = option(
-        120, "epochs to train (PLSC; FastNN)", lower=1, aliases=("train_epochs",)
+        120, "epochs to train (PLSC; FastNN)", lower=1, aliases="train_epochs"
     )
     stop_at_step: int = option(
         0, "stop after this step; 0: never", lower=0, applies="hooks=StopAtStepHook"
@@ -22,18 +22,14 @@ class Training(OptionGroup):
         128,
         "images per replica in a step (PLSC; FastNN)",
         lower=1,
-        aliases=("train_batch_size",),
+        aliases="train_batch_size",
         applies="no global_batch_size",
     )
     global_batch_size: int = option(
         0, "images per step, of all replicas; 0: batch_size x replicas", lower=0
     )
-    seed: int = option(
-        0, "seed of weights, data order, augmentation and dropout", lower=0
-    )
-    deterministic: bool = option(
-        False, "compute the same results in each run, bit for bit"
-    )
+    seed: int = option(0, "seed of weights, data order, augmentation, dropout", lower=0)
+    deterministic: bool = option(False, "compute the same in each run, bit for bit")
 
     REFUSED = {
         "task_type=finetune and no checkpoint_dir": "task_type=finetune needs "
@@ -51,18 +47,18 @@ class Performance(OptionGroup):
         applies="gpus or alone",
     )
     steps_per_execution: int = option(
-        1, "steps in one call of TensorFlow (Keras)", lower=1, aliases=("sink_size",)
+        1, "steps in one call of TensorFlow (Keras)", lower=1, aliases="sink_size"
     )
     jit_compile: str = option(
         "auto",
         "compile the networks' passes with XLA; auto: on GPUs (Keras)",
-        choices=("auto", "true", "false"),
+        choices="auto true false",
     )
     recompute: str = option(
         "none",
         "blocks: keep no activations within blocks, and compute them again for the "
         "gradients, which saves memory",
-        choices=("none", "blocks"),
+        choices="none blocks",
     )
     tf32: bool | None = option(
         None,
@@ -70,24 +66,19 @@ class Performance(OptionGroup):
         applies="gpus",
     )
     dry_run: bool = option(
-        False,
-        "only estimate the memory, the classes that fit and, for GPUs, the time",
-        saved=False,
+        False, "only estimate memory, classes that fit and, for GPUs, time", saved=False
     )
-    json: bool = option(
-        False, "print the estimate as one JSON object", saved=False, applies="dry_run"
-    )
+    json: bool = option(False, "print the plan in JSON", saved=False, applies="dry_run")
     device_kind: str | None = option(
         None,
         "GPU to plan for; this machine need not have one. None: this machine's devices",
-        choices=tuple(name.lower() for name in GPUS),
+        choices=" ".join(GPUS).lower(),
         saved=False,
         applies="dry_run",
     )
     device_memory_gb: float | None = option(
         None,
-        "memory of a device in GB (10^9 bytes); None: that of device_kind or of this "
-        "machine",
+        "memory of a device in GB (10^9 bytes); None: of device_kind or this machine",
         within="(0, inf)",
         saved=False,
         applies="dry_run",

@@ -16,9 +16,15 @@ GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
 def main(settings):
     """Edits the classes or reports label noise, and prints a table of the results."""
-    from plsc_tf.jobs.classes import command
+    from plsc_tf.jobs.classes import edit, noise
 
-    cli.print_table(command.run(settings))
+    given = settings.classes
+    if not (given.edit_dir or given.noise_report):
+        raise ValueError(
+            "Set edit_dir, a new folder for a checkpoint with edited classes, or "
+            "noise_report, a .json file for the labels that look wrong."
+        )
+    cli.print_table(edit.edit(settings) if given.edit_dir else noise.report(settings))
 
 
 if __name__ == "__main__":

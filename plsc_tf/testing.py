@@ -52,21 +52,16 @@ def check_loss(loss, *, exact=True, seed=0):
     if exact:
         _check_derivatives(loss, cosine, norms, state, target)
         slope = tf.ones_like(others) if slope is None else slope
-        _compare(
-            "others' derivative by the cosine",
-            slope,
-            _difference(lambda c: loss.others(c, target, state)[0], others),
-        )
+        what = "others' derivative by the cosine"
+        _check_slope(what, slope, lambda c: loss.others(c, target, state)[0], others)
     _check_sharded(loss, rng)
 
 
 def _state(loss, cosine, norms):
     """Returns the state after a batch in which the last example is padding."""
-    first = {
-        name: tf.constant(number, cosine.dtype)
-        for name, number in loss.initial_state().items()
-    }
-    weights = tf.constant([1.0] * (BATCH - 1) + [0.0], cosine.dtype)
+    initial, dtype = loss.initial_state(), cosine.dtype
+    first = {name: tf.constant(number, dtype) for name, number in initial.items()}
+    weights = tf.constant([1.0] * (BATCH - 1) + [0.0], dtype)
     state = loss.next_state(cosine, norms, weights, first)
     if set(state) != set(first):
         raise ValueError(
@@ -80,37 +75,21 @@ def _state(loss, cosine, norms):
 
 
 def _check_derivatives(loss, cosine, norms, state, target):
-    def of_cosine(c):
-        return loss.target(c, norms, state)
-
-    def of_norms(n):
-        return loss.target(cosine, n, state)
-
-    _compare(
-        "target's slope",
-        target.slope,
-        _difference(lambda c: of_cosine(c).value, cosine),
-    )
-    if target.norm_slope is not None:
-        _compare(
-            "target's norm_slope",
-            target.norm_slope,
-            _difference(lambda n: of_norms(n).value, norms),
-        )
     if (target.penalty is None) != (target.penalty_slope is None):
         raise ValueError("target must return both penalty and penalty_slope, or none.")
-    if target.penalty is not None:
-        _compare(
-            "target's penalty_slope",
-            target.penalty_slope,
-            _difference(lambda n: of_norms(n).penalty, norms),
-        )
+    for name, function, x in (
+        ("slope", lambda c: loss.target(c, norms, state).value, cosine),
+        ("norm_slope", lambda n: loss.target(cosine, n, state).value, norms),
+        ("penalty_slope", lambda n: loss.target(cosine, n, state).penalty, norms),
+    ):
+        if getattr(target, name) is not None:
+            _check_slope(f"target's {name}", getattr(target, name), function, x)
 
 
-def _difference(function, x):
-    """Differentiates an elementwise function by central differences."""
+def _check_slope(what, slope, function, x):
+    """Compares derivatives with central differences of an elementwise function."""
     high, low = function(x + _STEP), function(x - _STEP)
-    return (high - low) / (2 * _STEP)
+    _compare(f"{what} differs from the numeric one", slope, (high - low) / (2 * _STEP))
 
 
 def _check_shape(what, tensor, like):
@@ -129,7 +108,7 @@ def _compare(what, received, expected, kinks=_KINKS):
     if wrong.mean() > kinks:
         worst = np.unravel_index(np.abs(received - expected).argmax(), expected.shape)
         raise ValueError(
-            f"The {what} differs at {int(wrong.sum())} of {wrong.size} points. "
+            f"The {what} at {int(wrong.sum())} of {wrong.size} points. "
             f"Expected: {expected[worst]:.6g}. Received: {received[worst]:.6g}."
         )
 
@@ -154,8 +133,6 @@ def _check_sharded(loss, rng):
         return tf.function(step, autograph=False)()
 
     whole = run(DenseHead)
-    names = "losses", "gradients of the embeddings"
-    for name, one, other in zip(
-        names, run(ShardedHead, tile_rows=4), whole, strict=True
-    ):
-        _compare(f"{name} of a sharded head", one, other, kinks=0.0)
+    split = run(ShardedHead, tile_rows=4)
+    for i, name in enumerate(("losses", "gradients of the embeddings")):
+        _compare(f"{name} of a sharded head differ", split[i], whole[i], kinks=0.0)

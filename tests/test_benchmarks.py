@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from benchmarks import head, head_scaling, machine, options, peer
+from benchmarks import head, head_scaling, input, machine, options, peer
 
 SMALL = options.HeadCase(
     num_classes=301, emb_size=16, global_batch=6, steps=3, warmup=1, rounds=2
@@ -67,6 +67,20 @@ def test_large_heads_are_measured_on_one_number_of_replicas():
     )
     points = [(p.num_classes, p.num_replicas, p.emb_size) for p in case.cases()]
     assert points == [(10, 2, 8), (10, 1, 8), (200, 2, 8)]
+
+
+def test_replicas_wait_for_batches(capsys):
+    small = ["--count=256", "--image_size=16", "--rounds=1", "--threads=2"]
+    input.main(["--consumers=2", "--step_ms=0.1", *small])
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    # The first of five batches of 2 x 128 is ready.
+    assert figures["steps"] == 4 and 0 <= figures["waiting"] < 1
+    assert figures["decoding_is_the_limit"]
+    step_s = 256 / (0.8 * figures["pipeline_img_s"])
+    assert figures["step_ms"] == pytest.approx(1000 * step_s, abs=0.1)
+    cores = 25000 / figures["img_s_per_core"]
+    assert figures["cores_for_25000_img_s"] == pytest.approx(cores, rel=0.01, abs=0.1)
+    assert figures["lock_us_per_image"] > 0
 
 
 def test_memory_is_read_in_bytes():

@@ -88,8 +88,8 @@ def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
     [
         ("seed=1\nbatchsize=3", "run.cfg:2: unknown option 'batchsize'. .*batch_size"),
         ("--batchsize=3", "run.cfg:1: unknown option 'batchsize'.*'batch_size'"),
-        ("batch_size", "run.cfg:1: unexpected 'batch_size'. Did you mean batch_size="),
-        ("--batch_size 64", "run.cfg:1: unexpected.*Did you mean batch_size=64"),
+        ("batch_size", "run.cfg:1: expected '=' after.*Did you mean batch_size="),
+        ("--batchsize 64", "run.cfg:1: expected '=' after.*Did you mean batch_size="),
         ("--batch_size", "run.cfg:1: 'batch_size' needs a value"),
         ("train it well", "run.cfg:1: unexpected 'train it well'"),
         ("123", "run.cfg:1: unexpected '123'"),

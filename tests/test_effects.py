@@ -5,9 +5,7 @@ import logging
 import pathlib
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from plsc_tf import check
 from plsc_tf.__main__ import COMMANDS
@@ -16,6 +14,7 @@ from plsc_tf.options import cli, effects
 from plsc_tf.options.settings import Settings, known_options, select
 from tests import commands
 from tests.conformance import options_guide
+from tests.seeds.commands import class_folders
 
 ROOT = pathlib.Path(__file__).parents[1]
 OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.name)
@@ -178,11 +177,7 @@ def test_a_training_says_which_options_do_nothing(tmp_path):
 
 
 def test_other_commands_say_it_too(tmp_path, caplog, capsys):
-    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        random = np.random.default_rng(len(list(tmp_path.rglob("*"))))
-        Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    class_folders(tmp_path, classes=2, images=2)
     words = ["--dataset_name=folder", f"--dataset_dir={tmp_path}", "--labels_offset=1"]
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.INFO, logger="absl")

@@ -66,10 +66,7 @@ def test_every_loss_has_its_own_margins_replicated_and_sharded(name):
             {"loss_type": "adaface", "adaface_t_alpha": 0.1},
             plsc_tf.AdaFace(t_alpha=0.1),
         ),
-        (
-            {"loss_type": "curricularface", "margin": 0.3},
-            plsc_tf.CurricularFace(0.3),
-        ),
+        ({"loss_type": "curricularface", "margin": 0.3}, plsc_tf.CurricularFace(0.3)),
         (
             {
                 "loss_type": "magface",

@@ -11,7 +11,7 @@ class Sample(OptionGroup):
     real: float = option(0.5, "share", within="[0, 1)")
     switch: bool = option(False, "switch")
     word: str = option("", "any text")
-    kind: str = option("red", "color", choices=("red", "green"))
+    kind: str = option("red", "color", choices="red green")
     limit: float | None = option(None, "limit")
     sizes: tuple[int, ...] = option((1, 2), "sizes")
     names: tuple[str, ...] = option((), "names")
@@ -26,18 +26,12 @@ OPTIONS = {item.name: item for item in options_of(Sample)}
         ("whole", " 7 ", 7),
         ("real", "1e-3", 0.001),
         ("real", "0", 0.0),
-        ("switch", "True", True),
-        ("switch", "yes", True),
-        ("switch", "1", True),
-        ("switch", "FALSE", False),
-        ("switch", "no", False),
-        ("switch", "0", False),
+        *(("switch", text, True) for text in ("True", "yes", "1")),
+        *(("switch", text, False) for text in ("FALSE", "no", "0")),
         ("word", "", ""),
         ("word", "None", ""),
         ("kind", "Green", "green"),
-        ("limit", "None", None),
-        ("limit", "none", None),
-        ("limit", "", None),
+        *(("limit", text, None) for text in ("None", "none", "")),
         ("limit", "-2", -2.0),
         ("sizes", "3, 112,112", (3, 112, 112)),
         ("sizes", "(100000,)", (100000,)),
@@ -56,15 +50,8 @@ def test_texts_are_read(name, text, value):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("whole", "0"),
-        ("whole", "10"),
-        ("whole", "3.0"),
-        ("whole", "three"),
-        ("whole", "None"),
-        ("whole", ""),
-        ("real", "1"),
-        ("real", "nan"),
-        ("real", "inf"),
+        *(("whole", text) for text in ("0", "10", "3.0", "three", "None", "")),
+        *(("real", text) for text in ("1", "nan", "inf")),
         ("switch", "maybe"),
         ("kind", "gren"),
         ("sizes", "1,x"),

@@ -21,7 +21,7 @@ from benchmarks import machine, options
 from benchmarks.gpu import heads, page, parts, smoke, steps
 from plsc_tf.flags.option import OptionGroup, option
 
-LETTERS = tuple("abcdefg")
+LETTERS = "a b c d e f g"
 # A part needs at least as many seconds to start TensorFlow and compile a step.
 SHORTEST_S = 30
 TOY_LIMIT_S = 500
@@ -46,7 +46,7 @@ def main(case):
     folder = pathlib.Path(case.output).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     case = dataclasses.replace(case, output=str(folder))
-    letters = [one.upper() for one in case.step or LETTERS]
+    letters = [one.upper() for one in case.step or LETTERS.split()]
     chosen = [step for step in steps.programme(case) if step.letter in letters]
     gpu = {name: smoke.nvidia_smi(name) for name in ("name", "driver_version")}
     about = {"toy": case.toy, "gpu": gpu, "machine": machine.describe()}

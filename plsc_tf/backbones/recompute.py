@@ -1,7 +1,9 @@
 """Runs networks in blocks whose activations the backward pass computes again."""
 
-import collections
+import itertools
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,65 +16,95 @@ from plsc_tf.backbones.stateless import with_values
 _FINENESS = 1.1
 
 
-def cuts(network: keras.Model) -> list[keras.KerasTensor]:
-    """Returns the tensors between the blocks of a network.
+class InBlocks:
+    """A network in training mode whose backward pass runs each block again.
 
-    A network can be cut at each tensor through which all paths from its input lead, for
-    example after each residual block. Consecutive pieces are joined to a block if that
-    lowers the peak memory of a backward pass that keeps the inputs of all blocks, and
-    computes the activations of one block at a time.
+    The blocks are chosen to lower the peak memory of a backward pass that keeps the
+    inputs of all blocks and computes the activations of one block at a time. A block
+    may have several inputs: within a residual unit, the shortcut's tensor is one.
 
     Args:
         network: a functional model with one input.
-
-    Returns:
-        Symbolic tensors of `network`, in order. The first block ends and the second one
-        begins with the first of them, and so on.
+        substitute: see `private_apis.Substituted`.
+        compiled: whether XLA compiles the passes.
 
     Raises:
-        ValueError: there are no such tensors.
+        ValueError: the network has only one layer.
     """
-    tensors, sizes = _pieces(network)
-    if len(tensors) < 2:  # noqa: PLR2004
+
+    def __init__(
+        self, network: keras.Model, substitute: Callable, compiled: bool
+    ) -> None:
+        self._network, self._compiled = network, compiled
+        self._blocks = [
+            (*ends, private_apis.Substituted(*ends, substitute))
+            for ends in _blocks(network)
+        ]
+
+    def __call__(self, x: tf.Tensor) -> Any:
+        """Returns the network's outputs; call it in a `keras.StatelessScope`."""
+        known = {id(self._network.inputs[0]): x}
+        for inputs, outputs, block in self._blocks:
+            found = _run(block, [known[id(t)] for t in inputs], self._compiled)
+            known |= zip(map(id, outputs), found, strict=True)
+        results = [known[id(t)] for t in self._network.outputs]
+        return results[0] if len(results) == 1 else results
+
+
+def _blocks(network):
+    """Returns (inputs, outputs) of each block, symbolic tensors of the network."""
+    calls = private_apis.calls(network)
+    if len(calls) == 1:
         raise ValueError(
             f"recompute=blocks must cut the network into blocks, but '{network.name}' "
-            "has no layer through which all paths from its input lead. Train it with "
-            "recompute=none."
+            "calls only one layer. Train it with recompute=none."
         )
-    inputs = [_size(network.inputs[0]), *map(_size, tensors[:-1])]
+    last = {id(t): end for end, (read, _) in enumerate(calls, 1) for t in read}
+    last |= {id(t): len(calls) + 1 for t in network.outputs}
+    # Before each call and at the end: the tensors that are needed later, each with the
+    # number of calls after which it exists.
+    needed = [[(0, t) for t in network.inputs]]
+    for end, (_, made) in enumerate(calls, 1):
+        tensors = *needed[-1], *((end, t) for t in made)
+        needed.append([(n, t) for n, t in tensors if last.get(id(t), 0) > end])
+    found = []
+    sizes = [sum(map(_size, made)) for _, made in calls]
+    for start, end in itertools.pairwise(_bounds(needed, sizes)):
+        read = {id(t) for inputs, _ in calls[start:end] for t in inputs}
+        inputs = [t for _, t in needed[start] if id(t) in read]
+        found.append((inputs, [t for made, t in needed[end] if made > start]))
+    return found
 
-    def peak(ends):
-        starts = [0, *ends[:-1]]
-        blocks = zip(starts, ends, strict=True)
-        kept = sum(inputs[start] for start in starts)
-        return kept + max(sum(sizes[start:end]) for start, end in blocks)
 
-    limits = [max(sizes)]
-    while limits[-1] < sum(sizes):
-        limits.append(limits[-1] * _FINENESS)
-    ends = min((_joined(sizes, limit) for limit in limits), key=peak)
-    return [tensors[end - 1] for end in ends[:-1]]
+def _bounds(needed, sizes):
+    """Returns the numbers of the calls at which blocks begin, and of calls in total.
 
-
-def _pieces(network):
-    """Returns the tensors that can end a block, and the memory of what precedes each.
-
-    If the network has several outputs, the last tensor is None.
+    Args:
+        needed: see `_blocks`.
+        sizes: how many numbers each call returns per example.
     """
-    calls = private_apis.calls(network)
-    left = collections.Counter(id(x) for inputs, _ in calls for x in inputs)
-    left.update(map(id, network.outputs))
-    cuts, sizes, size = [], [], 0
-    needed = {id(network.inputs[0])}
-    for inputs, outputs in calls:
-        size += sum(map(_size, outputs))
-        left.subtract(map(id, inputs))
-        needed = {x for x in (*needed, *map(id, outputs)) if left[x]}
-        if len(needed) == 1:
-            cuts += [x for x in outputs if id(x) in needed]
-            sizes.append(size)
-            size = 0
-    return ([*cuts, None], [*sizes, size]) if size else (cuts, sizes)
+    totals = [0, *itertools.accumulate(sizes)]
+    # Blocks must not begin with a tensor that has no gradient.
+    kept = [
+        [(made, _size(t) if "float" in t.dtype else math.inf) for made, t in tensors]
+        for tensors in needed
+    ]
+    best, limit = (math.inf, [0]), max(sizes)
+    while limit < best[0]:
+        # The least memory for the inputs of all blocks up to each call, and where they
+        # begin, if no block exceeds the limit.
+        least = [(0, [0])]
+        for end, tensors in enumerate(kept[1:], 1):
+            starts = range(bisect_left(totals, totals[end] - limit), end)
+            memory, start = min(
+                (least[i][0] + sum(size for made, size in tensors if made > i), i)
+                for i in starts
+            )
+            least.append((memory, [*least[start][1], end]))
+        memory, bounds = least[-1]
+        best = min(best, (memory + limit, bounds))
+        limit *= _FINENESS
+    return best[1]
 
 
 def _size(tensor):
@@ -80,76 +112,55 @@ def _size(tensor):
     return math.prod(size or 1 for size in tensor.shape[1:])
 
 
-def _joined(sizes, limit):
-    """Joins consecutive pieces up to this limit; returns the end of each block."""
-    ends, total = [], math.inf
-    for end, size in enumerate(sizes, start=1):
-        if total + size > limit:
-            ends.append(end)
-            total = 0
-        total += size
-        ends[-1] = end
-    return ends
-
-
-def run(
-    block: keras.Model, x: tf.Tensor, compiled: bool
-) -> tuple[Any, list[tf.Tensor]]:
-    """Runs a block in training mode; the backward pass runs it again.
+def _run(block, inputs, compiled):
+    """Runs a block; the backward pass runs it again.
 
     Both runs begin with the same states, so that dropout draws the same masks. The
     states change once.
-
-    Args:
-        block: a model, built with all of its weights.
-        x: its input.
-        compiled: whether XLA compiles the run.
-
-    Returns:
-        (the block's output, list of the losses that its layers add).
     """
-    variables = block.variables
+    variables, count = block.variables, len(inputs)
     changed: list = []
 
-    def once(x, values):
+    def once(tensors):
         outputs, states, losses = with_values(
-            lambda: block(x, training=True), variables, values
+            lambda: block(tensors[:count], training=True), variables, tensors[count:]
         )
-        changed[:] = [
-            v for v, s in zip(variables, states, strict=True) if s is not None
+        pairs = [
+            pair for pair in zip(variables, states, strict=True) if pair[1] is not None
         ]
-        return outputs, losses, [s for s in states if s is not None]
+        changed[:] = [variable for variable, _ in pairs]
+        return tf.nest.flatten(outputs), losses, [state for _, state in pairs]
 
     @tf.custom_gradient
-    def twice(x, *values):
-        results = once(x, values)
+    def twice(*tensors):
+        results = once(tensors)
 
         def backward(*upstream):
-            upstream = upstream[: len(tf.nest.flatten(results[:2]))]
+            upstream = upstream[: len(results[0]) + len(results[1])]
             # Without this, the second run could be merged with the first one, or begin
             # before its result is needed.
             with tf.control_dependencies(upstream):
-                again = tf.identity(x)
+                again = [tf.identity(x) for x in tensors[:count]]
             if compiled:  # XLA ignores control dependencies
-                again, *upstream = private_apis.barrier([again, *upstream])
-            floats = [v for v in values if v.dtype.is_floating]
+                both = private_apis.barrier([*again, *upstream])
+                again, upstream = both[:count], both[count:]
+            again += tensors[count:]
+            floats = [t for t in again if t.dtype.is_floating]
             with tf.GradientTape() as tape:
-                tape.watch([again, *floats])
-                outputs, losses, _ = once(again, values)
-            found = tape.gradient(
-                tf.nest.flatten([outputs, losses]),
-                [again, *floats],
-                output_gradients=list(upstream),
+                tape.watch(floats)
+                outputs, losses, _ = once(again)
+            gradients = iter(
+                tape.gradient(
+                    [*outputs, *losses], floats, output_gradients=list(upstream)
+                )
             )
-            of_values = iter(found[1:])
-            return found[0], *(
-                next(of_values) if v.dtype.is_floating else None for v in values
-            )
+            return [next(gradients) if t.dtype.is_floating else None for t in again]
 
         return results, backward
 
-    values = [tf.convert_to_tensor(v.value) for v in variables]
-    outputs, losses, states = twice(x, *values)
+    values = [tf.convert_to_tensor(variable.value) for variable in variables]
+    outputs, losses, states = twice(*inputs, *values)
     for variable, state in zip(changed, states, strict=True):
         variable.assign(state)
-    return outputs, losses
+    keras.layers.Layer().add_loss(losses)  # to the scope of the caller
+    return outputs

@@ -70,8 +70,8 @@ class Projection:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
                 f"{list(wanted)}. Received: {list(self.shape)}: the model, n_component "
-                "or dim_reduce_scope was different. To create it from weight_load_dir, "
-                "leave out pca_mat_path and set another model_save_dir."
+                "or dim_reduce_scope was different. To create it, leave out "
+                "pca_mat_path and set another model_save_dir."
             )
         described = read_description(self.path)
         if described and described["weights"] != layout.describe():
@@ -86,9 +86,8 @@ class Projection:
         if not deviation <= pca.TOLERANCE:
             raise ValueError(
                 f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
-                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. To create it "
-                "from weight_load_dir, leave out pca_mat_path and set another "
-                "model_save_dir."
+                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. To create it, "
+                "leave out pca_mat_path and set another model_save_dir."
             )
 
 
@@ -170,14 +169,8 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
     drawing = plot(variances, components).encode()
     files.write(f"{path.removesuffix('.npy')}.svg", drawing)
-    shares = 100 * np.cumsum(variances)
-    marks = sorted(k for k in {1, 2, 4, 8, 16, components} if k <= components)
-    logging.info(
-        "Explained variance by components: %s. %s was made in %.1f s.",
-        ", ".join(f"{k}: {shares[k - 1]:.2f} %" for k in marks),
-        path,
-        time.perf_counter() - begun,
-    )
+    share, seconds = sum(variances[:components]), time.perf_counter() - begun
+    logging.info(f"{path}: {share:.2%} of the variance, made in {seconds:.1f} s.")
 
 
 def _compute(write, snapshots, layout, components, heartbeat):

@@ -12,6 +12,7 @@ trial and the update are separate graphs, so the step runs only the trials it ne
 """
 
 import dataclasses
+import itertools
 import math
 
 import keras
@@ -346,17 +347,20 @@ def _evened(pending, head):
         return {}
     rows = head.weight
     count = -(-rows.split.size(0) // rows.tile_rows)
-    evened = dict(pending)
-    for index in range(count):
-        for name in (f"row_scalar.{index}", f"products.{index}"):
-            evened.setdefault(name, tf.zeros([0]))
-    return evened
+    missing = {"row_scalar": tf.zeros([0]), "products": tf.zeros([0])}
+    tiles = itertools.zip_longest(pending["tiles"], range(count), fillvalue={})
+    return {**pending, "tiles": [{**missing, **tile} for tile, _ in tiles]}
 
 
 def _without_padding(pending):
-    """Reverses `_evened`; returns None if nothing remains."""
-    tiles = {name: value for name, value in pending.items() if value.shape != (0,)}
-    return tiles or None
+    """Reverses `_evened`."""
+    if not pending:
+        return None
+    tiles = [
+        {name: value for name, value in tile.items() if value.shape != (0,)}
+        for tile in pending["tiles"]
+    ]
+    return {**pending, "tiles": tiles}
 
 
 def _scalar(value):

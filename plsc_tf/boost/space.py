@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.held_rows import ReplicatedRows
-from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 
 # Number of weights whose columns share one variable.
 TILE = 1 << 20
@@ -24,20 +23,13 @@ class HostRows(ReplicatedRows):
     """
 
     def __init__(self, owner, name):
+        value = tf.constant(getattr(owner, name))
+        super().__init__(types.SimpleNamespace(value=value, shape=value.shape))
         self._owner, self._name = owner, name
-        self.shape, self.dtype = self._array().shape, self._array().dtype.name
-
-    def _array(self):
-        return getattr(self._owner, self._name)
-
-    @property
-    def variable(self):
-        """An object with the array as its `value`, like a variable."""
-        return types.SimpleNamespace(value=self._array())
 
     def write(self, low, rows):
         """Overwrites the rows that start at `low`."""
-        whole = np.array(self._array())
+        whole = np.array(getattr(self._owner, self._name))
         whole[low : low + len(rows)] = rows
         setattr(self._owner, self._name, whole)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from io import BytesIO
@@ -63,12 +64,12 @@ class Layout:
 
     Attributes:
         pieces: tuple of `Piece`.
-        weights: `(name, shape)` of all backbone weights, to compare with a snapshot.
+        shapes: shapes of all backbone weights, to compare with a snapshot.
         variables: the mirrored `keras.Variable`s of the pieces, in the same order.
     """
 
     pieces: tuple
-    weights: tuple
+    shapes: list
     variables: tuple
 
     @property
@@ -116,8 +117,8 @@ def layout_of(model, scope):
             pieces.append(Piece(f"head/{name}", shape, start, rows=name))
             start = pieces[-1].stop
         variables += [] if model.head.sharded else model.head.variables_replicated
-    weights = tuple((w.path, tuple(w.shape)) for w in network.weights)
-    return Layout(tuple(pieces), weights, tuple(variables))
+    shapes = [tuple(weight.shape) for weight in network.weights]
+    return Layout(tuple(pieces), shapes, tuple(variables))
 
 
 def _datasets(network):
@@ -139,7 +140,7 @@ def _datasets(network):
         if isinstance(item, h5py.Dataset) and item.size:
             places[int(np.ravel(item[(0,) * item.ndim])[0])] = name
 
-    with h5py.File(BytesIO(content.backbone_file())) as file:
+    with h5py.File(BytesIO(b"".join(content.backbone_file()))) as file:
         file.visititems(look)
     return places
 
@@ -216,18 +217,17 @@ def _of_rows(rows, low, high):
 
 def _compare(path, content, layout):
     """Raises ValueError if a snapshot is of another model."""
-    stored = content["backbone"]["weights"]
-    if len(stored) != len(layout.weights):
-        _refuse(path, f"{len(stored)} weights instead of {len(layout.weights)}")
-    here = list(layout.weights)
+    shapes = [tuple(weight["shape"]) for weight in content["backbone"]["weights"]]
+    if shapes != layout.shapes:
+        pairs = itertools.zip_longest(shapes, layout.shapes)
+        stored, own = next(pair for pair in pairs if pair[0] != pair[1])
+        _refuse(path, f"a weight of shape {stored} where this model has {own}")
     for piece in (piece for piece in layout.pieces if piece.rows):
         if piece.rows not in content["arrays"]:
             _refuse(path, "no class weights, which dim_reduce_scope=all needs")
-        stored = [*stored, content["arrays"][piece.rows]]
-        here.append((piece.name, piece.shape))
-    for described, (name, shape) in zip(stored, here, strict=True):
-        if tuple(described["shape"]) != shape:
-            _refuse(path, f"{name} of shape {described['shape']}, not {list(shape)}")
+        shape = content["arrays"][piece.rows]["shape"]
+        if tuple(shape) != piece.shape:
+            _refuse(path, f"{piece.name} of shape {shape}, not {list(piece.shape)}")
 
 
 def _refuse(path, problem):
@@ -265,9 +265,8 @@ def open_folder(
     if len(names) <= components:
         raise ValueError(
             f"n_component={components} dimensions need at least {components + 1} "
-            f"snapshots. Received: weight_load_dir='{folder}' with {len(names)}. Keep "
-            "more of them in stage 1 (snapshots_per_epoch, snapshot_max), or lower "
-            "n_component."
+            f"snapshots. Received: weight_load_dir='{folder}' with {len(names)}. Lower "
+            "n_component, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)."
         )
     snapshots = []
     for name in names:

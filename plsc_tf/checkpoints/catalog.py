@@ -8,7 +8,6 @@ from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
-from plsc_tf.checkpoints.writer import WRITING
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, writer_lock
 
@@ -16,11 +15,11 @@ NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
 # Remains of an interrupted save or removal, including the best checkpoint's.
 INTERRUPTED = re.compile(
-    rf"({NAMES.pattern}|best(\.next)?)({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
+    rf"({NAMES.pattern}|best(\.next)?)({re.escape(writer.WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
 # Folders and files that are not checkpoints, or not any longer.
-REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
+REMAINS = (f"*{writer.WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
 # A file in PLSC's checkpoints, whose folders are also named 0, 1, ….
 PLSC_META = "meta.json"
 

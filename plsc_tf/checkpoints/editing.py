@@ -113,7 +113,7 @@ class _Edited:
         }
 
     def backbone_file(self):
-        """Returns a function that yields the unchanged backbone file."""
+        """Yields the unchanged backbone file."""
         return self._copy(self._content["backbone"]["file"])
 
     def variables_file(self):
@@ -167,7 +167,7 @@ class _Edited:
             )
 
     def _copy(self, name):
-        return functools.partial(files.open_read, files.join(self._source, name))
+        return files.open_read(files.join(self._source, name))
 
 
 def _filled(value, row_shape, low, high):

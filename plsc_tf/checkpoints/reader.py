@@ -17,8 +17,6 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import files
 
-# Rows are read and assigned in chunks of about this size.
-CHUNK_BYTES = 16_000_000
 THREADS = 2
 
 
@@ -128,9 +126,8 @@ def _load_part(stored, array, part):
     """Loads the rows of one file that belong to this process, chunk by chunk."""
     first, end = array.local_range()
     first, end = max(first, part["first"]), min(end, part["last"] + 1)
-    rows = max(1, CHUNK_BYTES // stored.row_bytes)
     if first < end:
-        for start, stop in array.spans(first, end, rows):
+        for start, stop in array.spans(first, end, stored.piece_rows):
             array.write(start, stored.read(start, stop))
 
 

@@ -50,9 +50,6 @@ class Rows:
         for first in range(low, high, self.piece_rows):
             yield self.read(first, min(first + self.piece_rows, high))
 
-    def release(self, low: int, high: int) -> None:
-        """Does nothing, because no rows are kept in memory."""
-
 
 class StoredRows(Rows):
     """Rows in the verified files of a checkpoint.

@@ -12,7 +12,7 @@ import functools
 import io
 import platform
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -81,9 +81,8 @@ class Content:
         network: the backbone, a Keras model.
         values: `[(keras.Variable, tensor)]` for all its variables.
         variables: `{name: tensor}` of values that are needed only to resume.
-        arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()`,
-            `pieces(low, high)` and `release(low, high)`: `ShardedRows`,
-            `ReplicatedRows`, `Rows` or snapshots of their values.
+        arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
+            `pieces(low, high)`: `ShardedRows` or `Rows`.
     """
 
     kind: str
@@ -95,15 +94,15 @@ class Content:
 
     # HDF5 writes to memory only: if it fails to write to a file on disk, it keeps the
     # file open, tries again when the process exits, and crashes.
-    def backbone_file(self) -> memoryview:
-        """Returns a Keras weights file, which `load_weights` can read."""
+    def backbone_file(self) -> Iterable[memoryview]:
+        """Returns the buffers of a Keras weights file, for `load_weights` to read."""
         buffer = io.BytesIO()
         with keras.StatelessScope(state_mapping=self.values):
             private_apis.save_weights(self.network, buffer)
-        return buffer.getbuffer()
+        return [buffer.getbuffer()]
 
-    def variables_file(self) -> memoryview:
-        """Returns `variables` as a numpy archive."""
+    def variables_file(self) -> Iterable[memoryview]:
+        """Returns the buffers of a numpy archive of `variables`."""
         arrays = {name: np.asarray(value) for name, value in self.variables.items()}
         return numpy_archive(arrays)
 
@@ -124,11 +123,11 @@ class Content:
         }
 
 
-def numpy_archive(arrays: dict[str, np.ndarray]) -> memoryview:
-    """Returns an uncompressed numpy archive of named arrays."""
+def numpy_archive(arrays: dict[str, np.ndarray]) -> Iterable[memoryview]:
+    """Returns the buffers of an uncompressed numpy archive of named arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    return buffer.getbuffer()
+    return [buffer.getbuffer()]
 
 
 def save(
@@ -215,15 +214,15 @@ def _write_share(target, content, is_chief, heartbeat):
     """Writes this worker's share; returns its files and its parts of the arrays."""
     jobs, parts = {}, {}
     if is_chief:
-        jobs[BACKBONE] = functools.partial(_write, content.backbone_file)
+        jobs[BACKBONE] = content.backbone_file
         if content.kind == "training":
-            jobs[TRAINING] = functools.partial(_write, content.variables_file)
+            jobs[TRAINING] = content.variables_file
     for name, array in content.arrays.items():
         if is_chief or array.local_range() != (0, array.shape[0]):
             parts[name] = _parts(name, array)
             for part in parts[name]:
                 rows = part["first"], part["last"] + 1
-                jobs[part["file"]] = functools.partial(_write_rows, array, *rows)
+                jobs[part["file"]] = functools.partial(npy_chunks, array, *rows)
     return {"files": _write_files(target, jobs, heartbeat), "parts": parts}
 
 
@@ -245,7 +244,7 @@ def _write_files(target, jobs, heartbeat):
 
     Args:
         target: the checkpoint folder.
-        jobs: `{name: function of a path}`, each of which writes a file.
+        jobs: `{name: function that returns the file's buffers}`.
         heartbeat: function to call after each file, or None.
 
     Returns:
@@ -253,7 +252,7 @@ def _write_files(target, jobs, heartbeat):
     """
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         names = {
-            pool.submit(job, files.join(target, name)): name
+            pool.submit(files.write, files.join(target, name), job): name
             for name, job in jobs.items()
         }
         written = {}
@@ -267,17 +266,6 @@ def _write_files(target, jobs, heartbeat):
             pool.shutdown(cancel_futures=True)
             raise
     return {name: written[name] for name in jobs}
-
-
-def _write(content_of, path):
-    return files.write(path, content_of())
-
-
-def _write_rows(array, low, high, path):
-    chunks = functools.partial(npy_chunks, array, low, high)
-    written = files.write(path, chunks)
-    array.release(low, high)
-    return written
 
 
 def npy_chunks(array: Any, low: int, high: int) -> Iterator[bytes | np.ndarray]:

@@ -67,9 +67,7 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) ->
     labels = on_host(np.load(os.path.join(place, _LABELS)))
 
     def fetch(indices):
-        found = tf.numpy_function(
-            lambda k: images[k], [indices], tf.uint8, stateful=False
-        )
+        found = tf.numpy_function(lambda k: images[k], [indices], tf.uint8, False)
         return tf.ensure_shape(found, [None, *shape[1:]])
 
     return source.with_fetch(fetch, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -31,6 +32,8 @@ CHANGES = {
     "RandAugment 2, 9": Augmentation(randaugment_layers=2),
 }
 _TITLE_WIDTH, _GAP = 108, 2
+# Images per row of the sheet of all operations, and rows side by side.
+_IMAGES, _COLUMNS = 4, 3
 
 
 def draw(
@@ -40,11 +43,12 @@ def draw(
 
     Args:
         path: path of the PNG, on any store.
-        rows: a title and images for each row; images are uint8 `[h, w, 3]`.
+        rows: a title and images for each row, at least one; images are uint8
+            `[h, w, 3]`.
         columns: number of rows to place side by side.
     """
-    if not rows:
-        raise ValueError("A contact sheet needs at least one row of images.")
+    if not any(len(row) for _, row in rows):
+        raise ValueError("A contact sheet needs at least one image.")
     height = max(picture.shape[0] for _, row in rows for picture in row) + _GAP
     width = max(picture.shape[1] for _, row in rows for picture in row) + _GAP
     most = max(len(row) for _, row in rows)
@@ -68,29 +72,22 @@ def draw_ops(
     pictures: Sequence | None = None,
     *,
     image_size: tuple[int, int] = (44, 44),
-    num_seeds: int = 4,
     seed: int = 0,
-    columns: int = 3,
 ):
     """Draws the effect of every augmentation, RandAugment operation and preprocessing.
 
     Args:
         path: path of the PNG.
-        pictures: encoded images or arrays, see `images.to_rgb`; None uses synthetic
-            figures.
+        pictures: at least one encoded image or array, see `images.to_rgb`; repeated
+            if there are fewer than four. None uses synthetic figures.
         image_size: (height, width) of each image on the sheet, in pixels.
-        num_seeds: images per row, each with different random numbers.
         seed: random seed.
-        columns: number of rows to place side by side.
     """
     if pictures is None:
-        pictures = [figures.draw(0, k, k, (80, 80)) for k in range(num_seeds)]
-    if not len(pictures):
-        raise ValueError("A contact sheet needs at least one image.")
-    pictures = [images.to_rgb(tf.convert_to_tensor(each)) for each in pictures]
-    chosen = [pictures[number % len(pictures)] for number in range(num_seeds)]
-    chance = tf.random.stateless_uniform([num_seeds, NUM_CHANCES], [seed, 0])
-    draw(path, list(_rows(chosen, chance, image_size)), columns=columns)
+        pictures = [figures.draw(0, k, k, (80, 80)) for k in range(_IMAGES)]
+    repeated = itertools.islice(itertools.cycle(map(images.to_rgb, pictures)), _IMAGES)
+    chance = tf.random.stateless_uniform([_IMAGES, NUM_CHANCES], [seed, 0])
+    draw(path, list(_rows(list(repeated), chance, image_size)), columns=_COLUMNS)
 
 
 def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
@@ -111,7 +108,5 @@ def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
 
 
 def _changed(steps, pictures, chance):
-    return [
-        steps.augment(steps.prepare(picture), chance[number]).numpy()
-        for number, picture in enumerate(pictures)
-    ]
+    results = map(steps.augment, map(steps.prepare, pictures), chance)
+    return [result.numpy() for result in results]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -44,25 +45,22 @@ def first_fault(
         An error that names the example and the remedy, or None if every example can be
         read.
     """
-    iterator = iter(source.blocks(1, order))
-    for number in range(count):
-        try:
-            entry = next(iterator)
-        except StopIteration:
-            return None
-        except READ_ERRORS as error:
-            position = order.start + number
-            if order.part is not None:  # Streams are read a batch at a time.
-                first = order.start + number // order.part.size * order.batch_size
-                position = f"{first}...{first + order.batch_size - 1}"
-            return ValueError(
-                f"{source.name} cannot be read beyond position {position} of epoch "
-                f"{order.epoch}: {reason(error)}"
-            )
-        try:
+    number = 0
+    try:
+        for entry in itertools.islice(source.blocks(1, order), count):
             read_checked(source, entry, prepare, num_classes)
-        except ValueError as error:
-            return error
+            number += 1
+    except READ_ERRORS as error:
+        position = order.start + number
+        if order.part is not None:  # Streams are read a batch at a time.
+            first = order.start + number // order.part.size * order.batch_size
+            position = f"{first}...{first + order.batch_size - 1}"
+        return ValueError(
+            f"{source.name} cannot be read beyond position {position} of epoch "
+            f"{order.epoch}: {reason(error)}"
+        )
+    except ValueError as error:
+        return error
     return None
 
 

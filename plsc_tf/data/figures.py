@@ -13,12 +13,6 @@ import types
 
 import numpy as np
 
-EARS = ("none", "human", "round", "pointed", "long")
-HAIR = ("bald", "cap", "fringe", "parted", "crest", "curls", "long")
-NOSES = ("button", "wedge", "line")
-GLASSES = ("none", "none", "none", "round", "square")
-
-
 # The properties that all images of one figure share; lengths are in half heads.
 Identity = types.SimpleNamespace
 
@@ -36,10 +30,10 @@ def identity(seed: int, label: int) -> Identity:
         squareness=dice.within(0.0, 0.8),
         taper=dice.within(-0.10, 0.28),
         skin=skin if human else toy,
-        ears=dice.one_of(EARS),
+        ears=dice.one_of("none", "human", "round", "pointed", "long"),
         ear_size=dice.within(0.17, 0.32),
         ear_height=dice.within(-0.10, 0.15),
-        hair=dice.one_of(HAIR),
+        hair=dice.one_of("bald", "cap", "fringe", "parted", "crest", "curls", "long"),
         hair_color=dice.color((0, 1), (0.15, 0.85), (0.12, 0.85)),
         hair_line=dice.within(-0.72, -0.42),
         eye_spacing=dice.within(0.24, 0.46),
@@ -51,7 +45,7 @@ def identity(seed: int, label: int) -> Identity:
         brow_width=dice.within(0.025, 0.075),
         brow_gap=dice.within(0.05, 0.16),
         brow_tilt=dice.within(-0.35, 0.35),
-        nose=dice.one_of(NOSES),
+        nose=dice.one_of("button", "wedge", "line"),
         nose_size=dice.within(0.07, 0.17),
         nose_height=dice.within(0.14, 0.30),
         mouth_width=dice.within(0.16, 0.42),
@@ -62,17 +56,11 @@ def identity(seed: int, label: int) -> Identity:
         blush=dice.within(-0.5, 0.6),
         patch=dice.within(-1.6, 1.0),
         patch_color=dice.color((0, 1), (0.2, 0.7), (0.25, 0.95)),
-        glasses=dice.one_of(GLASSES),
+        glasses=dice.one_of("none", "none", "none", "round", "square"),
     )
 
 
-def draw(
-    seed: int,
-    label: int,
-    index: int,
-    size: tuple[int, int],
-    who: Identity | None = None,
-) -> np.ndarray:
+def draw(seed: int, label: int, index: int, size: tuple[int, int]) -> np.ndarray:
     """Draws image number `index` of a class.
 
     Args:
@@ -80,12 +68,11 @@ def draw(
         label: the class.
         index: number of the image within the class.
         size: (height, width) in pixels.
-        who: the class's identity, if the caller already has it.
 
     Returns:
         uint8 `[height, width, 3]`, RGB.
     """
-    who = who or identity(seed, label)
+    who = identity(seed, label)
     dice = Dice(seed, label, index, 1)
     canvas = Canvas(size, dice)
     turn, nod = dice.within(-0.16, 0.16), dice.within(-0.10, 0.10)
@@ -112,10 +99,9 @@ def _background(canvas: Canvas, dice: Dice):
     first = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     second = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     angle = dice.within(0, 2 * math.pi)
-    across = np.float32(math.cos(angle)) * canvas.screen_x
-    across = across + np.float32(math.sin(angle)) * canvas.screen_y
+    across = math.cos(angle) * canvas.screen_x + math.sin(angle) * canvas.screen_y
     canvas.rgb[...] = first[:, np.newaxis, np.newaxis]
-    canvas.paint(np.clip(across * np.float32(0.5) + np.float32(0.5), 0, 1), second)
+    canvas.paint(np.clip(across * 0.5 + 0.5, 0, 1), second)
 
 
 def _ears(canvas: Canvas, who: Identity, turn: float):
@@ -150,20 +136,19 @@ def _head(canvas: Canvas, who: Identity):
     inner = canvas.ellipse(0, -0.02, wide - 0.06, high - 0.06, *shape)
     canvas.paint(inner, who.skin)
     if who.beard > 0:
-        below = np.clip((canvas.y - np.float32(0.75 - who.beard)) * 12, 0, 1)
+        below = np.clip((canvas.y - (0.75 - who.beard)) * 12, 0, 1)
         canvas.paint(inner * below, who.hair_color * 0.85)
 
 
 def _marks(canvas: Canvas, who: Identity):
     if who.patch > 0:
         side = 1 if who.patch > 0.5 else -1
-        size = who.eye_size + 0.12
-        mask = canvas.ellipse(side * who.eye_spacing, who.eye_height, size, size * 1.2)
-        canvas.paint(mask, who.patch_color)
+        x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.12
+        canvas.paint(canvas.ellipse(x, y, size, size * 1.2), who.patch_color)
     if who.blush > 0:
         for side in (-1, 1):
             mask = canvas.ellipse(side * who.head_width * 0.58, 0.3, 0.17, 0.13)
-            canvas.paint(mask * np.float32(who.blush), (0.95, 0.4, 0.4))
+            canvas.paint(mask * who.blush, (0.95, 0.4, 0.4))
 
 
 def _eyes(canvas: Canvas, who: Identity, dice: Dice):
@@ -178,8 +163,7 @@ def _eyes(canvas: Canvas, who: Identity, dice: Dice):
         canvas.paint(white, (0.97, 0.97, 0.95))
         x, y = x + gaze_x * (wide - iris), y + gaze_y * (high - iris)
         canvas.paint(canvas.ellipse(x, y, iris, iris) * white, who.iris)
-        pupil = iris * 0.5
-        canvas.paint(canvas.ellipse(x, y, pupil, pupil), (0.05, 0.05, 0.07))
+        canvas.paint(canvas.ellipse(x, y, iris / 2, iris / 2), (0.05, 0.05, 0.07))
         glint = canvas.ellipse(x - iris * 0.3, y - iris * 0.3, iris / 4, iris / 4)
         canvas.paint(glint, (1, 1, 1))
         _brow(canvas, who, side, who.eye_height - high)
@@ -212,7 +196,7 @@ def _nose(canvas: Canvas, who: Identity):
     if who.nose == "button":
         canvas.paint(canvas.ellipse(0, y, size, size * 0.8), color)
         glint = canvas.ellipse(-size * 0.3, y - size * 0.3, size * 0.25, size * 0.2)
-        canvas.paint(glint * np.float32(0.6), (1, 1, 1))
+        canvas.paint(glint * 0.6, (1, 1, 1))
     elif who.nose == "wedge":
         top, half, low = (0, y - size * 1.6), size * 0.8, y + size / 2
         canvas.paint(canvas.triangle((-half, low), top, (half, low)), color)
@@ -233,8 +217,7 @@ def _mouth(canvas: Canvas, who: Identity, dice: Dice):
 def _hair(canvas: Canvas, who: Identity):
     if who.hair == "bald":
         return
-    wide, high, line = who.head_width, who.head_height, who.hair_line
-    color = who.hair_color
+    wide, high, color = who.head_width, who.head_height, who.hair_color
     scalp = canvas.ellipse(0, -0.04, wide + 0.05, high + 0.05, who.squareness)
     if who.hair == "crest":
         for k in range(-2, 3):
@@ -247,13 +230,13 @@ def _hair(canvas: Canvas, who: Identity):
             y = -high * 0.95 + (x / wide) ** 2 * high * 0.42
             canvas.paint(canvas.ellipse(x, y, 0.19, 0.19), color)
         return
-    edge = canvas.y - np.float32(line)
+    edge = canvas.y - who.hair_line
     if who.hair == "fringe":
-        edge = edge - np.float32(0.14)
+        edge = edge - 0.14
     elif who.hair == "parted":
-        edge = edge + canvas.x * np.float32(0.55)
+        edge = edge + canvas.x * 0.55
     else:
-        edge = edge - canvas.x * canvas.x * np.float32(0.35)
+        edge = edge - canvas.x * canvas.x * 0.35
     canvas.paint(scalp * canvas.edge(edge), color)
 
 
@@ -267,7 +250,7 @@ class Dice:
         """Returns a random number between two bounds."""
         return low + (high - low) * next(self._values)
 
-    def one_of(self, items):
+    def one_of(self, *items: str) -> str:
         """Returns a random item."""
         return items[int(len(items) * next(self._values))]
 
@@ -289,29 +272,27 @@ class Canvas:
         self.screen_x, self.screen_y = columns[np.newaxis, :], rows[:, np.newaxis]
         angle = math.radians(dice.within(-24, 24))
         zoom = dice.within(1.25, 1.75)
-        x = self.screen_x - np.float32(dice.within(-0.16, 0.16))
-        y = self.screen_y - np.float32(dice.within(-0.14, 0.18))
-        cos = np.float32(math.cos(angle) * zoom)
-        sin = np.float32(math.sin(angle) * zoom)
+        x = self.screen_x - dice.within(-0.16, 0.16)
+        y = self.screen_y - dice.within(-0.14, 0.18)
+        cos, sin = math.cos(angle) * zoom, math.sin(angle) * zoom
         self._head_x, self._head_y = cos * x + sin * y, cos * y - sin * x
         self.x, self.y = self._head_x, self._head_y
-        self._per_pixel = np.float32(1 / (scale * zoom))
+        self._per_pixel = 1 / (scale * zoom)
         # Planes `[3, h, w]`, because numpy paints them much faster than `[h, w, 3]`.
         self.rgb = np.empty((3, height, width), np.float32)
 
     def look(self, turn: float, nod: float):
         """Shifts later drawing on the head, as if the head turned and nodded."""
-        self.x = self._head_x - np.float32(turn)
-        self.y = self._head_y - np.float32(nod)
+        self.x, self.y = self._head_x - turn, self._head_y - nod
 
     def paint(self, mask: np.ndarray, color) -> None:
         """Blends a color into the image; mask `[h, w]` is its opacity in 0...1."""
         for plane, value in zip(self.rgb, color, strict=True):
-            plane += mask * (np.float32(value) - plane)
+            plane += mask * (value - plane)
 
     def edge(self, distance: np.ndarray) -> np.ndarray:
         """Returns the mask of negative signed distances; its edge is a pixel wide."""
-        return np.clip(np.float32(0.5) - distance * self._per_pixel, 0, 1)
+        return np.clip(0.5 - distance * self._per_pixel, 0, 1)
 
     def ellipse(self, x, y, wide, high, square=0.0, taper=0.0) -> np.ndarray:
         """Returns the mask of an ellipse.
@@ -324,55 +305,49 @@ class Canvas:
             square: 0 for an ellipse; toward 1 it approaches a square.
             taper: how much narrower the lower end is.
         """
-        u = (self.x - np.float32(x)) * np.float32(1 / wide)
-        v = (self.y - np.float32(y)) * np.float32(1 / high)
+        u, v = (self.x - x) * (1 / wide), (self.y - y) * (1 / high)
         if taper:
-            u = u / np.clip(1 - np.float32(taper) * v, 0.4, 1.6)
+            u = u / np.clip(1 - taper * v, 0.4, 1.6)
         u2, v2 = u * u, v * v
         if square:
-            u2 = u2 * (np.float32(1 - square) + np.float32(square) * u2)
-            v2 = v2 * (np.float32(1 - square) + np.float32(square) * v2)
-        radius = np.sqrt(u2 + v2)
+            u2, v2 = (each * (1 - square + square * each) for each in (u2, v2))
         # Scaling by the smaller semi-axis approximates the distance near the edge.
-        return self.edge((radius - 1) * np.float32(min(wide, high)))
+        return self.edge((np.sqrt(u2 + v2) - 1) * min(wide, high))
 
     def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
         """Returns the mask of a line with round ends."""
         dx, dy = np.float32(x1 - x0), np.float32(y1 - y0)
-        px, py = self.x - np.float32(x0), self.y - np.float32(y0)
+        px, py = self.x - x0, self.y - y0
         along = np.clip((px * dx + py * dy) / (dx * dx + dy * dy), 0, 1)
         px, py = px - along * dx, py - along * dy
-        return self.edge(np.sqrt(px * px + py * py) - np.float32(radius))
+        return self.edge(np.sqrt(px * px + py * py) - radius)
 
     def arc(self, x, y, wide, bend, radius) -> np.ndarray:
         """Returns the mask of a parabolic arc; positive `bend` raises its ends."""
-        u = (self.x - np.float32(x)) * np.float32(1 / wide)
-        v = self.y - np.float32(y) + np.float32(bend * wide) * (u * u - np.float32(0.5))
-        beyond = np.maximum(np.abs(u) - 1, 0) * np.float32(wide)
-        return self.edge(np.sqrt(v * v + beyond * beyond) - np.float32(radius))
+        u = (self.x - x) * (1 / wide)
+        v = self.y - y + bend * wide * (u * u - 0.5)
+        beyond = np.maximum(np.abs(u) - 1, 0) * wide
+        return self.edge(np.sqrt(v * v + beyond * beyond) - radius)
 
     def triangle(self, *corners) -> np.ndarray:
         """Returns the mask of a triangle; corners are clockwise on the screen."""
-        distance = None
+        sides = []
         for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
             length = math.hypot(x1 - x0, y1 - y0)
-            a, b = np.float32((y1 - y0) / length), np.float32((x0 - x1) / length)
-            side = a * (self.x - np.float32(x0)) + b * (self.y - np.float32(y0))
-            distance = side if distance is None else np.maximum(distance, side)
-        return self.edge(distance)
+            a, b = (y1 - y0) / length, (x0 - x1) / length
+            sides.append(a * (self.x - x0) + b * (self.y - y0))
+        return self.edge(np.maximum.reduce(sides))
 
     def finish(self, dice: Dice, *seeds: int) -> np.ndarray:
         """Adds light and noise; returns uint8 `[h, w, 3]`."""
-        angle = dice.within(0, 2 * math.pi)
-        slope = dice.within(0.1, 0.55)
-        light = np.float32(slope * math.cos(angle)) * self.screen_x
-        light = light + np.float32(slope * math.sin(angle)) * self.screen_y + 1
+        angle, slope = dice.within(0, 2 * math.pi), dice.within(0.1, 0.55)
+        light = slope * math.cos(angle) * self.screen_x
+        light = light + slope * math.sin(angle) * self.screen_y + 1
         gain = dice.within(0.55, 1.2) * 255
         tint = [gain * dice.within(0.86, 1.12) for _ in range(3)]
-        picture = self.rgb * np.maximum(light, np.float32(0.15))
+        picture = self.rgb * np.maximum(light, 0.15)
         picture *= np.array(tint, np.float32)[:, np.newaxis, np.newaxis]
-        strength = np.float32(dice.within(10, 45))
         noise = np.random.default_rng((*seeds, 2)).random(picture.shape, np.float32)
-        picture += (noise - np.float32(0.5)) * strength
-        picture = np.clip(picture + np.float32(0.5), 0, 255).astype(np.uint8)
+        picture += (noise - 0.5) * dice.within(10, 45)
+        picture = np.clip(picture + 0.5, 0, 255).astype(np.uint8)
         return np.ascontiguousarray(picture.transpose(1, 2, 0))

@@ -46,9 +46,8 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         uint8 tensor of the same rank.
     """
     images = tf.convert_to_tensor(images)
-    height, width = size
-    rank = images.shape.rank
-    if images.shape[-3:-1] == (height, width):
+    size = tuple(size)
+    if images.shape[-3:-1] == size:
         return images
 
     def resized():
@@ -58,13 +57,9 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     if images.shape[-3:-1].is_fully_defined():
         result = resized()
     else:
-        # This check runs for every image, so it uses as few ops as possible.
-        wanted = tf.concat([tf.shape(images)[:-3], [height, width, 3]], 0)
-        wanted = [height, width, 3] if rank == 3 else wanted
-        same = tf.reduce_all(tf.equal(tf.shape(images), wanted))
+        same = tf.reduce_all(tf.equal(tf.shape(images)[-3:-1], size))
         result = tf.cond(same, lambda: images, resized)
-    result.set_shape([*images.shape[: rank - 3], height, width, 3])
-    return result
+    return tf.ensure_shape(result, [*images.shape[:-3], *size, 3])
 
 
 def to_rgb(image: tf.Tensor) -> tf.Tensor:

@@ -95,12 +95,6 @@ def open_source(name: str, request: DataRequest) -> Source:
 
 def find_layout(name: str, request: DataRequest) -> layouts.Layout:
     """Finds a data set's files and their layout; raises the errors of `open_source`."""
-    module = find(name)
-    with oss.masking(request.dataset_dir):
-        return _find_layout(name, module, _with_keys(request))
-
-
-def _find_layout(name, module, request):
     if request.train_files and request.split != "train":
         raise ValueError(
             "train_files replaces only the train split. Received: split="
@@ -108,15 +102,18 @@ def _find_layout(name, module, request):
             "one of them out. To read train_files in order and without augmentation, "
             "call load with training=False, shuffle=False."
         )
+    module = find(name)
     parse_fn = getattr(module, "parse_fn", None)
-    if info(module).tfrecords or parse_fn:
-        request = _with_records(request)
-        if request.train_files:
-            own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
-            classes = info(module).num_classes
-            return layouts.records(request, own_name, classes, parse_fn)
-    if hasattr(module, "layout"):
-        return module.layout(request)
+    with oss.masking(request.dataset_dir):
+        request = _with_keys(request)
+        if info(module).tfrecords or parse_fn:
+            request = _with_records(request)
+            if request.train_files:
+                own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
+                classes = info(module).num_classes
+                return layouts.records(request, own_name, classes, parse_fn)
+        if hasattr(module, "layout"):
+            return module.layout(request)
     if hasattr(module, "examples"):
         return layouts.SourceLayout(request, module.examples)
     raise ValueError(
@@ -142,11 +139,9 @@ def _with_records(request):
         logging.info(
             "Training on %d TFRecord files in %s, such as %s. Set train_files to "
             "choose other files.",
-            *(
-                len(chosen),
-                oss.masked(request.dataset_dir),
-                os.path.basename(chosen[0]),
-            ),
+            len(chosen),
+            oss.masked(request.dataset_dir),
+            os.path.basename(chosen[0]),
         )
     return dataclasses.replace(request, train_files=tuple(chosen))
 

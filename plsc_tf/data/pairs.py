@@ -56,13 +56,11 @@ class Pairs:
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
         shapes = (self.left.shape, self.right.shape, self.same.shape)
-        if len(set(shapes)) != 1 or self.left.ndim != 1:
+        if len(set(shapes)) != 1 or self.left.ndim != 1 or not len(self.left):
             raise ValueError(
-                "left, right and same must be vectors of the same length. "
-                f"Received: shapes={shapes}."
+                "left, right and same must be vectors of the same length, with at "
+                f"least one pair. Received for {self.name!r}: {shapes=}."
             )
-        if not len(self.left):
-            raise ValueError(f"The verification set {self.name!r} has no pairs.")
         indices = np.concatenate([self.left, self.right])
         if indices.min() < 0 or indices.max() >= len(self.images):
             raise ValueError(
@@ -123,12 +121,10 @@ class Pairs:
         else:
             chosen = np.array([stored[row] for row in rows], object)
         framing = self.framing or (Preprocessing("none", size) if size else None)
-        dataset = tf.data.Dataset.from_tensor_slices(chosen).map(
-            without_autograph(framing.evaluate if framing else images.to_rgb),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        iterator, result = dataset.as_numpy_iterator(), None
+        decode = without_autograph(framing.evaluate if framing else images.to_rgb)
+        dataset = tf.data.Dataset.from_tensor_slices(chosen)
+        iterator = dataset.map(decode, tf.data.AUTOTUNE).as_numpy_iterator()
+        result = None
         for place, row in enumerate(rows):
             try:
                 image = next(iterator)
@@ -201,7 +197,7 @@ def _load_bin(path: str, name: str) -> Pairs:
         len(encoded) != 2 * len(same)
     ):
         received = ", ".join(
-            f"{type(part).__name__} of {len(part) if hasattr(part, '__len__') else 1}"
+            f"{type(part).__name__} of {len(part) if np.iterable(part) else 1}"
             for part in parts[:2]
         )
         raise ValueError(
@@ -266,9 +262,9 @@ def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:
             yield _pair_files(fields)
         except ValueError as error:
             raise ValueError(
-                f"{path}, line {number}: expected 'name i j' or 'name i other j', "
-                "separated by tabs, or 'left right 1' (or 0). Received: "
-                f"{' '.join(fields)[:120]!r}."
+                f"{path}, line {number}: expected a line like 'Ann 1 2' or 'Ann 1 "
+                "Bob 3', with tabs, or 'a.jpg b.jpg 1' (1: one person, 0: two). "
+                f"Received: {' '.join(fields)[:120]!r}."
             ) from error
 
 

@@ -52,12 +52,11 @@ class PathTable:
 
     def read(self, indices: tf.Tensor) -> tf.Tensor:
         """Returns the contents of the files at `[n]` indices; runs inside tf.data."""
-        names = tf.numpy_function(
-            lambda indices: np.array([self.path(k) for k in indices], object),
-            [indices],
-            tf.string,
-            stateful=False,
-        )
+
+        def names_at(indices):
+            return np.array([self.path(k) for k in indices], object)
+
+        names = tf.numpy_function(names_at, [indices], tf.string, stateful=False)
         return tf.map_fn(tf.io.read_file, tf.ensure_shape(names, [None]))
 
     def stamp(self) -> str:

@@ -185,21 +185,18 @@ class Batches:
     def __len__(self) -> int:
         if self.steps_per_epoch is None:
             raise TypeError(
-                f"The number of batches is unknown, because {self.source.name} does "
-                "not know its number of examples. Pass num_examples to the source."
+                "The number of batches is unknown. Pass num_examples to the function "
+                f"that created the source {self.source.name!r}, such as from_generator."
             )
         return self.steps_per_epoch
 
     def __iter__(self):
-        iterator = iter(self.epoch(0))
-        for step in range(2**62):
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-            except faults.READ_ERRORS as error:
-                raise (self.explain(0, step) or error) from error
-            yield batch
+        done = 0
+        try:
+            for done, batch in enumerate(self.epoch(0), 1):  # noqa: B007 - is read
+                yield batch
+        except faults.READ_ERRORS as error:
+            raise (self.explain(0, done) or error) from error
 
     def in_order(self) -> Batches:
         """Returns batches of the same images in file order, without augmentation."""

@@ -246,24 +246,20 @@ def _middle(image, shorter, size):
 
 # Class and augmentation of each preprocessing. "face" is PLSC's; most others follow
 # TensorFlow's Slim, and docs/preprocessing.md lists the differences.
+_CIFARNET = Augmentation(flip=0.5, brightness=63, contrast=(0.2, 1.8))
+_INCEPTION = Augmentation(
+    flip=0.5,
+    crop_scale=(0.05, 1.0),
+    brightness=32,
+    contrast=(0.5, 1.5),
+    saturation=(0.5, 1.5),
+    hue=0.2,
+)
 _NAMED = {
     "none": (Preprocessing, None),
     "face": (Preprocessing, Augmentation(flip=0.5)),
-    "cifarnet": (
-        PadAndCrop,
-        Augmentation(flip=0.5, brightness=63, contrast=(0.2, 1.8)),
-    ),
-    "inception": (
-        AreaCrop,
-        Augmentation(
-            flip=0.5,
-            crop_scale=(0.05, 1.0),
-            brightness=32,
-            contrast=(0.5, 1.5),
-            saturation=(0.5, 1.5),
-            hue=0.2,
-        ),
-    ),
+    "cifarnet": (PadAndCrop, _CIFARNET),
+    "inception": (AreaCrop, _INCEPTION),
     "lenet": (CropOrPad, None),
     "vgg": (ScaleCrop, Augmentation(flip=0.5)),
 }

@@ -55,10 +55,9 @@ class Part:
             batch = tf.data.Dataset.zip(columns)
             places = tf.range(self.first, self.last, dtype=tf.int64)
             weights = tf.cast(places < batch.cardinality(), tf.float32)
+            weights = tf.data.Dataset.from_tensor_slices(weights)
             shown = batch.repeat().skip(self.first).take(self.size)
-            return tf.data.Dataset.zip(
-                (shown, tf.data.Dataset.from_tensor_slices(weights))
-            )
+            return tf.data.Dataset.zip((shown, weights))
 
         picked = tf.autograph.experimental.do_not_convert(picked)
         return examples.window(batch_size).flat_map(picked)

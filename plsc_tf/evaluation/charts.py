@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+from collections.abc import Sequence
 
 COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00")
 COLORS += ("#444444", "#17a2b8", "#d6559b", "#9aa800", "#a0522d")
@@ -17,12 +18,12 @@ class Curve:
 
     Attributes:
         label: text in the legend.
-        points: list of (x, y), in ascending order of x.
+        points: (x, y) of each point, in ascending order of x.
         steps: whether y keeps its value until the next x.
     """
 
     label: str
-    points: list
+    points: Sequence
     steps: bool = False
 
 
@@ -108,7 +109,18 @@ class Chart:
         figure = Figure(SIZE, layout="constrained")
         axes = figure.add_subplot()
         for color, curve in zip(itertools.cycle(COLORS), self.curves, strict=False):
-            self._draw(axes, color, curve)
+            x, y = zip(*curve.points, strict=True)
+            axes.plot(
+                x,
+                y,
+                color=color,
+                label=curve.label,
+                drawstyle="steps-post" if curve.steps else "default",
+                marker="o" if len(x) == 1 else "",  # a one-point line is invisible
+            )
+            if self.filled:
+                step = "post" if curve.steps else None
+                axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)
         for mark in self.marks:
             axes.axvline(
                 mark.x, color=INK, lw=1, ls=mark.dash, label=mark.label or "_unnamed"
@@ -123,17 +135,3 @@ class Chart:
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return figure
-
-    def _draw(self, axes, color, curve):
-        x, y = zip(*curve.points, strict=True)
-        axes.plot(
-            x,
-            y,
-            color=color,
-            label=curve.label,
-            drawstyle="steps-post" if curve.steps else "default",
-            marker="o" if len(x) == 1 else "",  # a one-point line is invisible
-        )
-        if self.filled:
-            step = "post" if curve.steps else None
-            axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)

@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap
+from plsc_tf.progress import Progress
 
 # Classes and images per matrix product (64 MB and 16 MB of scores).
 _CLASSES, _PICTURES = 4096, 1024
@@ -47,13 +48,12 @@ class Pairs:
         return list(groups.values())
 
 
-def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
+def closest_pairs(centers, most=_PAIRS):
     """Finds the pairs of classes with the most similar centers.
 
     Args:
         centers: `MeanCenters` or `WeightCenters`.
         most: maximum number of pairs to keep.
-        progress: callback that takes the number of finished blocks and the total.
 
     Returns:
         `Pairs`.
@@ -61,7 +61,8 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
     present = np.asarray(centers.present)
     best, floor = np.empty((0, 3), np.float64), _LEAST
     lows = range(0, centers.num_classes, _CLASSES)
-    total, done = len(lows) * (len(lows) + 1) // 2, 0
+    blocks = len(lows) * (len(lows) + 1) // 2
+    progress = Progress("comparing centers", blocks, "pairs of blocks", log_every_s=30)
     for number, low in enumerate(lows):
         high = min(low + _CLASSES, centers.num_classes)
         rows = centers.comparable(low, high)
@@ -83,8 +84,8 @@ def closest_pairs(centers, most=_PAIRS, progress=lambda done, of: None):
             best = np.concatenate([best, more]) if len(more) else best
             best = best[np.lexsort((best[:, 1], best[:, 0], -best[:, 2]))][:most]
             floor = best[-1, 2] if len(best) == most else floor
-            done += 1
-            progress(done, total)
+            progress.add(1)
+    progress.close()
     return Pairs(
         best[:, 0].astype(np.int64),
         best[:, 1].astype(np.int64),
@@ -113,7 +114,7 @@ class Nearest:
         return self.other - self.own
 
 
-def nearest_centers(store, centers, duplicates, progress=lambda done, of: None):
+def nearest_centers(store, centers, duplicates):
     """Compares every image with all centers.
 
     Args:
@@ -121,7 +122,6 @@ def nearest_centers(store, centers, duplicates, progress=lambda done, of: None):
         centers: `MeanCenters` or `WeightCenters`.
         duplicates: `Pairs` that seem to be one identity. The classes of a pair are not
             compared with each other's images, since either may be the nearer one.
-        progress: callback that takes the number of finished images and the total.
 
     Returns:
         `Nearest`.
@@ -134,6 +134,7 @@ def nearest_centers(store, centers, duplicates, progress=lambda done, of: None):
     own = np.empty(total, np.float32)
     other = np.full(total, -np.inf, np.float32)
     label = np.zeros(total, np.int64)
+    progress = Progress("comparing images", total, "images", log_every_s=30)
     # Large chunks, because all centers are read once per chunk.
     step = max(_PICTURES, 2**25 // store.size)
     for begin in range(0, total, step):
@@ -154,7 +155,8 @@ def nearest_centers(store, centers, duplicates, progress=lambda done, of: None):
                 better = score > other[places]
                 other[places[better]] = score[better]
                 label[places[better]] = best[better] + low
-        progress(chunk.stop, total)
+        progress.add(len(rows))
+    progress.close()
     return Nearest(own, other, label)
 
 

@@ -67,16 +67,13 @@ def read_pair_list(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has invalid fields; the message contains the line number.
     """
+    numbers = {}
 
     def parse(fields):
-        return fields[0], fields[1], ("0", "1").index(fields[2])
+        same = ("0", "1").index(fields[2])
+        return *(numbers.setdefault(x, len(numbers)) for x in fields[:2]), same
 
-    numbers = {}
-    pairs = [
-        (numbers.setdefault(a, len(numbers)), numbers.setdefault(b, len(numbers)), same)
-        for a, b, same in _rows(text, path, "left right 1-or-0", parse)
-    ]
-    left, right, same = np.array(pairs).T
+    left, right, same = np.array(_rows(text, path, "left right 1-or-0", parse)).T
     return tuple(numbers), left, right, same == 1
 
 
@@ -122,11 +119,9 @@ def read_template_media(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has invalid fields; the message contains the line number.
     """
-
-    def parse(fields):
-        return fields[0], int(fields[1]), int(fields[2])
-
-    names, *ids = zip(*_rows(text, path, "image template media", parse), strict=True)
+    form = "image template media"
+    rows = _rows(text, path, form, lambda row: (row[0], int(row[1]), int(row[2])))
+    names, *ids = zip(*rows, strict=True)
     return names, *map(np.array, ids)
 
 
@@ -174,26 +169,6 @@ def read_subjects(text: bytes, path: str) -> tuple:
     if len(twice):
         raise ValueError(f"{path}: template {twice[0]} has several subjects.")
     return templates, subjects
-
-
-def read_faces(text: bytes, path: str) -> tuple:
-    """Reads IJB's name_5pts_score.txt: an image, five points (x, y) and a score.
-
-    Returns:
-        (names, points, scores): a tuple of strings, float32 `[images, 5, 2]` in pixels,
-        and the detector's scores, float32 `[images]`.
-
-    Raises:
-        ValueError: a line has invalid fields; the message contains the line number.
-    """
-
-    def parse(fields):
-        return fields[0], [float(field) for field in fields[1:]]
-
-    rows = _rows(text, path, "image x y x y x y x y x y score", parse)
-    names, numbers = zip(*rows, strict=True)
-    numbers = np.array(numbers, np.float32)
-    return names, numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
 
 
 def read_rows(path: str) -> np.ndarray:

@@ -85,7 +85,7 @@ class SetReport:
             "ROC curve: accepted same pairs over accepted different pairs.",
             Axis("false accept rate", low, 1.0, log=True),
             Axis("true accept rate", *_limits(tar)),
-            [Curve(self.name, _points(grid, tar), steps=True)],
+            [Curve(self.name, np.column_stack([grid, tar]), steps=True)],
         )
 
     def add_histogram(self, scores: PairScores) -> None:
@@ -99,7 +99,7 @@ class SetReport:
             counts, _ = np.histogram(cosines[kind], edges)
             share = counts / max(int(kind.sum()), 1)
             histogram[label] = _rounded(share)
-            bars = _points(edges, np.append(share, share[-1]))
+            bars = np.column_stack([edges, np.append(share, share[-1])])
             curves.append(Curve(f"{label} pairs", bars, steps=True))
         at, marks = self.threshold, []
         if at.get("cosine") is not None:
@@ -124,7 +124,7 @@ class SetReport:
         if not search.mated.any():
             return
         matches = identification.cumulative_matches(search)
-        points = list(enumerate(matches.tolist(), 1))
+        points = np.column_stack([np.arange(1, len(matches) + 1), matches])
         self._add_chart(
             "cmc",
             _rounded(matches),
@@ -172,7 +172,12 @@ def of_pairs(
             figures[figure] = dataclasses.replace(figures[figure], std=std)
         best = result.threshold
         behind = pair_statistics.FAR_TARGET * (1 - 1 / folds) * points.num_different
-        figures["val_at_far"] = _remarked(figures["val_at_far"], behind)
+        # Interpolation defines val@FAR for any number of false pairs.
+        if behind < MIN_ERRORS:
+            missing = not_supported("false pairs", behind)
+            note = f"{missing.note}; insightface's interpolation gives "
+            note += figures["val_at_far"].text()
+            figures["val_at_far"] = dataclasses.replace(missing, note=note)
         threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
     counts = {
         "pairs": len(scores.same),
@@ -262,18 +267,6 @@ def _intervals(values, measure, identities, options):
     return figures, count
 
 
-def _remarked(figure, behind):
-    """Replaces val@FAR with a note if too few false pairs support it.
-
-    Interpolation defines it for any number of false pairs.
-    """
-    if behind >= MIN_ERRORS:
-        return figure
-    missing = not_supported("false pairs", behind)
-    note = f"{missing.note}; insightface's interpolation gives {figure.text()}"
-    return dataclasses.replace(missing, note=note)
-
-
 def _threshold(calibrated, points, far):
     """Returns the threshold, as squared distance and cosine, JSON-serializable."""
     scales = {"squared_l2": calibrated, "cosine": calibrated.as_cosine()}
@@ -300,7 +293,3 @@ def _limits(rates):
 
 def _rounded(values):
     return [float(f"{value:.6g}") for value in values]
-
-
-def _points(x, y):
-    return list(zip(x.tolist(), y.tolist(), strict=True))

@@ -9,75 +9,55 @@ import numpy as np
 from plsc_tf.evaluation.verification import blocks, unit
 
 
-class TemplatePool:
-    """Accumulates template embeddings while images are embedded.
+def pool(embeddings, templates, media, weights=None):
+    """Combines the embeddings of images into embeddings of templates.
 
     Args:
+        embeddings: iterable of blocks `[n, embedding_size]` of consecutive images, not
+            normalized, because clear images have longer embeddings, which should count
+            more.
         templates: `[images]` int64, template of each image.
         media: `[images]` int64, medium of each image; ids are local to a template.
         weights: `[images]` float, such as detector scores; None means all 1.
 
-    Attributes:
-        ids: `[templates]` int64, template ids in ascending order, matching the rows
-            that `embeddings` returns.
+    Returns:
+        (ids, rows): `[templates]` int64, template ids in ascending order, and float64
+        `[templates, embedding_size]`, the normalized embeddings of these templates.
+
+    Raises:
+        ValueError: an embedding contains NaN or infinity.
     """
+    ids, places = np.unique(templates, return_inverse=True)
+    pairs = np.stack([places, media])
+    _, of, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
+    # Averaging over a medium means weighting each image by 1 / number of images.
+    shares = 1.0 / counts[of.reshape(-1)]
+    if weights is not None:
+        shares = shares * np.asarray(weights, np.float64)
+    sums, first = None, 0
+    for block in embeddings:
+        images = slice(first, first + len(block))
+        if sums is None:
+            sums = np.zeros((len(ids), block.shape[1]), np.float64)
+        np.add.at(sums, places[images], block * shares[images, np.newaxis])
+        first = images.stop
+    return ids, unit(sums)
 
-    def __init__(self, templates, media, weights=None):
-        self.ids, self._rows = np.unique(templates, return_inverse=True)
-        pairs = np.stack([self._rows, media])
-        _, of, counts = np.unique(
-            pairs, axis=1, return_inverse=True, return_counts=True
+
+def find(ids, wanted, what):
+    """Returns the places of the wanted ids among the sorted `ids` of templates, `[n]`.
+
+    Raises:
+        ValueError: a template has no image; `what` names the file that lists it.
+    """
+    rows = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    missing = np.flatnonzero(ids[rows] != wanted)
+    if len(missing):
+        raise ValueError(
+            f"The list of images has no image for {len(missing)} templates of {what}, "
+            f"such as template {wanted[missing[0]]}."
         )
-        # Averaging over a medium means weighting each image by 1 / number of images.
-        self._shares = 1.0 / counts[of.reshape(-1)]
-        if weights is not None:
-            self._shares = self._shares * np.asarray(weights, np.float64)
-        self._sums, self._next = None, 0
-
-    def add(self, embeddings):
-        """Adds the embeddings of the next n images, in order.
-
-        Args:
-            embeddings: `[n, embedding_size]` float, not normalized, because clear
-                images have longer embeddings, which should count more.
-        """
-        rows = slice(self._next, self._next + len(embeddings))
-        if self._sums is None:
-            self._sums = np.zeros((len(self.ids), embeddings.shape[1]), np.float64)
-        # Sort the rows so that `reduceat` can add up each template's rows at once.
-        templates = self._rows[rows]
-        order = np.argsort(templates, kind="stable")
-        scaled = embeddings[order] * self._shares[rows][order, np.newaxis]
-        present, starts = np.unique(templates[order], return_index=True)
-        if len(present):
-            self._sums[present] += np.add.reduceat(scaled, starts, axis=0)
-        self._next = rows.stop
-
-    def embeddings(self):
-        """Returns the normalized template embeddings, in the order of `ids`.
-
-        Returns:
-            float64 `[templates, embedding_size]`.
-
-        Raises:
-            ValueError: an embedding contained NaN or infinity.
-        """
-        return unit(self._sums)
-
-    def find(self, ids, what):
-        """Returns the rows of the templates with these ids, `[n]`.
-
-        Raises:
-            ValueError: a template has no image; `what` names the file that lists it.
-        """
-        rows = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        missing = np.flatnonzero(self.ids[rows] != ids)
-        if len(missing):
-            raise ValueError(
-                f"The list of images has no image for {len(missing)} templates of "
-                f"{what}, such as template {ids[missing[0]]}."
-            )
-        return rows
+    return rows
 
 
 def cosines(embeddings, left, right):

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.progress import Progress
 
 # A group contains at least this share of a class's images, and at least two images.
 _SHARE = 0.2
@@ -67,12 +68,14 @@ class Splitter:
         alike = _alike(*(rows[group] for group in groups))
         return Split(label, *(numbers[group] for group in groups), alike)
 
-    def alike(self, progress=lambda done, of: None):
+    def alike(self):
         """Returns `Split.alike` for each class in `labels`, float64."""
-        result = []
+        count, result = len(self.labels), []
+        progress = Progress("splitting classes", count, "classes", log_every_s=30)
         for label in self.labels.tolist():
             result.append(self.split(label).alike)
-            progress(len(result), len(self.labels))
+            progress.add(1)
+        progress.close()
         return np.array(result)
 
 

@@ -190,7 +190,8 @@ class Head(tf.Module):
         self.bias = None
         if not self.loss.normalized:
             self.bias = self._make_rows(strategy, self._initial_bias, "head_bias")
-        self.exchange = Exchange(self.num_classes, getattr(self.weight, "split", None))
+        split = self.weight.split if self.sharded else None
+        self.exchange = Exchange(self.num_classes, split)
 
     def _make_rows(self, strategy, initial_rows, name):
         """Creates rows filled with the values of `initial_rows(first, last + 1)`."""
@@ -275,7 +276,7 @@ class Head(tf.Module):
         """Locates the true classes of the gathered batch; returns its `Examples`."""
         inputs, weights, norms, labels = gathered
         if chosen is None:
-            chosen = self.sample(labels, step, gathered=True)
+            chosen = self.sample(labels, step)
         tiles = self.tiles(chosen)
         rows = locate(labels, *self.exchange.local_classes(), chosen)
         true_center, score = self.softmax.true_class(tiles, inputs, rows)
@@ -293,20 +294,15 @@ class Head(tf.Module):
             state=state,
         )
 
-    def sample(
-        self, labels: tf.Tensor, step: Any, gathered: bool = False
-    ) -> tf.Tensor | None:
+    def sample(self, labels: tf.Tensor, step: Any) -> tf.Tensor | None:
         """Returns the replica's sampled rows for a step, ascending; None for all rows.
 
         Args:
-            labels: int64 `[batch]` labels of the replica's own examples.
+            labels: int64 `[global_batch]` labels of all replicas' examples.
             step: int64 scalar, the global step.
-            gathered: True if `labels` already covers the global batch.
         """
         if self.sample_rate == 1:
             return None
-        if not gathered:
-            labels = self.exchange.gather(labels)
         first, count = self.exchange.local_classes()
         seed = self.seed, collectives.replica_id(), step
         return sample_rows(labels - first, count, self.sample_rate, seed)
@@ -372,8 +368,8 @@ class Head(tf.Module):
                 f"The array must have one row per class, shape {weight.shape}. "
                 f"Received: shape {tuple(array.shape)}"
             )
-        for low in range(0, self.num_classes, BLOCK_ROWS):
-            weight.write(low, np.asarray(array[low : low + BLOCK_ROWS]))
+        for low, high in weight.spans(0, self.num_classes, BLOCK_ROWS):
+            weight.write(low, np.asarray(array[low:high]))
 
     def initial_weight(self, low: int, high: int) -> np.ndarray:
         """Returns rows `[low, high)` of the initial weights."""

@@ -8,8 +8,7 @@ import keras
 
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.margins import require
-from plsc_tf.parallel.held_rows import ReplicatedRows
-from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 
 
 class ShardedHead(Head):

@@ -41,9 +41,11 @@ class SecondPass:
             (index of the tile, its variables, its sampled rows or None, the entries of
             `pending` for this tile).
         """
+        shared = {k: v for k, v in pending.items() if k not in ("tiles", "chosen")}
         tiles = self.tiles(pending.get("chosen"))
         for index, start in enumerate(tiles.starts):
-            yield index, *tiles.handles(index), _of_tile(index, start, pending)
+            part = shared | pending["tiles"][index] | {"rows": pending["rows"] - start}
+            yield index, *tiles.handles(index), part
 
     def whole_gradients(self, pending: dict) -> list:
         """Computes each weight gradient in one piece, in the order of `Head.arrays()`.
@@ -82,14 +84,9 @@ class SecondPass:
             products = self.kernels.products(flat(arrays["weight"]), part["inputs"])
         zero = part["log_total"]
         target = Target(zero, zero, hard_above=part.get("hard_above"))
-        state = {
-            name.removeprefix("state."): value
-            for name, value in part.items()
-            if name.startswith("state.")
-        }
         example = {k: part[k] for k in ("log_total", "target_error", "factor")}
         return self.kernels.errors(
-            products, part["row_scalar"], part["rows"], target, state, example
+            products, part["row_scalar"], part["rows"], target, part["state"], example
         )
 
     def weight_gradients(self, arrays: dict, part: dict) -> dict:
@@ -160,34 +157,18 @@ class SecondPass:
         return {"weight": weight, "bias": bias}
 
 
-def _of_tile(index, start, pending):
-    """Returns the entries of `pending` for the tile whose first row is `start`."""
-    part = {
-        name: value
-        for name, value in pending.items()
-        if not name.startswith(("row_scalar.", "products.")) and name != "chosen"
-    }
-    part["rows"] = pending["rows"] - start
-    for name in ("row_scalar", "products"):
-        if f"{name}.{index}" in pending:
-            part[name] = pending[f"{name}.{index}"]
-    return part
-
-
 def concatenate_parts(pendings: Sequence[dict]) -> dict:
     """Joins the `pending` of a batch's parts, without the kept logits."""
+    joined = pendings[0]
     if len(pendings) == 1:
-        return pendings[0]
-    size = [part["rows"].shape for part in pendings]
-    joined = {}
-    for name, value in pendings[0].items():
-        if name.startswith("products."):
-            continue
-        values = [part[name] for part in pendings]
-        if name.startswith("row_scalar.") or name == "chosen":
-            joined[name] = value
-            continue
-        if name.startswith("state."):
-            values = list(map(tf.broadcast_to, values, size))
-        joined[name] = tf.concat(values, axis=0)
-    return joined
+        return joined
+    parts = [
+        {k: v for k, v in part.items() if k not in ("tiles", "chosen")}
+        for part in pendings
+    ]
+    for part in parts:
+        size = part["rows"].shape
+        part["state"] = {k: tf.broadcast_to(v, size) for k, v in part["state"].items()}
+    whole = tf.nest.map_structure(lambda *values: tf.concat(values, axis=0), *parts)
+    tiles = [{"row_scalar": tile["row_scalar"]} for tile in joined["tiles"]]
+    return joined | whole | {"tiles": tiles}

@@ -17,7 +17,7 @@ The true class is kept out of the sums, since only its logit has a margin.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -96,7 +96,7 @@ class TiledSoftmax:
 
     def first_pass(
         self, examples: Examples, with_ranks: bool, gradients: bool = True
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    ) -> tuple[dict[str, tf.Tensor], list[dict[str, tf.Tensor]]]:
         """Computes the statistics and gradients of a replica's own classes.
 
         Returns:
@@ -106,9 +106,9 @@ class TiledSoftmax:
             Σ exp(logit − maximum) ∂value/∂input; with ranks, `above` int64 `[batch]`,
             the number of scores above the true class's score; with label smoothing,
             `logits` `[batch]`, Σ logits, and with gradients `even_gradient`
-            `[batch, emb]`, Σ ∂value/∂input. `kept` are the entries of `pending` for
-            each tile i, with gradients only: `row_scalar.<i>` `[classes]`, 1 / ‖w‖ or
-            biases, and `products.<i>` `[classes, batch]` unless they are recomputed.
+            `[batch, emb]`, Σ ∂value/∂input. `kept` has an entry of `pending` for each
+            tile, with gradients only: `row_scalar` `[classes]`, 1 / ‖w‖ or biases, and
+            `products` `[classes, batch]` unless they are recomputed.
         """
         tiles, zero = examples.tiles, tf.zeros_like(examples.score)
         maximum = zero if self.kernels.bounded else zero + LOWEST
@@ -124,7 +124,7 @@ class TiledSoftmax:
         columns = self.kernels.sub_centers * (zero.shape[0] or 0)
         row_bytes = tf.as_dtype(self.kernels.dtype).size * columns
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
-        kept = {}
+        kept: list[dict[str, tf.Tensor]] = []
         for index, start in enumerate(tiles.starts):
             # Passing `sums` on makes each tile wait for the previous one.
             products, row_scalar, sums = self._first_tile(
@@ -137,9 +137,9 @@ class TiledSoftmax:
                 sums,
             )
             if gradients:
-                kept[f"row_scalar.{index}"] = row_scalar
+                kept.append({"row_scalar": row_scalar})
             if gradients and index < count:
-                kept[f"products.{index}"] = products
+                kept[index]["products"] = products
         return sums, kept
 
     def statistics(self, sums: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -285,21 +285,21 @@ class TiledSoftmax:
         return gradient
 
     def pending(
-        self, kept: dict[str, tf.Tensor], examples: Examples, example: dict
-    ) -> dict[str, tf.Tensor]:
-        """Returns the inputs of the second pass as a flat dict of tensors."""
-        tensors = {
+        self, kept: list[dict], examples: Examples, example: dict
+    ) -> dict[str, Any]:
+        """Returns the inputs of the second pass, a nested dict of tensors."""
+        pending = {
             "inputs": examples.inputs,
             "rows": examples.rows,
             **{name: example[name] for name in ("log_total", "target_error", "factor")},
-            **{f"state.{name}": v for name, v in examples.state.items()},
-            **kept,
+            "state": examples.state,
+            "tiles": kept,
         }
         if examples.chosen is not None:
-            tensors["chosen"] = examples.chosen
+            pending["chosen"] = examples.chosen
         if examples.target.hard_above is not None:
-            tensors["hard_above"] = examples.target.hard_above
-        return tensors
+            pending["hard_above"] = examples.target.hard_above
+        return pending
 
     def _row_scalar(self, arrays):
         if not self.kernels.loss.normalized:

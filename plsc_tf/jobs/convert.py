@@ -12,7 +12,6 @@ from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
-from plsc_tf.storage import files
 
 _PREVIEWED = 4
 
@@ -93,7 +92,8 @@ def _open_input(settings):
     }
     facts = effects.data_facts({"labels_offset"})
     if options.is_plsc:
-        return Base64Input(_part_files(options), **labels), facts
+        parts = listed_files(options.data_dir, options.file_list, "data_dir")
+        return Base64Input(parts, **labels), facts
     module = load.find(dataset.dataset_name)
     parts = paths.expand(dataset.train_files, dataset.dataset_dir)
     if module.__name__ == "plsc_tf.datasets.base64_text":
@@ -113,7 +113,8 @@ def _draw_preview(settings):
     """Draws a contact sheet of the first images; returns its path."""
     options = settings.conversion
     if options.is_plsc:
-        source = base64_files(_part_files(options))
+        parts = listed_files(options.data_dir, options.file_list, "data_dir")
+        source = base64_files(parts)
     else:
         source = load.open_source(settings.dataset.dataset_name, _request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
@@ -140,25 +141,6 @@ def _request(settings):
         min_images_per_class=dataset.min_images_per_class,
         seed=settings.training.seed,
     )
-
-
-def _part_files(options):
-    """Returns the paths in data_dir of the part files that file_list names.
-
-    Looks for the list in data_dir first, as PLSC does, then in the working directory.
-    """
-    folder, file_list = options.data_dir, options.file_list
-    paths.require_folder(folder, "data_dir")
-    inside = file_list if "://" in file_list else paths.join(folder, file_list)
-    try:
-        names = paths.read_names(inside if files.exists(inside) else file_list)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"file_list {file_list!r} exists neither in data_dir nor in the working "
-            f"directory. {paths.names_in(folder)} Expected a file that names the part "
-            "files, one per line."
-        ) from error
-    return paths.expand(names, folder, "file_list")
 
 
 def _table(output_dir, content, existed):

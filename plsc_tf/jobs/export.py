@@ -21,7 +21,6 @@ from plsc_tf.serving import proof
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.formats import check_formats
-from plsc_tf.serving.proof import Bounds
 from plsc_tf.storage import files
 from plsc_tf.training.classifier import Classifier
 
@@ -132,9 +131,9 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
         class_names=_class_names(settings, checkpoint),
         pictures=_images(settings, pairs, options.proof_images),
         accuracy=_accuracy(pairs, settings, model.image_size),
-        bounds=Bounds(
-            options.float16_cosine, options.int8_cosine, options.accuracy_loss
-        ),
+        float16_cosine=options.float16_cosine,
+        int8_cosine=options.int8_cosine,
+        accuracy_loss=options.accuracy_loss,
     )
     return export_saved_model(
         model,

@@ -37,8 +37,7 @@ def import_checkpoint(settings):
     options = settings.importing
     if not options.import_from:
         raise ValueError(
-            "import_from must name the folder or file of a checkpoint. Received: "
-            "import_from=''."
+            "Set import_from to the folder or file of a checkpoint. Received: ''."
         )
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from, options.import_format)
@@ -71,8 +70,7 @@ def _target(storage):
             )
     if files.exists(path):
         raise FileExistsError(
-            f"{path!r} already exists and is not overwritten. Choose another folder, "
-            "or move it."
+            f"{path!r} already exists and is not overwritten. Choose another."
         )
     return path
 

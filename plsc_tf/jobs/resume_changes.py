@@ -138,12 +138,10 @@ def _check_data(checkpoint, data, settings):
         return
     # num_classes affects which images mock generates and which images are used.
     dataset = settings.dataset
+    classes = stored.get("num_classes"), dataset.num_classes
     old, new = (
-        f"{one['images']} images of {classes} classes ({one['contents'][:8]})"
-        for one, classes in (
-            (before, stored.get("num_classes")),
-            (data, dataset.num_classes),
-        )
+        f"{one['images']} images of {count} classes ({one['contents'][:8]})"
+        for one, count in zip((before, data), classes, strict=True)
     )
     if _allowed(settings) & {*DATA, *LOCATIONS}:
         logging.info("changed: data %s -> %s", old, new)

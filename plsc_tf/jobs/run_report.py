@@ -1,6 +1,5 @@
 """Renders the report of a run as one self-contained page, and collects its facts."""
 
-import contextlib
 import datetime
 import json
 import os
@@ -157,8 +156,8 @@ def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:
         if spec.device_type == "GPU":
             short = f"GPU:{spec.device_index}"  # get_memory_info needs the short name
             peaks[device] = tf.config.experimental.get_memory_info(short)["peak"]
-    with contextlib.suppress(OSError):  # /proc exists only on Linux
-        peaks["the process"] = read_bytes("/proc/self/status", "VmHWM")
+    if peak := read_bytes("/proc/self/status", "VmHWM"):
+        peaks["the process"] = peak
     return {f"measured, {x}": f"{n / 1e9:.2f} GB at most" for x, n in peaks.items()}
 
 

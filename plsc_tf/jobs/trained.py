@@ -67,6 +67,7 @@ def find(storage: Checkpoints) -> str:
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
+    fs_options.set_user(storage)
     checkpoints = catalog.find_all(storage.model_save_dir)
     if checkpoints:
         _, newest = checkpoints[-1]
@@ -89,7 +90,6 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    fs_options.set_user(settings.checkpoints)
     path = find(settings.checkpoints)
     flags = manifest.read(path)["state"].get("flags", {})
     flags = {n: tuple(v) if isinstance(v, list) else v for n, v in flags.items()}
@@ -243,8 +243,6 @@ def _load_matching(path, content, model, settings):
         bool(arrays)
         and flags.get("dataset_name") == dataset.dataset_name
         and flags.get("dataset_dir") == dataset.dataset_dir
-        and stored["num_classes"] == model.head.num_classes
-        and stored["embedding_size"] == model.embedding_size
         and tuple(arrays["weight"]["shape"]) == model.head.arrays()["weight"].shape
     )
     if with_head:

@@ -243,7 +243,6 @@ def _start_servers(group, cluster, settings):
     effects.log_unused(settings, {"alone": False, "gpus": num_gpus > 0})
     used = group.gather("before the servers", num_gpus)
     implementation = gpus.implementation(wanted.communication, used)
-    group.flush()
     logging.info(
         f"Starting TensorFlow's servers. If this process ends after {SERVERS_S:g} s, "
         "they cannot reach a worker."

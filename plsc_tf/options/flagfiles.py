@@ -109,24 +109,20 @@ def _read_line(line, origin):
     if not line or line.startswith(("#", "//")):
         return None
     match = _LINE.fullmatch(line)
-    name, rest = (match["name"], match["rest"]) if match else ("", line)
-    best = nearest_option(name, known_options()) if name else None
-    secret = best is not None and known_options()[best].secret
-    if rest.lstrip().startswith("="):
-        value = _unquote(rest.lstrip()[1:], origin, secret)
-        return Assignment(name, value, origin)
-    rest = _COMMENT.split(rest, maxsplit=1)[0].strip()
+    name, rest = (match["name"], match["rest"].lstrip()) if match else ("", line)
+    if rest.startswith("="):
+        return Assignment(name, _unquote(rest[1:], origin), origin)
+    rest = _COMMENT.split(f" {rest}", maxsplit=1)[0].strip()
     if match and match["dashes"] and not rest:
         return Assignment(name, None, origin)
-    if secret:
-        raise ValueError(f"{origin}: expected {best}=... (the line is not shown)")
-    advice = "Write key=value or --key=value."
-    if best:
-        advice = f"Did you mean {best}={rest.removeprefix(':').strip() or '...'}?"
-    raise ValueError(f"{origin}: unexpected '{line}'. {advice}")
+    best = nearest_option(name, known_options())
+    if best:  # what follows may be a secret
+        message = f"expected '=' after '{name}'. Did you mean {best}=...?"
+        raise ValueError(f"{origin}: {message}")
+    raise ValueError(f"{origin}: unexpected '{line}'. Write key=value or --key=value.")
 
 
-def _unquote(text, origin, secret=False):
+def _unquote(text, origin):
     """Returns a value without its quotes and any comment after it."""
     value = text.strip()
     quote = value[:1]
@@ -135,10 +131,7 @@ def _unquote(text, origin, secret=False):
     end = value.find(quote, 1)
     rest = value[end + 1 :].strip()
     if end < 0 or (rest and not rest.startswith("#")):
-        raise ValueError(
-            f"{origin}: the quotes must enclose the whole value. Received: "
-            f"{'*** (not shown)' if secret else value}"
-        )
+        raise ValueError(f"{origin}: the quotes must enclose the whole value.")
     return value[1:end]
 
 

@@ -267,7 +267,7 @@ def _named_index(options):
         )
     if by_ip not in (None, index):
         raise ValueError(
-            f"node_ip={options.node_ip} is entry {by_ip} of cluster_node_ips, but "
+            f"node_ip={options.node_ip} has index {by_ip} in cluster_node_ips, but "
             f"task_index={index}. Set only one of them."
         )
     return index

@@ -124,7 +124,7 @@ class Transport:
         The sums have the dtypes of `values`. Call it in replica context.
         """
         if num_replicas() == 1:
-            return [tf.identity(value) for value in values]
+            return list(values)
         short = self.dtype != "float32"
         sent = [tf.cast(v, self.dtype) if short else tf.identity(v) for v in values]
         options = tf.distribute.experimental.CommunicationOptions(

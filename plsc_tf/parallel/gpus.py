@@ -3,7 +3,7 @@
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -32,7 +32,7 @@ def to_use(num_replicas: int = 0, required: bool = False) -> int:
             find them.
     """
     if not tf.config.list_physical_devices("GPU"):
-        reason = why_missing(os.environ, DRIVER_FILE)
+        reason = _why_missing()
         if reason and (required or num_replicas > 1):
             raise ValueError(reason)
         if reason:
@@ -49,22 +49,15 @@ def to_use(num_replicas: int = 0, required: bool = False) -> int:
     return min(num_replicas or available, available)
 
 
-def why_missing(
-    environ: Mapping[str, str], driver_file: str | os.PathLike
-) -> str | None:
+def _why_missing():
     """Describes why TensorFlow may find no GPU on a machine with an NVIDIA driver.
 
-    Args:
-        environ: the environment variables; GPUs that they hide are not missing.
-        driver_file: the file in which the driver describes itself.
-
-    Returns:
-        The reason and its remedy; None if there is no driver, or the GPUs are hidden.
+    Returns None if there is no driver, or the environment hides the GPUs.
     """
-    if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return None
     try:
-        text = pathlib.Path(driver_file).read_text(encoding="utf-8")
+        text = pathlib.Path(DRIVER_FILE).read_text(encoding="utf-8")
     except OSError:
         return None
     found = re.search(r"Module(?: for \S+)?\s+(\d+(?:\.\d+)*)", text)

@@ -38,8 +38,6 @@ MAX_VALUE_BYTES = 1 << 25
 FAILED_STATUS = 1
 # Maximum seconds to wait for the others when leaving, and for connections to close.
 LEAVE_S = 5.0
-# Maximum seconds that `flush` waits until all messages have been sent.
-FLUSH_S = 1.0
 # Maximum seconds to wait for the chief's decision after reporting a failure.
 VERDICT_S = SETTLE_S + 3.0
 
@@ -50,15 +48,11 @@ class SingleWorker:
     index = 0
     size = 1
     is_chief = True
-    lost = None
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
         """Returns the values of all workers: `[value]`."""
         del name, timeout_s
         return [value]
-
-    def report_activity(self, activity: str) -> None:
-        """Does nothing, because there are no other workers."""
 
 
 class Group:
@@ -230,15 +224,6 @@ class Group:
         self._in_loop(self._closing.set)
         self._thread.join()
 
-    def flush(self) -> None:
-        """Waits for all messages to be sent, for a second at most.
-
-        Call it before the process ends or all of its Python threads are blocked.
-        """
-        sent = asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
-        with contextlib.suppress(TimeoutError):
-            sent.result(FLUSH_S)
-
     def _in_loop(self, function, *arguments):
         """Calls a function in the event loop's thread.
 
@@ -266,10 +251,6 @@ class Group:
         await asyncio.wait(tasks, timeout=LEAVE_S)
         for connection in self._connections.values():
             connection.close()
-
-    async def _drain(self):
-        drained = (one.drain() for one in self._connections.values())
-        await asyncio.gather(*drained, return_exceptions=True)
 
     # Outgoing messages
 

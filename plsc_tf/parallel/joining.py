@@ -109,10 +109,10 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         except (OSError, EOFError) as error:
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
-                    f"{name(cluster, cluster.index)} cannot reach {name(cluster, 0)} "
-                    f"within {timeout_s:g} s: {_reason(error)}. Check that it has "
-                    "started, that its address in cluster_node_ips is right, and that "
-                    "no firewall blocks the port."
+                    f"{name(cluster, cluster.index)} could not reach "
+                    f"{name(cluster, 0)} within {timeout_s:g} s: {_reason(error)}. "
+                    "Check that Worker 0 has started, that its address in "
+                    "cluster_node_ips is right, and that no firewall blocks the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
 
@@ -264,7 +264,7 @@ class ChiefJoin:
         ]
         waited_s = time.monotonic() - self._start
         return (
-            f"{' and '.join(missing)} did not join within {waited_s:.0f} s. Check the "
-            "log of each missing worker, that it has the same cluster_node_ips, and "
-            f"that no firewall blocks {self._cluster.addresses[0]}."
+            f"{' and '.join(missing)} did not join within {waited_s:.0f} s. Read the "
+            "log of each missing worker. Check that all have the same cluster_node_ips "
+            f"and that no firewall blocks {self._cluster.addresses[0]}."
         )

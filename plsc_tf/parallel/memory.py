@@ -85,36 +85,29 @@ def machine_memory() -> int:
     for path in LIMITS:
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             sizes.append(int(pathlib.Path(path).read_text(encoding="ascii")))
-    try:
-        return min([*sizes, read_bytes("/proc/meminfo", "MemTotal")])
-    except OSError as error:
+    total = read_bytes("/proc/meminfo", "MemTotal")
+    if not total:
         raise ValueError(
             "Could not determine the size of this system's memory. Set it, for "
             "example --device_memory_gb=16."
-        ) from error
+        )
+    return min([*sizes, total])
 
 
 def process_memory() -> int:
     """Returns the bytes of memory that this process uses now; 0 if unknown."""
-    with contextlib.suppress(OSError):
-        return read_bytes("/proc/self/status", "VmRSS")
-    return 0
+    return read_bytes("/proc/self/status", "VmRSS")
 
 
 def free_memory() -> int:
     """Returns the bytes of memory available without swapping; 0 if unknown."""
-    with contextlib.suppress(OSError):
-        return read_bytes("/proc/meminfo", "MemAvailable")
-    return 0
+    return read_bytes("/proc/meminfo", "MemAvailable")
 
 
 def read_bytes(path: str, name: str) -> int:
-    """Reads the number of bytes from a line `name: 123 kB` of a file in /proc.
-
-    Raises:
-        OSError: the file or the line does not exist.
-    """
-    for line in pathlib.Path(path).read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"{path} has no line {name}")
+    """Returns the bytes in a line `name: 123 kB` of a file in /proc; 0 without it."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(path).read_text(encoding="ascii").splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,16 +1,27 @@
-"""Arrays `[num_rows, ...]` whose rows are sharded over the replicas."""
+"""Arrays `[num_rows, ...]` whose rows are sharded over the replicas, or replicated."""
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.held_rows import OVERWRITING, HeldRows, as_numpy, piece_rows
 from plsc_tf.parallel.strategy import gather, local_replicas
+
+# If several threads assign to slices at the same time on a device other than the first,
+# TensorFlow 2.17 confuses the positions and writes rows to the wrong place, mostly
+# without an error. Also, `ReplicatedRows.write` reads and writes the whole value, so
+# concurrent writes would undo each other.
+OVERWRITING = threading.Lock()
+# Approximate size of the arrays that `pieces` yields.
+PIECE_BYTES = 16_000_000
 
 # A tile with more rows is filled in parts, so that its creation doesn't need twice its
 # memory.
@@ -100,7 +111,8 @@ class ShardedRows:
         shape: `(num_rows, ...)`, the shape of the whole array.
         dtype: name of the dtype that `read` returns.
         tiles: {replica number: list of `tf.Variable`s} for the replicas of this
-            process; every tile but a replica's last has `tile_rows` rows.
+            process, or of tensors and arrays if `held` made the rows; every tile but a
+            replica's last has `tile_rows` rows.
         tile_rows: number of rows in a tile.
         sparse: whether tiles are only gathered and scattered, rather than only read and
             assigned. The two cannot be mixed: after a variable's first gather or
@@ -110,7 +122,7 @@ class ShardedRows:
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
-        tiles: dict[int, list[tf.Variable]],
+        tiles: Mapping[int, list[Any]],
         split: RowSplit,
         tile_rows: int,
         sparse: bool = False,
@@ -179,20 +191,12 @@ class ShardedRows:
         """
         dtype = dtype or next(iter(self.tiles.values()))[0].dtype
 
-        def like(tile, shard, i):
-            with tf.device(tile.device):
-                rows = tf.broadcast_to(tf.cast(value, dtype), tile.shape)
-                return tf.Variable(rows, name=f"{name}_{shard}_{i}", trainable=False)
+        def rows(low, high):
+            return tf.broadcast_to(tf.cast(value, dtype), [high - low, *self.shape[1:]])
 
-        def make():
-            return {
-                shard: [like(tile, shard, i) for i, tile in enumerate(tiles)]
-                for shard, tiles in self.tiles.items()
-            }
-
-        return ShardedRows(
-            self.strategy, outside_scope(make), self.split, self.tile_rows, self.sparse
-        )
+        create = functools.partial(ShardedRows.create, self.strategy, rows)
+        count, tile_rows = self.split.num_rows, self.tile_rows
+        return create(count, name, tile_rows=tile_rows, sparse=self.sparse)
 
     def local(self) -> list[tf.Variable]:
         """Returns the calling replica's tiles."""
@@ -213,10 +217,13 @@ class ShardedRows:
             for shard, start, stop, _ in self.split.ranges(low, high)
         }
         most = max(stop - start for start, stop in cut.values())
-        own = [
-            self._padded(*cut.get(shard, (0, 0)), shard, most) for shard in self.tiles
-        ]
-        gathered = gather(self.strategy, own)
+
+        def padded(shard):
+            first, (start, stop) = self.split.first(shard), cut.get(shard, (0, 0))
+            rest = np.zeros((most - (stop - start), *self.shape[1:]), self.dtype)
+            return np.concatenate([*self.pieces(first + start, first + stop), rest])
+
+        gathered = gather(self.strategy, list(map(padded, self.tiles)))
         return np.concatenate(
             [
                 gathered[shard * most : shard * most + stop - start]
@@ -230,22 +237,25 @@ class ShardedRows:
         Skips the rows of other processes.
         """
         for tile, start, stop, _ in self._pieces(low, high):
-            step = piece_rows(tile.shape, tile.dtype)
+            row_bytes = tf.as_dtype(tile.dtype).size * math.prod(tile.shape[1:])
+            step = max(1, PIECE_BYTES // row_bytes)
             for first in range(start, stop, step):
                 yield self._read(tile, first, min(first + step, stop))
 
-    def release(self, low: int, high: int) -> None:
-        """Does nothing; see `HeldRows`."""
+    def held(self) -> "ShardedRows":
+        """Returns a snapshot of the rows that later updates don't change.
 
-    def held(self) -> HeldRows:
-        """Returns a snapshot of the rows that later updates don't change."""
-        values = {
-            shard: [tile.read_value() for tile in tiles]
-            for shard, tiles in self.tiles.items()
-        }
-        return HeldRows(
-            self.shape, self.dtype, values, self._places, self.local_range()
-        )
+        On CPUs, the snapshot holds references: while a variable's old value is
+        referenced, TensorFlow writes updates to new memory. Values on other devices are
+        copied to the host immediately.
+        """
+
+        def held(tile):
+            value = tf.convert_to_tensor(tile)
+            return value if "CPU" in value.device else self._as_numpy(value)
+
+        tiles = {shard: list(map(held, tiles)) for shard, tiles in self.tiles.items()}
+        return ShardedRows(self.strategy, tiles, self.split, self.tile_rows)
 
     def write(self, low: int, rows: np.ndarray) -> None:
         """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""
@@ -284,32 +294,25 @@ class ShardedRows:
             for tiles in self.tiles.values()
         ]
 
-    def _padded(self, start, stop, shard, size):
-        """Returns a shard's rows `[start, stop)` padded with zeros to `[size, ...]`."""
-        first = self.split.first(shard)
-        rows = np.zeros((size, *self.shape[1:]), self.dtype)
-        if start < stop:
-            pieces = self.pieces(first + start, first + stop)
-            rows[: stop - start] = np.concatenate(list(pieces))
-        return rows
-
     def _read(self, tile, start, stop):
         """Returns a tile's rows `[start, stop)` as a numpy array."""
         if self.sparse:
             piece = tile.sparse_read(tf.range(start, stop))
-        elif (start, stop) == (0, tile.shape[0]):
+        elif (start, stop) == (0, tile.shape[0]) and isinstance(tile, tf.Variable):
             piece = tile.read_value()
         else:
             piece = tile[start:stop]
-        return as_numpy(piece)
+        return self._as_numpy(piece)
+
+    def _as_numpy(self, value):
+        """Converts a tensor to a numpy array, without a copy if possible."""
+        if isinstance(value, np.ndarray):
+            return value
+        value = tf.cast(value, self.dtype)
+        return np.asarray(memoryview(value)) if "CPU" in value.device else value.numpy()
 
     def _pieces(self, low, high):
-        """Yields (tile, first row within the tile, last + 1, first global row)."""
-        for shard, i, begin, end, place in self._places(low, high):
-            yield self.tiles[shard][i], begin, end, place
-
-    def _places(self, low, high):
-        """Yields (shard, tile number, first row in it, last + 1, first global row).
+        """Yields (tile, first row within the tile, last + 1, first global row).
 
         Skips the rows of other processes.
         """
@@ -320,7 +323,33 @@ class ShardedRows:
                 offset = i * self.tile_rows
                 begin = max(start, offset)
                 end = min(stop, offset + self.tile_rows)
-                yield shard, i, begin - offset, end - offset, first + begin - start
+                place = first + begin - start
+                yield self.tiles[shard][i], begin - offset, end - offset, place
+
+
+class ReplicatedRows(ShardedRows):
+    """An array `[num_rows, ...]` replicated on every replica: a single shard.
+
+    Args:
+        variable: the mirrored variable, `[num_rows, ...]`.
+    """
+
+    def __init__(self, variable: keras.Variable) -> None:
+        self.variable = variable
+        size = variable.shape[0]
+        tiles, split = {0: [variable.value]}, RowSplit(size, 1)
+        super().__init__(tf.distribute.get_strategy(), tiles, split, size)
+
+    def local(self) -> list[tf.Tensor]:
+        """Returns the calling replica's only tile."""
+        return [tf.convert_to_tensor(self.variable)]
+
+    def write(self, low: int, rows: np.ndarray) -> None:
+        """Overwrites the rows from `low` with `rows`, `[n, ...]`."""
+        value = self.variable.value
+        with OVERWRITING:
+            head, tail = value[:low], value[low + len(rows) :]
+            value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))
 
 
 def _overwrite(tile, start, stop, rows):

@@ -39,8 +39,6 @@ class Connection:
     ) -> None:
         self._reader, self._writer = reader, writer
         self.max_bytes = HELLO_BYTES
-        # With this limit, `drain` waits until all messages have been sent.
-        writer.transport.set_write_buffer_limits(0)
         # This socket's local port may be another worker's port, on which that worker
         # must still be able to listen.
         sock = writer.get_extra_info("socket")
@@ -95,10 +93,6 @@ class Connection:
         if length > self.max_bytes:
             raise ValueError(f"a message of {length} bytes is too long")
         return json.loads(await self._reader.readexactly(length))
-
-    async def drain(self) -> None:
-        """Waits until all messages have been sent."""
-        await self._writer.drain()
 
     def is_open(self) -> bool:
         """Returns whether the other side has not closed the connection."""

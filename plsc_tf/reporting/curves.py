@@ -15,15 +15,23 @@ POINTS = 400
 DECADES = 20
 
 
-# {title: (caption, label of the y axis, its lower limit or "log")}; "log" is for values
-# that may differ by orders of magnitude.
+# {title and label of the y axis: (names of metrics, caption, lower limit or "log")};
+# "log" is for values that may differ by orders of magnitude.
 _CHARTS = {
-    "Loss": ("Mean loss since the last progress line", "loss", "log"),
-    "Accuracy": ("Training accuracy, verification accuracy", "accuracy", None),
-    "Learning rate": ("Learning rate of the optimizer", "learning rate", 0.0),
-    "Throughput": ("Images per second on all replicas", "images/s", 0.0),
-    "Loss scale": ("Loss scale of mixed precision", "loss scale", "log"),
-    "Angles": ("Mean angle to the own and the nearest other center", "degrees", None),
+    "Loss": ("loss", "Mean loss since the last progress line", "log"),
+    "Accuracy": (
+        "(verification/)?[^/]*accuracy",
+        "Training accuracy, verification accuracy",
+        None,
+    ),
+    "Learning rate": ("learning_rate", "Learning rate of the optimizer", 0.0),
+    "Images per second": ("images_per_second", "Throughput of all replicas", 0.0),
+    "Loss scale": ("loss_scale", "Loss scale of mixed precision", "log"),
+    "Degrees": (
+        "angles/.*",
+        "Mean angle to the own and the nearest other center",
+        None,
+    ),
 }
 
 
@@ -34,34 +42,21 @@ def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
         rows: `MetricsFiles.rows`.
         resumed: steps after which the run was resumed.
     """
-    return _chart("Loss", rows, ["loss"], resumed)
+    return _chart("Loss", rows, resumed)
 
 
 def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
-    """Returns all charts of a run that have points.
-
-    Args:
-        rows: `MetricsFiles.rows`.
-        resumed: steps after which the run was resumed.
-    """
-    names = dict.fromkeys(name for row in rows for name in row)
-    rates = [n for n in names if re.fullmatch(r"(verification/)?[^/]*accuracy", n)]
-    rates.sort(key=lambda name: "/" in name)  # the training accuracy comes first
-    charts = [
-        loss(rows, resumed),
-        _chart("Accuracy", rows, rates, resumed),
-        _chart("Learning rate", rows, ["learning_rate"], resumed),
-        _chart("Throughput", rows, ["images_per_second"], resumed),
-        _chart("Loss scale", rows, ["loss_scale"], resumed),
-        _chart("Angles", rows, [n for n in names if n.startswith("angles/")], resumed),
-    ]
+    """Returns all charts of a run that have points; see `loss`."""
+    charts = [_chart(title, rows, resumed) for title in _CHARTS]
     return [chart for chart in charts if chart]
 
 
-def _chart(title, rows, names, resumed):
-    """Returns a chart of the named metrics that have points; None if none have any."""
+def _chart(title, rows, resumed):
+    """Returns a chart of the metrics that have points; None if none have any."""
+    pattern, caption, low = _CHARTS[title]
+    names = dict.fromkeys(name for row in rows for name in row)
     curves = []
-    for name in names:
+    for name in filter(re.compile(pattern).fullmatch, names):
         points = [
             (float(row["step"]), float(row[name]))
             for row in rows
@@ -73,12 +68,11 @@ def _chart(title, rows, names, resumed):
             curves.append(Curve(label, thinned(points)))
     if not curves:
         return None
-    caption, label, low = _CHARTS[title]
-    axis = Axis(label, low=low)
+    axis = Axis(title.lower(), low=low)
     if low == "log":
         values = [y for curve in curves for _, y in curve.points]
         apart = min(values) > 0 and max(values) / min(values) > DECADES
-        axis = Axis(label, log=apart)
+        axis = Axis(title.lower(), log=apart)
     last = max(x for curve in curves for x, _ in curve.points)
     shown = [step for step in resumed if 0 < step < last]
     marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]

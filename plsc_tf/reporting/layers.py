@@ -170,7 +170,7 @@ def placement(model) -> str:
         for copy in local(variable.value):
             held[copy.device][0].append(copy)
     for array in model.head.arrays().values():
-        if hasattr(array, "tiles"):
+        if model.head.sharded:
             copies = [tile for tiles in array.tiles.values() for tile in tiles]
         else:
             copies = local(array.variable.value)

@@ -14,7 +14,6 @@ from absl import logging
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
-from plsc_tf.serving.proof import Bounds
 from plsc_tf.serving.signatures import ClosedSet, Signatures
 from plsc_tf.storage import files
 
@@ -38,7 +37,10 @@ class Extras:
         accuracy: function that takes `embed`, a function from uint8
             `[N, height, width, 3]` to `[N, embedding_size]`, and returns
             {verification set: accuracy}; None skips the comparison of accuracies.
-        bounds: the `Bounds` that the export must satisfy.
+        float16_cosine: smallest mean cosine between the embeddings of a float16 file
+            and the network's with which the export is published.
+        int8_cosine: the same for an int8 file.
+        accuracy_loss: largest drop in verification accuracy, for any file.
     """
 
     formats: tuple[str, ...] = ("saved_model",)
@@ -47,7 +49,9 @@ class Extras:
     class_names: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
     accuracy: Callable | None = None
-    bounds: Bounds = Bounds()
+    float16_cosine: float = 0.999
+    int8_cosine: float = 0.97
+    accuracy_loss: float = 0.01
 
 
 def export_saved_model(  # noqa: PLR0913 - every one has a default
@@ -115,8 +119,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     head = getattr(network, "head", None) if classes else None
     if classes and head is None:
         raise ValueError(
-            "classes requires a network with a head (a plsc_tf.Classifier). Received: "
-            f"classes={classes} and a {type(network).__name__}."
+            f"classes={classes} requires a network with a head (a plsc_tf.Classifier). "
+            f"Received: a network of type {type(network).__name__}."
         )
     if hasattr(network, "inference_network"):
         network = network.inference_network()
@@ -158,7 +162,11 @@ def _write(export_dir, version, signatures, card, extras):
             if name in extras.formats
         }
         name = os.path.basename(os.path.abspath(export_dir))
-        warmup.write(temporary, name, _warmup_requests(signatures))
+        (noise,) = _noise(1, signatures.image_size)
+        requests = [("serving_default", count) for count in WARMUP_BATCHES]
+        if "classify" in signatures.functions:
+            requests.append(("classify", 1))
+        warmup.write(temporary, name, tf.io.encode_jpeg(noise).numpy(), requests)
         card["artefacts"] = {name: entry for name, (entry, _) in written.items()}
         with _full_float32():
             comparison = _compare(signatures, loaded, written, extras)
@@ -212,18 +220,6 @@ def _noise(count, image_size):
     return np.random.default_rng(0).integers(0, 256, (count, *image_size, 3), np.uint8)
 
 
-def _warmup_requests(signatures):
-    """Returns [(signature, inputs)] for `warmup.write`."""
-    (noise,) = _noise(1, signatures.image_size)
-    image = tf.io.encode_jpeg(noise).numpy()
-    requests = [
-        ("serving_default", {"bytes": [image] * count}) for count in WARMUP_BATCHES
-    ]
-    if "classify" in signatures.functions:
-        requests.append(("classify", {"bytes": [image]}))
-    return requests
-
-
 def _compare(signatures, loaded, written, extras):
     """Compares all signatures and files with the network; returns proof.json's content.
 
@@ -246,7 +242,7 @@ def _compare(signatures, loaded, written, extras):
     def serve(signature):
         return loaded.signatures[signature](bytes=tf.constant(encoded))
 
-    images, bounds = signatures.prepare(encoded), extras.bounds
+    images = signatures.prepare(encoded)
     expected = network(images)
     if not np.isfinite(expected).all():
         raise RuntimeError(
@@ -257,19 +253,26 @@ def _compare(signatures, loaded, written, extras):
     rows = [proof.compare("serving_default", served, expected)]
     before = extras.accuracy(network) if extras.accuracy else {}
     parts = {"images": (None, exported), **written}
+    smallest = {
+        "tflite_float16": extras.float16_cosine,
+        "tflite_int8": extras.int8_cosine,
+    }
     for name, (_, embed) in parts.items():
-        smallest = getattr(bounds, name.removeprefix("tflite_"), None)
-        row = proof.compare(name, embed(images), expected, smallest)
+        row = proof.compare(name, embed(images), expected, smallest.get(name))
         if before:
-            after, allowed = extras.accuracy(embed), bounds.accuracy_loss
+            after, allowed = extras.accuracy(embed), extras.accuracy_loss
             row["verification"] = proof.verify(name, before, after, allowed)
         rows.append(row)
     if "classify" in signatures.functions:
         best = signatures.classify(tf.constant(images, tf.float32))
-        rows.append(proof.compare_classes(serve("classify"), best))
+        found = serve("classify")
+        scores = found["scores"].numpy(), best["scores"].numpy()
+        row = proof.compare("classify", *scores)
+        row["same_classes"] = float(np.mean(found["classes"] == best["classes"]))
+        rows.append(row)
     return {
         "pictures": len(images),
         "basis": basis,
-        "accuracy_loss_allowed": bounds.accuracy_loss,
+        "accuracy_loss_allowed": extras.accuracy_loss,
         "artefacts": rows,
     }

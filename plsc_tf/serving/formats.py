@@ -192,61 +192,52 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
     )
     concrete = function.get_concrete_function()
 
-    def converter():
+    def convert(operations=None):
         lite = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
         if kind != "float32":
             lite.optimizations = [tf.lite.Optimize.DEFAULT]
         if kind == "float16":
             lite.target_spec.supported_types = [tf.float16]
-        return lite
+        if operations:
+            _calibrate(lite, calibration)
+            lite.target_spec.supported_ops = operations
+        with warnings.catch_warnings():
+            # The warning asks for statistics that only the old quantizer needs.
+            warnings.filterwarnings("ignore", "Statistics for quantized inputs")
+            return lite.convert()
 
     if kind != "int8":
-        return converter().convert(), True
+        return convert(), True
     integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     try:
-        return _integers(converter(), integers, calibration), True
+        return convert(integers), True
     except Exception as error:  # noqa: BLE001 - the converter raises any error
         logging.warning(
             "Some operations have no integer version in TensorFlow Lite and compute in "
             "float32: %s",
             str(error).splitlines()[0][:200],
         )
-    mixed = [*integers, tf.lite.OpsSet.TFLITE_BUILTINS]
-    return _integers(converter(), mixed, calibration), False
+    return convert([*integers, tf.lite.OpsSet.TFLITE_BUILTINS]), False
 
 
-def _integers(converter, operations, calibration):
+def _calibrate(converter, calibration):
+    """Sets the images from which the converter derives the ranges of activations."""
     images = np.array(calibration, np.float32)
     # The converter derives the input's scale from these images. If they contain both 0
     # and 255, the scale is 1, and callers can pass uint8 pixels unchanged.
     images[0, 0, 0], images[0, 0, -1] = 0, 255
 
-    def examples():
-        for image in images:
-            yield [image[None]]
-
-    converter.representative_dataset = examples
-    converter.target_spec.supported_ops = operations
+    converter.representative_dataset = lambda: ([image[None]] for image in images)
     converter.inference_input_type = tf.uint8
     converter.inference_output_type = tf.float32
-    with warnings.catch_warnings():
-        # The warning asks for statistics that only the old quantizer needs.
-        warnings.filterwarnings("ignore", "Statistics for quantized inputs")
-        return converter.convert()
 
 
 def _load_tflite(content):
-    interpreter = tf.lite.Interpreter(model_content=content)
-    interpreter.allocate_tensors()
-    (entry,) = interpreter.get_input_details()
-    (result,) = interpreter.get_output_details()
+    run = tf.lite.Interpreter(model_content=content).get_signature_runner()
+    dtype = run.get_input_details()["images"]["dtype"]
 
     def embed(images):
-        rows = []
-        for image in images:
-            interpreter.set_tensor(entry["index"], image[None].astype(entry["dtype"]))
-            interpreter.invoke()
-            rows.append(interpreter.get_tensor(result["index"])[0])
-        return np.stack(rows)
+        rows = [run(images=image[None].astype(dtype)) for image in images]
+        return np.concatenate([row["embedding"] for row in rows])
 
     return embed

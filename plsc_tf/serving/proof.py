@@ -1,10 +1,10 @@
 """Checks that the files of an export reproduce the network's embeddings."""
 
-import dataclasses
 import json
 
 import numpy as np
 
+from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.storage import files
 
 # Largest allowed difference between the network and its export. If the largest
@@ -13,29 +13,13 @@ from plsc_tf.storage import files
 TOLERANCE = 1e-4
 
 
-@dataclasses.dataclass(frozen=True)
-class Bounds:
-    """Conditions for an export to be published.
-
-    Attributes:
-        float16: smallest allowed mean cosine between the embeddings from a float16 file
-            and the network's embeddings.
-        int8: the same for an int8 file.
-        accuracy_loss: largest allowed drop in verification accuracy, for any file.
-    """
-
-    float16: float = 0.999
-    int8: float = 0.97
-    accuracy_loss: float = 0.01
-
-
 def compare(
     name: str,
     embeddings: np.ndarray,
     expected: np.ndarray,
     smallest_cosine: float | None = None,
 ) -> dict:
-    """Compares the embeddings from one part of an export with the network's.
+    """Compares the embeddings or scores from one part of an export with the network's.
 
     Args:
         name: name of the signature or file.
@@ -54,8 +38,11 @@ def compare(
     bad = np.count_nonzero(~np.isfinite(embeddings))
     if bad or embeddings.shape != expected.shape:
         shapes = f"{expected.shape}, received {embeddings.shape} with {bad} not finite"
-        raise _disagrees(name, f"expected finite embeddings of shape {shapes}")
-    cosines = _cosines(embeddings, expected)
+        raise _disagrees(name, f"expected finite numbers of shape {shapes}")
+    first, second = unit(embeddings.astype(np.float64)), unit(expected)
+    # The cosine of two rows of zeros is 1, too.
+    same = np.all(embeddings == expected, axis=1)
+    cosines = np.where(same, 1.0, np.sum(first * second, axis=1))
     mean = float(cosines.mean())
     difference = float(np.abs(embeddings - expected).max())
     if smallest_cosine is None:
@@ -104,31 +91,6 @@ def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
     return rows
 
 
-def compare_classes(outputs: dict, expected: dict) -> dict:
-    """Compares the outputs of `classify` with the network's.
-
-    Args:
-        outputs: {"scores": `[N, top]`, "classes": `[N, top]`}, from the export.
-        expected: the same tensors, from the network.
-
-    Returns:
-        The signature's row in proof.json.
-
-    Raises:
-        RuntimeError: a score differs by more than `TOLERANCE`.
-    """
-    difference = float(np.abs(outputs["scores"] - expected["scores"]).max())
-    if not difference <= TOLERANCE:
-        reason = f"largest difference {difference:.3g} in scores, allowed {TOLERANCE:g}"
-        raise _disagrees("classify", reason)
-    return {
-        "artefact": "classify",
-        "max_difference": difference,
-        "same_classes": float(np.mean(outputs["classes"] == expected["classes"])),
-        "bound": {"max_difference": TOLERANCE},
-    }
-
-
 def table(folder: str) -> list[tuple[str, str]]:
     """Returns the content of an export's proof.json as rows [(subject, result)]."""
     content = json.loads(files.read(files.join(folder, "assets.extra", "proof.json")))
@@ -145,13 +107,6 @@ def table(folder: str) -> list[tuple[str, str]]:
             parts.append(f"{name} {one['network']:.4f} -> {one['artefact']:.4f}")
         rows.append((f"proof: {row['artefact']}", ", ".join(parts)))
     return rows
-
-
-def _cosines(one, other):
-    products = np.sum(one.astype(np.float64) * other, axis=1)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    same = np.all(one == other, axis=1)  # includes rows in which both are zero
-    return np.where(same, 1.0, products / np.maximum(lengths, 1e-300))
 
 
 def _disagrees(name, how):

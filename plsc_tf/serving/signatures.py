@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
+from plsc_tf.evaluation.embedding_store import unit
 
 
 class ClosedSet:
@@ -37,9 +38,7 @@ class ClosedSet:
         self._normalized, self._scale = head.loss.normalized, 1.0
         bias = np.zeros(0, np.float32)
         if self._normalized:
-            norms = np.linalg.norm(weights, axis=-1, keepdims=True)
-            weights /= np.maximum(norms, 1e-12)
-            self._scale = float(head.scale)
+            weights, self._scale = unit(weights), float(head.scale)
         else:
             bias = np.asarray(head.arrays()["bias"].read(0, head.num_classes))
         self.variables = [

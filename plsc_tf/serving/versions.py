@@ -54,8 +54,12 @@ def prepare(export_dir: str, version: int | None) -> None:
             f"Received: version={version!r}."
         )
     files.make_dirs(export_dir)
-    if version is not None and int(version) in find(export_dir):
-        raise _version_exists(export_dir, version)
+    existing = find(export_dir)
+    if version and int(version) in existing:
+        raise FileExistsError(
+            f"Version {version} already exists in {export_dir!r}. Use "
+            f"version={max(existing) + 1} or version=None."
+        )
 
 
 def publish(temporary: str, export_dir: str, version: int | None) -> str:
@@ -77,12 +81,8 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     try:
         files.rename(temporary, target)
     except FileExistsError as error:
-        raise _version_exists(export_dir, number) from error
+        raise FileExistsError(
+            f"Another process exported version {number} to {export_dir!r} at the same "
+            "time. Export again with version=None."
+        ) from error
     return target
-
-
-def _version_exists(export_dir, version):
-    return FileExistsError(
-        f"Version {version} already exists in {export_dir!r}. Use "
-        f"version={max(find(export_dir)) + 1} or version=None."
-    )

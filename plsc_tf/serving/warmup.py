@@ -8,7 +8,7 @@ tensorflow_serving/apis/{prediction_log,predict,model}.proto, to avoid a depende
 tensorflow-serving-api.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -18,26 +18,25 @@ NAME = "tf_serving_warmup_requests"
 
 
 def write(
-    folder: str, model_name: str, requests: Sequence[tuple[str, Mapping]]
+    folder: str, model_name: str, image: bytes, requests: Sequence[tuple[str, int]]
 ) -> None:
     """Writes a SavedModel's warm-up requests.
 
     Args:
         folder: the SavedModel's folder.
         model_name: the model's name in URLs, which TF Serving ignores in this file.
-        requests: list of (signature, {input: array or list of bytes}).
+        image: an encoded image.
+        requests: list of (signature, how often its input `bytes` holds the image).
     """
     extra = files.join(folder, "assets.extra")
     files.make_dirs(extra)
     with tf.io.TFRecordWriter(files.join(extra, NAME)) as file:
-        for signature, inputs in requests:
+        for signature, count in requests:
             spec = _field(1, model_name.encode()) + _field(3, signature.encode())
-            request = _field(1, spec)
-            for name, value in inputs.items():
-                tensor = tf.make_tensor_proto(value).SerializeToString()
-                request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+            tensor = tf.make_tensor_proto([image] * count).SerializeToString()
+            data = _field(1, b"bytes") + _field(2, tensor)
             # PredictionLog.predict_log.request
-            file.write(_field(6, _field(1, request)))
+            file.write(_field(6, _field(1, _field(1, spec) + _field(2, data))))
 
 
 def _field(number, content):

@@ -1,5 +1,6 @@
 """Runs calls that may hang forever under a time limit."""
 
+import concurrent.futures
 import errno
 import queue
 import threading
@@ -27,32 +28,29 @@ class Worker:
 
     def start(self, function):
         """Queues a call after any earlier ones; returns a handle for `finish`."""
-        answer = queue.SimpleQueue()
-        self._calls.put((function, answer))
-        return answer
+        call = concurrent.futures.Future()
+        self._calls.put((call, function))
+        return call
 
-    def finish(self, answer, limit_s=None, doing="call"):
+    def finish(self, call, limit_s=None, doing="call"):
         """Waits for a call and returns its value, or raises its error.
 
         Args:
-            answer: the handle that `start` returned.
+            call: the handle that `start` returned.
             limit_s: maximum number of seconds to wait, or None for no limit.
             doing: description of the call for the error message.
 
         Raises:
             StorageError: the call didn't finish in time; `errno` is `ETIMEDOUT`.
         """
-        try:
-            value, error = answer.get(timeout=limit_s)
-        except queue.Empty:
+        concurrent.futures.wait([call], limit_s)
+        if not call.done():
             raise StorageError(
                 f"Could not {doing}: no answer within {limit_s:g} seconds. The server "
                 "accepts connections but does not answer, or the network is broken.",
                 errno.ETIMEDOUT,
-            ) from None
-        if error is not None:
-            raise error
-        return value
+            )
+        return call.result()
 
     def share(self, pieces, here, there, limit_s=None, doing="call"):
         """Passes each piece to two functions, which run at the same time.
@@ -68,9 +66,9 @@ class Worker:
         """
         size = 0
         for piece in pieces:
-            answer = self.start(lambda p=piece: there(p))
+            call = self.start(lambda p=piece: there(p))
             here(piece)
-            self.finish(answer, limit_s, doing)
+            self.finish(call, limit_s, doing)
             size += len(piece)
         return size
 
@@ -81,10 +79,10 @@ class Worker:
 
 def _work(calls):
     while (task := calls.get()) is not None:
-        function, answer = task
+        call, function = task
         try:
-            answer.put((function(), None))
+            call.set_result(function())
         except BaseException as error:  # noqa: BLE001 - raised again by the owner
-            answer.put((None, error))
+            call.set_exception(error)
         # Otherwise a file that the call refers to would stay open until the next call.
-        del task, function, answer
+        del task, call, function

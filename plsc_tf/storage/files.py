@@ -291,12 +291,9 @@ def rename(old, new):
     Raises:
         FileNotFoundError: `old` does not exist.
         FileExistsError: `new` exists; nothing is overwritten.
-        ValueError: the paths are on different stores.
         StorageError: the store failed.
     """
     old, new = below_root(old), below_root(new)
-    if is_local(old) != is_local(new):
-        raise ValueError(f"Both paths must be in one store. Received: {old}, {new}.")
     stat(old)
     if os.path.lexists(new) if is_local(new) else exists(new):
         raise _os_error(errno.EEXIST, new)

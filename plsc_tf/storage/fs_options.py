@@ -43,11 +43,6 @@ def download_start(storage):
         files.make_dirs(target)
     if not source:
         return None
-    if not storage.checkpoint_dir:
-        raise ValueError(
-            "fs_checkpoint_dir is copied into checkpoint_dir: set checkpoint_dir to a "
-            "local folder. Received: checkpoint_dir=''."
-        )
     return transfer.download(source, storage.checkpoint_dir)
 
 

@@ -18,8 +18,7 @@ import warnings
 
 from absl import logging
 
-from plsc_tf.storage.deadline import Worker
-from plsc_tf.storage.errors import StorageError, from_tensorflow
+from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import root_of, scheme_of
 
 # Seconds that a server has to answer the first request.
@@ -56,12 +55,11 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     """Sets up Hadoop's client for this process and checks that it can connect.
 
     Loads Java and libhdfs, completes CLASSPATH and adds -Xrs to LIBHDFS_OPTS. To check
-    the connection, it reads the root folder's status first in a separate process, and
-    again in this process through tensorflow-io.
+    the connection, it reads the root folder's status in a separate process.
 
     Args:
         uri: any path on the file system, `hdfs://host:port/...`.
-        timeout_s: time limit in seconds for each of the two requests.
+        timeout_s: time limit in seconds for the request.
 
     Raises:
         StorageError: a component is missing or the server cannot be reached; the
@@ -77,18 +75,7 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     problem = _probe(libraries, root, timeout_s)
     if problem:
         raise StorageError(f"{root} is unreachable: {problem}", errno.EHOSTUNREACH)
-    import tensorflow as tf
-
     require_scheme(scheme)
-    with Worker() as worker:
-        try:
-            worker.run(lambda: tf.io.gfile.stat(root), timeout_s, f"reach {root}")
-        except tf.errors.OpError as error:
-            hint = (
-                "A new process with the same environment can reach it, so restart this "
-                "one. Did it use Hadoop, or change Hadoop's environment, before?"
-            )
-            raise from_tensorflow(error, "reach", root, hint) from error
 
 
 def why_unreachable(root, timeout_s=15.0):

@@ -17,8 +17,10 @@ from absl import logging
 
 from plsc_tf.storage import hdfs, oss
 from plsc_tf.storage.deadline import Worker
-from plsc_tf.storage.errors import StorageError, from_tensorflow, number_of
+from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
+
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,9 +219,8 @@ def _repeat(doing, path, function, retry):
         except tf.errors.OpError as error:
             if attempt == retry.tries or _is_final(error):
                 raise _translate(error, doing, path, retry is not ONCE) from error
-            reason = str(error.message).rpartition(";")[2].strip()
             following = f"Attempt {attempt + 1} of {retry.tries} in {wait:.1f} s."
-            problem = f"Could not {doing} {oss.masked(path)} ({reason})."
+            problem = f"Could not {doing} {oss.masked(path)} ({_reason(error)})."
             logging.warning("%s %s", problem, following)
         time.sleep(wait)
         wait *= 2
@@ -247,10 +248,22 @@ def _translate(error, doing, path, diagnose):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if isinstance(error, errors.AlreadyExistsError):
         return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    hint, unknown = "", number_of(error) in (None, errno.EIO)
-    if diagnose and unknown and scheme_of(path) in HADOOP_SCHEMES:
-        hint = hdfs.why_unreachable(root_of(path))
-    return from_tensorflow(error, doing, path, hint)
+    words = _reason(error)
+    number = _NUMBERS.get(words)
+    if words.startswith("Unknown error"):
+        words += "; the store's own message may be above, on standard error"
+    message = f"Could not {doing} {path}: {words}."
+    if diagnose and number in (None, errno.EIO) and scheme_of(path) in HADOOP_SCHEMES:
+        advice = (
+            "A new process can reach it, so restart this one if it used Hadoop before."
+        )
+        message = f"{message} {hdfs.why_unreachable(root_of(path)) or advice}"
+    return StorageError(message, number)
+
+
+def _reason(error):
+    """Returns the reason in a TensorFlow error: "<path>; <the system's message>"."""
+    return str(error.message).rpartition(";")[2].strip() or type(error).__name__
 
 
 def _tensorflow():

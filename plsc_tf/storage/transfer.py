@@ -36,13 +36,11 @@ class Transfer:
         copied: number of files written.
         skipped: number of files that already existed with the same content.
         num_bytes: total size of the files written.
-        seconds: duration.
     """
 
     copied: int
     skipped: int
     num_bytes: int
-    seconds: float
 
 
 def copy_folder(
@@ -93,16 +91,12 @@ def copy_folder(
         for last in (False, True):
             names = [name for name in sizes if (files.name(name) == MANIFEST) == last]
             with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-                try:
-                    written += pool.map(copy, names)
-                except BaseException:
-                    pool.shutdown(cancel_futures=True)
-                    raise
+                written += pool.map(copy, names)
     new = [size for size in written if size is not None]
-    seconds = time.monotonic() - start
-    done = Transfer(len(new), len(sizes) - len(new), sum(new), seconds)
+    done = Transfer(len(new), len(sizes) - len(new), sum(new))
     copied = f"{done.copied} files copied ({done.num_bytes / 1e6:.1f} MB)"
     existed = f"{done.skipped} already existed"
+    seconds = time.monotonic() - start
     logging.info("%s: done, %s, %s, %.0f s", title, copied, existed, seconds)
     return done
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
+from keras import layers
 
-from plsc_tf.backbones.precision import Precision
-from plsc_tf.backbones.zoo import auxiliary
+from plsc_tf.backbones.precision import Precision, apply
+from plsc_tf.backbones.zoo.catalog import ENTRIES
+from plsc_tf.backbones.zoo.layers import conv_norm_relu
 
 # Every replica holds the whole auxiliary classifier, with 768 weights per class.
 MOST_CLASSES = 50_000
@@ -24,7 +26,7 @@ class Auxiliary:
         num_classes: number of classes.
         weight: factor of this classifier's loss (FastNN: 0.4).
         label_smoothing: same as the head's.
-        precision: the `Precision` of the backbone.
+        dtype: the backbone's precision; the logits are float32.
 
     Attributes:
         branch: model from the middle layer's output to the auxiliary logits.
@@ -41,7 +43,7 @@ class Auxiliary:
         *,
         weight: float = 0.4,
         label_smoothing: float = 0.0,
-        precision: Precision | None = None,
+        dtype: str = "float32",
     ) -> None:
         if num_classes > MOST_CLASSES:
             raise ValueError(
@@ -49,15 +51,17 @@ class Auxiliary:
                 "every replica holds all of their weights. Received: num_classes="
                 f"{num_classes}. Set aux_logits_weight=0 to train without them."
             )
-        branch = auxiliary.branch(backbone, num_classes, precision or Precision())
-        if branch is None:
+        tap = tap_of(backbone)
+        if tap is None:
             raise ValueError(
                 f"{backbone.name!r} has no auxiliary logits. Set aux_logits_weight=0, "
                 "or choose a network that has them (docs/zoo.md)."
             )
-        tap, self.branch = branch
-        logits = self.branch(backbone.get_layer(tap).output)
-        self.network = keras.Model(backbone.inputs[0], [backbone.outputs[0], logits])
+        middle = backbone.get_layer(tap).output
+        branch = _branch(middle.shape[1:], num_classes, f"{backbone.name}_auxiliary")
+        self.branch = apply(branch, Precision(dtype))
+        outputs = [backbone.outputs[0], self.branch(middle)]
+        self.network = keras.Model(backbone.inputs[0], outputs)
         self.weight = weight
         self.label_smoothing = label_smoothing
 
@@ -78,6 +82,28 @@ class Auxiliary:
         return self.weight * tf.reduce_sum(sample_weights * losses)
 
 
-def has_auxiliary_logits(backbone: keras.Model) -> bool:
-    """Returns whether a backbone supports auxiliary logits."""
-    return auxiliary.tap_of(backbone) is not None
+def tap_of(network: keras.Model) -> str | None:
+    """Returns the name of the layer that auxiliary logits read, or None."""
+    entry = ENTRIES.get(network.name)
+    names = {layer.name for layer in network.layers}
+    return entry.auxiliary if entry and entry.auxiliary in names else None
+
+
+def _branch(shape, num_classes, name):
+    """Builds the layers from the middle of a network to auxiliary logits.
+
+    These are 5×5 average pooling with stride 3, a 1×1 convolution with 128 channels, a
+    convolution with 768 channels over all remaining pixels, and a dense layer. Source:
+    Szegedy et al. 2015, arXiv:1512.00567, section 4, as in TF-Slim's Inceptions and
+    NASNets.
+    """
+    features = keras.Input(shape, name="middle")
+    x = layers.ReLU(name="auxiliary_relu")(features)
+    window = [min(5, side) for side in x.shape[1:3]]
+    x = layers.AveragePooling2D(window, 3, name="auxiliary_pool")(x)
+    x = conv_norm_relu(x, 128, 1, name="auxiliary_1")
+    whole = tuple(x.shape[1:3])
+    x = conv_norm_relu(x, 768, whole, padding="valid", name="auxiliary_2")
+    x = layers.Flatten(name="auxiliary_flatten")(x)
+    x = layers.Dense(num_classes, name="auxiliary_logits")(x)
+    return keras.Model(features, x, name=name)

@@ -106,11 +106,8 @@ class Averages:
             step: number of updates so far; if it isn't 0, the averages are kept.
         """
         if step == 0:
-            for weight, average in zip(self.replicated, self.variables, strict=True):
-                average.assign(self._value(weight))
-            for name, rows in self.rows.items():
-                for weight, average in self._tiles(rows, self.row_averages[name]):
-                    average.assign(tf.cast(weight.read_value(), average.dtype))
+            for weight, average in self._pairs():
+                average.assign(tf.cast(weight.read_value(), average.dtype))
         self.started = True
 
     @contextlib.contextmanager
@@ -131,22 +128,17 @@ class Averages:
 
     def exchange(self) -> None:
         """Exchanges the weights and the averages."""
-        for weight, average in zip(self.replicated, self.variables, strict=True):
-            value = tf.identity(self._value(weight))
-            weight.assign(self._value(average))
+        for weight, average in self._pairs():
+            value = tf.identity(weight.read_value())
+            weight.assign(tf.identity(average.read_value()))
             average.assign(value)
-        for name, rows in self.rows.items():
-            for weight, average in self._tiles(rows, self.row_averages[name]):
-                value = tf.identity(weight.read_value())
-                weight.assign(tf.identity(average.read_value()))
-                average.assign(value)
         self.exchanged = not self.exchanged
 
-    def _value(self, variable):
-        """Returns the first replica's value of a mirrored variable."""
-        return self.strategy.experimental_local_results(variable.value)[0]
-
-    @staticmethod
-    def _tiles(rows, averages):
-        for shard, tiles in rows.tiles.items():
-            yield from zip(tiles, averages.tiles[shard], strict=True)
+    def _pairs(self):
+        """Yields each weight and its average as `tf.Variable`s."""
+        for weight, average in zip(self.replicated, self.variables, strict=True):
+            yield weight.value, average.value
+        for name, rows in self.rows.items():
+            for shard, tiles in rows.tiles.items():
+                averages = self.row_averages[name].tiles[shard]
+                yield from zip(tiles, averages, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.heads.margins import require
-from plsc_tf.parallel.rows import local_devices
+from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.parallel.strategy import local_replicas
 
 
@@ -23,7 +23,7 @@ def whole_labels(labels: Any) -> np.ndarray:
     labels = np.asarray(labels)
     if labels.shape[1:] not in ((), (1,)):
         raise ValueError(
-            "Labels must be integers [batch]. Received: labels of shape "
+            "Labels must be integers of shape [batch]. Received: shape "
             f"{labels.shape}. Convert one-hot labels with argmax(axis=1)."
         )
     labels = labels.reshape(-1)
@@ -31,7 +31,7 @@ def whole_labels(labels: Any) -> np.ndarray:
     if not is_number or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
         raise ValueError(
             "Labels must be whole numbers, starting at 0. Received: "
-            f"{labels.dtype.name}, such as {labels[:3].tolist()}"
+            f"{labels.dtype.name} {labels[labels % 1 != 0 if is_number else ...][:3]}"
         )
     return labels.astype(np.int64)
 
@@ -241,7 +241,7 @@ def send(
     if pool is not None:
         devices = local_devices(strategy)
         parts = [pool.submit(_copy, *one) for one in zip(parts, devices, strict=True)]
-    elif tf.config.list_logical_devices("GPU"):
+    elif device_kind(strategy) == "GPU":
         parts = list(map(_copy, parts, local_devices(strategy)))
 
     def wait():

@@ -83,8 +83,8 @@ class Classifier(keras.Model):
         self.loss_scale: LossScale | None = None
         self.accumulation_steps = 1
         self.mixing: Mixing | None = None
-        self._embed_function = inference.embed_function(self)
-        self._evaluate_function = inference.evaluate_function(self)
+        self._embed_function = inference.compiled(self, inference.embed_step)
+        self._evaluate_function = inference.compiled(self, inference.evaluate_step)
         head.build(self.embedding_size, self.strategy)
         self.built = True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -138,16 +138,17 @@ def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
     Returns:
         a `Finding`, or None if everything is finite in this run.
     """
-    parts = np.split(_whole(model, batch[0]), model.trainer.batch_parts)
-    for number, images in enumerate(parts):
-        finding = _examine("images", "images", images, number * len(images))
-        if finding is not None:
-            return finding
-    tensors = _Watch(model).run(batch)
+    images = _whole(model, batch[0])
+    finding = _examine("images", "images", images, 0)
+    if finding is not None:
+        return finding
+    tensors, size = _Watch(model).run(batch), len(images) // model.trainer.batch_parts
+    before = [one for one in tensors if one.about.kind not in BACKWARD]
+    after = [one for one in tensors if one.about.kind in BACKWARD]
     return (
-        _first([one for one in tensors if one.about.kind not in BACKWARD], parts)
+        _first(model, before, size)
         or first_nonfinite_class(model)
-        or _first([one for one in tensors if one.about.kind in BACKWARD], parts)
+        or _first(model, after, size)
     )
 
 
@@ -176,8 +177,7 @@ def _whole(model, value):
     return gather(model.strategy, local).astype(local[0].dtype)
 
 
-@dataclasses.dataclass
-class _Tensor:
+class _Tensor(NamedTuple):
     """A tensor of the passes.
 
     Attributes:
@@ -208,27 +208,24 @@ class _Watch:
 
     def run(self, batch):
         """Returns the `_Tensor`s of a per-replica batch, in the order of the step."""
-        model = self.model
+        model, trainer, head = self.model, self.model.trainer, self.model.head
 
         @tf.function(autograph=False)
         def run(batch):
             return model.strategy.run(self._replica, args=batch)
 
-        trainer = model.trainer
         with contextlib.ExitStack() as stack:
             # Keras's calls show the output of every layer.
             stack.callback(setattr, trainer, "forward", trainer.forward)
-            trainer.forward = None
+            trainer.forward = _seen(model.forward, self._see_forward)
+            stack.callback(delattr, head, "loss_and_gradients")
+            head.loss_and_gradients = _seen(head.loss_and_gradients, self._see_head)
             for network in model.networks():
                 stack.enter_context(watched(network, self._see_layer))
-            stack.enter_context(_returned(model, "forward", self._see_forward))
-            head = _returned(model.head, "loss_and_gradients", self._see_head)
-            stack.enter_context(head)
             counts = _whole(model, run(batch))
         counts = counts.reshape(-1, len(self._tensors), counts.shape[-1])
         return [
-            dataclasses.replace(one, counts=counts[:, i])
-            for i, one in enumerate(self._tensors)
+            one._replace(counts=counts[:, i]) for i, one in enumerate(self._tensors)
         ]
 
     def _replica(self, *tensors):
@@ -275,36 +272,30 @@ class _Watch:
         self._local.tensors.append(_Tensor(about, layer, self._local.part, counts))
 
 
-@contextlib.contextmanager
-def _returned(owner, name, see):
-    """Context manager that calls `see` with each return value of an object's method."""
-    method = getattr(owner, name)
+def _seen(function, see):
+    """Returns a function that also calls `see` with each of its return values."""
 
-    def call_and_see(*args, **kwargs):
-        outcome = method(*args, **kwargs)
+    def call(*args, **kwargs):
+        outcome = function(*args, **kwargs)
         see(outcome)
         return outcome
 
-    setattr(owner, name, call_and_see)
-    try:
-        yield
-    finally:
-        delattr(owner, name)
+    return call
 
 
-def _first(tensors, parts):
+def _first(model, tensors, size):
     """Returns the `Finding` about the first tensor with NaN or infinity, or None.
 
     Args:
-        tensors: the `_Tensor`s of `_Watch.run`.
-        parts: the images of each part, over all replicas.
+        model: the `Classifier`.
+        tensors: the `_Tensor`s of `_Watch.run`, or some of them.
+        size: number of images in a part of a replica's batch.
     """
-    replicas, size = len(tensors[0].counts), len(parts[0])
-    for replica in range(replicas):
+    for replica in range(model.strategy.num_replicas_in_sync):
         for one in tensors:
             # With two labels per example, the head's tensors have two rows per example,
             # so `_finding` takes row numbers modulo the size.
-            first = (replica * len(parts) // replicas + one.part) * size
+            first = (replica * model.accumulation_steps + one.part) * size
             finding = _finding(one.about, one.counts[replica], first, size)
             if finding is not None:
                 return (one.layer and _in_weights(one.layer)) or finding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.images import check_range
 from plsc_tf.data.sampling import Part
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.rows import device_kind
 from plsc_tf.parallel.strategy import local_replicas
 from plsc_tf.training import batching
 
@@ -125,11 +125,9 @@ def batches_of_epoch(
             cluster, this worker votes to abort instead.
     """
     part, votes = _local_part(model, data), model.trainer.votes
-    with contextlib.ExitStack() as stack:
-        pool = None
-        if tf.config.list_logical_devices("GPU"):
-            threads = ThreadPoolExecutor(len(local_replicas(model.strategy)))
-            pool = stack.enter_context(threads)
+    # Its threads start with the first copy.
+    with ThreadPoolExecutor(len(local_replicas(model.strategy))) as threads:
+        pool = threads if device_kind(model.strategy) == "GPU" else None
 
         def sent(batch, fault):
             if batch is None:
@@ -254,8 +252,7 @@ def explained(
         part: the `Part` of the global batches that was read, or None for all.
         what: description of the data for the message.
     """
-    explain, only = getattr(data, "explain", None), {}
-    if part is not None:
-        only["part"] = part
+    explain = getattr(data, "explain", None)
+    only = {} if part is None else {"part": part}
     error_of_data = explain(position.epoch, position.step, **only) if explain else None
     return error_of_data or ValueError(f"Reading the {what} failed: {reason(error)}")

@@ -7,7 +7,6 @@ compiled, too, or computes the activations of a block again.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,8 @@ def plain(
         auxiliary logits or None).
     """
     batch = images, labels, sample_weights
-    embeddings, extra = _outputs(model, batch, _network(model))
+    network = functools.partial(_network(model), training=True)
+    embeddings, extra = _outputs(model, batch, network)
     dtype = keras.config.floatx()
     return embeddings, [tf.cast(p, dtype) for p in model.backbone.losses], extra
 
@@ -60,10 +60,10 @@ def _outputs(model, batch, network):
 
     Args:
         batch: images, labels and sample weights.
-        network: function that computes what `_network(model)` computes.
+        network: function that computes what `_network(model)` computes in training.
     """
     images, labels, sample_weights = batch
-    outputs = network(model.normalize(images), training=True)
+    outputs = network(model.normalize(images))
     if model.auxiliary is None:
         return outputs, None
     embeddings, logits = outputs
@@ -138,8 +138,8 @@ class Forward:
         self._modes = {True: substitutes.COMPILED, False: uncompiled}
         self._function: Any = None
         self._wants_xla = compiled
-        self._parts = functools.cache(self._make_parts)
-        self._parts(compiled)
+        self._networks = functools.cache(self._substituted)
+        self._networks(compiled)
 
     def __call__(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor
@@ -164,17 +164,14 @@ class Forward:
     def _variables(self):
         return [v for network in self._model.networks() for v in network.variables]
 
-    def _make_parts(self, compiled):
-        """Returns models with the network's layers that run one after the other."""
+    def _substituted(self, compiled):
+        """Returns a function that computes what the network computes in training."""
         network = _network(self._model)
-        tensors = [*network.inputs, network.outputs]
-        if self._in_blocks:
-            tensors[1:1] = recompute.cuts(network)
         substitute = functools.partial(substitutes.substitute, self._modes[compiled])
-        return [
-            private_apis.Substituted(start, end, substitute)
-            for start, end in itertools.pairwise(tensors)
-        ]
+        if self._in_blocks:
+            return recompute.InBlocks(network, substitute, compiled)
+        own = private_apis.Substituted(network.inputs, network.outputs, substitute)
+        return functools.partial(own, training=True)
 
     def _with_values(self, compiled, *tensors):
         """Runs the networks with these values of `_variables()`.
@@ -185,23 +182,13 @@ class Forward:
         """
         model, variables = self._model, self._variables()
         values, batch = tensors[: len(variables)], tensors[len(variables) :]
-        of_blocks = []
-
-        def network(x, training):
-            for part in self._parts(compiled):
-                if self._in_blocks:
-                    x, added = recompute.run(part, x, compiled)
-                    of_blocks.extend(added)
-                else:
-                    x = part(x, training=training)
-            return x
-
+        network = self._networks(compiled)
         (embeddings, extra), states, losses = with_values(
             lambda: _outputs(model, batch, network), variables, values
         )
         # Outside of that scope, these are only the penalties on weights.
         penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
-        losses = [*losses, *of_blocks, *penalties]
+        losses = [*losses, *penalties]
         losses = [tf.cast(loss, keras.config.floatx()) for loss in losses]
         return embeddings, losses, extra, states
 

@@ -26,28 +26,26 @@ if TYPE_CHECKING:
 BATCH = 120
 
 
-def embed_function(model: Classifier) -> Callable:
-    """Returns a `tf.function` that embeds a per-replica batch (images,)."""
+def compiled(model: Classifier, step: Callable) -> Callable:
+    """Returns a `tf.function` that runs a step on a per-replica batch.
 
-    def embed(images):
-        return tf.cast(model(images, training=False), tf.float32)
+    Args:
+        model: the `Classifier`.
+        step: `embed_step` or `evaluate_step`.
+    """
 
-    return _in_float32(model, embed)
-
-
-def evaluate_function(model: Classifier) -> Callable:
-    """Returns a `tf.function` that runs `evaluate_step` on a per-replica batch."""
-    return _in_float32(model, functools.partial(evaluate_step, model))
-
-
-def _in_float32(model, step):
     def run(batch):
         # Half precision is for training only. In the first steps, moving statistics lag
         # behind the batch statistics, and badly normalized values overflow float16.
         with in_float32(model.backbone):
-            return model.strategy.run(step, args=batch)
+            return model.strategy.run(functools.partial(step, model), args=batch)
 
     return tf.function(run, autograph=False)
+
+
+def embed_step(model: Classifier, images: tf.Tensor) -> tf.Tensor:
+    """Computes the float32 embeddings of a replica's images `[b, h, w, 3]`."""
+    return tf.cast(model(images, training=False), tf.float32)
 
 
 def in_parts(
@@ -136,7 +134,7 @@ def evaluate(
 
     Args:
         model: the compiled `Classifier`.
-        function: the function returned by `evaluate_function`.
+        function: the result of `compiled` for `evaluate_step`.
         data: object with `batch_size` and `epoch(number)`.
         steps: maximum number of batches, or None for all.
         callbacks: Keras callbacks, or a `keras.callbacks.CallbackList`.
@@ -159,9 +157,10 @@ def evaluate(
         )
     callbacks.on_test_begin()
     sums: dict[str, float] = {}
-    for number, batch in enumerate(_batches(model, data, steps)):
+    batches = itertools.islice(data.epoch(0), steps)
+    for number, batch in enumerate(feed.padded_batches(model, data, batches)):
         callbacks.on_test_batch_begin(number)
-        for name, value in function(batch).items():
+        for name, value in function(batching.split(model.strategy, batch)).items():
             local = model.strategy.experimental_local_results(value)[0]
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
@@ -221,13 +220,4 @@ def evaluate_step(
     for name, k in model.ranked_metrics.items():
         share = weights if name in model.weighted_metrics else real
         sums[name] = tf.reduce_sum(share * tf.cast(ranks < k, dtype))
-    names = list(sums)
-    totals = collectives.all_sum(tf.stack([sums[name] for name in names]))
-    return dict(zip(names, tf.unstack(totals), strict=True))
-
-
-def _batches(model, data, steps):
-    """Yields per-replica batches of the data's first epoch, padded."""
-    batches = itertools.islice(data.epoch(0), steps)
-    for batch in feed.padded_batches(model, data, batches):
-        yield batching.split(model.strategy, batch)
+    return collectives.sum_scalars(sums)

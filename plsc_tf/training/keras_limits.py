@@ -128,25 +128,19 @@ ADVICE = (
 CALLBACKS = ("BackupAndRestore", "ModelCheckpoint", "OrbaxCheckpoint")
 
 
-# Methods of `keras.Model` that raise an error, and their names in the message.
-_WEIGHTS = ("save_weights", "load_weights", "get_weights", "set_weights")
-_OTHERS = ("save", "export", "get_state_tree", "set_state_tree")
-REFUSED = {
-    **{name: f"model.{name}" for name in (*_WEIGHTS, *_OTHERS)},
-    # Saving or pickling a model calls this method first.
-    "get_config": "Saving by Keras",
-    # All of Keras's weight files are written and read with these methods.
-    "save_own_variables": "Saving by Keras",
-    "load_own_variables": "Loading by Keras",
-    # `tf.train.Checkpoint` and `tf.saved_model.save` call this method.
-    "_trackable_children": "Saving by TensorFlow",
-}
+# Methods of `keras.Model` that users call, and from `get_config` on, methods that Keras
+# calls to save, pickle or load a model or its weights file. TensorFlow calls the last
+# one in `tf.train.Checkpoint` and `tf.saved_model.save`.
+_REFUSED = """
+    save export save_weights load_weights get_weights set_weights get_state_tree
+    set_state_tree get_config save_own_variables load_own_variables _trackable_children
+"""
 
 
 def refused(kind: type) -> type:
     """Makes methods that would omit the head raise ValueError; a class decorator."""
-    for name, what in REFUSED.items():
-        setattr(kind, name, _refusing(what))
+    for name in _REFUSED.split():
+        setattr(kind, name, _refusing(f"{kind.__name__}.{name}"))
     return kind
 
 

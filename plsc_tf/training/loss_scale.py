@@ -64,11 +64,11 @@ class LossScale:
         fits = MINIMUM <= initial <= float(np.finfo(np.float32).max)
         rule = f"initial must be at least {MINIMUM:g} and fit in float32"
         require(fits, rule, initial=initial)
-        self._every = {
+        every = {
             "incr_every_n_steps": incr_every_n_steps,
             "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
         }
-        for name, steps in self._every.items():
+        for name, steps in every.items():
             fits = steps >= 1 and steps == int(steps)
             require(fits, f"{name} must be a positive integer", **{name: steps})
         fits = 1 < incr_ratio < math.inf
@@ -77,21 +77,25 @@ class LossScale:
         require(0 < decr_ratio < 1, rule, decr_ratio=decr_ratio)
         self.dynamic = bool(dynamic)
         self._incr_ratio, self._decr_ratio = float(incr_ratio), float(decr_ratio)
-        self._scale = _scalar(initial, tf.float32, "loss_scale")
-        self._good_steps = _scalar(0, tf.int64, "good_steps")
-        self._bad_steps = _scalar(0, tf.int64, "bad_steps")
-        # For `explains_skip`: the scale of the last step, and the number of skipped
-        # steps in a row up to and including it.
-        self._used = _scalar(initial, tf.float32, "used_loss_scale")
-        self._skips = _scalar(0, tf.int64, "skips_in_a_row")
+        self._grow_after = int(incr_every_n_steps)
+        self._shrink_after = int(decr_every_n_nan_or_inf)
+        # The last two are for `explains_skip`: the scale of the last step, and the
+        # number of skipped steps in a row up to and including it.
+        self._variables = {
+            "scale": _scalar(initial, tf.float32, "loss_scale"),
+            "good_steps": _scalar(0, tf.int64, "good_steps"),
+            "bad_steps": _scalar(0, tf.int64, "bad_steps"),
+            "used": _scalar(initial, tf.float32, "used_loss_scale"),
+            "skips": _scalar(0, tf.int64, "skips_in_a_row"),
+        }
 
     def value(self) -> tf.Tensor:
         """Returns the next step's scale, a float32 scalar; works in replica context."""
-        return tf.convert_to_tensor(self._scale)
+        return tf.convert_to_tensor(self._variables["scale"])
 
     def last_value(self) -> float:
         """Returns the scale that the last step was run with, as a Python float."""
-        return float(self._used.numpy())
+        return float(self._variables["used"].numpy())
 
     def update(self, finite: tf.Tensor, aborted: tf.Tensor | None = None) -> None:
         """Updates the scale after a step; call it in replica context or eagerly.
@@ -101,34 +105,28 @@ class LossScale:
             aborted: bool scalar, True to change nothing because the step was aborted.
         """
         finite = tf.convert_to_tensor(finite, tf.bool)
-        scale = tf.convert_to_tensor(self._scale)
-        zero = tf.zeros([], tf.int64)
-        skips = tf.where(finite, zero, tf.convert_to_tensor(self._skips) + 1)
-        changes = [(self._used, scale), (self._skips, skips)]
+        old = {name: tf.convert_to_tensor(v) for name, v in self._variables.items()}
+        scale, zero = old["scale"], tf.zeros([], tf.int64)
+        new = {"used": scale, "skips": tf.where(finite, zero, old["skips"] + 1)}
         if self.dynamic:
-            good = tf.convert_to_tensor(self._good_steps) + 1
-            bad = tf.convert_to_tensor(self._bad_steps) + 1
-            good, bad = tf.where(finite, good, zero), tf.where(finite, zero, bad)
-            grows = good >= int(self._every["incr_every_n_steps"])
-            shrinks = bad >= int(self._every["decr_every_n_nan_or_inf"])
+            good = tf.where(finite, old["good_steps"] + 1, zero)
+            bad = tf.where(finite, zero, old["bad_steps"] + 1)
+            grows, shrinks = good >= self._grow_after, bad >= self._shrink_after
             larger = scale * self._incr_ratio
             larger = tf.where(tf.math.is_finite(larger), larger, scale)
             smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
-            changes += [
-                (
-                    self._scale,
-                    tf.where(grows, larger, tf.where(shrinks, smaller, scale)),
-                ),
-                (self._good_steps, tf.where(grows, zero, good)),
-                (self._bad_steps, tf.where(shrinks, zero, bad)),
-            ]
-        for variable, value in changes:
+            smaller = tf.where(shrinks, smaller, scale)
+            new["scale"] = tf.where(grows, larger, smaller)
+            new["good_steps"] = tf.where(grows, zero, good)
+            new["bad_steps"] = tf.where(shrinks, zero, bad)
+        for name, value in new.items():
+            variable = self._variables[name]
             own = local_copy(variable)
             if own is variable and tf.distribute.has_strategy() and replica_id():
                 return  # created outside the scope: the first replica changes it
-            if aborted is not None:
-                value = tf.where(aborted, tf.convert_to_tensor(own), value)
-            own.assign(value)
+            own.assign(
+                value if aborted is None else tf.where(aborted, old[name], value)
+            )
 
     def explains_skip(self) -> bool:
         """Returns whether too high a scale can explain why the last step was skipped.
@@ -136,17 +134,14 @@ class LossScale:
         It cannot if the scale was already at its minimum, or if a fixed scale has been
         too high for more than `MAX_SKIPS_IN_A_ROW` steps.
         """
-        skips = int(self._skips.numpy())
+        skips = int(self._variables["skips"].numpy())
         possible = skips > 0 and (self.dynamic or skips <= MAX_SKIPS_IN_A_ROW)
         return possible and self.last_value() > MINIMUM
 
     def state(self) -> dict[str, float | int]:
         """Returns the state for a checkpoint: "scale", "good_steps", "bad_steps"."""
-        return {
-            "scale": float(self._scale.numpy()),
-            "good_steps": int(self._good_steps.numpy()),
-            "bad_steps": int(self._bad_steps.numpy()),
-        }
+        names = ("scale", "good_steps", "bad_steps")
+        return {name: self._variables[name].numpy().item() for name in names}
 
     def restore(self, state: dict) -> None:
         """Restores a state; a fixed scale keeps its initial value.
@@ -154,13 +149,11 @@ class LossScale:
         Args:
             state: dict returned by `state()`.
         """
-        self._skips.assign(0)
-        if not self.dynamic:
-            return
-        self._scale.assign(state["scale"])
-        self._used.assign(state["scale"])
-        self._good_steps.assign(state["good_steps"])
-        self._bad_steps.assign(state["bad_steps"])
+        self._variables["skips"].assign(0)
+        if self.dynamic:
+            self._variables["used"].assign(state["scale"])
+            for name in ("scale", "good_steps", "bad_steps"):
+                self._variables[name].assign(state[name])
 
 
 def from_keras(

@@ -116,8 +116,8 @@ class MirroredRules:
         """Checks, unscales and clips gradients, with Keras's options of clipping.
 
         Args:
-            gradients: gradient of each weight over the global batch, times the scale;
-                None for a weight that the loss does not depend on.
+            gradients: `{number of a weight: gradient over the global batch}`, times the
+                scale.
             allowed: bool scalar, False to apply no update.
             scale: the loss scale, or None.
             squares: squared norm of each array's gradient over all shards, or None.
@@ -125,18 +125,14 @@ class MirroredRules:
         Returns:
             (bool scalar, whether to apply the update; the gradients; the factors).
         """
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        found = [gradients[i] for i in present]
+        found = list(gradients.values())
         if found:
             checks = [tf.reduce_all(tf.math.is_finite(g)) for g in found]
             allowed &= tf.reduce_all(tf.stack(checks))
         if scale is not None:
             found = [g / tf.cast(scale, g.dtype) for g in found]
         found, factors = self._clip(found, squares)
-        checked: list = [None] * len(gradients)
-        for i, gradient in zip(present, found, strict=True):
-            checked[i] = gradient
-        return allowed, checked, factors
+        return allowed, dict(zip(gradients, found, strict=True)), factors
 
     def _clip(self, gradients, squares):
         """Clips by value or norm; Keras clips by the norm of a weight over all shards.
@@ -169,13 +165,13 @@ class MirroredRules:
         variables = [*self.weights, *self.slots]
         own = [*copies[0], *copies[1]]
         old = [tf.convert_to_tensor(variable) for variable in own]
-        of_weights = zip(self.weights, self.rules, gradients, strict=True)
         with keras.StatelessScope() as scope:
             for variable, value in zip(variables, old, strict=True):
                 scope.add_update((variable, value))
-            for variable, rule, gradient in of_weights:
+            for number, gradient in gradients.items():
+                variable, rule = self.weights[number], self.rules[number]
                 # With a rate of 0 the weight must not change; Ftrl would divide by it.
-                if gradient is not None and rule.rate_factor:
+                if rule.rate_factor:
                     twin, l2 = self.twins[rule], self.l2[rule]
                     apply_rule(twin, variable, gradient, rule.rate(rate), l2)
             scope.add_update((self.optimizer.iterations, step + 1))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from plsc_tf.heads.margins import require
+
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head, HeadStep
     from plsc_tf.training.classifier import Classifier
@@ -37,11 +39,8 @@ class Mixing:
     seed: int = 0
 
     def __post_init__(self):
-        if min(self.mixup, self.cutmix) < 0:
-            raise ValueError(
-                "mixup and cutmix must not be negative. Received: "
-                f"mixup={self.mixup}, cutmix={self.cutmix}"
-            )
+        rule = "mixup and cutmix must not be negative"
+        require(min(self.mixup, self.cutmix) >= 0, rule, **vars(self))
 
     def check(self, model: Classifier) -> None:
         """Checks that the loss of a `Classifier` is defined for mixed images.

@@ -72,12 +72,8 @@ class Momentum(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "momentum": self.momentum,
-            "l2": self.l2,
-            "nesterov": self.nesterov,
-        }
+        names = ("momentum", "l2", "nesterov")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable("plsc_tf")

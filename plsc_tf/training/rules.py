@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.tiles import as_one_function, read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from plsc_tf.parallel.rows import ShardedRows
     from plsc_tf.training.average import Averaging
     from plsc_tf.training.weight_rules import WeightRule
-
-# With fewer rows per tile, compiling takes longer than it saves.
-COMPILE_ROWS = 2048
 
 
 class RowRules:
@@ -74,9 +72,7 @@ class RowRules:
             lambda: _make_twin(optimizer, arrays)
         )
         self.l2 = self.weight_rule.decay(self.twin, l2)
-        self._slot_stand_ins: dict[str, dict[str, keras.Variable]] = {
-            name: {} for name in arrays
-        }
+        self._slot_stand_ins: dict[str, list] = {name: [] for name in arrays}
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
         for variable in self.twin.variables:
             if variable is self.twin.iterations or variable.shape == ():
@@ -84,18 +80,17 @@ class RowRules:
             name, slot = self._owner(variable, type(optimizer).__name__)
             first = float(np.ravel(variable.numpy())[0])
             rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
-            self._slot_stand_ins[name][slot] = variable
+            self._slot_stand_ins[name].append(variable)
             self._slots[name][slot] = rows
         for name in arrays if averaging else ():
             # The last slot is the average, which the optimizer's rule does not use.
             self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
         # A class may have several rows, `[classes, sub_centers, emb]`.
-        sizes = [
+        sizes = (
             rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
-        ]
-        compiled = max(sizes) >= COMPILE_ROWS
+        )
         self._change = self._change_arrays
-        if compiled:
+        if max(sizes) >= COMPILE_ROWS:
             self._change = tf.function(
                 self._change_arrays, autograph=False, jit_compile=True
             )
@@ -170,12 +165,10 @@ class RowRules:
             name: [slot.sparse_read(chosen) for slot in slots[name]] for name in slots
         }
         changed = self._change(gradients, arrays, values, scalars)
-        done = []
-        for name, values in changed.items():
-            for variable, value in zip(
-                [handles[name], *slots[name]], values, strict=True
-            ):
-                done.append(variable.scatter_update(tf.IndexedSlices(value, chosen)))
+        done = [
+            variable.scatter_update(tf.IndexedSlices(value, chosen))
+            for variable, value in _pairs(handles, slots, changed)
+        ]
         with tf.control_dependencies(done):
             return tf.zeros([])
 
@@ -184,60 +177,51 @@ class RowRules:
         rate, step, factors, finite = scalars
         changed = {}
         for name, (gradient, share) in gradients.items():
-            array = tf.convert_to_tensor(arrays[name])
-            values = [tf.convert_to_tensor(slot) for slot in slots[name]]
-            rate_of_array = rate
-            if f"{name}/rate" in factors:
-                rate_of_array = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
-            new, new_slots = self._rule(
-                name, gradient, share, array, values, rate_of_array, step, factors[name]
-            )
-            changed[name] = [new, *new_slots]
+            old = [tf.convert_to_tensor(v) for v in (arrays[name], *slots[name])]
+            new = self._rule(name, gradient, share, old, rate, step, factors)
             if finite is not None:
-                pairs = zip(changed[name], [array, *values], strict=True)
-                changed[name] = [tf.where(finite, new, old) for new, old in pairs]
+                pairs = zip(new, old, strict=True)
+                new = [tf.where(finite, *pair) for pair in pairs]
+            changed[name] = new
         if not isinstance(arrays["weight"], tf.Variable):
             return changed
-        for name, values in changed.items():
-            variables = [arrays[name], *slots[name]]
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+        for variable, value in _pairs(arrays, slots, changed):
+            variable.assign(value)
         return tf.reshape(changed["weight"][0], [-1])[0]
 
-    def _rule(  # noqa: PLR0913 - tensors of one compiled function
-        self, name, gradient, share, weight, slots, rate, step, factor
-    ):
-        """Computes the new weight and slots of a tile, all tensors."""
+    def _rule(self, name, gradient, share, old, rate, step, factors):
+        """Returns a tile's new weight and slots for its `old` ones, all tensors."""
         twin, stand_in = self.twin, self._stand_ins[name]
-        averages = []
-        if self.averaging is not None:
-            *slots, average = slots
-            averages = [average]
-        if not self.weight_rule.rate_factor:  # Ftrl divides by the rate
-            return weight, [*slots, *(self._mixed(a, weight, step) for a in averages)]
-        dtype = weight.dtype
-        if share is not None:
-            gradient -= share[..., None] * weight
-        gradient *= tf.cast(factor, dtype)
-        if self.clipvalue:
-            gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
-        slot_stand_ins = self._slot_stand_ins[name].values()
-        with keras.StatelessScope() as scope:
-            scope.add_update((twin.iterations, step))
-            scope.add_update((stand_in, weight))
-            for variable, value in zip(slot_stand_ins, slots, strict=True):
-                scope.add_update((variable, tf.cast(value, dtype)))
-            apply_rule(twin, stand_in, gradient, rate, self.l2)
-        new_slots = [
-            tf.cast(scope.get_current_value(variable), slot.dtype)
-            for variable, slot in zip(slot_stand_ins, slots, strict=True)
-        ]
-        new_weight = scope.get_current_value(stand_in)
-        new_slots += [self._mixed(average, new_weight, step) for average in averages]
-        return new_weight, new_slots
+        weight, *slots = old
+        average = None if self.averaging is None else slots.pop()
+        new = [weight, *slots]
+        if self.weight_rule.rate_factor:  # Ftrl divides by the rate
+            if f"{name}/rate" in factors:
+                rate = rate * tf.cast(factors[f"{name}/rate"], rate.dtype)
+            if share is not None:
+                gradient -= share[..., None] * weight
+            gradient *= tf.cast(factors[name], weight.dtype)
+            if self.clipvalue:
+                gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
+            stand_ins = [stand_in, *self._slot_stand_ins[name]]
+            with keras.StatelessScope() as scope:
+                scope.add_update((twin.iterations, step))
+                for variable, value in zip(stand_ins, new, strict=True):
+                    scope.add_update((variable, tf.cast(value, weight.dtype)))
+                apply_rule(twin, stand_in, gradient, rate, self.l2)
+            new = [
+                tf.cast(scope.get_current_value(variable), value.dtype)
+                for variable, value in zip(stand_ins, new, strict=True)
+            ]
+        if average is not None:
+            new.append(mixed(average, new[0], self.averaging.decay_at(step)))
+        return new
 
-    def _mixed(self, average, weight, step):
-        return mixed(average, weight, self.averaging.decay_at(step))
+
+def _pairs(arrays, slots, changed):
+    """Yields a tile's variables and their new values."""
+    for name, values in changed.items():
+        yield from zip([arrays[name], *slots[name]], values, strict=True)
 
 
 def _make_twin(optimizer, arrays):

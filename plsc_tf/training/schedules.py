@@ -223,9 +223,9 @@ def _piecewise(options, run, rate):
     if steps != sorted(set(steps)) or 0 in steps:
         name = "lr_epochs" if options.lr_epochs else "lr_steps"
         raise ValueError(
-            f"{name} must be increasing, from step 1 on. In this run, they are steps "
-            f"{', '.join(map(str, steps))}. Received: {name}={getattr(options, name)}, "
-            f"with a global batch of {run.global_batch_size}."
+            f"{name} must be increasing, with the first step at least 1. In this run, "
+            f"they are steps {', '.join(map(str, steps))}. Received: {name}="
+            f"{getattr(options, name)}, with a global batch of {run.global_batch_size}."
         )
     factor = options.learning_rate_decay_factor
     return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])

@@ -30,7 +30,7 @@ from absl import logging
 
 from plsc_tf.heads.margins import require
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.rows import local_devices
+from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.training import batching
 from plsc_tf.training.updates import Updater
 
@@ -191,8 +191,10 @@ class Calls:
             "steps_per_execution must be 1"
         )
         require(self._plain or self._most == 1, rule, steps_per_execution=self._most)
+        # Elsewhere, running ahead gains nothing.
+        gains = self._most > 1 or device_kind(self._model.strategy) == "GPU"
         self._wants = [
-            _wants(callback, self._most) for callback in callbacks if _looks(callback)
+            _wants(one, log_missing=gains) for one in callbacks if _looks(one)
         ]
         self._batches: Iterator = iter(())
         self._error: Exception | None = None
@@ -344,11 +346,17 @@ def _looks(callback):
     )
 
 
-def _wants(callback, steps):
+def _wants(callback, log_missing):
+    """Returns a callback's `wants`; without one, it wants all steps.
+
+    Args:
+        callback: the callback.
+        log_missing: whether to log that it has none.
+    """
     wants = getattr(callback, "wants", None)
     if wants is not None:
         return wants
-    if steps > 1 or tf.config.list_logical_devices("GPU"):
+    if log_missing:
         text = "%s has no wants(step), so no step begins before its hooks have run."
         logging.info(text, type(callback).__name__)
     return lambda step: True

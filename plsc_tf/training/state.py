@@ -149,20 +149,9 @@ def _value(model, variable):
     return tf.convert_to_tensor(local[0])
 
 
-def save(path: str, model: Classifier, state: dict) -> None:
-    """Writes a checkpoint of the model, its optimizer and its position.
-
-    Args:
-        path: the checkpoint folder, which must not exist.
-        model: the compiled `Classifier`.
-        state: dict of further data that a resume needs.
-    """
-    writer.save(path, snapshot(model, state, held=False))
-
-
-def save_weights(path: str, model: Classifier) -> None:
-    """Writes a checkpoint of the weights only, which a training run can start from."""
-    writer.save(path, snapshot(model, {}, weights_only=True, held=False))
+def save(path: str, model: Classifier, state: dict, **options) -> None:
+    """Writes a checkpoint to a folder that must not exist; arguments of `snapshot`."""
+    writer.save(path, snapshot(model, state, held=False, **options))
 
 
 def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:

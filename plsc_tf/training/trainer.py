@@ -373,12 +373,7 @@ def train_step(
     the batch is split among replicas and into parts.
 
     Args:
-        model: the compiled `Classifier`.
-        images: this replica's images `[b, h, w, 3]`, in 0 … 255.
-        labels: int64 `[b]` in [0, num_classes).
-        weights: float32 `[b]`, 0 for padding.
-        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
-            exactly that.
+        model, images, labels, weights, real: see `gradients`.
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
@@ -433,11 +428,19 @@ def gradients(
 ) -> StepGradients:
     """Runs the forward pass, and the backward pass if `backward`.
 
-    The other arguments are those of `train_step`.
+    Args:
+        model: the compiled `Classifier`.
+        images: this replica's images `[b, h, w, 3]`, in 0 … 255.
+        labels: int64 `[b]` in [0, num_classes).
+        weights: float32 `[b]`, 0 for padding.
+        real: float32 `[b]`, 1 for examples and 0 for padding; None if `weights` are
+            exactly that.
+        backward: whether to run the backward pass.
     """
-    statistics, random = _states(model) if backward else ([], [])
-    before = [tf.identity(value) for value in statistics]
-    before_random = [tf.identity(value) for value in random]
+    states = _states(model) if backward else ([], [])
+    statistics, random = (
+        [tf.convert_to_tensor(value) for value in values] for values in states
+    )
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
     share = None
@@ -445,11 +448,8 @@ def gradients(
         images, labels, share = model.mixing(images, labels, weights, step)
     weights = tf.cast(weights, keras.config.floatx())
     real = weights if real is None else tf.cast(real, weights.dtype)
-    total, gathered = _examples(head, real, tf.reshape(labels, [-1]))
+    total, chosen = _examples(head, real, tf.reshape(labels, [-1]), step)
     sample_weights, real = weights / total, real / total
-    chosen = None
-    if gathered is not None:
-        chosen = head.sample(gathered, step, gathered=True)
     gradients: list = []
     state: dict | None = None
     before_next: list = []
@@ -493,8 +493,8 @@ def gradients(
         real=real,
         ranks=ranks,
         state=state,
-        statistics=before,
-        random=before_random,
+        statistics=statistics,
+        random=random,
     )
 
 
@@ -549,21 +549,19 @@ def finish(
     return result
 
 
-def _examples(head, real, labels):
-    """Counts the examples of the global batch; gathers the labels to sample by.
+def _examples(head, real, labels, step):
+    """Counts the examples of the global batch, and samples the classes of the step.
 
     Returns:
-        (number of examples; labels of the global batch, or None if all classes are
-        used). Both come from one collective.
+        (number of examples; the rows that `Head.sample` returns, or None for all). One
+        collective sends the counts and the labels to sample by.
     """
-    own, gathered = tf.reduce_sum(real), None
+    own = tf.reduce_sum(real)
     if head.sample_rate == 1:
-        total = collectives.all_sum(own)
-    else:
-        columns = [labels, tf.fill(labels.shape, own)]
-        gathered, counts = collectives.all_gather(columns)
-        total = tf.reduce_sum(tf.reshape(counts, [-1, *labels.shape])[:, 0])
-    return tf.maximum(total, 1e-12), gathered
+        return tf.maximum(collectives.all_sum(own), 1e-12), None
+    gathered, counts = collectives.all_gather([labels, tf.fill(labels.shape, own)])
+    total = tf.reduce_sum(tf.reshape(counts, [-1, *labels.shape])[:, 0])
+    return tf.maximum(total, 1e-12), head.sample(gathered, step)
 
 
 def _states(model):

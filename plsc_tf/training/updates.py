@@ -158,7 +158,11 @@ class Updater:
             outcome of the workers' votes, see `Votes.outcome`).
         """
         scale = None if self.loss_scale is None else self.loss_scale.value()
-        gradients = self._all_sum(replicated_gradients)
+        pairs = enumerate(replicated_gradients)
+        gradients = {i: gradient for i, gradient in pairs if gradient is not None}
+        if gradients:
+            sums = self.transport.all_sum(list(gradients.values()))
+            gradients = dict(zip(gradients, sums, strict=True))
         own = tf.cast(~healthy, tf.float32), self._shard_squares(pending)
         votes = [] if self.votes is None else self.votes.own()
         # One collective sums everything that the replicas have to agree on.
@@ -198,16 +202,6 @@ class Updater:
             # only one at a time should be in memory.
             with tf.control_dependencies(previous):
                 previous = [self.rules.update(*piece, **scalars)]
-
-    def _all_sum(self, gradients):
-        """Sums gradients, some of which may be None, over all replicas."""
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        summed, sums = list(gradients), []
-        if present:
-            sums = self.transport.all_sum([gradients[i] for i in present])
-        for i, value in zip(present, sums, strict=True):
-            summed[i] = value
-        return summed
 
     def _shard_squares(self, pending):
         """Returns squared norms over this replica's shard.

@@ -9,11 +9,7 @@ import pytest
 import plsc_tf
 from plsc_tf.backbones import precision
 from plsc_tf.boost import projection, snapshots, trajectory
-from plsc_tf.boost.reduced_step import (
-    ReducedStepper,
-    ReducedUpdater,
-    ReductionPlan,
-)
+from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
 from plsc_tf.training import state
 
 COMPONENTS = 5
@@ -41,11 +37,7 @@ def make_model():
     """A classifier of 7 classes on so many replicas, compiled where a rate is given."""
 
     def make(
-        replicas=1,
-        head=plsc_tf.ShardedHead,
-        dropout=0.0,
-        rate=None,
-        dtype="float32",
+        replicas=1, head=plsc_tf.ShardedHead, dropout=0.0, rate=None, dtype="float32"
     ):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():

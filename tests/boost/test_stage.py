@@ -58,9 +58,7 @@ def first(tmp_path_factory):
     """The folder of a stage 1 with eight snapshots."""
     folder = tmp_path_factory.mktemp("run") / "stage_1"
     outcome = train(
-        model_save_dir=str(folder),
-        snapshot_every_n_steps=1,
-        dim_reduce_scope="all",
+        model_save_dir=str(folder), snapshot_every_n_steps=1, dim_reduce_scope="all"
     )
     assert outcome["steps"] == 8
     return folder

@@ -1,10 +1,9 @@
 """Pictures of every kind, and a list of them with known faults."""
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
+
+from plsc_tf.data.images import encode
 
 
 def pixels(seed, size=(16, 12)):
@@ -12,15 +11,6 @@ def pixels(seed, size=(16, 12)):
     random = np.random.default_rng(seed)
     coarse = random.integers(0, 256, (4, 3, 3), np.uint8)
     return np.kron(coarse, np.ones((size[0] // 4, size[1] // 3, 1), np.uint8))
-
-
-def encode(picture, kind="PNG", **options):
-    """Encodes an array or a Pillow image."""
-    if isinstance(picture, np.ndarray):
-        picture = Image.fromarray(picture)
-    buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 @pytest.fixture

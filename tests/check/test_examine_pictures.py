@@ -11,7 +11,8 @@ from PIL import Image
 
 from plsc_tf.data import images
 from plsc_tf.data.checks.survey import difference_hash, examine
-from tests.check.conftest import encode, pixels
+from plsc_tf.data.images import encode
+from tests.check.conftest import pixels
 
 RGB = pixels(1)
 GREY = RGB[..., 0]

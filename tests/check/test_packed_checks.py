@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.checks.check import check
+from plsc_tf.data.images import encode
 from plsc_tf.data.request import DataRequest
-from tests.check.conftest import encode, pixels
+from tests.check.conftest import pixels
 from tests.check.test_checks import counts, places
 from tests.conversion import drawn
 from tests.data import recordio_writer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import catalog, manifest, reader, writer
-from plsc_tf.parallel.held_rows import ReplicatedRows
+from plsc_tf.parallel.rows import ReplicatedRows
 from plsc_tf.storage import files
 from tests.checkpoints.small import (
     FILES,
@@ -74,8 +74,8 @@ def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
     tmp_path, monkeypatch, layout, saved_on
 ):
     monkeypatch.setattr(writer, "FILE_BYTES", 128 + 17 * 8)
-    monkeypatch.setattr(reader, "CHUNK_BYTES", 4 * 8)
-    monkeypatch.setattr("plsc_tf.parallel.rows.piece_rows", lambda *_: 3)
+    monkeypatch.setattr("plsc_tf.checkpoints.rows.PIECE_BYTES", 4 * 8)
+    monkeypatch.setattr("plsc_tf.parallel.rows.PIECE_BYTES", 3 * 8)
     whole = np.random.default_rng(0).standard_normal((61, 2)).astype(np.float32)
     array = make_rows(saved_on, whole, **layout)
     save(tmp_path / "0", array=array)

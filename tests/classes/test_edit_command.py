@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from plsc_tf import classes
 from plsc_tf.data import figures
 from plsc_tf.jobs import train
 from plsc_tf.jobs import trained as trained_models
-from plsc_tf.jobs.classes import command
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import (
@@ -116,27 +116,6 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
 
 
 @pytest.mark.slow
-def test_a_training_starts_from_its_weights(edited):
-    root, _, _ = edited
-    settings = settings_of(
-        root,
-        num_classes=9,
-        dataset_dir=str(root / "all"),
-        checkpoint_dir=str(root / "edited" / "0"),
-        sub_centers=1,
-        num_replicas=1,
-        learning_rate=0.0,
-        weight_decay=0.0,
-        stop_at_step=1,
-    )
-    _, outcome = train.train(settings)
-    # A step at rate 0 leaves the weights as they came.
-    np.testing.assert_array_equal(
-        rows_of(outcome["checkpoint_dir"]), rows_of(root / "edited" / "0")
-    )
-
-
-@pytest.mark.slow
 def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
     settings = settings_of(
         tmp_path,
@@ -192,7 +171,7 @@ def test_an_impossible_task_writes_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
-        command.run(Settings.from_values(model_save_dir=str(trained[0]), **values))
+        classes.main(Settings.from_values(model_save_dir=str(trained[0]), **values))
     assert not list(tmp_path.iterdir())
 
 

@@ -12,6 +12,7 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import RowsInMemory, StoredRows
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows
+from tests.classes.tiny import rows_of
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
 SLOT = WEIGHT * 10
@@ -23,11 +24,6 @@ def source(path, **state):
     content.arrays["weight/velocity"] = make_rows(2, SLOT)
     writer.save(str(path), content)
     return str(path)
-
-
-def rows_of(path, name="weight"):
-    described = manifest.read(str(path))["arrays"][name]
-    return StoredRows(str(path), described).read(0, described["shape"][0])
 
 
 def snapshot(path):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from plsc_tf import classes
 from plsc_tf.jobs import train
-from plsc_tf.jobs.classes import command
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import CENTERS, CLASSES, rows_of, settings_of
 
@@ -82,7 +82,7 @@ def test_what_needs_one_center_says_so(centers, tmp_path, monkeypatch, values, m
         **values,
     }
     with pytest.raises(ValueError, match=message):
-        command.run(Settings.from_values(**given))
+        classes.main(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,7 @@ from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.classes import GROUPS
 from plsc_tf.data import figures
 from plsc_tf.data.source import IndexedSource
-from plsc_tf.jobs.classes import command
+from plsc_tf.jobs.classes import edit, noise
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 
@@ -47,7 +47,9 @@ def settings_of(root, **changes):
 
 def run_command(*flags):
     """The rows of the command's table."""
-    return dict(command.run(parse([*flags, "--num_replicas=1"], GROUPS)))
+    settings = parse([*flags, "--num_replicas=1"], GROUPS)
+    run = edit.edit if settings.classes.edit_dir else noise.report
+    return dict(run(settings))
 
 
 def rows_of(path, name="weight"):

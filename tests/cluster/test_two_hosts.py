@@ -177,7 +177,7 @@ def test_hosts_that_do_not_meet_say_why(hosts):
         said,
         (
             r"JoinError: Worker 1 \(10.77.0.2:6170\) did not join within 4 s",
-            r"JoinError: .* cannot reach Worker 0 \(10.77.0.1:6170\) within 4 s",
+            r"JoinError: .* could not reach Worker 0 \(10.77.0.1:6170\) within 4 s",
         ),
         strict=True,
     ):

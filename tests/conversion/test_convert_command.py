@@ -128,10 +128,11 @@ def test_the_same_command_again_finds_it_done(tmp_path, parts):
 def test_other_folders_are_not_overwritten(tmp_path, parts):
     arguments = ["--dataset_name=base64_text", f"--dataset_dir={parts}"]
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine").write_text("mine")
-    with pytest.raises(FileExistsError, match="contains other files"):
-        command(*arguments, f"--output_dir={tmp_path}/out")
-    assert (tmp_path / "out/mine").read_text() == "mine"
+    for name, text in (("mine", "mine"), ("manifest.json", "[]")):
+        (tmp_path / "out" / name).write_text(text)
+        with pytest.raises(FileExistsError, match="contains other files"):
+            command(*arguments, f"--output_dir={tmp_path}/out")
+        assert (tmp_path / "out" / name).read_text() == text
     (tmp_path / "empty").mkdir()
     command(*arguments, f"--output_dir={tmp_path}/empty")
     assert len(drawn.read_records(tmp_path / "empty")) == 50
@@ -208,7 +209,7 @@ def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
         (b"A*A=\t1\n", "part-1, line 18: the image is not base64"),
         (b"AAAA\t1\n", "part-1, line 18: expected a JPEG, PNG or GIF"),
         (b"Qk02AAAAAAAA\t1\n", "part-1, line 18: expected a JPEG, PNG or GIF"),
-        (b"AAAA\t100\n", "Label 100 at .*part-1, line 18 is outside"),
+        (b"iVBORw0KGgo=\t100\n", "Label 100 at .*part-1, line 18 is outside"),
     ],
 )
 def test_bad_lines_are_named_and_nothing_is_made(tmp_path, parts, line, words):

@@ -5,12 +5,13 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.readers import base64_text, tfrecord
-from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.readers.python import from_dataset, from_generator
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(50)
@@ -129,6 +130,15 @@ def test_arrays_become_pngs_of_the_same_pixels(tmp_path, layout):
         for image, _ in drawn.read(tmp_path / "out", layout)
     ]
     assert all((a == b[..., 0]).all() for a, b in zip(found, pictures, strict=True))
+
+
+def test_an_image_that_cannot_be_converted_is_named_once(tmp_path):
+    pictures = np.zeros((20, 4, 5, 3), np.float32)
+    pictures[17] = np.nan
+    dataset = tf.data.Dataset.from_tensor_slices((pictures, np.zeros(20, int)))
+    source = SourceInput(from_dataset(dataset, name="faces"), {})
+    with pytest.raises(ValueError, match="^faces must .* at example 17"):
+        converted(source, tmp_path / "out", "tfrecord")
 
 
 def test_the_manifest_adds_up(tmp_path):

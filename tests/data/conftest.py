@@ -1,12 +1,11 @@
 """Small pictures and the layouts that hold them, written into tmp_path."""
 
-import io
 import pathlib
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from plsc_tf.data import images
 from plsc_tf.data.readers.tfrecord import encode_example, frame
 
 
@@ -15,9 +14,7 @@ def encoded(label, number, size=(12, 10), kind="PNG"):
     pixels = np.zeros((*size, 3), np.uint8)
     pixels[..., 0], pixels[..., 1] = 10 * label, number
     pixels[0, 0, 2] = 255
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
-    return buffer.getvalue()
+    return images.encode(pixels, kind)
 
 
 @pytest.fixture(scope="session")

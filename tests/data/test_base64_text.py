@@ -90,6 +90,10 @@ def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
 def test_lists_that_are_wrong(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no file_list.txt. Found: nothing"):
         listed_files(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="nor the working directory has a.txt"):
+        listed_files(str(tmp_path), "a.txt")
+    with pytest.raises(FileNotFoundError, match="'ram://h/a.txt' does not exist"):
+        listed_files(str(tmp_path), "ram://h/a.txt")
     (tmp_path / "file_list.txt").write_text(" \n")
     with pytest.raises(ValueError, match="file_list.txt is empty"):
         listed_files(str(tmp_path))

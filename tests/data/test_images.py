@@ -12,19 +12,13 @@ from plsc_tf.data import images
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
 
 
-def _encode(kind, mode="RGB"):
-    buffer = io.BytesIO()
-    Image.fromarray(PIXELS).convert(mode).save(buffer, kind)
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "1")]
     + [("GIF", "RGB")],
 )
 def test_decode_equals_pillow(kind, mode):
-    data = _encode(kind, mode)
+    data = images.encode(Image.fromarray(PIXELS).convert(mode), kind)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(images.decode(data), expected)
 
@@ -64,3 +58,35 @@ def test_real_photograph_equals_pillow(data_dir):
     np.testing.assert_array_equal(
         images.decode(path.read_bytes()), np.asarray(Image.open(path))
     )
+
+
+FLOATS = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        FLOATS,
+        FLOATS.astype(np.uint8) // 255,
+        np.zeros((2, 4, 4, 3), np.float32),
+        # What bicubic interpolation makes of edges.
+        FLOATS * 1.3 - 41,
+        FLOATS[:0],
+        FLOATS.astype(np.int64),
+    ],
+)
+def test_pixels_in_0_to_255_pass(pixels):
+    images.check_range(pixels, "x")
+
+
+@pytest.mark.parametrize(
+    ("pixels", "received"),
+    [
+        (FLOATS / 255, r"pixels in 0\.\.\.1\."),
+        (FLOATS / 127.5 - 1, r"pixels in -1\.\.\.1\."),
+        ((FLOATS / 255 - 0.456) / 0.225, r"pixels in -2\.03\.\.\.2\.42\."),
+    ],
+)
+def test_normalised_pixels_are_refused(pixels, received):
+    with pytest.raises(ValueError, match=f"x must have pixels in 0.*{received}"):
+        images.check_range(pixels, "x")

@@ -1,6 +1,7 @@
 """Packed paths and patterns of files."""
 
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data import paths
 
@@ -26,6 +27,9 @@ def test_expand_finds_files_below_the_folder_or_as_they_are(tmp_path):
 
 
 def test_folder_that_is_none(tmp_path):
+    tf.io.gfile.makedirs("ram://sets/photos")
+    with pytest.raises(FileNotFoundError, match="mean 'ram://sets/photos'"):
+        paths.require_folder("ram://sets/fotos/")
     with pytest.raises(ValueError, match="dataset_dir must be set"):
         paths.require_folder("")
     (tmp_path / "file").write_bytes(b"")

@@ -1,5 +1,7 @@
 """Generators, tf.data.Datasets, and readers in PLSC's form."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -95,21 +97,15 @@ def test_normalised_pictures_behind_one_that_happens_to_be_fine(first, noticed):
             value = np.linspace(-1, 1, 6 * 4 * 3) if number >= first else 0.0
             yield np.broadcast_to(value, 72).reshape(6, 4, 3).astype(np.float32), 0
 
-    def read():
-        list(Batches(from_generator(reader, name="dots"), 2, options=OPTIONS))
-
-    if noticed:
-        with pytest.raises(ValueError, match=r"dots must have pixels in 0...255; the"):
-            read()
-    else:
-        read()
     pixels = np.stack([picture for picture, _ in reader()])
     dataset = tf.data.Dataset.from_tensor_slices((pixels, np.zeros(17, int)))
-    if noticed:
-        with pytest.raises(ValueError, match=r"dots must have pixels in 0...255; the"):
-            from_dataset(dataset, name="dots")
-    else:
-        from_dataset(dataset, name="dots")
+    for read in (
+        lambda: list(Batches(from_generator(reader, name="dots"), 2, options=OPTIONS)),
+        lambda: from_dataset(dataset, name="dots"),
+    ):
+        refused = pytest.raises(ValueError, match="dots must have pixels in 0...255")
+        with refused if noticed else contextlib.nullcontext():
+            read()
 
 
 def test_dataset_of_single_examples():
@@ -198,14 +194,6 @@ def test_samples_and_batches_mean_the_same():
         assert greys(source) == expected
 
 
-def test_an_iterator_is_refused():
-    def reader():
-        yield chw(10), 0
-
-    with pytest.raises(ValueError, match="train_reader must be a function"):
-        from_reader(reader())
-
-
 def test_pairs_of_arrays_and_of_files():
     def png(value):
         return encode(chw(value).transpose(1, 2, 0).astype(np.uint8))
@@ -226,19 +214,14 @@ def test_wrong_pairs_say_which():
         pairs_from_reader(lambda: iter([(chw(-0.5), chw(0.5), 1)]))
 
 
-@pytest.fixture
-def base64_files(tmp_path):
+def test_base64_reader_yields_samples_and_is_an_indexed_source(tmp_path):
     lines = []
     for value in range(3):
         lines.append(encode_line(encode(np.full((8, 6, 3), 50 * value, "u1")), value))
     (tmp_path / "dataset.part1").write_bytes(b"".join(lines[:2]))
     (tmp_path / "dataset.part2").write_bytes(lines[2])
     (tmp_path / "file_list.txt").write_text("dataset.part1\ndataset.part2\n")
-    return tmp_path
-
-
-def test_base64_reader_yields_samples_and_is_an_indexed_source(base64_files):
-    reader = base64_reader.train(base64_files, num_classes=3)
+    reader = base64_reader.train(tmp_path, num_classes=3)
     read = [(image.shape, image.mean(), label) for image, label in reader()]
     assert read == [((3, 8, 6), 0, 0), ((3, 8, 6), 50, 1), ((3, 8, 6), 100, 2)]
     source = from_reader(reader)

@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.tfrecord import tfrecords
-from plsc_tf.data.sampling import Order
 
 SMALL = PipelineOptions(image_size=(12, 10))
 
@@ -35,11 +34,6 @@ def files(tmp_path, picture, write_records):
     return paths
 
 
-def _indices(source, **order):
-    items = source.epoch(**{"seed": 3, "epoch": 0, **order})
-    return [int(item["index"]) for item in items]
-
-
 def test_counts_and_reads_all_files(files, picture):
     source = tfrecords(files, num_classes=4)
     assert source.num_examples == 13
@@ -47,15 +41,6 @@ def test_counts_and_reads_all_files(files, picture):
     assert [int(item["index"]) for item in items] == list(range(13))
     assert items[8]["image"].numpy() == picture(0, 8)
     assert source.describe(8) == f"record 0 of {files[2]}"
-
-
-def test_the_orders_of_epochs_are_those_of_all_records(files):
-    # Not of a buffer, nor of the files: each place is reached from everywhere.
-    source = tfrecords(files, num_classes=4)
-    firsts = {
-        Order(seed=3, epoch=e).indices(13, lambda: source.labels)[0] for e in range(100)
-    }
-    assert firsts == set(range(13))
 
 
 def test_a_file_that_is_cut_off_is_named(files):

@@ -118,14 +118,6 @@ def test_every_setter_of_plsc_is_there():
     assert {n for n in dir(Entry) if n.startswith("set_")} == tried | objects
 
 
-def test_defaults_are_plscs():
-    values = Entry().settings.as_dict()
-    assert values["dataset_name"] == "image_list"
-    assert values["dataset_dir"] == "./train_data"
-    assert (values["batch_size"], values["num_epochs"]) == (128, 120)
-    assert values["loss_type"] == "dist_arcface"
-
-
 def test_a_wrong_value_is_refused_by_its_setter():
     with pytest.raises(ValueError, match="batch_size"):
         Entry().set_train_batch_size(0)
@@ -177,11 +169,7 @@ def test_a_network_may_be_given_by_its_dotted_path(path):
         ({"regularizer": "l2"}, None, "regularizer of the head must be.*'l2'"),
         (None, "he_normal", "bias_attr must be .*constant.*'he_normal'"),
         (None, False, "bias_attr must be a number.*False"),
-        (
-            None,
-            {"learning_rate": 2.0},
-            "bias_attr may contain only initializer[.]",
-        ),
+        (None, {"learning_rate": 2.0}, "bias_attr may contain only initializer[.]"),
     ],
 )
 def test_wrong_attributes_of_the_head(param_attr, bias_attr, words):
@@ -203,6 +191,7 @@ def test_values_may_be_text_as_in_a_flag_file():
 
 def test_what_the_script_sets_counts_as_given():
     entry = Entry(seed=1)
+    assert entry.settings.dataset.dataset_name == "image_list"  # PLSC's
     assert entry.settings.given == {"seed"}
     entry.set_train_steps(50)
     entry.set_mixed_precision(True, incr_ratio=2.0)  # the default

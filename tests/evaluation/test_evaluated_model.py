@@ -346,20 +346,13 @@ def test_mistakes_are_errors(run_dir, photos, monkeypatch):
     refused(ValueError, "embed must run in one process")
 
 
-def test_verification_frames_images_as_the_run_does(run_dir, model, tmp_path):
-    names = [f"n{k // 2}/n{k // 2}_{k % 2:04d}.jpg" for k in range(24)]
-    save(tmp_path, names, random_pixels(24, seed=5))
-    same = [f"n{k}\t0\t1" for k in range(12)]
-    different = [f"n{k}\t0\tn{(k + 5) % 12}\t1" for k in range(12)]
-    lines = [line for both in zip(same, different, strict=True) for line in both]
-    (tmp_path / "pairs.txt").write_text("\n".join(lines))
-    path = str(tmp_path / "pairs.txt")
-    table = evaluate_run(run_dir, val_targets=(path,))
-    pairs = plsc_tf.load_pairs(path)
+def test_verification_frames_images_as_the_run_does(trained, evaluated, model):
+    pairs = plsc_tf.load_pairs(str(trained[0] / "pairs.txt"))
     framed = pairs.decoded((STORED, STORED))[MIDDLE]
-    rows = sums(model, framed)
-    expected = verification.verify(rows, pairs.left, pairs.right, pairs.same)
-    whole = sums(model, pairs.decoded((SIZE, SIZE)))
-    other = verification.verify(whole, pairs.left, pairs.right, pairs.same)
-    assert table["pairs: AUC"] == f"{expected.auc:.5f}" != f"{other.auc:.5f}"
-    assert table["pairs: EER"] == f"{expected.eer:.5f}"
+    expected, other = (
+        verification.verify(sums(model, shown), pairs.left, pairs.right, pairs.same)
+        for shown in (framed, pairs.decoded((SIZE, SIZE)))
+    )
+    auc, eer = (evaluated[0][f"pairs: {name}"].split()[0] for name in ("AUC", "EER"))
+    assert auc == f"{expected.auc:.5f}" != f"{other.auc:.5f}"
+    assert eer == f"{expected.eer:.5f}"

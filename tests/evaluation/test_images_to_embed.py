@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
-from plsc_tf.jobs.embed.image_list import list_images
+from plsc_tf.jobs.embed.image_list import list_images, points_of
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
 
 TEN = "1 2 3 4 5 6 7 8 9 10.5"
@@ -26,28 +26,27 @@ def test_lists_without_points(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [f"a.jpg {TEN}", f"a.jpg {TEN} 0.99", f"a.jpg\t{TEN} 0.99"]
+    ("line", "name"),
+    [
+        (f"a.jpg {TEN}", "a.jpg"),
+        (f"a.jpg\t{TEN} 0.99", "a.jpg"),
+        (f"a b.jpg {TEN}", "a b.jpg"),
+        (f"a 1\t{TEN} 0.9", "a 1"),
+    ],
 )
-def test_points_and_scores(tmp_path, line):
-    names, _, points = list_images(write(tmp_path, f"{line}\n"))
-    assert names == ["a.jpg"]
-    np.testing.assert_array_equal(points, POINTS[None])
-
-
-@pytest.mark.parametrize(
-    ("line", "name"), [(f"a b.jpg {TEN}", "a b.jpg"), (f"a 1\t{TEN} 0.9", "a 1")]
-)
-def test_names_with_blanks(tmp_path, line, name):
+def test_points_follow_the_name(tmp_path, line, name):
     names, _, points = list_images(write(tmp_path, f"{line}\n"))
     assert names == [name]
     np.testing.assert_array_equal(points, POINTS[None])
 
 
-def test_points_are_found_by_name(tmp_path):
+def test_points_and_scores_are_found_by_name(tmp_path):
     path = write(tmp_path, "b.jpg\na.jpg\n")
-    marks = write(tmp_path, f"a.jpg {TEN}\nc.jpg {TEN}\nb.jpg {TEN[:-2]}\n", "marks")
+    lines = f"a.jpg {TEN} .5\nc.jpg {TEN}\nb.jpg {TEN[:-2]}\n"
+    marks = write(tmp_path, lines, "marks")
     _, _, points = list_images(path, landmarks=marks)
     assert points[:, 4, 1].tolist() == [10.0, 10.5]
+    assert points_of(["b.jpg", "a.jpg"], marks)[1].tolist() == [1.0, 0.5]
 
 
 @pytest.mark.parametrize(

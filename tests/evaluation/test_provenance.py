@@ -52,8 +52,10 @@ def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
 def test_shared_pictures_are_found_between_sets():
     first = np.random.default_rng(0).integers(0, 256, (3, 4, 4, 3), np.uint8)
     images = {"a": first, "b": [first[1], 255 - first[0]]}
-    prints = {name: provenance.fingerprints(one) for name, one in images.items()}
-    found = provenance.overlaps(prints, {"a": ("x", "y", "z"), "b": ()})
+    names = {"a": ("x", "y", "z"), "b": ()}
+    found = provenance.overlaps(
+        {key: (provenance.fingerprints(images[key]), names[key]) for key in images}
+    )
     assert found["a"]["training set"]["note"].startswith("not compared")
     assert found["a"]["b"] == {
         "pictures": 2,

@@ -32,13 +32,6 @@ def test_rates_of_fewer_than_ten_false_pairs_are_absent():
     assert not roc.supports(1e-3, points.num_different)
 
 
-def test_tied_pairs_are_accepted_together():
-    points = points_of(same=[1.0, 1.0], different=[1.0] * 100)
-    assert roc.tar_at_far(points, rates=[0.1]) == {0.1: 0.0}
-    assert roc.area_under_curve(points) == 0.5
-    assert roc.equal_error_rate(points) == 0.5
-
-
 def test_equal_error_rate_by_hand():
     # Accepting up to 3.5 takes 1 of 4 negatives and leaves out 1 of 4 positives.
     points = points_of(same=[1, 2, 3, 5], different=[2.5, 6, 7, 8])

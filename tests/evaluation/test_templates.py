@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
-from plsc_tf.evaluation.templates import TemplatePool, cosines
+from plsc_tf.evaluation.templates import cosines, find, pool
 
 
 def plain_pooling(features, templates, media):
@@ -23,11 +23,11 @@ def plain_pooling(features, templates, media):
 
 def test_media_are_averaged_then_added():
     # Template 7: a video of two frames, (0, 1), (0, 3), and a picture (2, 0).
-    pool = TemplatePool([7, 7, 7, 3], [1, 1, 2, 1])
-    pool.add(np.array([[0, 1], [0, 3], [2, 0], [5, 0.0]]))
-    np.testing.assert_array_equal(pool.ids, [3, 7])
+    rows = np.array([[0, 1], [0, 3], [2, 0], [5, 0.0]])
+    ids, found = pool([rows], [7, 7, 7, 3], [1, 1, 2, 1])
+    np.testing.assert_array_equal(ids, [3, 7])
     half = np.sqrt(0.5)
-    np.testing.assert_allclose(pool.embeddings(), [[1, 0], [half, half]])
+    np.testing.assert_allclose(found, [[1, 0], [half, half]])
 
 
 @pytest.mark.parametrize("block", [1, 7, 200])
@@ -36,11 +36,10 @@ def test_pooling_in_blocks_equals_the_definition(block):
     features = rng.normal(size=(200, 6))
     templates, media = rng.integers(0, 30, 200), rng.integers(0, 4, 200)
     weights = rng.uniform(0.1, 1, 200)
-    pool = TemplatePool(templates, media, weights)
-    for start in range(0, 200, block):
-        pool.add(features[start : start + block])
+    blocks = (features[start : start + block] for start in range(0, 200, block))
+    _, found = pool(blocks, templates, media, weights)
     expected = plain_pooling(features * weights[:, None], templates, media)
-    np.testing.assert_allclose(pool.embeddings(), expected, atol=1e-12)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_cosines_of_listed_pairs():
@@ -54,7 +53,7 @@ def test_cosines_of_listed_pairs():
 
 def test_templates_without_images_are_named():
     with pytest.raises(ValueError, match="for 1 templates of pairs.txt, .* template 5"):
-        TemplatePool([1, 2], [0, 0]).find(np.array([1, 5]), "pairs.txt")
+        find(np.array([1, 2]), np.array([1, 5]), "pairs.txt")
 
 
 def test_files_of_the_protocol_are_read():
@@ -67,10 +66,6 @@ def test_files_of_the_protocol_are_read():
     assert same.tolist() == [False, True]
     found = lists.read_subjects(b"TEMPLATE_ID,SUBJECT_ID,FILENAME\n9,4,a\n2,3,b\n", "s")
     assert [column.tolist() for column in found] == [[2, 9], [3, 4]]
-    names, points, scores = lists.read_faces(b"1.jpg 1 2 3 4 5 6 7 8 9 10 .5\n", "f")
-    assert names == ("1.jpg",)
-    assert points[0].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]]
-    assert scores.tolist() == [0.5]
 
 
 def test_lists_are_read():
@@ -105,7 +100,6 @@ def test_names_with_blanks_end_at_tabs():
         (lists.read_template_pairs, b"", "Received an empty file"),
         (lists.read_subjects, b"T,S\n1,2\n1,3\n", "f: template 1 has several subjects"),
         (lists.read_subjects, b"T,S\n1,x\n", "f, line 2: expected 'template,subject'"),
-        (lists.read_faces, b"1.jpg 1 2 0.9\n", "f, line 1: expected 'image x y"),
     ],
 )
 def test_wrong_lines_are_named(read, text, message):

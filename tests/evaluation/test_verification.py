@@ -151,22 +151,15 @@ def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
 
 
 def test_verify_pairs_without_flip_shows_every_image_once():
-    pairs, network = make_pairs(), Network()
-    result = verify_pairs(network, pairs, flip=False)
-    assert len(network.seen) == 1
+    pairs, network, sizes = make_pairs(), Network(), []
+    pairs.decoded = lambda image_size: sizes.append(image_size) or pairs.images
+    result = verify_pairs(network, pairs, flip=False, image_size=(4, 5))
+    assert len(network.seen) == 1 and sizes == [(4, 5)]
     pairs.mirror = False  # says the same, for pictures such as characters
     assert verify_pairs(network, pairs) == result
     expected = verify(network(pairs.images), pairs.left, pairs.right, pairs.same)
     assert result.accuracy == expected.accuracy
     assert str(result).startswith("Accuracy: ")
-
-
-def test_verify_pairs_hands_on_the_image_size():
-    pairs = make_pairs()
-    sizes = []
-    pairs.decoded = lambda image_size: sizes.append(image_size) or pairs.images
-    verify_pairs(Network(), pairs, image_size=(4, 5))
-    assert sizes == [(4, 5)]
 
 
 def test_images_are_decoded_in_blocks_and_each_once():

@@ -52,7 +52,7 @@ def main(folder, count, seed):
             if warm_up or number // len(names) % 20 == 19:
                 for how in (found[name].train, found[name].convert):
                     problem = problem or _read(found[name], how, place, rejections)[1]
-            if found[name].check and number // len(names) % 4 == 0:
+            if found[name].data_set and number // len(names) % 4 == 0:
                 problem = problem or _check(found[name], place, rejections)
             faulthandler.cancel_dump_traceback_later()
             if not warm_up:

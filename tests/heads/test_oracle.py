@@ -103,10 +103,7 @@ KERAS = {
     "sgd": (keras.optimizers.SGD, {"momentum": 0.75}),
     "sgd nesterov": (keras.optimizers.SGD, {"momentum": 0.75, "nesterov": True}),
     "plsc_momentum": (plsc_tf.Momentum, {"momentum": 0.75}),
-    "plsc_momentum nesterov": (
-        plsc_tf.Momentum,
-        {"momentum": 0.75, "nesterov": True},
-    ),
+    "plsc_momentum nesterov": (plsc_tf.Momentum, {"momentum": 0.75, "nesterov": True}),
     "adam": (keras.optimizers.Adam, ADAM),
     "adamw": (keras.optimizers.AdamW, ADAM | {"weight_decay": 0.25}),
 }

@@ -148,7 +148,7 @@ def test_nothing_is_overwritten(plsc, tmp_path):
         ({"loss_type": "dist_softmax"}, "has no bias"),
         ({"model_name": "lenet"}, "another architecture"),
         ({"import_format": "arcface_torch"}, "no model.pt"),
-        ({"import_from": ""}, "import_from must name"),
+        ({"import_from": ""}, "Set import_from to"),
     ],
 )
 def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem):

@@ -109,6 +109,7 @@ def test_a_missing_rank_is_named(folder, rank):
         {"num_classes": 10},
         {"emb_dim": 4},
         {"pretrain_nranks": 3},
+        {"pretrain_nranks": 3, "num_classes": 9},
         {"pretrain_nranks": "many"},
     ],
 )
@@ -116,6 +117,14 @@ def test_files_that_are_not_what_meta_json_says(folder, changes):
     write_meta(folder, **changes)
     with pytest.raises(ValueError, match="meta.json"):
         importers.read(str(folder))
+
+
+def test_a_bias_of_other_classes_than_the_weights_is_noticed(folder):
+    write_head(folder, bias=True)
+    write(folder, f"dist@arcface@rank@{RANKS - 1:05d}.b_0", BIAS[-1:])
+    (folder / "meta.json").unlink()
+    with pytest.raises(ValueError, match="same number of classes.*'bias': 10"):
+        importers.read(str(folder), "plsc")
 
 
 def test_a_shard_that_is_cut_off_is_named(folder):

@@ -13,19 +13,13 @@ from plsc_tf import train
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.jobs.builders import optimizers, recipe
-from plsc_tf.jobs.memory_plan import activations, planner, step_time, table
+from plsc_tf.jobs.memory_plan import activations, planner, table
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import memory as device_memory
-from plsc_tf.parallel.gpu_figures import Gpu
 from tests.jobs.tiny_run import NETWORK
 
-TINY = {
-    "dataset_name": "mock",
-    "num_classes": 1001,
-    **NETWORK,
-    "device_memory_gb": 1.0,
-}
+TINY = {"dataset_name": "mock", "num_classes": 1001, **NETWORK, "device_memory_gb": 1.0}
 
 
 @pytest.fixture(autouse=True)
@@ -41,18 +35,8 @@ def settings(folder, **changes):
     return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
 
 
-def load(**changes):
-    return HeadLoad(
-        **{
-            "num_classes": 1000,
-            "embedding_size": 8,
-            "replicas": 2,
-            "global_batch": 10,
-            "row_bytes": 32,
-            "slot_bytes": 32,
-            **changes,
-        }
-    )
+BASE = HeadLoad(num_classes=1000, embedding_size=8, replicas=2, global_batch=10)
+load = BASE.replace(row_bytes=32, slot_bytes=32).replace
 
 
 @pytest.mark.parametrize(
@@ -138,12 +122,9 @@ def test_as_many_logits_are_kept_as_the_head_keeps(kilobytes, rate):
         return head.loss_and_gradients(embeddings, labels, weights).pending
 
     pending = strategy.experimental_local_results(strategy.run(first_pass))[0]
-    kept = [value for name, value in pending.items() if name.startswith("products.")]
+    kept = [tile["products"] for tile in pending["tiles"] if "products" in tile]
     planned = load(
-        num_classes=2000,
-        sample_rate=rate,
-        tile_rows=200,
-        logits_bytes=kilobytes * 1000,
+        num_classes=2000, sample_rate=rate, tile_rows=200, logits_bytes=kilobytes * 1000
     )
     assert planned.kept_tiles == len(kept)
     kept_bytes = sum(4 * int(tf.size(value)) for value in kept)
@@ -277,10 +258,7 @@ def test_about_the_largest_number_of_classes_that_fits(tmp_path):
             },
             {"gradient_accumulation_steps", "recompute"},
         ),
-        (
-            {"loss_type": "arcface", "num_classes": 8_000_000},
-            {"loss_type"},
-        ),
+        ({"loss_type": "arcface", "num_classes": 8_000_000}, {"loss_type"}),
     ],
 )
 def test_every_suggestion_fits_when_it_is_planned(tmp_path, options, expected):
@@ -325,67 +303,6 @@ def test_the_command_plans_and_touches_nothing(tmp_path, capsys):
     assert "does NOT fit" in capsys.readouterr().out
 
 
-def test_a_plan_for_gpus_that_this_machine_does_not_have(tmp_path, capsys):
-    asked = settings(
-        tmp_path,
-        dry_run=True,
-        json=True,
-        device_kind="A100-80",
-        device_memory_gb=None,
-        num_replicas=8,
-        num_classes=10_000_000,
-    )
-    with pytest.raises(SystemExit) as caught:
-        train.main(asked)
-    assert caught.value.code == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["device"], found["replicas"]) == ("GPU", 8)
-    assert found["device_name"] == "NVIDIA A100-SXM4-80GB"
-    assert found["device_bytes"] == 79_188 * 2**20
-    # Two tiles of about 256 MB; embeddings of 8 numbers count as 128.
-    assert found["tiles"]["rows"] == 625_000
-    assert not {"programs", "TensorFlow", "input pipeline"} & set(found["bytes"])
-    again = planner.plan(asked.replace(batch_size=found["most_images"]))
-    assert again.fits()
-    assert not again.with_head(global_batch=9 * found["most_images"]).fits()
-    seconds = found["step_seconds"]
-    given = planner.plan(asked.replace(device_memory_gb=0.05))
-    assert given.devices.bytes == 5 * 10**7 and not given.fits()
-    text = table.text(given)
-    assert f"at most {5 * 8 / seconds['step']:,.0f} images/s".lower() in text.lower()
-    with pytest.raises(ValueError, match="device_kind must be .* Did you mean 'a100"):
-        asked.replace(device_kind="a100-60")
-
-
-def test_the_least_time_of_a_step_by_hand(tmp_path):
-    # TFLOPS in float32, TF32, float16 and bfloat16; GB/s.
-    gpu = Gpu("made up", 1, 1.0, 4.0, 4.0, 8.0, bandwidth=100.0, link=10.0)
-    job = planner.plan(settings(tmp_path, device_kind="l4", head_dtype="bfloat16"))
-    backbone = dataclasses.replace(
-        job.backbone,
-        kernels=((1e12, 1e9, "float32"), (1e9, 80e9, "float16")),
-        traced_images=5,
-        weights=8 * 10**9,
-        slots=0,
-    )
-    head = load(num_classes=2 * 10**6, row_bytes=1000, slot_bytes=1000, logits_bytes=0)
-    devices = dataclasses.replace(job.devices, gpu=gpu)
-    job = dataclasses.replace(job, head=head, backbone=backbone, devices=devices)
-    found = step_time.bound(job)
-    # Half of the peak in TF32; 80 % of the memory's bandwidth.
-    assert found["backbone"] == pytest.approx(1 / 2 + 80 / 80)
-    # 10^6 classes: logits are written or read eight times, weights four times and, with
-    # the slots, five times by the update.
-    moved = 10**6 * (8 * 10 * 4 + 4 * 1000 + 5 * 1000)
-    assert found["head"] == pytest.approx(moved / 80e9)
-    assert found["update"] == pytest.approx(3 * 8 / 80)
-    # The sum of 8 GB of gradients hides behind the backward pass, 2 / 3 of 1.5 s.
-    assert found["hidden"] == pytest.approx(8 / 8)
-    assert found["collectives"] - found["hidden"] < 1e-6
-    parts = ("backbone", "head", "update")
-    assert found["step"] == pytest.approx(sum(found[name] for name in parts))
-
-
 def test_a_plan_is_not_repeated_by_flags_cfg(tmp_path):
     path = tmp_path / "flags.cfg"
     train.cli.write_flags(parse(["--dry_run", "--device_memory_gb=2"]), path)
@@ -416,8 +333,7 @@ def test_the_memory_of_this_machine():
         assert found.bytes == whole // 2 and found.shared
     given = device_memory.devices(3, 80.0)
     assert (given.bytes, given.replicas, given.shared) == (80 * 10**9, 3, False)
-    with pytest.raises(OSError, match="no line MemNothing"):
-        device_memory.read_bytes("/proc/meminfo", "MemNothing")
+    assert device_memory.read_bytes("/proc/meminfo", "MemNothing") == 0
 
 
 @pytest.mark.slow

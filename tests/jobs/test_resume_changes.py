@@ -4,9 +4,7 @@ import json
 import logging
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
@@ -14,23 +12,16 @@ from plsc_tf.jobs import resume_changes
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.run_plan import choose_folder
-from tests.jobs import tiny_run
+from tests.jobs.tiny_run import on_one_replica as settings
+from tests.seeds.commands import class_folders
 from tests.training.checkpointed import build, data, fit
-
-QUICK = {"with_test": False, "export_at_end": False}
-
-
-def settings(folder, **changes):
-    """Settings on one replica, whose step takes half as long to trace as on two."""
-    one = {"num_replicas": 1, "batch_size": 10}
-    return tiny_run.settings(folder, **{**one, **changes})
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The folder of a run of one epoch."""
     folder = tmp_path_factory.mktemp("run") / "a"
-    run.train(settings(folder, num_epochs=1, **QUICK))
+    run.train(settings(folder, num_epochs=1))
     return folder
 
 
@@ -105,7 +96,6 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "log_loss_every_n_iters": 3,
         "prefetch_buffer_size": 4,
         "head_initializer": "he_normal",
-        **QUICK,
         "run_report": True,
     }
     allowed = {"allow_changes": ("loss_type", "margin3", "dataset_dir")}
@@ -138,21 +128,17 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
 
 
 def test_data_may_move_but_not_change(tmp_path):
-    rng = np.random.default_rng(0)
-    for name in ("a/0", "a/1", "b/0", "b/1", "b/2"):
-        path = tmp_path / "here" / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+    class_folders(tmp_path / "here", classes=2, images=3)
 
     def asked(place):
         options = {"dataset_name": "folder", "dataset_dir": str(tmp_path / place)}
         options |= {"num_classes": 2, "batch_size": 2, "num_epochs": 1}
-        return settings(tmp_path / "run", **options, **QUICK)
+        return settings(tmp_path / "run", **options)
 
     run.train(asked("here"))
     there = (tmp_path / "here").rename(tmp_path / "there")
-    another = shutil.copy(there / "a/0.png", there / "a/9.png")
-    with pytest.raises(ValueError, match="other data: 5 images.*Received: 6 images"):
+    another = shutil.copy(there / "class_0/0.jpg", there / "class_0/9.jpg")
+    with pytest.raises(ValueError, match="other data: 6 images.*Received: 7 images"):
         resume(asked("there"))
     another.unlink()
     assert resume(asked("there")) == {}

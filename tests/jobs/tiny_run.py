@@ -34,3 +34,8 @@ FULL = {"with_test": True, "export_at_end": True}
 
 def settings(folder, **changes):
     return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
+
+
+def on_one_replica(folder, **changes):
+    """Settings of a run whose step takes half as long to trace as on two replicas."""
+    return settings(folder, **{"num_replicas": 1, "batch_size": 10, **changes})

@@ -167,7 +167,7 @@ def test_the_machine_is_found_by_its_address():
         ({"num_workers": 2}, "plsc_tf.launch"),
         ({"cluster_resolver": "flags"}, "cluster_node_ips names no workers"),
         ({"cluster_resolver": "tf_config"}, "TF_CONFIG names no workers"),
-        ({"cluster_resolver": "slurm"}, "lacks SLURM_PROCID"),
+        ({"cluster_resolver": "slurm"}, "lacks SLURM_PROCID, SLURM_LOC"),
     ],
 )
 def test_flags_that_cannot_train_are_refused(values, message):

@@ -254,21 +254,6 @@ def test_one_that_has_gone_may_come_again(clusters):
     asyncio.run(join())
 
 
-def test_a_port_in_use_is_told_to_the_chief_too(clusters, monkeypatch):
-    monkeypatch.setattr(joining, "BIND_S", 0.1)
-
-    def join(cluster):
-        with pytest.raises(JoinError) as caught:
-            Group.join(cluster, timeout_s=30)
-        return str(caught.value)
-
-    with socket.create_server(split(clusters[1].address)):
-        told = on_each(join, clusters)
-    worker = f"Worker 1 ({clusters[1].address}) cannot listen there: the port "
-    for text in told:
-        assert text.startswith(worker) and "is in use" in text
-
-
 def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
     holder = socket.create_server(split(clusters[1].address))
     threading.Timer(0.5, holder.close).start()

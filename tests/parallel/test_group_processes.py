@@ -155,8 +155,8 @@ def test_an_unreachable_chief_is_named(start, addresses):
     status, said, _ = outcome(start(addresses, 1, timeout_s=2))
     assert status == 3
     assert (
-        f"JoinError: Worker 1 ({addresses[1]}) cannot reach Worker 0 ({addresses[0]}) "
-        "within 2 s: Connection refused." in said
+        f"JoinError: Worker 1 ({addresses[1]}) could not reach "
+        f"Worker 0 ({addresses[0]}) within 2 s: Connection refused." in said
     )
     assert "cluster_node_ips" in said and "firewall" in said
 

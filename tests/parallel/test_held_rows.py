@@ -1,5 +1,7 @@
 """Rows as they were at one moment, while training goes on."""
 
+import functools
+import time
 import weakref
 
 import keras
@@ -8,9 +10,10 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.parallel import held_rows
-from plsc_tf.parallel.held_rows import HeldRows, ReplicatedRows
-from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.checkpoints import writer
+from plsc_tf.parallel import rows as rows_module
+from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
+from tests.checkpoints.small import make_content
 
 WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
@@ -104,7 +107,7 @@ def test_rows_that_are_whole_on_every_replica_are_held_too():
 
 @pytest.mark.parametrize("hold", [False, True])
 def test_pieces_are_small_and_in_order(monkeypatch, hold):
-    monkeypatch.setattr(held_rows, "PIECE_BYTES", 2 * 8 + 3)  # two rows
+    monkeypatch.setattr(rows_module, "PIECE_BYTES", 2 * 8 + 3)  # two rows
     rows = make(replicas=3, tile_rows=3)
     pieces = list((rows.held() if hold else rows).pieces(1, 10))
     # Tiles of 3 + 1, 3 + 1 and 3 rows.
@@ -119,26 +122,16 @@ def test_bfloat16_is_written_as_float32():
     np.testing.assert_array_equal(everything(held), WHOLE)
 
 
-def hold(values):
-    """Tiles of 4 and 3 rows, and weak references to their values."""
-
-    def places(low, high):
-        for tile, first in enumerate((0, 4)):
-            begin, end = max(low, first), min(high, first + 4 - tile)
-            if begin < end:
-                yield 0, tile, begin - first, end - first, begin
-
-    return HeldRows((7, 2), "float32", {0: values}, places, (0, 7))
-
-
-def test_memory_is_let_go_tile_by_tile():
-    values = [tf.ones([4, 2]), tf.ones([3, 2])]
-    references = [weakref.ref(value) for value in values]
-    held = hold(values)
-    values.clear()
-    held.release(2, 5)
-    assert [r() is None for r in references] == [False, False]
-    held.release(0, 2)
-    assert [r() is None for r in references] == [True, False]
-    held.release(5, 7)
-    assert [r() is None for r in references] == [True, True]
+def test_memory_is_let_go_when_the_save_ends(tmp_path):
+    held = make(tile_rows=3).held()
+    content = make_content(0, array=held)
+    references = [weakref.ref(tile) for tiles in held.tiles.values() for tile in tiles]
+    saver = writer.BackgroundSaver()
+    saver.submit(functools.partial(writer.save, str(tmp_path / "0"), content))
+    del held, content
+    saver.wait()
+    # The saver's thread may still be about to end.
+    deadline = time.monotonic() + 60
+    while any(reference() is not None for reference in references):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

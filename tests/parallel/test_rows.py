@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.parallel import rows as rows_module
-from plsc_tf.parallel.held_rows import ReplicatedRows
-from plsc_tf.parallel.rows import RowSplit, ShardedRows, outside_scope
+from plsc_tf.parallel.rows import ReplicatedRows, RowSplit, ShardedRows
 
 
 @pytest.mark.parametrize(
@@ -165,11 +164,3 @@ def test_impossible_replica_counts_are_explained():
         plsc_tf.strategy(-1)
     with pytest.raises(RuntimeError, match="64 logical CPU devices"):
         plsc_tf.strategy(64)
-
-
-def test_errors_outside_the_scope_reach_the_caller():
-    def fail():
-        raise ValueError("inside the thread")
-
-    with pytest.raises(ValueError, match="inside the thread"):
-        outside_scope(fail)

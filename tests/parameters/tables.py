@@ -54,11 +54,7 @@ FASTNN = [
     ("profile_at_task", int, 0),
     ("log_device_placement", bool, False),
     ("print_model_statistics", bool, False),
-    (
-        "hooks",
-        str,
-        "StopAtStepHook,ProfilerHook,LoggingTensorHook,CheckpointSaverHook",
-    ),
+    ("hooks", str, "StopAtStepHook,ProfilerHook,LoggingTensorHook,CheckpointSaverHook"),
     # performance
     ("use_fp16", bool, True),
     ("loss_scale", float, 1.0),
@@ -67,20 +63,11 @@ FASTNN = [
 ]
 # The values that FastNN's manual lists.
 FASTNN_CHOICES = {
-    "task_type": ("pretrain", "finetune"),
-    "warmup_scheme": ("t2t",),
-    "decay_scheme": ("luong234", "luong5", "luong10"),
-    "learning_rate_decay_type": ("fixed", "exponential", "polynomial"),
-    "optimizer": (
-        "adadelta",
-        "adagrad",
-        "adam",
-        "ftrl",
-        "momentum",
-        "sgd",
-        "rmsprop",
-        "adamweightdecay",
-    ),
+    "task_type": "pretrain finetune",
+    "warmup_scheme": "t2t",
+    "decay_scheme": "luong234 luong5 luong10",
+    "learning_rate_decay_type": "fixed exponential polynomial",
+    "optimizer": "adadelta adagrad adam ftrl momentum sgd rmsprop adamweightdecay",
 }
 # PLSC's manual: the table of defaults of `plsc.config`.
 PLSC = [

@@ -46,11 +46,12 @@ def test_statistics_count_and_sum(make_model, dense):
     assert re.search(r"trainable in all +364 numbers", text)
 
 
-def test_placement_tells_devices(make_model):
-    text = layers.placement(make_model(replicas=2))
-    first, second = text.splitlines()
-    assert "CPU:0" in first and "334 numbers of the network, 18 of the head" in first
-    assert "CPU:1" in second and "12 of the head" in second
+@pytest.mark.parametrize(("dense", "of_head"), [(False, (18, 12)), (True, (30, 30))])
+def test_placement_tells_devices(make_model, dense, of_head):
+    text = layers.placement(make_model(replicas=2, dense=dense))
+    for number, line in enumerate(text.splitlines()):
+        numbers = f"334 numbers of the network, {of_head[number]} of the head"
+        assert f"CPU:{number}" in line and numbers in line
 
 
 def test_flops_and_parameters_are_those_counted_by_hand(make_model):

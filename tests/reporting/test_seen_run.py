@@ -71,11 +71,7 @@ def test_the_table_has_the_same_figures(seen, rows):
 
 def test_tensorboard_lists_the_series_with_the_same_values(events, rows):
     tags = events.Tags()["tensors"]
-    assert set(tags) == SCALARS | {
-        "angles/own_centre",
-        "angles/nearest_other",
-        "input",
-    }
+    assert set(tags) == SCALARS | {"angles/own_centre", "angles/nearest_other", "input"}
     for name in SCALARS:
         shown = {
             event.step: np.frombuffer(event.tensor_proto.tensor_content, "<f4")[0]

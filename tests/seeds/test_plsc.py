@@ -256,13 +256,6 @@ def test_the_base64_tool(folder, monkeypatch):
     assert sorted(lines(made)) == sorted(before[6:])
 
 
-def test_the_base64_tools_help(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.parse(["--help"], convert.GROUPS)
-    printed = capsys.readouterr().out
-    assert all(f"--{name}=" in printed for name in ("data_dir", "file_list", "nranks"))
-
-
 def _few(workers):
     marks = () if workers == 2 else pytest.mark.slow
     return pytest.param(workers, marks=marks)

@@ -8,6 +8,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -59,6 +60,11 @@ def served(folder, **options):
         yield {"server": server, "port": server.port, "grpc_port": server.grpc_port}
     finally:
         server.stop()
+
+
+def is_listened_at(port):
+    with socket.socket() as link:
+        return link.connect_ex(("127.0.0.1", port)) == 0
 
 
 def wait_for(condition):

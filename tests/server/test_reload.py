@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from server_tools import ask, b64, direct, export, served, wait_for
+from server_tools import ask, b64, direct, export, is_listened_at, served, wait_for
 
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
@@ -165,8 +165,3 @@ def test_a_process_for_each_port(versions, pictures):
     finally:
         server.stop()
     assert not any(map(is_listened_at, ports))
-
-
-def is_listened_at(port):
-    with socket.socket() as link:
-        return link.connect_ex(("127.0.0.1", port)) == 0

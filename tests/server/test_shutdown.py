@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from bad_requests import post
-from server_tools import b64, served, wait_for
+from server_tools import b64, is_listened_at, served, wait_for
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
@@ -27,7 +27,7 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         call(server, pictures, found)
         stopping = threading.Thread(target=server["server"].stop)
         stopping.start()
-        wait_for(lambda: not accepts(server))
+        wait_for(lambda: not is_listened_at(server["port"]))
         # Their bodies end only now.
         for link in links:
             link.sendall(request[-5:])
@@ -40,11 +40,6 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         rows = [row["embedding"] for row in answer["instance"]]
         np.testing.assert_allclose(rows[:3], expected, atol=1e-5)
     np.testing.assert_allclose(found[0], expected, atol=1e-5)
-
-
-def accepts(server):
-    with socket.socket() as link:
-        return link.connect_ex(("127.0.0.1", server["port"])) == 0
 
 
 def call(server, pictures, found):

@@ -11,7 +11,7 @@ from tests.serving.tiny import CARD, LARGE, SMALL, read
 
 def write(folder, content=CARD):
     path = folder / "card.json"
-    path.write_text(json.dumps(content))
+    path.write_text(content if content == "no" else json.dumps(content))
     return str(path)
 
 
@@ -46,7 +46,7 @@ def test_the_card_of_another_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [[], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}]
+    "content", ["no", [], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}]
 )
 def test_other_files_are_refused(tmp_path, content):
     with pytest.raises(ValueError, match="card must be a card.json"):
@@ -55,7 +55,4 @@ def test_other_files_are_refused(tmp_path, content):
 
 def test_a_card_that_does_not_exist(tmp_path):
     with pytest.raises(FileNotFoundError, match="Create it with .*--card_dir=DIR"):
-        EvaluationCard.read(str(tmp_path / "card.json"))
-    (tmp_path / "card.json").write_text("no")
-    with pytest.raises(ValueError, match="card must be a card.json"):
         EvaluationCard.read(str(tmp_path / "card.json"))

@@ -13,6 +13,7 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests.jobs.tiny_run import TINY
+from tests.serving.tiny import read
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,6 @@ def run(finished_run, tmp_path_factory):
         settings.replace(card_dir=str(folder / "card"), card_far=0.1, proof_pairs=60)
     )
     return settings, folder
-
-
-def read(folder, name):
-    return json.loads(pathlib.Path(folder, "assets.extra", name).read_text())
 
 
 def test_the_end_of_a_training_exports_its_model(finished_run):

@@ -1,6 +1,5 @@
 """An export is the network, complete, and touches nothing that was there."""
 
-import io
 import json
 import pathlib
 import subprocess
@@ -10,13 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from plsc_tf.data import images as image_ops
 from plsc_tf.parallel.strategy import strategy
 from plsc_tf.serving.export import export_saved_model
-
-SIZE = (20, 16)
+from tests.server.server_tools import picture
+from tests.serving import tiny
+from tests.serving.tiny import SIZE
 
 # Run in a process without plsc_tf: what a serving machine has.
 LOAD_ELSEWHERE = """
@@ -32,27 +31,11 @@ sys.exit("plsc_tf" in sys.modules)
 """
 
 
-def make_network():
-    """Convolution, batch normalisation and PReLU, with statistics that matter."""
-    inputs = keras.Input((*SIZE, 3))
-    x = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)(inputs)
-    x = keras.layers.Conv2D(8, 3, strides=2, use_bias=False)(x)
-    x = keras.layers.BatchNormalization()(x)
-    x = keras.layers.PReLU(shared_axes=[1, 2])(x)
-    x = keras.layers.Dropout(0.4)(keras.layers.Flatten()(x))
-    return keras.Model(inputs, keras.layers.Dense(6)(x))
-
-
 @pytest.fixture(scope="module")
 def network():
     """The network on two replicas, every weight away from its first value."""
-    rng = np.random.default_rng(0)
     with strategy(num_replicas=2).scope():
-        model = make_network()
-        for weight in model.weights:
-            noise = rng.uniform(0.1, 0.3, weight.shape)
-            weight.assign(weight.numpy() + noise)
-    return model
+        return tiny.network()
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +44,6 @@ def exported(network, tmp_path_factory):
     folder = tmp_path_factory.mktemp("face")
     with strategy(num_replicas=2).scope():
         return pathlib.Path(export_saved_model(network, folder))
-
-
-def picture(seed, size=(33, 47), file_format="JPEG"):
-    """Bytes of a smooth picture of another size than the network's."""
-    rng = np.random.default_rng(seed)
-    small = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
-    file = io.BytesIO()
-    small.resize(size, Image.Resampling.BICUBIC).save(file, file_format)
-    return file.getvalue()
 
 
 def embed(network, encoded):
@@ -86,10 +60,10 @@ def test_half_precision_is_for_training_only(tmp_path):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        half = make_network()
+        half = tiny.network()
     finally:
         keras.config.set_dtype_policy(before)
-    single = make_network()
+    single = tiny.network()
     for weight, other in zip(single.weights, half.weights, strict=True):
         weight.assign(other)
     folder = export_saved_model(half, tmp_path)
@@ -101,7 +75,8 @@ def test_half_precision_is_for_training_only(tmp_path):
     np.testing.assert_allclose(
         loaded(tf.constant(images))["embedding"],
         single(images, training=False),
-        atol=1e-5,
+        rtol=1e-5,
+        atol=1e-6,
     )
     assert half.layers[2].compute_dtype == "float16"
 
@@ -109,7 +84,7 @@ def test_half_precision_is_for_training_only(tmp_path):
 def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
     network, exported, tmp_path
 ):
-    encoded = [picture(0), picture(1, file_format="PNG"), picture(2, (16, 20))]
+    encoded = [picture(0), picture(1, file_format="PNG"), picture(2, SIZE[::-1])]
     for index, one in enumerate(encoded):
         (tmp_path / str(index)).write_bytes(one)
     arguments = [str(exported), "0", "1", "2", "result.npy"]
@@ -118,7 +93,7 @@ def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
     )
     result = np.load(tmp_path / "result.npy")
     assert result.dtype == np.float32
-    np.testing.assert_allclose(result, embed(network, encoded), atol=1e-5)
+    np.testing.assert_allclose(result, embed(network, encoded), rtol=1e-5, atol=1e-6)
     assert np.ptp(result, axis=0).min() > 0.01, "the pictures must differ"
 
 
@@ -126,7 +101,7 @@ def test_float_images_give_the_networks_embeddings(network, exported):
     images = np.random.default_rng(0).uniform(0, 255, (5, *SIZE, 3))
     result = serve(exported, "images", images.astype(np.float32))
     expected = network(images, training=False).numpy()
-    np.testing.assert_allclose(result, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_bad_image_is_an_error_of_its_request(exported):
@@ -145,8 +120,8 @@ def test_the_folder_holds_what_tensorflow_serving_expects(exported):
     }
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
     card = json.loads((exported / "assets.extra/model_card.json").read_text())
-    assert card["image_size"] == [20, 16]
-    assert card["embedding_size"] == 6
+    assert card["image_size"] == list(SIZE)
+    assert card["embedding_size"] == tiny.EMBEDDING
     assert card["normalize"] is False
     proof = json.loads((exported / "assets.extra/proof.json").read_text())
     assert (proof["pictures"], proof["basis"]) == (3, "images of noise")

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from plsc_tf.serving import formats
 from plsc_tf.serving.export import Extras, export_saved_model
-from plsc_tf.serving.proof import Bounds
 from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, png, read
 
 
@@ -72,9 +71,7 @@ def test_the_proof_is_stored(exported):
     ("extras", "message"),
     [
         (
-            Extras(
-                formats=("saved_model", "tflite_float16"), bounds=Bounds(float16=1.1)
-            ),
+            Extras(formats=("saved_model", "tflite_float16"), float16_cosine=1.1),
             "'tflite_float16' disagrees.*mean cosine .* least 1.1",
         ),
         (

@@ -2,7 +2,6 @@
 
 import pathlib
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -20,10 +19,10 @@ def records(folder):
 
 
 def test_the_same_bytes_as_tensorflow_serving_api_writes(tmp_path):
-    value = np.arange(600, dtype=np.float32).reshape(200, 3)
-    warmup.write(str(tmp_path), "m", [("images", {"images": value})])
+    image = bytes(range(256))
+    warmup.write(str(tmp_path), "m", image, [("classify", 20)])
     log = apis.PredictionLog()
     request = log.predict_log.request
-    request.model_spec.name, request.model_spec.signature_name = "m", "images"
-    request.inputs["images"].CopyFrom(tf.make_tensor_proto(value))
+    request.model_spec.name, request.model_spec.signature_name = "m", "classify"
+    request.inputs["bytes"].CopyFrom(tf.make_tensor_proto([image] * 20))
     assert records(tmp_path) == [log.SerializeToString(deterministic=True)]

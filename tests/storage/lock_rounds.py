@@ -91,7 +91,8 @@ def play(folder, options):
     last = Player(folder, options[3], go)
     yield f"the next one: {last.said()}"
     last.leave()
-    left = [name for name in os.listdir(folder) if re.match(r"\.writer", name)]
+    claim = re.compile(r"\.writer-[0-9a-f]+")
+    left = [name for name in os.listdir(folder) if claim.fullmatch(name)]
     yield f"{len(left)} claims left"
 
 

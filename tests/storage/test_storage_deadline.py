@@ -9,16 +9,6 @@ from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 
 
-def test_values_and_errors_come_back_in_order():
-    with Worker() as worker:
-        first = worker.start(lambda: threading.current_thread().name)
-        second = worker.start(lambda: threading.current_thread().name)
-        assert worker.finish(second) == worker.finish(first)
-        with pytest.raises(ZeroDivisionError):
-            worker.run(lambda: 1 // 0)
-        assert worker.run(lambda: 7, limit_s=60) == 7
-
-
 def test_a_call_that_hangs_is_given_up():
     let_go = threading.Event()
     with Worker() as worker:

@@ -124,12 +124,6 @@ def test_a_store_that_only_tensorflow_has():
     assert files.list_dir(folder) == []
 
 
-def test_rename_stays_on_a_store(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="Both paths must be in one store"):
-        files.rename(str(tmp_path / "file"), "ram://tests/file")
-
-
 def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):
     # Writing to /dev/full fails as a full disk does; what is removed is the link.
     (tmp_path / "file").symlink_to("/dev/full")

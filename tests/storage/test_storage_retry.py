@@ -40,6 +40,14 @@ def test_lasting_faults_end():
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("problem", ["", "The NameNode is down."])
+def test_a_fault_of_hdfs_is_diagnosed_in_a_new_process(monkeypatch, problem):
+    call, _ = failing(tf.errors.UnknownError, "Unknown error 255", times=9)
+    monkeypatch.setattr(remote.hdfs, "why_unreachable", lambda root: problem)
+    with pytest.raises(StorageError, match=problem or "new process .* restart this"):
+        remote._attempt("read", "hdfs://b/a", call, QUICK)
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "expected", "number"),
     [

@@ -84,6 +84,16 @@ def test_a_folder_that_is_copied_is_free(tmp_path, machines):
         first.check()
 
 
+@pytest.mark.parametrize("claim", ['{"host": "a"}', "[1]"])
+def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim):
+    path = tmp_path / f".writer-{'0' * 16}"
+    path.write_text(claim)
+    with WriterLock(renew_s=0.05, lease_s=0.2) as lock:
+        lock.acquire(str(tmp_path))
+        assert not path.exists()
+        lock.check()
+
+
 def test_who_slept_while_another_took_over_does_not_write(root):
     """A machine that was cut off from the store for longer than the lease."""
     folder = f"{root}/run"

@@ -46,9 +46,12 @@ def snapshot(model):
     """`{name: array}` of everything that a checkpoint holds, every replica's own."""
     arrays = {**model.head.arrays(), **model.trainer.updater.slots()}
     found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
-    for variable in [*model.backbone.variables, *model.optimizer.variables]:
-        copies = model.strategy.experimental_local_results(variable.value)
-        found |= {f"{variable.path} {i}": c.numpy() for i, c in enumerate(copies)}
+    variables = [*model.backbone.variables, *model.optimizer.variables]
+    for number, variable in enumerate(variables):
+        for i, copy in enumerate(
+            model.strategy.experimental_local_results(variable.value)
+        ):
+            found[f"{number} {variable.path} {i}"] = copy.numpy()
     return found
 
 

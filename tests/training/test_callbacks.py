@@ -76,14 +76,7 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
     )
     with caplog.at_level(logging.WARNING, logger="absl"):
         # A resume in mid-epoch, two epochs, and the end in the midst of another.
-        fit(
-            any_model,
-            pictures,
-            [log],
-            epochs=3,
-            initial_step=2,
-            stop_at_step=8,
-        )
+        fit(any_model, pictures, [log], epochs=3, initial_step=2, stop_at_step=8)
     text = "Epoch 0 had 4 steps instead of the planned 5"
     assert caplog.text.count(text) == caplog.text.count("the planned") == told
 

@@ -12,6 +12,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 from tests.jobs.tiny_run import TINY
+from tests.training import checkpointed
 
 
 def build_half(replicas):
@@ -42,16 +43,6 @@ def at_scale(model, scale):
     model.loss_scale.restore({"scale": scale, "good_steps": 0, "bad_steps": 0})
     model.trainer.position.global_step = 0
     return model
-
-
-def weights(model):
-    arrays = [v.numpy() for v in model.backbone.variables]
-    arrays += [rows.read(0, rows.shape[0]) for rows in model.head.arrays().values()]
-    return [*arrays, *(v.numpy() for v in model.optimizer.variables)]
-
-
-def same(first, second):
-    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_what_overflows_float16_is_evaluated_in_float32(half, pictures):
@@ -91,11 +82,11 @@ def test_one_bad_replica_skips_the_step_on_all(half, pictures, replicas):
     images = images.astype(np.float32)
     model = at_scale(half if replicas == 2 else build_half(replicas), 8.0)
     model.train_on_batch(images, labels)
-    before = weights(model)
+    before = checkpointed.snapshot(model)
     images[-1] = np.inf  # the last replica's last image
     for _ in range(2):  # PLSC: the second bad step in a row halves the scale
         assert model.train_on_batch(images, labels)["finite"] is False
-    assert same(weights(model), before)
+    checkpointed.assert_equal(checkpointed.snapshot(model), before)
     assert model.loss_scale.state() == {"scale": 4.0, "good_steps": 0, "bad_steps": 0}
 
 

@@ -8,17 +8,6 @@ import tensorflow as tf
 import plsc_tf
 
 
-class Steps(keras.callbacks.Callback):
-    """Keeps the loss of every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.losses = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.losses.append(self.model.trainer.step_result["loss"])
-
-
 def mock(batch_size=8, num_examples=30, **options):
     return plsc_tf.load(
         "mock",
@@ -28,25 +17,6 @@ def mock(batch_size=8, num_examples=30, **options):
         num_examples=num_examples,
         **options,
     )
-
-
-def test_an_epoch_sees_every_example_once(make_model, pictures):
-    model = make_model(replicas=3)
-    images, labels = pictures
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
-    history = model.fit(dataset, epochs=2, verbose=0)
-    assert model.trainer.position.global_step == 6  # 8 + 8 + 4 images, twice
-    assert len(history.history["loss"]) == 2
-
-
-def test_history_holds_the_mean_over_the_examples(any_model, pictures):
-    model = any_model
-    images, labels = pictures
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(8)
-    steps = Steps()
-    history = model.fit(dataset, epochs=1, verbose=0, callbacks=[steps])
-    expected = (8 * steps.losses[0] + 8 * steps.losses[1] + 4 * steps.losses[2]) / 20
-    assert history.history["loss"] == [pytest.approx(expected)]
 
 
 def test_arrays_datasets_and_our_data_all_fit(any_model, pictures):

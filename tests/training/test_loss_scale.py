@@ -121,13 +121,6 @@ def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to(options
     assert not scale.explains_skip()
 
 
-def test_a_restored_scale_may_come_down_from_where_it_was():
-    scale = LossScale(2.0, incr_every_n_steps=1)
-    scale.restore({"scale": 2.0**40, "good_steps": 0, "bad_steps": 0})
-    run(scale, *[BAD] * 79)
-    assert scale.explains_skip()
-
-
 def made(**options):
     return recipe.make_loss_scale(Settings.from_values(**options))
 

@@ -14,11 +14,7 @@ def cell(pictures, replicas):
     strategy = plsc_tf.strategy(num_replicas=replicas)
     with strategy.scope():
         backbone = keras.Sequential(
-            [
-                keras.Input((16, 16, 3)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(8),
-            ]
+            [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
         )
         head = plsc_tf.ShardedHead(num_classes=5, scale=16.0, tile_rows=2)
         model = plsc_tf.Classifier(backbone, head)

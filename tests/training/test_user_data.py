@@ -149,7 +149,7 @@ def test_class_weights_leave_padding_at_0():
 def test_each_replica_gets_its_part_of_the_batch_on_its_device(model, numbered):
     images, labels = numbered
     with ThreadPoolExecutor(2) as pool:
-        batch = batching.pad(images, labels, None, 20)
+        batch = batching.pad(tf.constant(images), labels, None, 20)
         wait = batching.send(model.strategy, batch, pool=pool)
         for column, expected in zip(wait(), (images, labels, np.ones(20)), strict=True):
             parts = model.strategy.experimental_local_results(column)

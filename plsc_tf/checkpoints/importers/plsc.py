@@ -133,7 +133,7 @@ def _read_meta(folder):
         return {name: int(meta[name]) for name in names}
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f"PLSC did not write {path}: expected JSON with pretrain_nranks, emb_dim, "
+            f"{path} is not from PLSC: expected JSON with pretrain_nranks, emb_dim, "
             f"and num_classes ({type(error).__name__}: {error})."
         ) from None
 

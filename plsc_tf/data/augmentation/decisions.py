@@ -61,33 +61,34 @@ def apply(
     Returns:
         uint8 `[h, w, 3]`.
     """
-    if "warp" in decision:
-        image = ops.warp(image, decision["warp"])
-    if "mirror" in decision:
-        image = ops.mirror(image, decision["mirror"])
-    if "shift" in decision:
-        image = ops.shift(image, decision["shift"])
-    if "box" in decision:
-        image = ops.keep_box(image, decision["box"])
-    for layer in range(int(options.randaugment_layers) if options else 0):
-        image = randaugment.apply(
-            image, decision[f"operation_{layer}"], decision[f"amount_{layer}"]
-        )
-    if "colors" in decision:
-        image = _if(
-            decision["recolor"],
-            lambda now: ops.change_colors(now, decision["colors"]),
-            image,
-        )
-    if "grey" in decision:
-        image = _if(decision["grey"], ops.to_grey, image)
-    if "low" in decision:
-        image = _if(
-            decision["low"],
-            lambda now: ops.low_resolution(now, decision["small"], decision["ways"]),
-            image,
-        )
-    return _erased(image, decision, options)
+    if options is None:
+        return image
+    moves = {
+        "warp": ops.warp,
+        "mirror": ops.mirror,
+        "shift": ops.shift,
+        "box": ops.keep_box,
+    }
+    for name, move in moves.items():
+        if name in decision:
+            image = move(image, decision[name])
+    for layer in range(int(options.randaugment_layers)):
+        chosen = decision[f"operation_{layer}"], decision[f"amount_{layer}"]
+        image = randaugment.apply(image, *chosen)
+    looks = {
+        "recolor": lambda now: ops.change_colors(now, decision["colors"]),
+        "grey": ops.to_grey,
+        "low": lambda now: ops.low_resolution(now, decision["small"], decision["ways"]),
+    }
+    for name, change in looks.items():
+        if name in decision:
+            image = _if(decision[name], change, image)
+    if "square" in decision:
+        image = ops.cut_out(image, decision["square"])
+    if "noise" in decision:
+        chance, scale = options.erasing, options.erasing_scale
+        image = ops.erase(image, decision["noise"], chance, scale)
+    return image
 
 
 def _if(condition, function, image):
@@ -97,7 +98,9 @@ def _if(condition, function, image):
 def _moves(columns, options, size):
     """Decides on geometric changes and RandAugment's layers."""
     moves = {}
-    if options.warps:
+    rotates = options.rotate and options.rotate_probability
+    crops = options.crop_scale and options.crop_probability
+    if rotates or crops or options.zoom or options.shear:
         moves["warp"] = _warps(columns, options, size)
     else:
         if options.flip:
@@ -116,36 +119,39 @@ def _moves(columns, options, size):
 def _looks(columns, options, size):
     """Decides on color changes, low resolution and erased areas."""
     looks = {}
-    if options.recolors:
-        looks["colors"] = _colors(columns, options)
+    changes = options.brightness or options.contrast or options.saturation
+    if options.color_probability and (changes or options.color_jitter or options.hue):
+        jitter = (1 - options.color_jitter, 1 + options.color_jitter)
+        looks["colors"] = ops.color_maps(
+            _between(columns[_BRIGHTNESS], *jitter),
+            options.brightness * _signed(columns[_LEVELS]),
+            _between(columns[_CONTRAST], *(options.contrast or jitter)),
+            _between(columns[_SATURATION], *(options.saturation or jitter)),
+            options.hue * _signed(columns[_HUE]),
+        )
         looks["recolor"] = columns[_COLOR] < options.color_probability
     if options.grey:
         looks["grey"] = columns[_GREY] < options.grey
     if options.low_resolution:
-        looks |= _low_resolutions(columns, options, size)
+        looks["low"], chance = _happens(columns[_LOW], options.low_resolution)
+        share = _between(chance, *options.low_resolution_scale)
+        sides = share[:, tf.newaxis] * tf.constant([float(side) for side in size])
+        looks["small"] = tf.maximum(tf.cast(sides, tf.int32), 1)
+        count = len(ops.METHODS)
+        pair = tf.cast(tf.floor(columns[_WAYS] * count**2), tf.int32)
+        looks["ways"] = tf.stack([pair // count, pair % count], axis=1)
     if options.cutout and options.cutout_probability:
-        looks["square"] = _squares(columns, options, size)
+        # A square may be empty or partly outside of the image.
+        happens, chance = _happens(columns[_HALF], options.cutout_probability)
+        half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
+        row, column = columns[_ROW] * size[0], columns[_COLUMN] * size[1]
+        edges = row - half, column - half, row + half, column + half
+        looks["square"] = _corners(*map(tf.round, edges))
     if options.erasing:
         # Only the noise needs a seed: use the bits of two random numbers.
         bits = [tf.bitcast(columns[column], tf.int32) for column in (_ROW, _COLUMN)]
         looks["noise"] = tf.stack(bits, axis=1)
     return looks
-
-
-def _erased(image, decision, options):
-    """Applies cutout and random erasing."""
-    if "square" in decision:
-        image = ops.cut_out(image, decision["square"])
-    if "noise" not in decision:
-        return image
-    seed = decision["noise"]
-    happens, *chances = tf.unstack(tf.random.stateless_uniform([5], seed))
-    low, high = options.erasing_scale
-    return _if(
-        happens < options.erasing,
-        lambda now: ops.erase(now, seed, chances, (low, high)),
-        image,
-    )
 
 
 def _signed(chance):
@@ -220,36 +226,3 @@ def _boxes(columns, options, size):
 def _corners(top, left, bottom, right):
     """Returns boxes for `operations.keep_box`, float32 `[n, 2, 2]`."""
     return tf.reshape(tf.stack([top, left, bottom, right], axis=1), [-1, 2, 2])
-
-
-def _colors(columns, options):
-    """Returns color maps, see `color_maps`."""
-    jitter = options.color_jitter
-    same = (1 - jitter, 1 + jitter)
-    return ops.color_maps(
-        _between(columns[_BRIGHTNESS], *same),
-        options.brightness * _signed(columns[_LEVELS]),
-        _between(columns[_CONTRAST], *(options.contrast or same)),
-        _between(columns[_SATURATION], *(options.saturation or same)),
-        options.hue * _signed(columns[_HUE]),
-    )
-
-
-def _low_resolutions(columns, options, size):
-    low, chance = _happens(columns[_LOW], options.low_resolution)
-    share = _between(chance, *options.low_resolution_scale)
-    sides = share[:, tf.newaxis] * tf.constant([float(side) for side in size])
-    small = tf.maximum(tf.cast(sides, tf.int32), 1)
-    count = len(ops.METHODS)
-    pair = tf.cast(tf.floor(columns[_WAYS] * count**2), tf.int32)
-    ways = tf.stack([pair // count, pair % count], axis=1)
-    return {"low": low, "small": small, "ways": ways}
-
-
-def _squares(columns, options, size):
-    """Returns squares to erase, possibly empty or partly outside of the image."""
-    happens, chance = _happens(columns[_HALF], options.cutout_probability)
-    half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
-    row, column = columns[_ROW] * size[0], columns[_COLUMN] * size[1]
-    edges = row - half, column - half, row + half, column + half
-    return _corners(*map(tf.round, edges))

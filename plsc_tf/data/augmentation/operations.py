@@ -120,7 +120,7 @@ def _inside(box, image):
     return inside[..., tf.newaxis]
 
 
-def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
+def erase(image: tf.Tensor, seed: tf.Tensor, probability: float, scale) -> tf.Tensor:
     """Fills a random rectangle with noise (Zhong et al. 2017, arXiv:1708.04896).
 
     Its aspect ratio, height / width, is uniform in 0.3...1 / 0.3, as in the paper. A
@@ -130,30 +130,30 @@ def erase(image: tf.Tensor, seed: tf.Tensor, chances, scale) -> tf.Tensor:
     Args:
         image: uint8 `[h, w, 3]` of static size.
         seed: int32 `[2]`, random seed; the noise uses seed + 1.
-        chances: four scalars, uniform in [0, 1), for area, ratio, top and left.
+        probability: how often to fill a rectangle; otherwise the image does not change.
         scale: (smallest, largest) fraction of the image's area.
     """
     sides = tf.constant([float(side) for side in image.shape[:2]])
-    area = (scale[0] + chances[0] * (scale[1] - scale[0])) * sides[0] * sides[1]
-    ratio = _FLATTEST + chances[1] * (1 / _FLATTEST - _FLATTEST)
-    lengths = tf.round(tf.stack([tf.sqrt(area * ratio), tf.sqrt(area / ratio)]))
-    lengths = tf.clip_by_value(lengths, 1, sides)
-    first = tf.floor(tf.stack(chances[2:]) * (sides - lengths + 1))
-    inside = _inside(tf.stack([first, first + lengths]), image)
-    # Use a different seed than for `chances`.
-    noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
-    return tf.where(inside, tf.cast(noise, tf.uint8), image)
+    happens, area, ratio, *place = tf.unstack(tf.random.stateless_uniform([5], seed))
+
+    def erased():
+        size = (scale[0] + area * (scale[1] - scale[0])) * sides[0] * sides[1]
+        aspect = _FLATTEST + ratio * (1 / _FLATTEST - _FLATTEST)
+        lengths = tf.round(tf.stack([tf.sqrt(size * aspect), tf.sqrt(size / aspect)]))
+        lengths = tf.clip_by_value(lengths, 1, sides)
+        first = tf.floor(tf.stack(place) * (sides - lengths + 1))
+        inside = _inside(tf.stack([first, first + lengths]), image)
+        # Use a different seed than for the rectangle.
+        noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
+        return tf.where(inside, tf.cast(noise, tf.uint8), image)
+
+    return tf.cond(happens < probability, erased, lambda: image)
 
 
 def luma(image: tf.Tensor) -> tf.Tensor:
     """Returns the luma of RGB pixels, float `[h, w, 1]`."""
     flat = tf.matmul(tf.reshape(image, [-1, 3]), tf.constant(LUMA, shape=[3, 1]))
     return tf.reshape(flat, [*image.shape[:2], 1])
-
-
-def blend(image: tf.Tensor, other, factor) -> tf.Tensor:
-    """Returns other + factor (image - other), clipped to 0...255."""
-    return tf.clip_by_value(other + factor * (image - other), 0, 255)
 
 
 def change_colors(image: tf.Tensor, change: tf.Tensor) -> tf.Tensor:

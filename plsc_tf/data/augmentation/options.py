@@ -14,14 +14,9 @@ def _within(upper: float, default: float = 0.0) -> Any:
     return dataclasses.field(default=default, metadata={"upper": upper})
 
 
-def _fractions(default: tuple[float, float] | None) -> Any:
-    """Returns a field for (smallest, largest) fractions of an area or a side."""
-    return dataclasses.field(default=default, metadata={"pair": _FRACTIONS})
-
-
-def _factors() -> Any:
-    """Returns a field for (smallest, largest) factors, or None."""
-    return dataclasses.field(default=None, metadata={"pair": _FACTORS})
+def _pair(rule: str, default: tuple[float, float] | None = None) -> Any:
+    """Returns a field for (smallest, largest) fractions or factors."""
+    return dataclasses.field(default=default, metadata={"pair": rule})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Augmentation:
     flip: float = _within(1)
     rotate: float = _within(180)
     shift: float = _within(1)
-    crop_scale: tuple[float, float] | None = _fractions(None)
+    crop_scale: tuple[float, float] | None = _pair(_FRACTIONS)
     zoom: float = _within(0.9)
     shear: float = _within(1)
     color_jitter: float = _within(1)
@@ -81,17 +76,17 @@ class Augmentation:
     color_probability: float = _within(1, 1.0)
     cutout_probability: float = _within(1, 1.0)
     brightness: float = _within(255)
-    contrast: tuple[float, float] | None = _factors()
-    saturation: tuple[float, float] | None = _factors()
+    contrast: tuple[float, float] | None = _pair(_FACTORS)
+    saturation: tuple[float, float] | None = _pair(_FACTORS)
     hue: float = _within(0.5)
     low_resolution: float = _within(1)
-    low_resolution_scale: tuple[float, float] = _fractions((0.2, 1.0))
+    low_resolution_scale: tuple[float, float] = _pair(_FRACTIONS, (0.2, 1.0))
     crop_in_place: float = _within(1)
-    crop_in_place_scale: tuple[float, float] = _fractions((0.2, 1.0))
+    crop_in_place_scale: tuple[float, float] = _pair(_FRACTIONS, (0.2, 1.0))
     randaugment_layers: int = _within(3, 0)
     randaugment_magnitude: float = _within(10, 9.0)
     erasing: float = _within(1)
-    erasing_scale: tuple[float, float] = _fractions((0.02, 0.4))
+    erasing_scale: tuple[float, float] = _pair(_FRACTIONS, (0.02, 0.4))
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -124,23 +119,6 @@ class Augmentation:
             "augmentation must be 'face', 'none' or an Augmentation. "
             f"Received: augmentation={name!r}."
         )
-
-    @property
-    def warps(self) -> bool:
-        """Whether a change requires interpolating between pixels."""
-        return bool(
-            (self.rotate and self.rotate_probability)
-            or (self.crop_scale and self.crop_probability)
-            or self.zoom
-            or self.shear
-        )
-
-    @property
-    def recolors(self) -> bool:
-        """Whether brightness, contrast, saturation or hue may change."""
-        changes = (self.color_jitter, self.brightness, self.hue)
-        ranges = (self.contrast, self.saturation)
-        return bool(self.color_probability and (any(changes) or any(ranges)))
 
 
 def _is_pair(value, rule):

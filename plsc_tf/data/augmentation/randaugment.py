@@ -162,4 +162,4 @@ def _moved(image, matrix, move=(0.0, 0.0)):
 
 
 def _blended(pixels, other, amount):
-    return ops.to_uint8(ops.blend(pixels, other, 1 + 0.9 * amount))
+    return ops.to_uint8(other + (1 + 0.9 * amount) * (pixels - other))

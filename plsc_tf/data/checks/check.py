@@ -78,13 +78,7 @@ def check(
     for target in val_targets:
         verification += _examine_set(name, request, target, near, findings)
     listing = open_listing(name, request)
-    table = survey(
-        listing,
-        findings,
-        near=near and bool(verification),
-        threads=threads,
-        on_progress=on_progress,
-    )
+    table = survey(listing, findings, near and bool(verification), threads, on_progress)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     searched = None
@@ -182,10 +176,8 @@ def find_leaks(
             leaks[row] = number_of[int(table[name][row])]
     closest = _closest(table["near_hash"], [one.near_hash for _, one in verification])
     closest[leaks >= 0] = -1
-    for kind, numbers, how in (
-        ("leak", leaks, "same as"),
-        ("near_leak", closest, "similar to"),
-    ):
+    kinds = ("leak", leaks, "same as"), ("near_leak", closest, "similar to")
+    for kind, numbers, how in kinds:
         for row in np.flatnonzero(numbers >= 0).tolist():
             place = verification[numbers[row]][0]
             findings.add(kind, listing.describe(row), f"{how} {place}")
@@ -285,9 +277,8 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
                 # The list has images directly in the data root; its subfolders may
                 # belong to something else.
                 folders.clear()
-            for name in sorted(
-                name for name in files if name.lower().endswith(endings)
-            ):
+            images = [name for name in files if name.lower().endswith(endings)]
+            for name in sorted(images):
                 path = os.path.join(place, name)
                 digest = np.uint64(hash64(os.path.relpath(path, root)))
                 if known[np.searchsorted(known, digest)] != digest:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from plsc_tf.data import load as data_load
 from plsc_tf.data import paths
 from plsc_tf.data.checks.findings import Findings
+from plsc_tf.data.faults import reason
 from plsc_tf.data.readers import (
     base64_text,
     class_folders,
@@ -23,7 +24,7 @@ from plsc_tf.data.readers import (
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.sampling import FILE_ORDER
-from plsc_tf.data.source import IndexedSource, dense
+from plsc_tf.data.source import dense
 from plsc_tf.storage import files
 
 # Errors that sources raise if an example cannot be read.
@@ -88,8 +89,8 @@ class Listing:
             yield item
 
     def describe(self, index: int) -> str:
-        """Describes an item that `items` has already yielded: by default, its file."""
-        return paths.join(self.name, self._place(index).decode(errors="replace"))
+        """Describes an item that `items` has already yielded."""
+        return f"{self.name}, {self._place(index).decode(errors='replace')}"
 
     def path(self, index: int) -> bytes:
         """Returns the path of an item, relative to `folder`."""
@@ -143,6 +144,10 @@ class FolderImages(Listing):
     def __init__(self, layout: layouts.ClassFoldersLayout):
         paths.require_folder(layout.folder)
         super().__init__(layout, layout.folder, layout.folder)
+
+    def describe(self, index):
+        """See `Listing.describe`."""
+        return paths.join(self.name, self._place(index).decode(errors="replace"))
 
     def _items(self, findings):
         least = self._layout.request.min_images_per_class
@@ -198,17 +203,14 @@ class SourceImages(Listing):
 
     def _items(self, findings):
         count, total = 0, self._source.num_examples
-        blocks = self._source.blocks(1, FILE_ORDER)
-        if isinstance(self._source, IndexedSource):
-            blocks = ({"index": tf.constant([k], tf.int64)} for k in range(total))
         try:
-            for count, block in enumerate(blocks, 1):
+            for count, block in enumerate(self._source.blocks(1, FILE_ORDER), 1):
                 item = self._item(block)
                 item.share = min(count / total, 1.0) if total else 0.0
                 yield item
         except _FAULTS as error:
             place = f"{self.name}, from example {count} on"
-            findings.add("damaged_record", place, _first_line(error))
+            findings.add("damaged_record", place, reason(error)[:300])
 
     def _item(self, block: dict) -> Item:
         """Returns the item for a block of one example."""
@@ -217,16 +219,15 @@ class SourceImages(Listing):
             image = dense(example["image"][0]).numpy()
             return Item(int(example["label"][0]), content=image)
         except _FAULTS as error:
-            return Item(fault="damaged_record", detail=_first_line(error))
+            return Item(fault="damaged_record", detail=reason(error)[:300])
 
 
 class PackedImages(Listing):
     """Lists the images in TFRecord or base64 files; continues after a damaged file."""
 
     def __init__(self, layout: layouts.TfrecordLayout | layouts.Base64Layout):
-        first, last = layout.files[0], layout.files[-1]
-        several = len(layout.files) > 1
-        super().__init__(layout, f"{first} ... {last}" if several else first)
+        ends = dict.fromkeys((layout.files[0], layout.files[-1]))
+        super().__init__(layout, " ... ".join(ends))
         self._is_text = isinstance(layout, layouts.Base64Layout)
 
     def describe(self, index):
@@ -265,10 +266,6 @@ class RecordioImages(Listing):
         super().__init__(layout, layout.rec)
         self._finder = ImageFinder(layout.rec)
 
-    def describe(self, index):
-        """See `Listing.describe`."""
-        return f"{self.name}, record {self._place(index).decode()}"
-
     def _items(self, findings):
         finder, share, images = self._finder, 0.0, 0
         try:
@@ -282,7 +279,8 @@ class RecordioImages(Listing):
                 else:
                     share = min(image.end / finder.file.size, 1.0)
                     item = Item(image.label, content=finder.content(image))
-                images, item.share, item.place = images + 1, share, b"%d" % image.key
+                item.share, item.place = share, b"record %d" % image.key
+                images += 1
                 yield item
         except ValueError as error:
             findings.add("damaged_record", self.name, str(error))
@@ -317,7 +315,3 @@ _LISTINGS = {
     layouts.Base64Layout: PackedImages,
     layouts.RecordioLayout: RecordioImages,
 }
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0][:300]

@@ -71,7 +71,6 @@ class Examined:
 def survey(
     listing: Listing,
     findings: Findings,
-    *,
     near: bool = False,
     threads: int = 0,
     on_progress: Callable[[int, float], None] = lambda count, share: None,

@@ -7,6 +7,7 @@ JSON.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,11 +15,11 @@ import numpy as np
 
 from plsc_tf.data.images import encode
 from plsc_tf.data.readers import base64_text, tfrecord
+from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.storage import files
 
 _MOST_BUCKETS = 512
-_BUCKET_BYTES, _BUCKET_RECORDS = 1 << 26, 1 << 13
 # Guess for the number of records of a source of unknown length.
 UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
@@ -54,15 +55,12 @@ def _pack_line(image, label):
 def _pack_example(image, label):
     for beginning, kind in _BEGINNINGS.items():
         if image.startswith(beginning):
-            return _framed(tfrecord.encode_example(image, kind, label))
+            payload = tfrecord.encode_example(image, kind, label)
+            return tfrecord.frame(payload), len(payload)
     raise ValueError(
         "expected a JPEG, PNG or GIF file. Received: bytes that begin with "
         f"{image[:8]!r}. `python -m plsc_tf.check` lists all such files."
     )
-
-
-def _framed(payload):
-    return tfrecord.frame(payload), len(payload)
 
 
 # PLSC's `base64<TAB>label` lines, and TFRecord examples with FastNN's keys.
@@ -96,16 +94,22 @@ class _Input:
     """Base class of inputs.
 
     Args:
+        total: size of the input, or None if unknown.
         labels_offset: number to subtract from each label.
         num_classes: upper bound of the labels (exclusive); None for no bound.
 
     Attributes:
-        total: size of the input, or None if unknown.
         unit: unit of `total`.
+        per_bucket: units per shuffle bucket.
     """
 
-    def __init__(self, labels_offset: int = 0, num_classes: int | None = None):
-        self._offset, self._num_classes = labels_offset, num_classes
+    per_bucket: int
+
+    def __init__(
+        self, total: int | None, labels_offset: int = 0, num_classes: int | None = None
+    ):
+        self.total, self._offset = total, labels_offset
+        self._num_classes = num_classes
 
     def batches(
         self, output: Output, position: dict, batch_bytes: int
@@ -117,9 +121,14 @@ class _Input:
         """
         records, table, size, done = [], [], 0, 0
         for item, place, units in self._items(position):
-            record, *row = self._convert(item, output, place)
+            try:
+                record, length, label = self._record(item, output)
+            except ValueError as error:
+                raise ValueError(f"{self._before(place)}: {error}") from error
+            if not 0 <= label < (self._num_classes or 1 << 63):
+                raise label_error(label, self._before(place), self._num_classes)
             records.append(record)
-            table.append((len(record), *row))
+            table.append((len(record), length, label))
             size, done = size + len(record), done + units
             if size >= batch_bytes or len(records) == _MOST_RECORDS:
                 yield Batch(records, np.array(table, np.int64), place, done)
@@ -127,17 +136,10 @@ class _Input:
         if records:
             yield Batch(records, np.array(table, np.int64), place, done)
 
-    def _convert(self, item, output, place):
-        """Returns (record, length of its payload, label)."""
-        try:
-            content, label = self._unpack(item)
-            label -= self._offset
-            in_range = 0 <= label < (self._num_classes or 1 << 63)
-            if in_range:
-                return *self._pack(content, label, output), label
-        except ValueError as error:
-            raise ValueError(f"{self._before(place)}: {error}") from error
-        raise label_error(label, self._before(place), self._num_classes)
+    def num_buckets(self) -> int:
+        """Returns the number of shuffle buckets; depends only on the input."""
+        number = math.ceil((self.total or UNKNOWN) / self.per_bucket)
+        return min(max(number, 1), _MOST_BUCKETS)
 
     def _items(self, position) -> Iterator[tuple]:
         """Yields (item, position after it, number of units of `total` in it)."""
@@ -147,13 +149,9 @@ class _Input:
         """Describes the item before a position."""
         raise NotImplementedError
 
-    def _unpack(self, item):
-        """Returns (content for `_pack`, label)."""
+    def _record(self, item, output) -> tuple[bytes, int, int]:
+        """Returns (record, length of its payload, label)."""
         raise NotImplementedError
-
-    def _pack(self, content, label, output):
-        """Returns a record and the length of its payload."""
-        return output.pack(content, label)
 
 
 class _FilesInput(_Input):
@@ -164,26 +162,19 @@ class _FilesInput(_Input):
         **labels: arguments of `_Input`.
     """
 
-    unit = "bytes"
+    unit, per_bucket = "bytes", 1 << 26
 
     def __init__(self, paths: Sequence[str], **labels: int | None):
-        super().__init__(**labels)
         self.paths = list(paths)
-        self.total = sum(files.size(path) for path in self.paths)
+        super().__init__(sum(files.size(path) for path in self.paths), **labels)
         if not self.total:
             raise ValueError(f"There are no records in {', '.join(self.paths[:3])}.")
 
-    def num_buckets(self) -> int:
-        """Returns the number of shuffle buckets; depends only on the input."""
-        return _buckets(self.total / _BUCKET_BYTES)
-
     def fingerprint(self) -> dict:
         """Returns facts that identify these files and change when the files change."""
-        return {
-            "files": [[path, files.size(path), _changed(path)] for path in self.paths],
-            "labels_offset": self._offset,
-            "num_classes": self._num_classes,
-        }
+        found = [[path, files.size(path), _changed(path)] for path in self.paths]
+        labels = {"labels_offset": self._offset, "num_classes": self._num_classes}
+        return {"files": found, **labels}
 
     def describe(self) -> dict:
         """Returns facts about the source for the manifest."""
@@ -210,12 +201,13 @@ class Base64Input(_FilesInput):
 
     layout, noun, first = "base64", "line", 1
     read = staticmethod(base64_text.read_lines)
-    _unpack = staticmethod(base64_text.parse_line)
 
-    def _pack(self, content, label, output):
+    def _record(self, item, output):
+        text, label = base64_text.parse_line(item)
+        label -= self._offset
         if output.layout == self.layout:
-            return b"%s\t%d\n" % (content, label), len(content)
-        return output.pack(base64_text.decode(content), label)
+            return b"%s\t%d\n" % (text, label), len(text), label
+        return *output.pack(base64_text.decode(text), label), label
 
 
 class RecordInput(_FilesInput):
@@ -224,18 +216,16 @@ class RecordInput(_FilesInput):
     layout, noun, first = "tfrecord", "record", 0
     read = staticmethod(tfrecord.read_records)
 
-    def _unpack(self, item):
+    def _record(self, item, output):
         payload = tfrecord.payload_of(item[tfrecord.HEADER :])
         image, label = tfrecord.parse_example(payload)
-        return (item, payload, image), label
-
-    def _pack(self, content, label, output):
-        record, payload, image = content
+        label -= self._offset
         if output.layout != self.layout:
-            return output.pack(image, label)
+            return *output.pack(image, label), label
         if self._offset:
-            return _framed(tfrecord.with_label(payload, label))
-        return record, len(payload)
+            payload = tfrecord.with_label(payload, label)
+            item = tfrecord.frame(payload)
+        return item, len(payload), label
 
 
 class SourceInput(_Input):
@@ -247,17 +237,11 @@ class SourceInput(_Input):
     """
 
     layout = "source"
-    unit = "records"
+    unit, per_bucket = "records", 1 << 13
 
     def __init__(self, source: Source, identity: dict):
-        super().__init__(num_classes=source.num_classes)
-        self._source = source
-        self._identity = identity
-        self.total = source.num_examples
-
-    def num_buckets(self) -> int:
-        """Returns the number of shuffle buckets; depends only on the input."""
-        return _buckets((self.total or UNKNOWN) / _BUCKET_RECORDS)
+        super().__init__(source.num_examples, num_classes=source.num_classes)
+        self._source, self._identity = source, identity
 
     def fingerprint(self) -> dict:
         """Returns facts that identify this source; there are few for a stream."""
@@ -273,31 +257,19 @@ class SourceInput(_Input):
     def _items(self, position):
         first = position.get("record", 0)
         for number, record in enumerate(self._source.records(first), first + 1):
-            yield record, {"record": number}, 1
+            image = to_picture(record.image, self._source.name, record.index)
+            yield (image, record.label), {"record": number}, 1
 
     def _before(self, position):
         return self._source.describe(position["record"] - 1)
 
-    def _unpack(self, item):
-        return _encoded(item.image), item.label
-
-
-def _encoded(image):
-    if isinstance(image, bytes):
-        return image
-    image = np.asarray(image)
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (1, 3):
-        raise ValueError(
-            "Images must be uint8 [height, width, 1 or 3]. Received: "
-            f"{image.dtype} {image.shape}."
-        )
-    return encode(image[..., 0] if image.shape[2] == 1 else image)
+    def _record(self, item, output):
+        image, label = item
+        if isinstance(image, np.ndarray):
+            image = encode(image[..., 0] if image.shape[2] == 1 else image)
+        return *output.pack(image, label), label
 
 
 def _changed(path):
     """Returns a local file's modification time in nanoseconds; 0 for other files."""
     return os.stat(path).st_mtime_ns if files.is_local(path) else 0
-
-
-def _buckets(number):
-    return int(min(max(np.ceil(number), 1), _MOST_BUCKETS))

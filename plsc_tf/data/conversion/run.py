@@ -12,14 +12,12 @@ that publishing the finished shards is a single rename.
 
 from __future__ import annotations
 
-import bisect
 import concurrent.futures
 import contextlib
 import dataclasses
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -156,12 +154,8 @@ def _locked(folder):
 
 def _fingerprint(source, plan):
     """Returns a digest of the input, the options and the shuffling version."""
-    facts = {
-        "version": _VERSION,
-        "numpy": np.__version__,
-        "source": source.fingerprint(),
-        "plan": plan.result(),
-    }
+    facts = {"version": _VERSION, "numpy": np.__version__}
+    facts |= {"source": source.fingerprint(), "plan": plan.result()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -177,9 +171,7 @@ class _Conversion:
     def __init__(self, source, plan, folder, fingerprint):
         self._source, self._plan = source, plan
         self._folder, self._fingerprint = folder, fingerprint
-        self._buckets, self._shards = (
-            os.path.join(folder, name) for name in ("buckets", "shards")
-        )
+        self._buckets, self._shards = f"{folder}/buckets", f"{folder}/shards"
         self._output = OUTPUTS[plan.output_format]
         count = plan.num_shards
         self._names = [self._output.shard_name.format(k, count) for k in range(count)]
@@ -187,13 +179,9 @@ class _Conversion:
         # the C library reuses freed memory, which is faster than new allocations.
         self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
         stored = self._stored_state()
-        self._state = stored or {
-            "count": None,
-            "buckets": [(0, 0)] * source.num_buckets(),
-            "position": {},
-            "done": 0,
-            "shards": (0, 0),
-        }
+        fresh = {"count": None, "position": {}, "done": 0, "shards": (0, 0)}
+        fresh["buckets"] = [(0, 0)] * source.num_buckets()
+        self._state = stored or fresh
         for path in (self._buckets, self._shards):
             if stored is None:
                 shutil.rmtree(path, ignore_errors=True)
@@ -273,12 +261,12 @@ class _Conversion:
         paths = [os.path.join(self._shards, name) for name in self._names]
         header_bytes = self._output.header_bytes
         counts = [-(-(total - k) // len(paths)) for k in range(len(paths))]
-        starts = [0, *itertools.accumulate(counts)]
+        starts = np.cumsum([0, *counts]).tolist()
         random = np.random.default_rng([plan.seed, _PADDING])
         repeated = random.choice(count, total - count, replace=False).tolist()
 
         def read(row):
-            number = bisect.bisect_right(starts, row) - 1
+            number = int(np.searchsorted(starts, row, "right")) - 1
             place = np.array([row - starts[number]])
             return next(read_records(paths[number], header_bytes, place))
 
@@ -316,11 +304,7 @@ class _Conversion:
             "source": self._source.describe(),
             "fingerprint": self._fingerprint,
         }
-        others = {}
-        if self._output.file_list:
-            listed = "".join(f"{name}\n" for name in self._names)
-            others = {self._output.file_list: listed.encode()}
-        return write_manifest(self._shards, self._names, facts, others)
+        return write_manifest(self._shards, self._names, facts, self._output.file_list)
 
     def publish(self):
         """Renames the folder of shards to the output and removes temporary files."""
@@ -337,12 +321,8 @@ class _Conversion:
             share = self._state["done"] / (self._source.total or UNKNOWN)
             return np.full(count, min(int(share * num_buckets), num_buckets - 1))
         blocks = range(first // _DRAWS, (first + count) // _DRAWS + 1)
-        draws = [
-            np.random.default_rng([self._plan.seed, _BUCKET, block]).integers(
-                0, num_buckets, _DRAWS
-            )
-            for block in blocks
-        ]
+        randoms = (np.random.default_rng([self._plan.seed, _BUCKET, k]) for k in blocks)
+        draws = [random.integers(0, num_buckets, _DRAWS) for random in randoms]
         start = first % _DRAWS
         return np.concatenate(draws)[start : start + count]
 

@@ -47,8 +47,10 @@ class RecordFile:
         ends = self.size + np.cumsum(table[:, 0])
         rows = np.array(table, "<i8")
         rows[:, 0] = ends - table[:, 0] + self._header_bytes
-        _append(self.path, b"".join(records))
-        _append(self.path + INDEX_ENDING, rows.tobytes())
+        with open(self.path, "ab", local.WRITE_BYTES) as file:
+            file.writelines(records)
+        with open(self.path + INDEX_ENDING, "ab") as index:
+            index.write(rows)
         self.count += len(table)
         self.size = int(ends[-1])
 
@@ -88,31 +90,26 @@ def read_records(
         yield [view[start : start + size] for start, size in places], table[rows]
 
 
-def _append(path, data):
-    view = memoryview(data)
-    with open(path, "ab", buffering=0) as file:
-        while view:
-            view = view[file.write(view[: local.WRITE_BYTES]) :]
-
-
 def write_manifest(
-    folder: str, names: Sequence[str], facts: dict, others: dict[str, bytes]
+    folder: str, names: Sequence[str], facts: dict, file_list: str = ""
 ) -> dict:
-    """Writes the manifest and other files to a folder of shards.
+    """Writes the manifest and, if it has a name, the list of shards to their folder.
 
     Args:
         folder: folder of the shards and their indices.
         names: names of the shards.
         facts: more entries for the manifest; its "num_examples" does not include the
             padding at the end.
-        others: {name: content} of other files to write.
+        file_list: name of a file that lists the shards; "" writes none.
 
     Returns:
         The manifest.
     """
-    for name, content in others.items():
-        files.write(os.path.join(folder, name), content)
-    listed = [*names, *(name + INDEX_ENDING for name in names), *others]
+    listed = [*names, *(name + INDEX_ENDING for name in names)]
+    if file_list:
+        lines = "".join(f"{name}\n" for name in names)
+        files.write(os.path.join(folder, file_list), lines.encode())
+        listed.append(file_list)
     paths = [os.path.join(folder, name) for name in listed]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         sums = list(pool.map(files.checksum, paths))
@@ -150,10 +147,10 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     try:
         content = json.loads(files.read(os.path.join(output_dir, MANIFEST)))
     except (FileNotFoundError, ValueError):
-        content = None
-    is_manifest = isinstance(content, dict)
-    if not is_manifest or content.get("fingerprint") != fingerprint:
-        other = "another conversion" if is_manifest else "other files"
+        content = {}
+    content = content if isinstance(content, dict) else {}
+    if content.get("fingerprint") != fingerprint:
+        other = "another conversion" if content else "other files"
         raise FileExistsError(
             f"output_dir {output_dir!r} already exists and contains {other}. Choose "
             "another folder, or remove this one."

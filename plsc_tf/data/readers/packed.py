@@ -130,10 +130,11 @@ def packed_source(
         name: name for messages.
         packed: reads the records.
         unpack: function of (records, their numbers) that returns the images' bytes, or
-            the argument of `parse`; raises ValueError if a record is damaged. It holds
-            the interpreter's lock, so it should do little.
-        parse: function that maps strings `[block]` and their numbers, int64 `[block]`,
-            to images or, if `labels` is None, to (images, labels); runs inside tf.data.
+            the argument of `parse`, strings of any number; raises ValueError if a
+            record is damaged. It holds the interpreter's lock, so it should do little.
+        parse: function that maps these strings and the records' numbers, int64
+            `[block]`, to images or, if `labels` is None, to (images, labels); runs
+            inside tf.data.
         labels: int64 `[num_examples]`, or None if they are in the records.
         num_classes: number of classes; None if unknown.
         describe: function that names an example for an error message; None uses

@@ -63,7 +63,7 @@ def tfrecords(
     if parse_fn is not None:
         labels, parse = None, _for_blocks(parse_fn, labels_offset)
     else:
-        parse = _Examples(packed, labels_offset, labels is None).parse
+        parse = _for_examples(packed, labels_offset, labels is None)
     return packed_source(
         name,
         packed,
@@ -120,36 +120,31 @@ def _checked_pair(returned):
     )
 
 
-class _Examples:
-    """Parses serialized `tf.train.Example`s with FastNN's keys, inside tf.data."""
+def _for_examples(packed, labels_offset, with_labels):
+    """Returns a function that parses examples with FastNN's keys, `[block]`."""
 
-    def __init__(self, packed, labels_offset, with_labels):
-        self._packed, self._offset = packed, labels_offset
-        self._with_labels = with_labels
-
-    def parse(self, payloads, numbers):
-        """Returns the encoded images and, if they are needed, the labels."""
-
-        def one_by_one():
-            types = tf.string, tf.int64
-            return tf.numpy_function(self._parse, [payloads, numbers], types, False)
-
-        if tf.executing_eagerly():
-            found = one_by_one()
-        else:
-            # TensorFlow's operations do not hold the interpreter's lock.
-            whole, *found = _parse_in_graph(payloads)
-            found = tf.cond(whole, lambda: found, one_by_one)
-        images, labels = (tf.ensure_shape(one, [None]) for one in found)
-        return (images, labels - self._offset) if self._with_labels else images
-
-    def _parse(self, payloads, numbers):
+    def in_python(payloads, numbers):
         pairs = [
-            _named(self._packed, number, parse_example, payload)
+            _named(packed, number, parse_example, payload)
             for payload, number in zip(payloads, numbers, strict=True)
         ]
         images, labels = zip(*pairs, strict=True)
         return np.array(images, object), np.array(labels, np.int64)
+
+    def parse(payloads, numbers):
+        def one_by_one():
+            types = tf.string, tf.int64
+            return tf.numpy_function(in_python, [payloads, numbers], types, False)
+
+        if tf.executing_eagerly():
+            found = one_by_one()
+        else:
+            whole, *found = _parse_in_graph(payloads)
+            found = tf.cond(whole, lambda: found, one_by_one)
+        images, labels = (tf.ensure_shape(one, [None]) for one in found)
+        return (images, labels - labels_offset) if with_labels else images
+
+    return parse
 
 
 def _named(packed, number, function, record):

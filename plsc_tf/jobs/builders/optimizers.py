@@ -101,11 +101,6 @@ def adopt(optimizer, settings):
             max_gradient_norm is also set.
     """
     optimizer, kind = optimizers.get(optimizer), type(optimizer).__name__
-    if not isinstance(optimizer, optimizers.Optimizer):
-        raise ValueError(
-            "The optimizer must be a keras.optimizers.Optimizer or its name. Received: "
-            f"{optimizer!r}"
-        )
     if isinstance(optimizer, optimizers.LossScaleOptimizer):
         return optimizers.LossScaleOptimizer(
             adopt(optimizer.inner_optimizer, settings),

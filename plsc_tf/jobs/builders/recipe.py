@@ -18,7 +18,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.storage import files, oss
 from plsc_tf.training import freezing
-from plsc_tf.training.auxiliary import Auxiliary, has_auxiliary_logits
+from plsc_tf.training.auxiliary import Auxiliary, tap_of
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
@@ -206,14 +206,14 @@ def make_auxiliary(settings, backbone, half):
         ValueError: there are too many classes for auxiliary logits.
     """
     weight = settings.model.aux_logits_weight
-    if not weight or not has_auxiliary_logits(backbone):
+    if not weight or tap_of(backbone) is None:
         return None
     return Auxiliary(
         backbone,
         settings.dataset.num_classes,
         weight=weight,
         label_smoothing=settings.head.label_smoothing,
-        precision=half,
+        dtype=half.dtype,
     )
 
 

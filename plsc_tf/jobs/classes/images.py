@@ -39,29 +39,27 @@ def complete(settings, path):
     return settings, Settings.from_stored(flags)
 
 
-def open_batches(settings, source=None):
-    """Opens the training images as `Batches`, in file order.
+def embeddings(settings, path, source):
+    """Embeds images in file order, framed as in evaluation.
 
     Args:
         settings: the `Settings`.
-        source: `Source` of other images to open instead.
+        path: the checkpoint folder.
+        source: the images' `Source`.
+
+    Yields:
+        (unit embeddings float32 `[n, size]`, labels `[n]`), batch by batch.
     """
-    frame = framing(settings)
+    frame, size = framing(settings), settings.evaluation.test_batch_size
     options = PipelineOptions(
         image_size=frame.image_size,
         preprocessing=frame.name,
         training=False,
         shuffle=False,
     )
-    source = recipe.open_source(settings) if source is None else source
-    return Batches(source, settings.evaluation.test_batch_size, options=options)
-
-
-def embeddings(model, batches):
-    """Yields (unit embeddings float32 `[n, size]`, labels `[n]`) batch by batch."""
-    for images, labels in batches:
-        rows = model.embed(images, batches.batch_size)
-        yield unit(rows), np.asarray(labels)
+    model = trained.load(settings.replace(checkpoint_dir=path)).model
+    for images, labels in Batches(source, size, options=options):
+        yield unit(model.embed(images, size)), np.asarray(labels)
 
 
 def open_listing(settings):
@@ -82,10 +80,8 @@ def write_list(path, settings, new_label):
     Returns:
         A table row.
     """
-    listing = None
 
     def entries():
-        nonlocal listing
         listing = open_listing(settings)
         for number, item in enumerate(listing.items(Findings())):
             label = -1 if item.fault else new_label(number, item.label)
@@ -93,4 +89,4 @@ def write_list(path, settings, new_label):
                 yield listing.path(number), label
 
     count = report.write_list(path, entries)
-    return "new list", f"{path}: {count:,} images in {listing.folder}"
+    return "new list", f"{path}: {count:,} images in {open_listing(settings).folder}"

@@ -23,10 +23,10 @@ from plsc_tf.evaluation.embedding_store import (
 )
 from plsc_tf.evaluation.report import format_table
 from plsc_tf.jobs import trained
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.classes import images
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
-from plsc_tf.progress import Progress
 from plsc_tf.storage import files
 
 # Minimum similarity between two centers of one identity, by kind of center.
@@ -39,6 +39,22 @@ _HEADINGS = {
     "near_duplicates": "Two classes, one identity: similarity, classes, images",
     "mislabelled": "Mislabelled: by how much, label -> nearer to, image",
     "two_in_one": "One class, two identities: score, class (sizes of groups), images",
+}
+# The rows of the table, formatted with the content of the JSON report.
+_TABLE = {
+    "checkpoint": "{checkpoint}",
+    "data set": "{data_set}",
+    "images": "{pictures:,}",
+    "classes": "{classes:,}, {classes_without_pictures:,} of them without an image",
+    "centers": "{centers}",
+    "two classes, one identity": "{near_duplicates[count]:,} pairs "
+    "(similarity of {thresholds[pair]:g} or more)",
+    "mislabelled images": "{mislabelled[count]:,} "
+    "(nearer to another center by {thresholds[margin]:g}; "
+    "{mislabelled[nearer_to_another_center]:,} nearer at all; "
+    "{mislabelled[not_judged]:,} not judged)",
+    "one class, two identities": "{two_in_one[count]:,} "
+    "(score {thresholds[split]:g} or more; {two_in_one[not_judged]:,} not judged)",
 }
 
 
@@ -114,16 +130,14 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     )
     if options.new_list:
         check_report.check_listable(images.open_listing(settings), "new_list")
-    batches = images.open_batches(settings)
-    source = batches.source
+    source = recipe.open_source(settings)
     effects.log_unused(settings, effects.data_facts(source.used_fields))
-    model = trained.load(settings.replace(checkpoint_dir=path)).model
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
     with tempfile.TemporaryDirectory(prefix="noise-", dir=scratch or None) as place:
-        classes, size = settings.dataset.num_classes, model.embedding_size
-        store = EmbeddingStore(place, classes, size)
-        for rows, labels in images.embeddings(model, batches):
+        state = content["state"]
+        store = EmbeddingStore(place, state["num_classes"], state["embedding_size"])
+        for rows, labels in images.embeddings(settings, path, source):
             store.add(rows, labels)
         store.finish()
         logging.info("Embedded %s images.", f"{len(store.labels):,}")
@@ -136,11 +150,9 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         facts = {"checkpoint": path, "data_set": source.name}
         table = _write_report(options, findings, source, facts)
         if options.new_list:
-
-            def new_label(number, label):
-                return -1 if findings.mislabelled[number] else label
-
-            table.append(images.write_list(options.new_list, settings, new_label))
+            labels = np.where(findings.mislabelled, -1, store.labels)
+            row = images.write_list(options.new_list, settings, lambda k, _: labels[k])
+            table.append(row)
     return table
 
 
@@ -160,17 +172,12 @@ def find(store, centers, options):
         "margin": options.noise_margin,
         "split": options.noise_split,
     }
-    pairs = label_noise.closest_pairs(
-        centers, progress=_progress("comparing centers", "pairs of blocks")
-    )
+    pairs = label_noise.closest_pairs(centers)
     duplicates = pairs.above(thresholds["pair"])
-    nearest = label_noise.nearest_centers(
-        store, centers, duplicates, progress=_progress("comparing images", "images")
-    )
+    nearest = label_noise.nearest_centers(store, centers, duplicates)
     mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
     splitter = two_in_one.Splitter(store, ~mislabelled)
-    similarity = splitter.alike(progress=_progress("splitting classes", "classes"))
-    scores = two_in_one.scores(similarity, splitter.sizes)
+    scores = two_in_one.scores(splitter.alike(), splitter.sizes)
     order = np.argsort(-scores, kind="stable")
     first = splitter.labels[order[: options.noise_top]].tolist()
     splits = [splitter.split(label) for label in first]
@@ -178,18 +185,6 @@ def find(store, centers, options):
         *(store, pairs, duplicates, nearest, mislabelled, splits, scores[order]),
         thresholds,
     )
-
-
-def _progress(action, unit):
-    """Returns a callback that takes the amount of finished work and the total."""
-    progress = Progress(action, None, unit, log_every_s=30)
-
-    def report(done, total):
-        progress.set_done(done, done / total)
-        if done >= total:
-            progress.close()
-
-    return report
 
 
 def _write_report(options, findings, source: Source, facts) -> list[tuple[str, str]]:
@@ -232,7 +227,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
             "not_judged": store.num_classes - len(scores),
         },
     }
-    table = _table(content)
+    table = [(name, text.format(**content)) for name, text in _TABLE.items()]
     text, beyond = [f"{format_table(table)}\n"], {}
     for kind, listed in lists.items():
         content[kind]["listed"] = [one.values for one in listed]
@@ -317,29 +312,6 @@ def _members(store, label, without=-1):
     """Returns the indices of a class's first images, except `without`."""
     numbers = np.flatnonzero(store.labels == label)[: _IMAGES + 1]
     return numbers[numbers != without][:_IMAGES]
-
-
-def _table(content):
-    pairs, wrong = content["near_duplicates"], content["mislabelled"]
-    two, limits = content["two_in_one"], content["thresholds"]
-    empty = f"{content['classes_without_pictures']:,} of them without an image"
-    similar = f"{pairs['count']:,} pairs (similarity of {limits['pair']:g} or more)"
-    moved = (
-        f"{wrong['count']:,} (nearer to another center by {limits['margin']:g}; "
-        f"{wrong['nearer_to_another_center']:,} nearer at all; "
-        f"{wrong['not_judged']:,} not judged)"
-    )
-    judged = f"score {limits['split']:g} or more; {two['not_judged']:,} not judged"
-    return [
-        ("checkpoint", content["checkpoint"]),
-        ("data set", content["data_set"]),
-        ("images", f"{content['pictures']:,}"),
-        ("classes", f"{content['classes']:,}, {empty}"),
-        ("centers", content["centers"]),
-        ("two classes, one identity", similar),
-        ("mislabelled images", moved),
-        ("one class, two identities", f"{two['count']:,} ({judged})"),
-    ]
 
 
 def _write(path, text):

@@ -12,7 +12,7 @@ import numpy as np
 from plsc_tf.data.readers import class_folders
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.embedding_store import check_labels, unit
-from plsc_tf.jobs import trained
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
@@ -87,12 +87,10 @@ def _means(settings, source, stored):
 
     The means are scaled to the mean length of the checkpoint's rows.
     """
-    model = trained.load(settings.replace(checkpoint_dir=source)).model
     folders = class_folders.class_folders(settings.classes.class_images)
     names = folders.class_names
-    means = np.zeros((len(names), model.embedding_size))
-    batches = images.open_batches(settings, folders)
-    for rows, labels in images.embeddings(model, batches):
+    means = np.zeros((len(names), stored.shape[1]))
+    for rows, labels in images.embeddings(settings, source, folders):
         np.add.at(means, labels, rows)
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
@@ -135,10 +133,9 @@ def find_dominant(settings, source, stored):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    batches = images.open_batches(settings)
-    model = trained.load(settings.replace(checkpoint_dir=source)).model
+    training = recipe.open_source(settings)
     progress = Progress("comparing images with centers", None, "images", log_every_s=30)
-    for rows, own in images.embeddings(model, batches):
+    for rows, own in images.embeddings(settings, source, training):
         check_labels(own, classes)
         present, places = np.unique(own, return_inverse=True)
         weights = unit(np.asarray(stored.take(present), np.float32))

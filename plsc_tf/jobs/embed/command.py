@@ -1,5 +1,6 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
+import contextlib
 import json
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.rows import RowsFile, check_names
-from plsc_tf.jobs.evaluate.embeddings import PictureError, Pictures, of_model
+from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.serving import versions
@@ -113,12 +114,6 @@ def _exported_model(settings):
         # The data set is unknown, so flip if the preprocessing flips in training.
         augmentation = own_augmentation(frame.name)
         flip = augmentation is not None and augmentation.flip > 0
-    if flip and card.get("normalize"):
-        logging.info(
-            "%s normalizes embeddings, so the embeddings of an image and its mirror "
-            "image get equal weights.",
-            path,
-        )
     model = tf.saved_model.load(path)
 
     def embed_pixels(pixels):
@@ -136,18 +131,15 @@ def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
     progress = Progress("embedding", len(paths), "images")
     chosen = []
-    try:
-        for rows, embeddings, _ in source.rows(paths, points, skipped):
+    advice = (
+        "Replace or remove the file, or set --skip_bad_records to skip unreadable "
+        "images."
+    )
+    with contextlib.closing(progress):
+        for rows, embeddings, _ in source.rows(paths, points, skipped, advice):
             output.add(unit(embeddings) if options.normalize else embeddings)
             progress.add(int(rows[-1] - (chosen[-1] if chosen else -1)))
             chosen += rows.tolist()
-    except PictureError as error:
-        raise ValueError(
-            f"{error} Replace or remove the file, or set --skip_bad_records to skip "
-            "unreadable images."
-        ) from error
-    finally:
-        progress.close()
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
     return chosen

@@ -41,7 +41,7 @@ def list_images(
         )
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
-        names, points = _read(images)
+        names, points, _ = _read(images)
     elif image_dir:
         raise ValueError(
             "image_dir requires images to be a list file. Received: "
@@ -52,7 +52,7 @@ def list_images(
     if landmarks:
         if points is not None:
             raise ValueError(f"{images} already contains points. Do not set landmarks.")
-        points = _points_of(names, landmarks)
+        points, _ = points_of(names, landmarks)
     return names, [files.join(folder, name) for name in names], points
 
 
@@ -73,10 +73,23 @@ def _names_below(folder):
     return names
 
 
-def _points_of(names, landmarks):
-    """Reads images' points from a file that may contain other images, too."""
-    known, points = _read(landmarks, with_points=True)
-    return points[lists.positions(names, known, landmarks)]
+def points_of(names: list[str], path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Reads images' points from a file that may contain other images, too.
+
+    Args:
+        names: names of the images.
+        path: path of the file; each line has a name, x and y of five points and,
+            possibly, the detector's score.
+
+    Returns:
+        (points float32 `[images, 5, 2]`, scores float32 `[images]`, 1 without a score).
+
+    Raises:
+        ValueError: a line is invalid, or the file lacks an image.
+    """
+    known, points, scores = _read(path, with_points=True)
+    order = lists.positions(names, known, path)
+    return points[order], scores[order]
 
 
 def _read(path, with_points=None):
@@ -87,7 +100,8 @@ def _read(path, with_points=None):
         with_points: whether lines must have points; None means like the first line.
 
     Returns:
-        (names, points): points are float32 `[n, 5, 2]` or None.
+        (names, points, scores): points are float32 `[n, 5, 2]` or None, and scores are
+        float32 `[n]` or None.
     """
     points = {}
     for number, line in paths.read_lines(path):
@@ -111,13 +125,15 @@ def _read(path, with_points=None):
     if not points:
         raise ValueError(f"{path} is empty. Expected an image on each line.")
     if not with_points:
-        return list(points), None
-    return list(points), np.array(list(points.values()), np.float32).reshape(-1, 5, 2)
+        return list(points), None, None
+    numbers = np.array(list(points.values()), np.float32)
+    return list(points), numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
 
 
 def _split(text):
-    """Splits a line into (name, ten numbers or None); ignores a detector's score."""
+    """Splits a line into (name, ten numbers and a detector's score, or None)."""
     match = _TABBED.fullmatch(text) or _SPACED.fullmatch(text)
     if match is None:
         return text, None
-    return match[1].strip(), [float(word) for word in match[2].split()[:10]]
+    numbers = [float(word) for word in match[2].split()]
+    return match[1].strip(), (numbers + [1.0])[:11]

@@ -44,22 +44,21 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
             f"val_targets={','.join(targets)}."
         )
     _check_files(scoring)
-    evaluation = _Evaluation(settings)
     if scoring.embeddings:
         workers.require_one_process(settings, "The comparison of saved embeddings")
+        evaluation = _Evaluation(settings)
         evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
-        rows = [("embeddings", scoring.embeddings)]
         if scoring.card_dir:
             checksum = files.checksum(scoring.embeddings)[1]
             evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
-        return rows + evaluation.write()
+        return [("embeddings", scoring.embeddings), *evaluation.write()]
     with workers.joined(settings) as joined:
-        if not joined.group.is_chief:
+        is_chief, rows = joined.group.is_chief, None
+        if not is_chief:
             settings = settings.replace(card_dir="", plot_dir="")
-            evaluation = _Evaluation(settings)
+        evaluation = _Evaluation(settings)
         checkpoint = _evaluate_model(evaluation, settings, parts, joined)
-        rows = None
-        if joined.group.is_chief:
+        if is_chief:
             rows = [("checkpoint", checkpoint), *evaluation.write()]
         joined.group.gather("the chief has finished", None)
         return rows
@@ -84,8 +83,7 @@ class _Evaluation:
     Attributes:
         options: the report's `Options`.
         reports: list of `SetReport`.
-        fingerprints: {set: `provenance.fingerprints` of its images}.
-        names: {set: its images' names}.
+        images: {set: (`provenance.fingerprints` of its images, their names)}.
         model: facts about the model, for the card.
         data: facts about the training data, for the card.
     """
@@ -95,8 +93,7 @@ class _Evaluation:
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
         seed, far = settings.training.seed, self.scoring.card_far
         self.options = Options(samples, seed, far)
-        self.fingerprints, self.names = {}, {}
-        self.reports, self.model, self.data = [], {}, {}
+        self.images, self.reports, self.model, self.data = {}, [], {}, {}
 
     def add(self, report):
         """Adds a report; appends a number to its name if the name is taken."""
@@ -121,7 +118,9 @@ class _Evaluation:
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
-                    self._fingerprint(report.name, map(files.read, located), listed)
+                    contents = map(files.read, located)
+                    prints = provenance.fingerprints(contents)
+                    self.images[report.name] = prints, listed
                 provenance.add_worst(
                     report, *pairs, listed, functools.partial(_read, located)
                 )
@@ -144,17 +143,13 @@ class _Evaluation:
         if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
-            self._fingerprint(name, pairs.images, pairs.files)
+            self.images[name] = provenance.fingerprints(pairs.images), pairs.files
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
             provenance.add_worst(
                 report, scores, *sides, shown, pairs.images.__getitem__
             )
         self.add(report)
-
-    def _fingerprint(self, name, images, names):
-        self.fingerprints[name] = provenance.fingerprints(images)
-        self.names[name] = names
 
     def add_origins(self, model, settings):
         """Adds facts about the model and its data, and images that sets share.
@@ -166,7 +161,7 @@ class _Evaluation:
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(settings)
         data = settings if self.scoring.card_duplicates else None
-        shared = provenance.overlaps(self.fingerprints, self.names, data)
+        shared = provenance.overlaps(self.images, data)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             count = report.duplicates.get("training set", {}).get("same_pixels")

@@ -21,10 +21,6 @@ ROWS = 2048
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
 
 
-class PictureError(ValueError):
-    """An image cannot be read or decoded; the message contains its path."""
-
-
 class Pictures:
     """Embeds image files by name.
 
@@ -56,15 +52,11 @@ class Pictures:
                 path.
         """
         paths = [files.join(folder, name) for name in names]
-        try:
-            for _, *block in self.rows(paths, points):
-                yield tuple(block)
-        except PictureError as error:
-            raise ValueError(
-                f"{error} Set picture_dir if the images are not in {folder or '.'}."
-            ) from error
+        advice = f"Set picture_dir if the images are not in {folder or '.'}."
+        for _, *block in self.rows(paths, points, advice=advice):
+            yield tuple(block)
 
-    def rows(self, paths, points=None, skipped=None):
+    def rows(self, paths, points=None, skipped=None, advice=""):
         """Yields (rows, embeddings, norms) of images, batch by batch.
 
         Embeddings are float64. With `flip`, they are the sum of both passes'
@@ -76,9 +68,11 @@ class Pictures:
                 the mouth, used to align the images; None doesn't align them.
             skipped: dict that collects {path: error} of unreadable images, which are
                 left out; None raises an error for the first one.
+            advice: how to fix that error, for its message.
 
         Raises:
-            PictureError: an image cannot be read or decoded, and `skipped` is None.
+            ValueError: an image cannot be read or decoded, and `skipped` is None; the
+                message contains its path.
         """
         shape = (self._batch_size, *self.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
@@ -89,8 +83,8 @@ class Pictures:
                 rows.append(row)
             except READ_ERRORS as error:
                 if skipped is None:
-                    message = f"{paths[row]} cannot be read: {reason(error)}"
-                    raise PictureError(message) from error
+                    message = f"{paths[row]} cannot be read: {reason(error)} {advice}"
+                    raise ValueError(message) from error
                 skipped[paths[row]] = reason(error)
             if rows and (len(rows) == len(pixels) or row == len(paths) - 1):
                 batch = embed_batch(self._embed, pixels[: len(rows)], self.flip)
@@ -101,14 +95,9 @@ class Pictures:
         """Returns a `tf.data.Dataset` of framed images, decoded ahead."""
         size = self.image_size
         cut_size = alignment.stored_size(size)
-        moves = np.zeros((len(paths), 1), np.float32)  # `unbatch` fails on zero columns
+        moves = np.zeros((len(paths), 0), np.float32)
         if points is not None:
             moves = alignment.transforms(points, cut_size)
-
-        def chunks():
-            for start in range(0, len(paths), _AHEAD):
-                chunk = slice(start, start + _AHEAD)
-                yield [os.fsencode(path) for path in paths[chunk]], moves[chunk]
 
         def frame(path, move):
             content = tf.io.read_file(path)
@@ -116,17 +105,10 @@ class Pictures:
                 content = alignment.cut_out(images.decode(content), move, cut_size)
             return self._frame(content)
 
-        of_chunks = (
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([None, moves.shape[1]], tf.float32),
-        )
-        dataset = tf.data.Dataset.from_generator(chunks, output_signature=of_chunks)
-        ahead = min(_AHEAD, _AHEAD_BYTES // (3 * size[0] * size[1]))
-        return (
-            dataset.unbatch()
-            .map(without_autograph(frame), tf.data.AUTOTUNE, deterministic=True)
-            .prefetch(ahead)
-        )
+        encoded = [os.fsencode(path) for path in paths]
+        dataset = tf.data.Dataset.from_tensor_slices((encoded, moves))
+        framed = dataset.map(without_autograph(frame), tf.data.AUTOTUNE)
+        return framed.prefetch(min(_AHEAD, _AHEAD_BYTES // (3 * size[0] * size[1])))
 
 
 def of_model(model, settings, batch_size, flip=None):
@@ -177,19 +159,16 @@ class Saved:
 
     def blocks(self, names, folder, points=None):
         """See `Pictures.blocks`; `folder` and `points` have no effect."""
-        rows = self._find(names)
-        for start in range(0, len(rows), ROWS):
-            block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
-            yield block, np.linalg.norm(block, axis=1)
-
-    def _find(self, names):
         try:
-            return np.array([self._rows[name] for name in names], np.int64)
+            rows = np.array([self._rows[name] for name in names], np.int64)
         except KeyError as error:
             raise ValueError(
                 f"{self.path} has no row for an image in the list: {error}. Set "
                 "embedding_names to a file with row names, or list row numbers, from 0."
             ) from error
+        for start in range(0, len(rows), ROWS):
+            block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
+            yield block, np.linalg.norm(block, axis=1)
 
 
 def gathered(blocks, dtype=np.float32):

@@ -8,8 +8,9 @@ import numpy as np
 
 from plsc_tf.evaluation import bootstrap, identification, lists, set_report
 from plsc_tf.evaluation.set_report import SetReport
-from plsc_tf.evaluation.templates import TemplatePool, cosines
+from plsc_tf.evaluation.templates import cosines, find, pool
 from plsc_tf.evaluation.verification import FOLDS, PairScores, score
+from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.evaluate.embeddings import gathered
 from plsc_tf.storage import files
 
@@ -171,50 +172,49 @@ def templates(folder, source, options, with_scores=True):
     digest = hashlib.sha256(hashlib.sha256(text).digest())
     names, ids, media = lists.read_template_media(text, media_path)
     points, weights = _faces(meta, listed, names)
-    pool = TemplatePool(ids, media, weights if with_scores else None)
-    for block, _ in source.blocks(names, files.join(folder, "loose_crop"), points):
-        pool.add(block)
-    embeddings = pool.embeddings()
+    blocks = source.blocks(names, files.join(folder, "loose_crop"), points)
+    weights = weights if with_scores else None
+    ids, rows = pool((block for block, _ in blocks), ids, media, weights)
     galleries, probes = (_subjects(meta, listed, kind) for kind in ("gallery", "probe"))
     subjects = {}
     for side in (*galleries.values(), *probes.values()):
         subjects |= dict(zip(*(column.tolist() for column in side), strict=True))
     pairs_path = _only(meta, listed, "*_template_pair_label.txt")
-    report = _template_pairs(prefix, pairs_path, pool, embeddings, subjects, options)
+    report = _template_pairs(prefix, pairs_path, ids, rows, subjects, options)
     report.counts["pictures"] = len(names)
     digest.update(bytes.fromhex(report.sha256))
     report.sha256 = digest.hexdigest()
     yield report
     for label, (known, known_ids) in galleries.items():
-        gallery = embeddings[pool.find(known, label)]
+        gallery = rows[find(ids, known, label)]
         for probe_label, (searched, probe_ids) in probes.items():
-            found = embeddings[pool.find(searched, probe_label)]
+            found = rows[find(ids, searched, probe_label)]
             suffix = f" {probe_label}" if len(probes) > 1 else ""
             sides = gallery, known_ids, found, probe_ids
             yield _search(f"{prefix} {label}{suffix}", sides, options, digest)
 
 
-def _template_pairs(name, path, pool, embeddings, subjects, options):
+def _template_pairs(name, path, ids, rows, subjects, options):
     text = files.read(path)
     left, right, same = lists.read_template_pairs(text, path)
-    left, right = pool.find(left, path), pool.find(right, path)
+    left, right = find(ids, left, path), find(ids, right, path)
     if same.all() or not same.any():
         raise ValueError(
             f"{path} must contain pairs with label 1 (same person) and with label 0. "
             f"Received: only label {int(same[0])}."
         )
-    distances = 2 - 2 * cosines(embeddings, left, right)
-    numbers = np.array([subjects.get(one, -1) for one in pool.ids.tolist()])
+    distances = 2 - 2 * cosines(rows, left, right)
+    numbers = np.array([subjects.get(one, -1) for one in ids.tolist()])
     listed = np.unique(np.concatenate([left, right]))
     if (numbers[listed] >= 0).all():
         numbers, basis = np.unique(numbers, return_inverse=True)[1], SUBJECTS
     else:
-        numbers = bootstrap.linked(len(pool.ids), left[same], right[same])
+        numbers = bootstrap.linked(len(ids), left[same], right[same])
         basis = LINKED.replace("images", "templates")
     identities = numbers[left], numbers[right], basis
     scores = PairScores(distances, same, None)
     report = set_report.of_pairs(name, scores, identities, options, kind="templates")
-    report.counts["templates"] = len(pool.ids)
+    report.counts["templates"] = len(ids)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report
 
@@ -224,9 +224,7 @@ def _faces(meta, listed, names):
     if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
         return None, None
     path = _only(meta, listed, "*_name_5pts_score.txt")
-    listed_names, points, scores = lists.read_faces(files.read(path), path)
-    order = lists.positions(names, listed_names, path)
-    return points[order], scores[order]
+    return image_list.points_of(names, path)
 
 
 def _subjects(meta, listed, kind):

@@ -84,12 +84,11 @@ def fingerprints(images) -> np.ndarray:
     return np.array(hashes, np.uint64).reshape(-1, 2).T
 
 
-def overlaps(sets, names, settings=None):
+def overlaps(sets, settings=None):
     """Finds images that each set shares with other sets or the training set.
 
     Args:
-        sets: {set: its images' `fingerprints`}.
-        names: {set: its images' names, or () if they have none}.
+        sets: {set: (its images' `fingerprints`, their names or () without names)}.
         settings: settings whose `dataset` is the training set, all of which is read;
             None omits the training set.
 
@@ -100,14 +99,14 @@ def overlaps(sets, names, settings=None):
     training = {"note": "not compared: --card_duplicates=false"}
     if settings and sets:
         training = _training(settings)
-    others = {"training set": training, **sets}
+    others = {"training set": (training, ()), **sets}
     return {
         name: {
-            other: _shared(own, hashes, names[name])
-            for other, hashes in others.items()
+            other: _shared(own, hashes, names)
+            for other, (hashes, _) in others.items()
             if other != name
         }
-        for name, own in sets.items()
+        for name, (own, names) in sets.items()
     }
 
 

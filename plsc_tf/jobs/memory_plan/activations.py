@@ -67,9 +67,7 @@ def trace(
 
 
 def peak(
-    operations: list[tf.Operation],
-    results: Sequence[tf.Tensor] = (),
-    forward: int = 0,
+    operations: list[tf.Operation], results: Sequence[tf.Tensor] = (), forward: int = 0
 ) -> int:
     """Computes the peak memory of operations that run one after another, in bytes.
 

@@ -180,7 +180,7 @@ class Batcher:
         except _INPUT_ERRORS as error:
             self._split(batch, error)
         except Exception as error:  # noqa: BLE001 - reported to the callers
-            message = f"The model failed: {_first_line(error)}"
+            message = f"The model failed: {_reason(error)}"
             failure = RequestError("INTERNAL", message)
             failure.__cause__ = error
             for row in batch:
@@ -213,7 +213,7 @@ class Batcher:
         """
         if len(batch) == 1:
             (row,) = batch
-            row.fail(invalid(f"Image {row.index}: {_first_line(error)}"))
+            row.fail(invalid(f"Image {row.index}: {_reason(error)}"))
             return
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
@@ -226,10 +226,7 @@ class Batcher:
             self._slowdown += _LATEST_WEIGHT * (seconds / expected - self._slowdown)
 
 
-def _first_line(error):
-    message = getattr(error, "message", None) or str(error)
-    # Omit where the operation was defined, which is no use to a caller.
-    noise = ("Graph execution", "Detected at", "File ")
-    lines = (line.strip() for line in message.splitlines())
-    useful = (line for line in lines if line and not line.startswith(noise))
-    return next(useful, "unknown error")[:300]
+def _reason(error):
+    """Returns what happened, without where TensorFlow's operation was defined."""
+    message = getattr(error, "message", None) or str(error) or "unknown error"
+    return message.partition("\n\t [[")[0].strip().rpartition("\n")[2][:300]

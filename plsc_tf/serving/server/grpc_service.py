@@ -79,8 +79,7 @@ class Services(
     async def Predict(self, request):
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
-        signature = version.check_signature(request.model_spec.signature_name)
-        name, dtype, _ = version.input(signature)
+        signature, name, dtype, _ = version.input(request.model_spec.signature_name)
         if list(request.inputs) != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {list(request.inputs)}.")
         values = _values(name, request.inputs[name], dtype)

@@ -76,8 +76,7 @@ class Routes:
         signature = body.get("signature_name", "")
         if not isinstance(signature, str):
             raise invalid("signature_name must be a string.")
-        signature = version.check_signature(signature)
-        name, dtype, _ = version.input(signature)
+        signature, name, dtype, _ = version.input(signature)
         form, values = rest.input_from_json(body, name, dtype)
         outputs = await version.predict(signature, values)
         return answer(rest.outputs_to_json(form, outputs))

@@ -12,6 +12,7 @@ import io
 import struct
 
 import numpy as np
+import tensorflow as tf
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
@@ -50,16 +51,11 @@ def _too_large(message):
     return RequestError("INVALID_ARGUMENT", message, status=413)
 
 
-def check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
+def check_shape(name: str, array: np.ndarray, shape: tf.TensorShape) -> None:
     """Raises RequestError if an array does not fit the input's shape."""
-    fits = array.ndim == len(shape) and all(
-        expected in (None, size)
-        for expected, size in zip(shape[1:], array.shape[1:], strict=True)
-    )
-    if not fits:
-        sizes = [-1 if size is None else size for size in shape]
+    if not shape.is_compatible_with(array.shape):
         raise invalid(
-            f"Input {name} must have shape {sizes}. Received: shape "
+            f"Input {name} must have shape {shape.as_list()}. Received: shape "
             f"{list(array.shape)}."
         )
 

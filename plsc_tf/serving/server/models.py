@@ -87,27 +87,25 @@ class LoadedModel:
         """True if no row is waiting or being computed."""
         return all(batcher.idle for batcher in self._batchers.values())
 
-    def check_signature(self, name: str) -> str:
-        """Returns the signature's name; an empty name selects the default signature.
+    def input(self, signature: str) -> tuple[str, str, np.dtype, tf.TensorShape]:
+        """Returns the (signature, name, dtype, shape) of a signature's input.
+
+        Args:
+            signature: name of a signature; "" selects the default signature.
 
         Raises:
             RequestError: the model has no such signature.
         """
-        name = name or DEFAULT_SIGNATURE
-        if name not in self.signature_defs:
+        signature = signature or DEFAULT_SIGNATURE
+        if signature not in self.signature_defs:
             raise invalid(
                 f"The model's signatures are {sorted(self.signature_defs)}. Received: "
-                f"{name!r}."
+                f"{signature!r}."
             )
-        return name
-
-    def input(self, signature: str) -> tuple[str, np.dtype, tuple]:
-        """Returns the (name, dtype, shape) of the input; unknown sizes are None."""
         ((name, info),) = self.signature_defs[signature].inputs.items()
         # Strings have numpy's dtype object.
         dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
-        sizes = [dim.size for dim in info.tensor_shape.dim]
-        return name, dtype, tuple(None if size < 0 else size for size in sizes)
+        return signature, name, dtype, tf.TensorShape(info.tensor_shape)
 
     async def predict(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Checks the values of the input and computes a signature's outputs.
@@ -122,7 +120,7 @@ class LoadedModel:
         Raises:
             RequestError: the values are invalid, or cannot be computed now.
         """
-        name, dtype, shape = self.input(signature)
+        _, name, dtype, shape = self.input(signature)
         if dtype.kind == "O":
             check_count(len(values), self._options)
             pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
@@ -161,7 +159,7 @@ class LoadedModel:
             run = functools.partial(self.run, DEFAULT_SIGNATURE, [image] * size)
             self.seconds[size] = min(timeit.repeat(run, number=1, repeat=3))
         for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
-            _, dtype, shape = self.input(signature)
+            *_, dtype, shape = self.input(signature)
             zeros = np.zeros((1, *shape[1:]), dtype)
             self.run(signature, [image] if dtype.kind == "O" else zeros)
 
@@ -185,14 +183,6 @@ def _read(folder, name):
     return files.read(path) if files.exists(path) else b""
 
 
-def name_of(options) -> str:
-    """Returns the model's name in URLs."""
-    if options.served_name:
-        return options.served_name
-    folder = pathlib.Path(os.path.abspath(options.model_path))
-    return folder.parent.name if folder.name.isdecimal() else folder.name
-
-
 class Models:
     """All versions of the served model. Call it only from the event loop's thread."""
 
@@ -204,7 +194,9 @@ class Models:
             executor: thread pool that calls the models.
             metrics: the `Metrics`.
         """
-        self.name = name_of(options)
+        folder = pathlib.Path(os.path.abspath(options.model_path))
+        parent = folder.parent if folder.name.isdecimal() else folder
+        self.name = options.served_name or parent.name
         self._options, self._executor, self._metrics = options, executor, metrics
         self._labels = options.labels()
         self._served = {}

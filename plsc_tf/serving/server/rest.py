@@ -17,7 +17,6 @@ from plsc_tf.serving.server.errors import invalid
 ROW, COLUMN = "instances", "inputs"
 # For each kind of input dtype, the kinds that numpy may infer from the JSON values.
 _ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
-_TO_STANDARD = str.maketrans("-_", "+/")
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
 
 
@@ -27,8 +26,6 @@ def read_json(body: bytes) -> dict:
     Raises:
         RequestError: the body is not a JSON object.
     """
-    if not body:
-        raise invalid("JSON Parse error: The document is empty")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -54,12 +51,8 @@ def decode_base64(text: object) -> bytes | None:
     """
     if not isinstance(text, str):
         return None
+    text = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError:
-        pass
-    try:
-        text = "".join(text.split()).rstrip("=").translate(_TO_STANDARD)
         return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
     except ValueError:
         return None
