@@ -62,7 +62,9 @@ class WriterLock:
             lock.acquire("runs/ms1m")
 
     A killed process does not block the next one, which can start immediately on the
-    same machine, and after `lease_s` seconds on another machine.
+    same machine, and after `lease_s` seconds on another machine. On a remote store, the
+    claim of a process that was killed while renewing it is empty, so that the next one
+    waits for `lease_s` seconds there, too.
 
     Args:
         advice: last sentence of the error message; says what to do while another

@@ -62,7 +62,7 @@ def copy(function, source, target):
 
 def take_lock(name, folder, options):
     """Takes the lock of a folder, which has a name from then on."""
-    LOCKS[name] = WriterLock("Go elsewhere.", renew_s=0.5, **options)
+    LOCKS[name] = WriterLock("Go elsewhere.", **{"renew_s": 0.5, **options})
     LOCKS[name].acquire(folder)
 
 

@@ -111,8 +111,9 @@ def test_a_datanode_killed_in_mid_write_leaves_the_older_files(
 def test_the_second_writer_is_refused_until_the_first_is_killed(
     driver, folder, user_environment, tmp_path
 ):
-    # Long enough that only the kernel's word lets the second one in.
-    options = {"lease_s": 600}
+    # Long enough that only the kernel's word lets the third one in, and that the first
+    # is not killed in the middle of a renewal, which empties its claim.
+    options = {"lease_s": 600, "renew_s": 600}
     other = hdfs_driver.Driver(user_environment, tmp_path / "log.txt")
     try:
         other.call(TAKE, "first", folder, options)
