@@ -20,7 +20,6 @@ from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.ops import collective_ops
-from tensorflow.tsl.protobuf import coordination_config_pb2
 
 # TensorFlow
 
@@ -80,14 +79,13 @@ def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
     By default, `MultiWorkerMirroredStrategy` uses a heartbeat timeout of 10 seconds.
     """
     leader = tf.train.ClusterSpec({"worker": addresses})
+    # The module that declares the message `CoordinatedJob` moved in TensorFlow 2.20.
+    coordination = tf.compat.v1.ConfigProto().experimental.coordination_config
+    job = coordination.coordinated_job_list.add(name="worker", num_tasks=len(addresses))
     eager_context.context().configure_coordination_service(
         service_type="standalone",
         service_leader=multi_worker_util.coordination_leader(leader),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(
-                name="worker", num_tasks=len(addresses)
-            )
-        ],
+        coordinated_jobs=[job],
         heartbeat_timeout_in_ms=heartbeat_ms,
     )
 
