@@ -1,11 +1,21 @@
-"""Packaging of plsc_tf: metadata, dependencies and the three re-mapped folders."""
+"""Packaging of plsc_tf: metadata, dependencies and the three re-mapped folders.
 
+The same sources give a wheel and an sdist of the same bytes: files in them have the
+date SOURCE_DATE_EPOCH or, if it is not set, the first that a wheel can hold.
+"""
+
+import gzip
+import os
 import pathlib
 import re
+import runpy
+import tarfile
 
 from setuptools import find_packages, setup
+from setuptools.command.sdist import sdist
 
 ROOT = pathlib.Path(__file__).parent
+EPOCH = int(os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800"))
 VERSION = re.search(
     r'^__version__ = "(.+)"$',
     (ROOT / "plsc_tf/__init__.py").read_text(encoding="utf-8"),
@@ -20,6 +30,10 @@ REMAPPED = {
     "plsc_tf.datasets": "datasets",
     "plsc_tf.hparams": "hparams",
 }
+
+COMMANDS = runpy.run_path(str(ROOT / "plsc_tf/__main__.py"))["COMMANDS"]
+# plsc-train, ..., plsc-import-checkpoint.
+SCRIPTS = [f"plsc-{name.replace('_', '-')} = plsc_tf.{name}:run" for name in COMMANDS]
 
 SERVING = [
     "aiohttp>=3.11,<4",
@@ -38,6 +52,28 @@ ONNX = [
     "onnxruntime>=1.20,<2",
 ]
 
+
+class ReproducibleSdist(sdist):
+    """Writes fixed dates, owners and modes; setuptools does so for wheels only."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, **_):
+        path = f"{base_name}.tar.gz"
+        with (
+            open(path, "wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=EPOCH) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            archive.add(base_dir, filter=_plain)
+        return path
+
+
+def _plain(member):
+    member.mtime, member.uid, member.gid = EPOCH, 0, 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() else 0o644
+    return member
+
+
 setup(
     name="plsc_tf",
     version=VERSION,
@@ -45,9 +81,22 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords="tensorflow keras face-recognition arcface classification large-scale",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Scientific/Engineering :: Image Recognition",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11,<3.13",
     packages=find_packages(include=["plsc_tf", "plsc_tf.*"]) + list(REMAPPED),
     package_dir=REMAPPED,
+    entry_points={"console_scripts": SCRIPTS},
+    cmdclass={"sdist": ReproducibleSdist},
     package_data={
         "plsc_tf.evaluation": ["pages/*"],
         "plsc_tf": ["py.typed", "*.pyi"],

@@ -1,4 +1,7 @@
-"""Lists the commands (`python -m plsc_tf`)."""
+"""Lists the commands (`python -m plsc_tf`).
+
+`setup.py` makes a console script of each: `plsc-train` runs `plsc_tf.train.run`.
+"""
 
 import ast
 import pathlib
@@ -15,6 +18,7 @@ def main():
     folder = pathlib.Path(__file__).parent
     lines = [
         "usage: python -m plsc_tf.COMMAND [--key=value ...]; --help lists options",
+        "   or: plsc-COMMAND [--key=value ...]",
         "",
     ]
     for name in COMMANDS:

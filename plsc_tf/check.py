@@ -41,5 +41,10 @@ def _check(settings):
         raise ValueError(str(error)) from error
 
 
-if __name__ == "__main__":
+def run():
+    """Runs the command: the console script."""
     cli.main(main, groups=GROUPS, doc=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -27,5 +27,10 @@ def main(settings):
     cli.print_table(edit.edit(settings) if given.edit_dir else noise.report(settings))
 
 
-if __name__ == "__main__":
+def run():
+    """Runs the command: the console script."""
     cli.main(main, groups=GROUPS, doc=__doc__)
+
+
+if __name__ == "__main__":
+    run()

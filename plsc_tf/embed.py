@@ -25,5 +25,10 @@ def main(settings: Settings) -> None:
     cli.print_table(embed(settings))
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Runs the command: the console script."""
     cli.main(main, groups=GROUPS, doc=__doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -4,18 +4,20 @@ If model_save_dir contains checkpoints of the same training, it resumes from the
 Without options, the command trains the quick start on synthetic images.
 
     python -m plsc_tf.train
-    python -m plsc_tf.train --flagfile=hparams/quickstart.cfg
-    python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --batch_size=64
+    python -m plsc_tf.train --flagfile=quickstart.cfg
+    python -m plsc_tf.train --flagfile=ms1m.cfg --batch_size=64
     python -m plsc_tf.train --flagfile=output/flags.cfg
-    python -m plsc_tf.train --flagfile=hparams/ms1m.cfg --dry_run
+    python -m plsc_tf.train --flagfile=ms1m.cfg --dry_run
+
+The files of hparams/ are part of the package, and --flagfile finds them by name.
 """
 
-import importlib.resources
 import sys
 
 from absl import logging
 
 from plsc_tf.options import cli
+from plsc_tf.options.flagfiles import packaged
 from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
@@ -27,7 +29,7 @@ OTHER_COMMANDS = (
 GROUPS = tuple(group for group in cli.ALL if group not in OTHER_COMMANDS)
 
 _NEXT_STEPS = """
-That was the quick start, hparams/quickstart.cfg, because no options were set.
+That was the quick start, --flagfile=quickstart.cfg, because no options were set.
 To train on your own images, in one folder per class:
   python -m plsc_tf.train --flagfile={flags} --dataset_name=folder \\
     --dataset_dir=FOLDER --num_classes=N --held_back=0.2 --val_targets=test \\
@@ -36,15 +38,17 @@ All options: python -m plsc_tf.train --help
 """
 
 
-def run(argv):
-    """Runs the command; without arguments, trains the quick start."""
+def run(argv=None):
+    """Runs the command; without arguments, trains the quick start.
+
+    Args:
+        argv: the arguments after the program's name, or None to use `sys.argv`.
+    """
+    argv = sys.argv[1:] if argv is None else argv
     if argv:
         cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
-    cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={_quick_start_flags()}"])
-
-
-def _quick_start_flags():
-    return importlib.resources.files("plsc_tf.hparams") / "quickstart.cfg"
+    flags = packaged()["quickstart.cfg"]
+    cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={flags}"])
 
 
 def quick_start(settings):
@@ -64,8 +68,7 @@ def main(settings):
     if "dataset_name" not in settings.given:
         logging.info(
             "dataset_name is not set: using synthetic images (mock). To change options "
-            "of the quick start, add --flagfile=%s.",
-            _quick_start_flags(),
+            "of the quick start, add --flagfile=quickstart.cfg."
         )
     if settings.performance.dry_run:
         from plsc_tf.jobs import dimension_reduction
@@ -92,4 +95,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    run()

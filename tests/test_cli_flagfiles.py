@@ -117,6 +117,24 @@ def test_a_missing_file_names_its_neighbour(tmp_path):
         parse([f"--flagfile={tmp_path}"])
 
 
+def test_a_file_of_the_package_is_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = parse(["--flagfile=quickstart.cfg"])
+    assert packaged.given and parse(["--flagfile=hparams/quickstart.cfg"]) == packaged
+    (tmp_path / "sub").mkdir()
+    nested = written(tmp_path / "sub", "--flagfile=quickstart.cfg\nseed=5")
+    assert parse([f"--flagfile={nested}"]).given == {*packaged.given, "seed"}
+    written(tmp_path, "seed=7", "quickstart.cfg")  # a local file wins
+    assert parse(["--flagfile=quickstart.cfg"]).given == {"seed"}
+
+
+def test_a_name_that_the_package_lacks_lists_those_it_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = "'quikstart.cfg' does not exist. Did you mean 'quickstart.cfg'. .* ms1m."
+    with pytest.raises(UsageError, match=message):
+        parse(["--flagfile=quikstart.cfg"])
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -2,16 +2,18 @@
 
 A line is `--key=value` (absl), `key=value` (FastNN), `--key` or `--nokey` for
 booleans, `--flagfile=other.cfg` (relative to the file that contains it), or a comment.
+The files of `hparams/` are part of the package and are found by name.
 """
 
 import codecs
 import dataclasses
+import importlib.resources
 import os
 import pathlib
 import re
 
 from plsc_tf.flags.option import options_of
-from plsc_tf.hints import similar_name
+from plsc_tf.hints import did_you_mean, similar_name
 from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options
 from plsc_tf.storage import files
@@ -44,15 +46,17 @@ def read_flagfile(path, parents=()):
     """Returns the assignments in a flag file and the files it includes, in order.
 
     Args:
-        path: the file; remote paths (`hdfs://...`) are read through TensorFlow.
+        path: the file; remote paths (`hdfs://...`) are read through TensorFlow. A name
+            that is not a local file is looked up in the package: `quickstart.cfg` or
+            `hparams/quickstart.cfg`.
         parents: the chain of files that include this one.
 
     Raises:
         FileNotFoundError: the file does not exist; the message suggests the most
-            similar name.
+            similar name and, for a name without a folder, lists the package's files.
         ValueError: a line is not an assignment, or a file includes itself.
     """
-    path = os.path.expanduser(path)
+    path = _locate(path)
     if os.path.abspath(path) in parents:
         raise ValueError(f"flag file '{path}' includes itself")
     assignments = []
@@ -64,14 +68,29 @@ def read_flagfile(path, parents=()):
         if assignment.name != "flagfile":
             assignments.append(assignment)
             continue
-        other = os.path.expanduser(assignment.value or "")
-        if other and "://" not in other:
-            other = os.path.join(os.path.dirname(path), other)
+        other = _locate(assignment.value or "", os.path.dirname(path))
         try:
             assignments += read_flagfile(other, (*parents, os.path.abspath(path)))
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{origin}: {error}") from None
     return assignments
+
+
+def packaged():
+    """Returns {name: path} of the flag files in the package."""
+    folder = importlib.resources.files("plsc_tf.hparams")
+    paths = (path for path in folder.iterdir() if path.name.endswith(".cfg"))
+    return {path.name: str(path) for path in sorted(paths)}
+
+
+def _locate(name, folder=""):
+    """Returns the path of a flag file in `folder`; if it is missing, in the package."""
+    path = os.path.expanduser(name)
+    if name and "://" not in path:
+        path = os.path.join(folder, path)
+    if "://" in path or os.path.exists(path):
+        return path
+    return packaged().get(name.removeprefix("hparams/"), path)
 
 
 def write_flags(settings, path, remark=""):
@@ -149,6 +168,16 @@ def _quote(text):
     raise ValueError(f"a flag file cannot hold both ' and \" in one value: {text}")
 
 
+def _suggestion(path):
+    """Returns the most similar name; lists the package's files if `path` may be one."""
+    folder, name = os.path.split(path)
+    if folder not in ("", "hparams"):
+        return similar_name(path)
+    names = packaged()
+    similar = similar_name(path) or did_you_mean(name, names)
+    return f"{similar} The flag files of plsc_tf are {', '.join(names)}."
+
+
 def _read_text(path):
     if not path:
         raise FileNotFoundError("--flagfile needs a path: --flagfile=my.cfg")
@@ -158,7 +187,7 @@ def _read_text(path):
         content = pathlib.Path(path).read_bytes()
     else:
         what = "is a folder" if os.path.isdir(path) else "does not exist"
-        raise FileNotFoundError(f"flag file '{path}' {what}.{similar_name(path)}")
+        raise FileNotFoundError(f"flag file '{path}' {what}.{_suggestion(path)}")
     # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:

@@ -29,7 +29,9 @@ def help_text(
             100.
     """
     width = width or min(shutil.get_terminal_size().columns, 100)
-    program = f"python -m plsc_tf.{pathlib.Path(sys.argv[0]).stem}"
+    program = pathlib.Path(sys.argv[0]).stem
+    if not program.startswith("plsc-"):
+        program = f"python -m plsc_tf.{program}"
     parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
     parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
     parts.append(textwrap.fill(_RULES, width) + "\n")

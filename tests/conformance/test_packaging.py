@@ -1,5 +1,6 @@
 """The wheel holds everything under `plsc_tf`, and nothing beside it."""
 
+import importlib
 import pathlib
 import shutil
 import subprocess
@@ -8,31 +9,75 @@ import zipfile
 
 import pytest
 
+from plsc_tf.__main__ import COMMANDS
+from plsc_tf.options import cli
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+# The command builds a second wheel from the sdist.
+BUILD = """
+import os, pathlib, sys, tarfile, setuptools.build_meta as backend
+out = pathlib.Path(sys.argv[1])
+sdist = backend.build_sdist(out)
+if len(sys.argv) > 2:
+    tarfile.open(out / sdist).extractall(out, filter="data")
+    os.chdir(out / sdist.removesuffix(".tar.gz"))
+backend.build_wheel(out)
+"""
+
+
 @pytest.fixture(scope="module")
-def names(tmp_path_factory):
-    """File names in a wheel built from a copy of the sources."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    ignored = shutil.ignore_patterns(".git", "*.egg-info", "build", "__pycache__")
-    shutil.copytree(ROOT, source, ignore=ignored)
-    code = "import sys, setuptools.build_meta as m; m.build_wheel(sys.argv[1])"
-    command = [sys.executable, "-c", code, folder]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return zipfile.ZipFile(wheel).namelist()
+def built(tmp_path_factory):
+    """Two folders with an sdist and a wheel, built from copies of the sources.
+
+    The wheel in the second folder is built from the sdist.
+    """
+    folders = []
+    for further in ([], ["from sdist"]):
+        folders.append(tmp_path_factory.mktemp("wheel"))
+        source = folders[-1] / "source"
+        ignored = shutil.ignore_patterns(".git", "*.egg-info", "build", "__pycache__")
+        shutil.copytree(ROOT, source, ignore=ignored, copy_function=shutil.copyfile)
+        command = [sys.executable, "-c", BUILD, folders[-1], *further]
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
+    return folders
 
 
-def test_flags_and_datasets_are_inside_the_package(names):
-    for folder in ("flags", "datasets"):
-        for path in (ROOT / folder).glob("*.py"):
+@pytest.fixture(scope="module")
+def names(built):
+    return zipfile.ZipFile(*built[0].glob("*.whl")).namelist()
+
+
+def test_the_same_sources_give_the_same_bytes(built):
+    for pattern in ("*.tar.gz", "*.whl"):
+        ((one,), (two,)) = (folder.glob(pattern) for folder in built)
+        assert one.name == two.name
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_every_command_has_a_console_script(built):
+    wheel = zipfile.ZipFile(*built[0].glob("*.whl"))
+    (entries,) = (name for name in wheel.namelist() if "entry_points" in name)
+    text = wheel.read(entries).decode()
+    for name in COMMANDS:
+        assert f"plsc-{name.replace('_', '-')} = plsc_tf.{name}:run\n" in text
+        assert callable(importlib.import_module(f"plsc_tf.{name}").run)
+
+
+def test_the_help_of_a_script_shows_its_name(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["bin/plsc-train", "--help"])
+    assert "usage: plsc-train [--flagfile=FILE" in cli.help_text()
+
+
+def test_all_folders_are_inside_the_package(names):
+    for folder in ("flags", "datasets", "hparams"):
+        for path in (ROOT / folder).glob("*.*"):
             assert f"plsc_tf/{folder}/{path.name}" in names
-    assert "plsc_tf/jobs/train.py" in names
-    # What `python -m plsc_tf.train` without options trains.
-    assert "plsc_tf/hparams/quickstart.cfg" in names
-    assert "plsc_tf/evaluation/pages/card.html" in names
+    for name in ("jobs/train.py", "evaluation/pages/card.html"):
+        assert f"plsc_tf/{name}" in names
+    # Type checkers and the package read them.
+    assert {"plsc_tf/py.typed", "plsc_tf/__init__.pyi"} <= set(names)
 
 
 def test_no_other_top_level_package(names):
