@@ -9,13 +9,11 @@ mean.
 
 import dataclasses
 import json
-import os
-import shutil
 import statistics
 import sys
-import tempfile
 
 from benchmarks import machine, options
+from benchmarks.rounding import rounded
 from plsc_tf.flags.option import OptionGroup, option
 
 
@@ -58,35 +56,23 @@ class CheckpointCase(OptionGroup):
 def main(case):
     """Measures one case and prints it."""
     check_room(case)
-    if case.folder:
-        os.makedirs(case.folder, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="checkpoint-", dir=case.folder or None)
-    try:
-        with machine.watch_others() as others:
-            figures = measure(case, folder)
-    finally:
-        shutil.rmtree(folder)
+    asked = f"megabytes={case.megabytes}"
+    with (
+        machine.scratch("checkpoint", case.folder, 3e6 * case.megabytes, asked) as at,
+        machine.watch_others() as others,
+    ):
+        figures = measure(case, at)
     print(json.dumps({**figures, **others}))
 
 
 def check_room(case):
-    """Raises ValueError when memory or disk cannot hold what is asked for."""
-    size = case.megabytes * 1e6
+    """Raises ValueError when memory cannot hold what is asked for."""
     # Weights and slots, those that a save in the background holds, and TensorFlow.
-    memory, free = 2 * size + 1e9, machine.available_memory()
+    memory, free = 2e6 * case.megabytes + 1e9, machine.available_memory()
     if memory > free:
         raise ValueError(
             f"megabytes={case.megabytes} needs {memory / 1e9:.1f} GB of memory. "
             f"Received: {free / 1e9:.1f} GB free."
-        )
-    place = case.folder or tempfile.gettempdir()
-    while not os.path.exists(place):
-        place = os.path.dirname(os.path.abspath(place))
-    disk, free = 3 * size, shutil.disk_usage(place).free
-    if disk > free:
-        raise ValueError(
-            f"megabytes={case.megabytes} needs {disk / 1e9:.1f} GB in {place}. "
-            f"Received: {free / 1e9:.1f} GB free. Set folder."
         )
 
 
@@ -128,25 +114,17 @@ def summary(rounds):
             extra[name] for name in ("save_low_memory", "restore_cold", "restore")
         ),
     }
-    return {
-        **{name: float(f"{value:.4g}") for name, value in ratios.items()},
-        "saved_mb": round(rounds.saved_bytes / 1e6, 1),
-        "extra_mb": {name: round(value, 1) for name, value in extra.items()},
-        "seconds": {name: float(f"{value:.4g}") for name, value in seconds.items()},
-        "cpu_seconds": {
-            name: float(f"{statistics.median(all_):.4g}")
-            for name, all_ in rounds.cpu_seconds.items()
-        },
-        "rounds_s": {
-            name: [float(f"{value:.4g}") for value in all_]
-            for name, all_ in rounds.seconds.items()
-        },
-        "machine": machine.describe(),
+    cpu = {name: statistics.median(all_) for name, all_ in rounds.cpu_seconds.items()}
+    figures = {
+        **ratios,
+        "saved_mb": rounds.saved_bytes / 1e6,
+        "extra_mb": extra,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "rounds_s": dict(rounds.seconds),
     }
+    return {**rounded(figures, 4), "machine": machine.describe()}
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(CheckpointCase, __doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"benchmarks.checkpoint: {error}")
+    options.run(main, CheckpointCase, __doc__)

@@ -77,7 +77,7 @@ class Rounds:
         def save():
             writer.save(str(path), content.pop())
 
-        settle()
+        os.sync()
         with self._memory("save_background"), machine.no_garbage_collection():
             start = time.perf_counter()
             content.append(state.snapshot(self._model, {}))
@@ -90,7 +90,7 @@ class Rounds:
     def _copy_in_background(self, source, target):
         """The same with `cp` and `sync`, for a comparison between equals."""
         saver = BackgroundSaver()
-        settle()
+        os.sync()
         with machine.no_garbage_collection():
             saver.submit(
                 lambda: self._clocked("cp_while_training", lambda: copy(source, target))
@@ -100,7 +100,7 @@ class Rounds:
         shutil.rmtree(target)
 
     def _steps_alone(self):
-        settle()
+        os.sync()
         with machine.no_garbage_collection():
             steps = [self._step() for _ in range(self._steps)]
         self.seconds["step"].append(statistics.median(steps))
@@ -115,7 +115,7 @@ class Rounds:
         return steps[:-1] or steps or [self._step()]
 
     def _copy(self, name, source, target):
-        settle()
+        os.sync()
         self._clocked(name, lambda: copy(source, target))
         shutil.rmtree(target)
 
@@ -133,7 +133,7 @@ class Rounds:
 
     @contextlib.contextmanager
     def _timed(self, name):
-        settle()
+        os.sync()
         with self._memory(name), machine.no_garbage_collection():
             start, busy = time.perf_counter(), time.process_time()
             yield
@@ -142,7 +142,7 @@ class Rounds:
 
     @contextlib.contextmanager
     def _memory(self, name):
-        before = reset_peak_rss()
+        before = machine.reset_peak_rss()
         yield
         self.extra_bytes[name].append(machine.peak_rss() - before)
 
@@ -151,17 +151,6 @@ def copy(source, target):
     """`cp` and `sync`, as somebody would do it in a shell."""
     subprocess.run(["cp", "-r", source, target], check=True)
     subprocess.run(["sync"], check=True)
-
-
-def reset_peak_rss():
-    """Makes `machine.peak_rss` count from now on; returns what is resident now."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return machine.peak_rss()
-
-
-def settle():
-    """Waits until the disk has nothing left to write, whoever it is from."""
-    os.sync()
 
 
 def forget(folder):

@@ -18,12 +18,12 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
 
 from benchmarks import machine, options
+from benchmarks.rounding import rounded
 from plsc_tf.flags.option import OptionGroup, option
 
 _FILES = 4
@@ -52,30 +52,13 @@ class ConvertCase(OptionGroup):
 
 def main(case):
     """Measures one case and prints it."""
-    check_room(case)
-    if case.folder:
-        os.makedirs(case.folder, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="convert-", dir=case.folder or None)
-    try:
-        with machine.watch_others() as others:
-            figures = measure(case, pathlib.Path(folder))
-    finally:
-        shutil.rmtree(folder)
+    needed, asked = 3.2 * case.lines * case.image_bytes * 4 / 3, f"lines={case.lines}"
+    with (
+        machine.scratch("convert", case.folder, needed, asked) as folder,
+        machine.watch_others() as others,
+    ):
+        figures = measure(case, pathlib.Path(folder))
     print(json.dumps({**figures, **others}))
-
-
-def check_room(case):
-    """Raises ValueError when the disk cannot hold what is asked for."""
-    needed = 3.2 * case.lines * case.image_bytes * 4 / 3
-    place = case.folder or tempfile.gettempdir()
-    while not os.path.exists(place):
-        place = os.path.dirname(os.path.abspath(place))
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise ValueError(
-            f"lines={case.lines} needs {needed / 1e9:.1f} GB in {place}. "
-            f"Received: {free / 1e9:.1f} GB free. Set folder."
-        )
 
 
 def measure(case, folder):
@@ -107,14 +90,11 @@ def measure(case, folder):
             ]
             figures[f"vs_{name}"] = seconds[name][0] / medians["convert"]
     return {
-        **{name: float(f"{value:.4g}") for name, value in figures.items()},
+        **rounded(figures, 4),
         "peak_rss_mb": round(max(grown) / 1e6, 1),
         "lines_per_s": round(case.lines / medians["convert"]),
         "megabytes": round(num_bytes / 1e6, 1),
-        "rounds_s": {
-            name: [float(f"{value:.4g}") for value in all_]
-            for name, all_ in seconds.items()
-        },
+        "rounds_s": rounded(seconds, 4),
         "machine": machine.describe(),
         "parameters": dataclasses.asdict(case),
     }
@@ -158,8 +138,8 @@ def convert(case, source, target):
         seed=case.seed,
         memory_mb=case.memory_mb,
     )
-    settle()
-    before = reset_peak_rss()
+    os.sync()
+    before = machine.reset_peak_rss()
     with machine.no_garbage_collection():
         start = time.perf_counter()
         run.convert(Base64Input([str(source / name) for name in names]), plan)
@@ -172,7 +152,7 @@ def convert(case, source, target):
 def copy_twice(source, folder):
     """Seconds of `cp` of the source and of the copy, the last of which is flushed."""
     first, second = folder / "first", folder / "second"
-    settle()
+    os.sync()
     start = time.perf_counter()
     subprocess.run(["cp", "-r", source, first], check=True)
     subprocess.run(["cp", "-r", first, second], check=True)
@@ -195,7 +175,7 @@ def shuffle_by_sqlite(case, source, target, *, letters):
     """
     write = io.TextIOWrapper.writelines if letters else io.TextIOWrapper.write
     target.mkdir()
-    settle()
+    os.sync()
     start = time.perf_counter()
     with sqlite3.connect(target / "scratch.db") as database:
         cursor, count = database.cursor(), 0
@@ -231,19 +211,5 @@ def shuffle_by_sqlite(case, source, target, *, letters):
     return seconds
 
 
-def reset_peak_rss():
-    """Makes `machine.peak_rss` count from now on; returns what is resident now."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return machine.peak_rss()
-
-
-def settle():
-    """Waits until the disk has nothing left to write, whoever it is from."""
-    os.sync()
-
-
 if __name__ == "__main__":
-    try:
-        main(options.parse(ConvertCase, __doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"benchmarks.convert: {error}")
+    options.run(main, ConvertCase, __doc__)

@@ -18,14 +18,11 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 
-from benchmarks import machine, options
+from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
-ROOT = pathlib.Path(__file__).parents[1]
 DONE = "dim_reduce.json"  # figures of a finished run
 
 
@@ -52,24 +49,22 @@ class ReduceCase(OptionGroup):
 
 def main(case):
     """Runs all trainings and prints the table and the figures."""
-    folder = case.work_dir or tempfile.mkdtemp(prefix="dim_reduce-")
-    os.makedirs(folder, exist_ok=True)
     runs = {}
-    try:
-        with machine.watch_others() as others:
-            for seed in range(case.first_seed, case.first_seed + case.seeds):
-                for name, found in one_seed(case, seed, folder).items():
-                    runs.setdefault(name, []).append(found)
-    finally:
-        if not case.work_dir:
-            shutil.rmtree(folder)
+    with (
+        machine.work_dir("dim_reduce", case.work_dir) as folder,
+        machine.watch_others() as others,
+    ):
+        for seed in range(case.first_seed, case.first_seed + case.seeds):
+            for name, found in one_seed(case, seed, folder).items():
+                runs.setdefault(name, []).append(found)
     speeds = {
         name: statistics.median(run["images_per_second"] for run in runs[name])
         for name in ("plain", "reduced")
     }
     for name, found in runs.items():
-        told = [100 * run["accuracy"] for run in found]
-        print(f"{name:10} {mean(told):6.2f} ± {spread(told):.2f}")
+        accuracy = [100 * run["accuracy"] for run in found]
+        spread = statistics.stdev(accuracy) if len(accuracy) > 1 else 0.0
+        print(f"{name:10} {statistics.fmean(accuracy):6.2f} ± {spread:.2f}")
     figures = {
         "accuracy": {
             n: [run["accuracy"] for run in found] for n, found in runs.items()
@@ -83,16 +78,6 @@ def main(case):
         "machine": machine.describe(),
     }
     print(json.dumps(figures))
-
-
-def mean(values):
-    """Of a list of numbers."""
-    return statistics.fmean(values)
-
-
-def spread(values):
-    """Standard deviation of a sample; 0 of a single number."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def one_seed(case, seed, folder):
@@ -170,21 +155,12 @@ def steps_per_epoch(case):
         "b = s.training.global_batch_size or s.training.batch_size * n;"
         "print(recipe.load_batches(s, b).steps_per_epoch)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *common(case)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    return int(done.stdout.split()[-1])
+    return children.last_line("-c", code, *common(case))
 
 
 def common(case):
     """The options of every training run."""
-    found = [f"--flagfile={ROOT / case.flagfile}"]
+    found = [f"--flagfile={children.ROOT / case.flagfile}"]
     if case.dataset_dir:
         found.append(f"--dataset_dir={os.path.abspath(case.dataset_dir)}")
     return found + case.train_options.split()
@@ -192,35 +168,24 @@ def common(case):
 
 def train(case, seed, folder, **changed):
     """Trains, unless an earlier call has; returns its figures."""
-    path = os.path.join(folder, DONE)
-    if os.path.exists(path):
-        return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     given = {
-        "model_save_dir": folder,
         "seed": seed,
         "snapshots_per_epoch": 0,
         "val_targets": "test",
         "eval_every_n_steps": 1_000_000,
-        "export_at_end": False,
-        "tensorboard": False,
-        "run_report": False,
         **changed,
     }
-    command = [sys.executable, "-m", "plsc_tf.train", *common(case)]
-    command += [f"--{name}={value}" for name, value in given.items()]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    if done.returncode:
-        raise RuntimeError(f"The command failed: {' '.join(command)}")
-    text = pathlib.Path(folder, "results.json").read_text(encoding="utf-8")
-    results = json.loads(text)
-    found = {
-        "accuracy": results["test"]["accuracy"],
-        "loss": results["loss"],
-        "images_per_second": results["images_per_second"],
-        "rate": last_rate(folder),
-    }
-    pathlib.Path(path).write_text(json.dumps(found), encoding="utf-8")
-    return found
+    words = common(case) + [f"--{name}={value}" for name, value in given.items()]
+
+    def figures_of(results):
+        return {
+            "accuracy": results["test"]["accuracy"],
+            "loss": results["loss"],
+            "images_per_second": results["images_per_second"],
+            "rate": last_rate(folder),
+        }
+
+    return children.train(DONE, folder, words, figures_of)
 
 
 def last_rate(folder):
@@ -240,16 +205,7 @@ def average(first, last=0):
         return json.loads(path.read_text(encoding="utf-8"))
     call = f"print_average({first!r}, {last})"
     code = f"from benchmarks import dim_reduce; dim_reduce.{call}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"Could not average {first}/snapshots.")
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = children.last_line("-c", code)
     path.write_text(json.dumps(found), encoding="utf-8")
     return found
 
@@ -291,7 +247,4 @@ def print_average(first, last):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(ReduceCase, __doc__))
-    except (ValueError, OSError, RuntimeError) as error:
-        sys.exit(f"benchmarks.dim_reduce: {error}")
+    options.run(main, ReduceCase, __doc__)

@@ -11,18 +11,12 @@ the epochs in RECIPES. The last line printed is one JSON object.
 import dataclasses
 import json
 import os
-import pathlib
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 
-from benchmarks import machine, options
+from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
-ROOT = pathlib.Path(__file__).parents[1]
-DONE = "half_precision.json"  # figures of a finished run
 # Each recipe's folder below data_root, and the epochs that take about five minutes in
 # float32 on two cores.
 RECIPES = {
@@ -49,34 +43,23 @@ def main(case):
     """Runs all trainings and prints the table and the figures."""
     recipes = _names(case.recipes, RECIPES, "recipes")
     precisions = _names(case.precisions, PRECISIONS, "precisions")
-    folder = case.work_dir or tempfile.mkdtemp(prefix="half_precision-")
-    os.makedirs(folder, exist_ok=True)
     runs = {recipe: {} for recipe in recipes}
-    try:
-        with machine.watch_others() as others:
-            for recipe in recipes:
-                for seed in range(case.first_seed, case.first_seed + case.seeds):
-                    for precision in dict.fromkeys(("float32", *precisions)):
-                        found = train(case, recipe, precision, seed, folder)
-                        runs[recipe].setdefault(precision, []).append(found)
-    finally:
-        if not case.work_dir:
-            shutil.rmtree(folder)
+    with (
+        machine.work_dir("half_precision", case.work_dir) as folder,
+        machine.watch_others() as others,
+    ):
+        for recipe in recipes:
+            for seed in range(case.first_seed, case.first_seed + case.seeds):
+                for precision in dict.fromkeys(("float32", *precisions)):
+                    found = train(case, recipe, precision, seed, folder)
+                    runs[recipe].setdefault(precision, []).append(found)
     figures = {recipe: compare(found) for recipe, found in runs.items()}
     for recipe, found in figures.items():
         for precision, one in found.items():
             line = "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
             print(f"{recipe:9} {precision:9}", line.format(**one))
-    print(
-        json.dumps(
-            {
-                "recipes": figures,
-                **dataclasses.asdict(case),
-                **others,
-                "machine": machine.describe(),
-            }
-        )
-    )
+    figures = {"recipes": figures, **dataclasses.asdict(case), **others}
+    print(json.dumps({**figures, "machine": machine.describe()}))
 
 
 def compare(runs):
@@ -109,33 +92,23 @@ def compare(runs):
 def train(case, recipe, precision, seed, folder):
     """Trains, unless an earlier call has; returns its figures."""
     data, epochs = RECIPES[recipe]
-    own = pathlib.Path(folder, f"{recipe}-{precision}-{seed}")
-    done = own / DONE
-    if done.exists():
-        return json.loads(done.read_text(encoding="utf-8"))
-    command = [
-        *(sys.executable, "-m", "plsc_tf.train"),
-        f"--flagfile={ROOT}/hparams/{recipe}.cfg",
+    words = [
+        f"--flagfile=hparams/{recipe}.cfg",
         f"--dataset_dir={os.path.abspath(os.path.join(case.data_root, data))}",
-        f"--model_save_dir={own}",
         f"--num_epochs={epochs}",
         f"--seed={seed}",
-        *("--noexport_at_end", "--notensorboard", "--norun_report"),
         *PRECISIONS[precision],
         *case.train_options.split(),
     ]
-    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"The command failed: {' '.join(command)}")
-    results = json.loads((own / "results.json").read_text(encoding="utf-8"))
-    sets = results.get("verification") or {"": results.get("test")}
-    (measured,) = sets.values()
-    found = {
-        "accuracy": measured["accuracy"],
-        "images_per_second": results["images_per_second"],
-    }
+
+    def figures_of(results):
+        (test,) = (results.get("verification") or {"": results.get("test")}).values()
+        speed = results["images_per_second"]
+        return {"accuracy": test["accuracy"], "images_per_second": speed}
+
+    own = os.path.abspath(os.path.join(folder, f"{recipe}-{precision}-{seed}"))
+    found = children.train("half_precision.json", own, words, figures_of)
     sys.stderr.write(f"{recipe} {precision} seed {seed}: {json.dumps(found)}\n")
-    done.write_text(json.dumps(found), encoding="utf-8")
     return found
 
 
@@ -150,7 +123,4 @@ def _names(text, known, option_name):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(HalfCase, __doc__))
-    except (ValueError, OSError, RuntimeError) as error:
-        sys.exit(f"benchmarks.half_precision: {error}")
+    options.run(main, HalfCase, __doc__)

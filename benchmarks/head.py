@@ -169,7 +169,4 @@ def _times(steps, products):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(options.HeadCase, __doc__))
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"benchmarks.head: {error}")
+    options.run(main, options.HeadCase, __doc__)

@@ -11,16 +11,15 @@ import dataclasses
 import itertools
 import json
 import math
+import operator
 import pathlib
-import subprocess
 import sys
 import time
 
-from benchmarks import chart, machine, options
+from benchmarks import chart, children, machine, options
 from benchmarks.head import least_memory
 from plsc_tf.flags.option import OptionGroup, option
 
-ROOT = pathlib.Path(__file__).parents[1]
 COLORS = ("#1b6ca8", "#d1495b", "#3a7d44", "#8f5aa8", "#b8860b")
 GREY = "#777777"
 
@@ -109,9 +108,12 @@ def panels(points):
     for count, color in zip(replicas, itertools.cycle(COLORS), strict=False):
         own = [p for p in points if p["parameters"]["num_replicas"] == count]
         label = f"{count} replica{'s' if count > 1 else ''}"
-        times.append(chart.Line(label, _over_classes(own, _step), color))
+        times.append(
+            chart.Line(label, _over_classes(own, operator.itemgetter("step_s")), color)
+        )
         memories.append(chart.Line(label, _over_classes(own, _memory), color))
-    bare = _over_classes([p for p in points if "products_s" in p], _products)
+    bare = [p for p in points if "products_s" in p]
+    bare = _over_classes(bare, operator.itemgetter("products_s"))
     if bare:
         times.append(chart.Line("bare products", bare, GREY, dashed=True))
     state = _over_classes(points, _weights_and_slots)
@@ -133,14 +135,6 @@ def _over_classes(points, value):
     return sorted(found.items())
 
 
-def _step(point):
-    return point["step_s"]
-
-
-def _products(point):
-    return point["products_s"]
-
-
 def _memory(point):
     return sum(point.get("peak_device_gb", [point["peak_rss_gb"]]))
 
@@ -152,12 +146,11 @@ def _weights_and_slots(point):
 
 def _measure(point):
     """What a process of `benchmarks.head` prints, or its error."""
-    command = [sys.executable, "-m", "benchmarks.head", *options.arguments(point)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        reason = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return {"parameters": dataclasses.asdict(point), "error": reason[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
+    try:
+        return children.last_line("-m", "benchmarks.head", *options.arguments(point))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1]
+        return {"parameters": dataclasses.asdict(point), "error": reason}
 
 
 def _row(point):
@@ -173,7 +166,4 @@ def _row(point):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(ScalingCase, __doc__))
-    except ValueError as error:
-        sys.exit(f"benchmarks.head_scaling: {error}")
+    options.run(main, ScalingCase, __doc__)

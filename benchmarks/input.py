@@ -10,7 +10,6 @@ mean.
 
 import base64
 import dataclasses
-import io
 import json
 import os
 import resource
@@ -20,7 +19,7 @@ import tempfile
 import time
 from unittest import mock
 
-from benchmarks import machine, options
+from benchmarks import jpegs, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 
@@ -51,9 +50,8 @@ class InputCase(OptionGroup):
     )
 
 
-def main(argv=None):
+def main(case):
     """Measures and prints."""
-    case = options.parse(InputCase, __doc__, argv)
     found = consume(case) if case.consumers else measure(case)
     sys.stdout.write(json.dumps(found) + "\n")
 
@@ -281,32 +279,9 @@ def _preprocessings():
 
 def _pictures(case):
     """Returns at most `count` encoded images."""
-    if not case.images:
-        return [_drawn(case, k) for k in range(min(case.count, 2048))]
-    names = sorted(
-        os.path.join(place, name)
-        for place, _, files in os.walk(case.images)
-        for name in files
-        if name.lower().endswith((".jpg", ".jpeg"))
-    )
-    if not names:
-        raise SystemExit(f"There are no JPEG files in {case.images!r}.")
-    found = []
-    for name in names[: case.count]:
-        with open(name, "rb") as stream:
-            found.append(stream.read())
-    return found
-
-
-def _drawn(case, number):
-    from PIL import Image
-
-    from plsc_tf.data.figures import draw
-
-    pixels = draw(0, number % 100, number // 100, (case.image_size, case.image_size))
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
+    if case.images:
+        return jpegs.read(case.images, case.count)
+    return jpegs.draw(min(case.count, 2048), case.image_size)
 
 
 def _sources(data, folder, repeat):
@@ -335,4 +310,4 @@ def _sources(data, folder, repeat):
 
 
 if __name__ == "__main__":
-    main()
+    options.run(main, InputCase, __doc__)

@@ -7,8 +7,6 @@ benchmarks/README.md says what its figures mean.
     python -m benchmarks.kill_resume --runs=100
 """
 
-import sys
-
 from benchmarks import killed_run, many_runs, options, processes
 from plsc_tf.flags.option import option
 
@@ -53,7 +51,4 @@ def main(case):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(options.parse(KillCase, __doc__)))
-    except (ValueError, OSError, RuntimeError) as error:
-        sys.exit(f"benchmarks.kill_resume: {error}")
+    options.run(main, KillCase, __doc__)

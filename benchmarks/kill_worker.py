@@ -11,7 +11,6 @@ figures mean.
 
 import functools
 import os
-import sys
 
 from benchmarks import lost_worker_run, many_runs, options, processes
 from plsc_tf.flags.option import option
@@ -115,7 +114,4 @@ def _longest(runs):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(options.parse(LossCase, __doc__)))
-    except (ValueError, OSError, RuntimeError) as error:
-        sys.exit(f"benchmarks.kill_worker: {error}")
+    options.run(main, LossCase, __doc__)

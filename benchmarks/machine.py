@@ -5,6 +5,8 @@ import gc
 import os
 import pathlib
 import platform
+import shutil
+import tempfile
 import time
 
 GB = 1e9
@@ -13,6 +15,12 @@ GB = 1e9
 def peak_rss():
     """Largest resident memory this process has had so far, in bytes."""
     return _kilobytes("/proc/self/status", "VmHWM") * 1024
+
+
+def reset_peak_rss():
+    """Makes `peak_rss` count from now on; returns what is resident now."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return peak_rss()
 
 
 def available_memory():
@@ -51,6 +59,42 @@ def watch_others():
     wall = time.perf_counter() - start
     others = (_busy_seconds() - busy) - (_own_seconds() - own)
     found["others_cores"] = round(max(0.0, others / wall), 2)
+
+
+@contextlib.contextmanager
+def scratch(name, parent="", needed=0, asked=""):
+    """Yields a new folder, which is removed at the end.
+
+    Args:
+        name: what the folder's name begins with.
+        parent: folder to make it in; "": the temporary folder.
+        needed: bytes that its disk must have free.
+        asked: the option that asks for so many bytes.
+
+    Raises:
+        ValueError: the disk has fewer.
+    """
+    parent = parent or tempfile.gettempdir()
+    os.makedirs(parent, exist_ok=True)
+    free = shutil.disk_usage(parent).free
+    if needed > free:
+        raise ValueError(
+            f"{asked} needs {needed / GB:.1f} GB in {parent}. "
+            f"Received: {free / GB:.1f} GB free. Set folder."
+        )
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=parent) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def work_dir(name, path=""):
+    """Yields the folder `path`, made if need be, or "": one that `scratch` makes."""
+    if path:
+        os.makedirs(path, exist_ok=True)
+        yield path
+        return
+    with scratch(name) as folder:
+        yield folder
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Command lines of the benchmarks: `--name=value` for each field of a dataclass."""
 
 import argparse
+import subprocess
+import sys
 
 from plsc_tf.flags.option import OptionGroup, option, options_of
 
@@ -108,6 +110,21 @@ def parse(group_class, doc, argv=None):
         return group_class(**values)
     except ValueError as error:
         parser.error(str(error))
+
+
+def run(main, group_class, doc):
+    """Runs a benchmark; its result is the exit status, its errors are one line.
+
+    Args:
+        main: function of the group.
+        group_class: an `OptionGroup`.
+        doc: what the command does, for `--help`.
+    """
+    try:
+        sys.exit(main(parse(group_class, doc)))
+    except (ValueError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+        name = sys.modules["__main__"].__spec__.name
+        sys.exit(f"{name}: {error}")
 
 
 def arguments(group):

@@ -10,11 +10,11 @@ whole batch, so that it contains neither weights nor TensorFlow itself.
 
 import argparse
 import json
-import resource
 import statistics
-import subprocess
 import sys
 import time
+
+from benchmarks import children, machine
 
 WAYS = {
     "plain": {"jit_compile": False},
@@ -58,7 +58,7 @@ def measure(given):
         "first_s": times[0],
         "step_s": statistics.median(times[1:]),
         "cpu_s": time.process_time(),
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak": machine.peak_rss(),
     }
 
 
@@ -66,9 +66,7 @@ def run(given, way, batch_size):
     """Returns the result of `measure` in a process of its own."""
     options = [f"--{name}={getattr(given, name)}" for name in ("network", "image_size")]
     options += [f"--batch_size={batch_size}", f"--steps={given.steps}", f"--ways={way}"]
-    command = [sys.executable, "-m", "benchmarks.passes", "--one", *options]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return children.last_line("-m", "benchmarks.passes", "--one", *options)
 
 
 def main():

@@ -10,10 +10,6 @@ one JSON object.
 
 import json
 import multiprocessing
-import os
-import shutil
-import sys
-import tempfile
 import time
 
 from benchmarks import machine, options
@@ -33,13 +29,8 @@ class PcaCase(OptionGroup):
 def main(case):
     """Measures one case and prints it."""
     need = 4 * case.weights * (case.snapshots + case.n_component)
-    place = case.folder or tempfile.gettempdir()
-    os.makedirs(place, exist_ok=True)
-    free = shutil.disk_usage(place).free
-    if need > free:
-        raise ValueError(f"{place} must have {need:,} free bytes. Received: {free:,}.")
-    folder = tempfile.mkdtemp(prefix="pca-", dir=place)
-    try:
+    asked = f"weights={case.weights} and snapshots={case.snapshots}"
+    with machine.scratch("pca", case.folder, need, asked) as folder:
         context = multiprocessing.get_context("spawn")
         for work in (write, measure):
             queue = context.Queue()
@@ -49,8 +40,6 @@ def main(case):
             process.join()
             if process.exitcode:
                 raise RuntimeError(f"{work.__name__} failed: {found}")
-    finally:
-        shutil.rmtree(folder)
     print(json.dumps(found))
 
 
@@ -131,7 +120,4 @@ def measure(case, folder):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(PcaCase, __doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"benchmarks.pca: {error}")
+    options.run(main, PcaCase, __doc__)

@@ -56,6 +56,27 @@ def allow_precision(precision):
     torch.backends.cudnn.benchmark = True
 
 
+def choose_device(rank):
+    """The GPU of a rank; without one the CPU, on which their `.cuda()` does nothing."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank)
+        return torch.device("cuda", rank)
+    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    return torch.device("cpu")
+
+
+def run(measure, config, init_method, ranks=1):
+    """Joins the other ranks, measures, and prints the figures as one line of JSON."""
+    distributed.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        init_method=init_method,
+        rank=config["rank"],
+        world_size=ranks,
+    )
+    print(json.dumps({**measure(config), "torch": torch.__version__}))
+    distributed.destroy_process_group()
+
+
 class Update:
     """The backward pass and the update of `train_v2.py`, with its loss scale in fp16.
 
@@ -157,13 +178,7 @@ def measure(config):
     from losses import CombinedMarginLoss
     from partial_fc_v2 import PartialFC_V2
 
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", config["rank"])
-        torch.cuda.set_device(device)
-    else:
-        # Their code calls `.cuda()` on every tensor; without a GPU it stays here.
-        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    device = choose_device(config["rank"])
     torch.set_num_threads(config["threads"])
     torch.manual_seed(config["seed"] + config["rank"])
     baseline = machine.peak_rss()
@@ -197,15 +212,8 @@ def measure(config):
 
 
 def main(config):
-    """Measures, and prints what this rank found as one line of JSON."""
-    distributed.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo",
-        init_method=config["init_method"],
-        rank=config["rank"],
-        world_size=config["ranks"],
-    )
-    print(json.dumps({**measure(config), "torch": torch.__version__}))
-    distributed.destroy_process_group()
+    """Runs a rank."""
+    run(measure, config, config["init_method"], config["ranks"])
 
 
 if __name__ == "__main__":

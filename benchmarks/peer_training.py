@@ -13,11 +13,16 @@ import tempfile
 import time
 
 import torch
-from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
 from benchmarks import machine
-from benchmarks.peer_partial_fc import Update, allow_precision, seconds_of
+from benchmarks.peer_partial_fc import (
+    Update,
+    allow_precision,
+    choose_device,
+    run,
+    seconds_of,
+)
 
 
 def make(config, device):
@@ -58,13 +63,7 @@ def make(config, device):
 
 def measure(config):
     """Returns `first_step_s`, `steps_s`, `losses` and `peak_gb`."""
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", 0)
-        torch.cuda.set_device(device)
-    else:
-        # Their code calls `.cuda()` on every tensor; without a GPU it stays here.
-        torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    device = choose_device(0)
     allow_precision(config["precision"])
     torch.manual_seed(0)
     backbone, head, update = make(config, device)
@@ -94,21 +93,13 @@ def measure(config):
         "steps_s": seconds,
         "losses": losses,
         "peak_gb": peak / machine.GB,
-        "torch": torch.__version__,
     }
 
 
 def main(config):
     """Measures and prints one line of JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        distributed.init_process_group(
-            "nccl" if torch.cuda.is_available() else "gloo",
-            init_method=f"file://{folder}/meeting_point",
-            rank=0,
-            world_size=1,
-        )
-        print(json.dumps(measure(config)))
-        distributed.destroy_process_group()
+        run(measure, config, f"file://{folder}/meeting_point")
 
 
 if __name__ == "__main__":

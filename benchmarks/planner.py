@@ -10,14 +10,10 @@ is one JSON object.
 """
 
 import json
-import pathlib
-import subprocess
-import sys
 
-from benchmarks import machine, options
+from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
-ROOT = pathlib.Path(__file__).parents[1]
 # Only the head has a size: the embeddings are the pixels.
 PIXELS = {
     "model_name": "benchmarks.planner.pixels",
@@ -107,6 +103,9 @@ def pixels(image_shape, embedding_size):
 
 def main(case):
     """Compares all cases, or measures one."""
+    unknown = sorted({case.measure, *case.cases} - {"", *CASES})
+    if unknown:
+        raise ValueError(f"unknown case {', '.join(unknown)}; see --help")
     if case.measure:
         print(json.dumps(measure(case.measure, case.steps)))
         return
@@ -135,11 +134,12 @@ def compare(name, steps):
         dict: `planned_gb` and `measured_gb` of the process, `error` of the plan;
         the same with `own_` less what TensorFlow takes when it has only started.
     """
-    planned = _last_line(
-        "plsc_tf.train", ["--dry_run", "--json", *arguments(CASES[name])]
+    # A plan that does not fit has status 1.
+    planned = children.last_line(
+        *("-m", "plsc_tf.train", "--dry_run", "--json", *arguments(CASES[name]))
     )
-    measured = _last_line(
-        "benchmarks.planner", [f"--measure={name}", f"--steps={steps}"]
+    measured = children.last_line(
+        *("-m", "benchmarks.planner", f"--measure={name}", f"--steps={steps}")
     )
     bytes_of, replicas = planned["bytes"], planned["replicas"]
     step = sum(bytes_of.values()) - bytes_of["input pipeline"]
@@ -192,19 +192,5 @@ def measure(name, steps):
     return {"peak_rss": machine.peak_rss(), "baseline_rss": baseline}
 
 
-def _last_line(module, given):
-    """The JSON that a command prints last; a plan that does not fit has status 1."""
-    command = [sys.executable, "-m", module, *given]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, json.JSONDecodeError):
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}") from None
-
-
 if __name__ == "__main__":
-    asked = options.parse(PlannerCase, __doc__)
-    unknown = sorted({asked.measure, *asked.cases} - {"", *CASES})
-    if unknown:
-        sys.exit(f"benchmarks.planner: unknown case {', '.join(unknown)}; see --help")
-    main(asked)
+    options.run(main, PlannerCase, __doc__)

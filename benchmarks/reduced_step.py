@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 
@@ -139,7 +138,4 @@ def _reduced(case, under, folder):
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(StepCase, __doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"benchmarks.reduced_step: {error}")
+    options.run(main, StepCase, __doc__)

@@ -1,10 +1,10 @@
 """Figures as benchmarks print them."""
 
 
-def rounded(value):
-    """Floats with six digits, throughout lists and dicts."""
+def rounded(value, digits=6):
+    """Floats with so many digits, throughout lists and dicts."""
     if isinstance(value, dict):
-        return {name: rounded(item) for name, item in value.items()}
+        return {name: rounded(item, digits) for name, item in value.items()}
     if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+        return [rounded(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

@@ -17,10 +17,9 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks import machine, options
+from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
-ROOT = pathlib.Path(__file__).parents[1]
 QUICKSTART = ("--flagfile=hparams/quickstart.cfg",)
 VARIANTS = {
     "quickstart": QUICKSTART,
@@ -45,7 +44,7 @@ class SameNumbersCase(OptionGroup):
 
 
 def main(case):
-    """Runs all trainings twice; returns whether the losses are the same."""
+    """Runs all trainings twice; returns 0 if the losses are the same, else 1."""
     if not case.before:
         raise ValueError("before must name a commit. Received: before=''.")
     variants = dict(VARIANTS)
@@ -82,16 +81,19 @@ def main(case):
             }
         )
     )
-    return same
+    return 0 if same else 1
 
 
 def _tree(commit, folder):
     """A folder with the files of a commit."""
     if not commit:
-        return ROOT
+        return children.ROOT
     os.makedirs(folder)
     archive = subprocess.run(
-        ["git", "archive", commit], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        ["git", "archive", commit],
+        cwd=children.ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return folder
@@ -129,7 +131,4 @@ def _first_difference(before, after):
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(0 if main(options.parse(SameNumbersCase, __doc__)) else 1)
-    except (ValueError, RuntimeError, subprocess.CalledProcessError) as error:
-        sys.exit(f"benchmarks.same_numbers: {error}")
+    options.run(main, SameNumbersCase, __doc__)

@@ -19,7 +19,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
@@ -53,14 +52,8 @@ class ServingCase(OptionGroup):
 
 def main(case):
     """Measures and prints."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="serving-"))
-    try:
-        with machine.watch_others() as others:
-            figures = measure(case, folder)
-    finally:
-        shutil.rmtree(folder)
-    # The server and the load are other processes, but none of somebody else.
-    others["others_cores"] = round(max(0.0, others["others_cores"]), 2)
+    with machine.scratch("serving") as folder, machine.watch_others() as others:
+        figures = measure(case, pathlib.Path(folder))
     print(json.dumps({**figures, **others, "machine": machine.describe()}))
 
 
@@ -119,6 +112,11 @@ def measure(case, folder):
 def _figures(rounds, size):
     direct = statistics.median(direct for direct, _, _ in rounds)
     served = statistics.median(found["requests_s"] for *_, found in rounds)
+
+    def per_request(name):
+        seconds = statistics.median(f[name] / f["requests"] for *_, f in rounds)
+        return round(1e3 * seconds, 3)
+
     return {
         "requests_s": round(served, 1),
         "direct_s": round(direct, 1),
@@ -127,15 +125,9 @@ def _figures(rounds, size):
         "direct_batch": size,
         # Processor time hardly suffers from others on the machine.
         "direct_cpu_ms": round(1e3 * statistics.median(cpu for _, cpu, _ in rounds), 3),
-        "server_cpu_ms": round(
-            1e3
-            * statistics.median(f["server_cpu_s"] / f["requests"] for *_, f in rounds),
-            3,
-        ),
+        "server_cpu_ms": per_request("server_cpu_s"),
         "generator": rounds[0][2]["generator"],
-        "generator_cpu_ms": round(
-            1e3 * statistics.median(f["cpu_s"] / f["requests"] for *_, f in rounds), 3
-        ),
+        "generator_cpu_ms": per_request("cpu_s"),
     }
 
 
@@ -335,7 +327,4 @@ def _pictures():
 
 
 if __name__ == "__main__":
-    try:
-        main(options.parse(ServingCase, __doc__))
-    except (ValueError, OSError) as error:
-        sys.exit(f"benchmarks.serving: {error}")
+    options.run(main, ServingCase, __doc__)

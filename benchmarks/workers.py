@@ -272,4 +272,4 @@ def panels(figures):
 
 
 if __name__ == "__main__":
-    main(options.parse(WorkersCase, __doc__))
+    options.run(main, WorkersCase, __doc__)

@@ -70,8 +70,8 @@ def test_large_heads_are_measured_on_one_number_of_replicas():
 
 
 def test_replicas_wait_for_batches(capsys):
-    small = ["--count=256", "--image_size=16", "--rounds=1", "--threads=2"]
-    input.main(["--consumers=2", "--step_ms=0.1", *small])
+    small = {"count": 256, "image_size": 16, "rounds": 1, "threads": 2}
+    input.main(input.InputCase(consumers=2, step_ms=0.1, **small))
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     # The first of five batches of 2 x 128 is ready.
     assert figures["steps"] == 4 and 0 <= figures["waiting"] < 1

@@ -1,6 +1,5 @@
 """Step D: the step of a whole network, and a whole training on JPEG files."""
 
-import io
 import json
 import pathlib
 import statistics
@@ -9,6 +8,7 @@ import time
 
 import numpy as np
 
+from benchmarks import jpegs
 from benchmarks.gpu import heads, smoke
 
 # Drawing takes longer than encoding, so figures are used several times.
@@ -158,8 +158,11 @@ def training(*, images, count, num_classes, image_size, flags):
     with tempfile.TemporaryDirectory(prefix="plsc_tf-gpu-") as folder:
         data, run = pathlib.Path(folder, "data"), pathlib.Path(folder, "run")
         data.mkdir()
-        jpegs = _found(images, count) or _drawn(min(count, DRAWN), image_size)
-        _write(data / "train.tfrecord", jpegs, count, num_classes)
+        if images:
+            contents = jpegs.read(images, count)
+        else:
+            contents = jpegs.draw(min(count, DRAWN), image_size)
+        _write(data / "train.tfrecord", contents, count, num_classes)
         start = time.perf_counter()
         smoke.command(
             "train",
@@ -180,41 +183,17 @@ def training(*, images, count, num_classes, image_size, flags):
             "loss": results["loss"],
             "memory_gb": peak_gb(),
             "training_s": time.perf_counter() - start,
-            "kb_per_image": sum(map(len, jpegs)) / len(jpegs) / 1e3,
+            "kb_per_image": sum(map(len, contents)) / len(contents) / 1e3,
             "details": {"flags": flags},
         }
 
 
-def _found(images, count):
-    """Reads at most `count` JPEG files."""
-    if not images:
-        return []
-    names = sorted(p for p in pathlib.Path(images).rglob("*") if p.suffix == ".jpg")
-    if not names:
-        raise FileNotFoundError(f"There are no .jpg files in --images={images}.")
-    return [name.read_bytes() for name in names[:count]]
-
-
-def _drawn(count, size):
-    from PIL import Image
-
-    from plsc_tf.data.figures import draw
-
-    jpegs = []
-    for number in range(count):
-        buffer = io.BytesIO()
-        pixels = draw(0, number % 100, number // 100, (size, size))
-        Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
-        jpegs.append(buffer.getvalue())
-    return jpegs
-
-
-def _write(path, jpegs, count, num_classes):
+def _write(path, contents, count, num_classes):
     import tensorflow as tf
 
     from plsc_tf.data.readers.tfrecord import encode_example
 
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(count):
-            content = jpegs[number % len(jpegs)]
+            content = contents[number % len(contents)]
             writer.write(encode_example(content, b"jpeg", number % num_classes))

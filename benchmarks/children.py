@@ -1,0 +1,57 @@
+"""Other processes of a benchmark: commands that print figures, and trainings."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def last_line(*words):
+    """The JSON that a Python process prints last.
+
+    Args:
+        *words: its command line after the interpreter; paths start at the clone.
+
+    Raises:
+        RuntimeError: it printed none. The last line of the message is that of its
+            standard error.
+    """
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        status, errors = done.returncode, done.stderr.strip()
+        raise RuntimeError(
+            f"{' '.join(command)} failed with status {status}:\n{errors}"
+        ) from None
+
+
+def train(record, run_dir, arguments, figures_of):
+    """Trains, unless an earlier call has; returns the figures.
+
+    Args:
+        record: name of the file in `run_dir` that holds the figures of a finished run.
+        run_dir: the run's folder.
+        arguments: further options of `plsc_tf.train`.
+        figures_of: function that makes the figures of the run's `results.json`.
+
+    Raises:
+        RuntimeError: the training failed.
+    """
+    run_dir = pathlib.Path(run_dir)
+    done = run_dir / record
+    if done.exists():
+        return json.loads(done.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "plsc_tf.train", *arguments]
+    command += ["--noexport_at_end", "--notensorboard", "--norun_report"]
+    command.append(f"--model_save_dir={run_dir}")
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    if ended.returncode:
+        raise RuntimeError(f"The command failed: {' '.join(command)}")
+    text = (run_dir / "results.json").read_text(encoding="utf-8")
+    figures = figures_of(json.loads(text))
+    done.write_text(json.dumps(figures), encoding="utf-8")
+    return figures
