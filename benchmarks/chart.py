@@ -46,7 +46,13 @@ def save(path, panels):
         path: the file.
         panels: list of `Panel`.
     """
+    from matplotlib import ticker
     from matplotlib.figure import Figure
+
+    thousands = ticker.EngFormatter(sep="")
+
+    def text(value, _):
+        return thousands(value) if value >= 1000 else f"{value:g}"
 
     figure = Figure((6.2 * len(panels), 4.6), layout="constrained")
     for place, panel in enumerate(panels):
@@ -54,6 +60,10 @@ def save(path, panels):
         axes.set(xscale="log", yscale="log", title=panel.title)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         axes.grid(color=GRID)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_minor_locator(ticker.NullLocator())
+            axis.set_major_formatter(text)
         for line in panel.lines:
             style = "--" if line.dashed else "o-"
             points = zip(*sorted(line.points), strict=True)

@@ -106,7 +106,8 @@ class _Gate:
     def outcome(self, sums):
         """Returns the outcome, see `plsc_tf.training.ending.Votes`."""
         del sums
-        return {"aborted": ~self._proceed[collectives.replica_id()]}
+        here = collectives.replica_id() % len(self._proceed)
+        return {"aborted": ~self._proceed[here]}
 
 
 def _local_results(trainer):

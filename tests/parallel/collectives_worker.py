@@ -108,7 +108,8 @@ def make_model(strategy, transport=None, **options):
         backbone = keras.Sequential(layers)
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
-        model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
+        if transport is None:  # A launched training votes; others do not.
+            model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
         bound = 1.0 if options else None
         optimizer = plsc_tf.Momentum(0.02, global_clipnorm=bound)
