@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from keras import layers
 
+from plsc_tf.graphs import with_xla
 from plsc_tf.parallel import collectives
 
 # How to compute: in single kernels, as part of a function that XLA compiles, or like
@@ -98,7 +99,7 @@ def _prelu(layer, x):
     return _prelu_kernel(tf.cast(x, layer.compute_dtype), alpha)
 
 
-@tf.function(autograph=False, jit_compile=True)
+@with_xla
 def _prelu_kernel(x, alpha):
     return tf.nn.relu(x) - tf.cast(alpha, x.dtype) * tf.nn.relu(-x)
 

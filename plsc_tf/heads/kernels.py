@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import keras
 import tensorflow as tf
 
+from plsc_tf.graphs import with_xla
+
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
 
@@ -157,12 +159,9 @@ class Kernels:
         # TensorFlow computes int32 on the host, even on GPUs; XLA doesn't, and on CPUs
         # it handles twice as many int32 as int64 at a time.
         self._integer = tf.int32 if compiled else tf.int64
-        self._wide = _compiled(self._wide_product)
-        self.forward = self._forward
-        self.errors = self._errors
-        if compiled:
-            self.forward = _compiled(self._forward)
-            self.errors = _compiled(self._errors)
+        self._wide = with_xla(self._wide_product)
+        self.forward = with_xla(self._forward, compiled)
+        self.errors = with_xla(self._errors, compiled)
 
     def operand(self, value: tf.Tensor) -> tf.Tensor:
         """Casts an operand of a matrix product to `dtype`."""
@@ -306,7 +305,3 @@ class Kernels:
     def _emitted(self, value):
         """Casts a pass's result for the next product where this saves memory."""
         return self.operand(value) if self.on_gpu else value
-
-
-def _compiled(function):
-    return tf.function(function, autograph=False, jit_compile=True)

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from plsc_tf.graphs import as_one_function
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
-from plsc_tf.heads.tiles import as_one_function, read
+from plsc_tf.heads.tiles import read
 
 if TYPE_CHECKING:
     from plsc_tf.heads.margins import Target

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from plsc_tf.graphs import with_xla
 from plsc_tf.heads.layout import sample_size, tile_sizes
 
 
@@ -20,9 +20,7 @@ class LocalTiles:
     """
 
     def __init__(self, arrays: dict, compiled: bool = False) -> None:
-        self.pick = self._pick
-        if compiled:
-            self.pick = tf.function(self._pick, autograph=False, jit_compile=True)
+        self.pick = with_xla(self._pick, compiled)
         self._tiles = {name: rows.local() for name, rows in arrays.items()}
         weights = self._tiles["weight"]
         self.sizes = [tile.shape[0] for tile in weights]
@@ -96,16 +94,6 @@ def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
     if chosen is None:
         return {name: tf.convert_to_tensor(v) for name, v in handles.items()}
     return {name: v.sparse_read(chosen) for name, v in handles.items()}
-
-
-def as_one_function(function: Callable) -> Callable:
-    """Wraps a function in a graph function that TensorFlow doesn't inline.
-
-    It is traced and optimized once for each tile shape instead of once for each tile.
-    """
-    return tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
-    )
 
 
 def locate(

@@ -17,6 +17,7 @@ from absl import logging
 from plsc_tf import private_apis
 from plsc_tf.backbones import recompute, substitutes
 from plsc_tf.backbones.stateless import with_values
+from plsc_tf.graphs import with_xla
 from plsc_tf.heads.margins import require
 from plsc_tf.parallel.rows import device_kind
 
@@ -150,11 +151,8 @@ class Forward:
         tensors = *values, images, labels, sample_weights
         if self._function is None:
             compiled = self._wants_xla and self._can_be_compiled(tensors)
-            self._function = functools.partial(self._with_values, compiled)
-            if compiled:
-                self._function = tf.function(
-                    self._function, autograph=False, jit_compile=True
-                )
+            function = functools.partial(self._with_values, compiled)
+            self._function = with_xla(function, compiled)
         *outcome, states = self._function(*tensors)
         for variable, state in zip(variables, states, strict=True):
             if state is not None:
@@ -208,9 +206,7 @@ class Forward:
         else:
             try:
                 with tf.init_scope():
-                    function = tf.function(
-                        both_passes, autograph=False, jit_compile=True
-                    )
+                    function = with_xla(both_passes)
                     specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
                     function.experimental_get_compiler_ir(*specs)(stage="hlo")
             except Exception as error:  # noqa: BLE001 - layers may be the user's

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.graphs import with_xla
 from plsc_tf.parallel.collectives import local_copy
 from plsc_tf.training.average import mixed
 from plsc_tf.training.rules import apply_rule
@@ -54,11 +55,7 @@ class MirroredRules:
         # The number of updates is one of them.
         self.slots = [v for v in optimizer.variables if v is not rate]
         self.means = [] if averages is None else averages.variables
-        self._update = self._conditionally
-        if jit_compile:
-            self._update = tf.function(
-                self._selecting, autograph=False, jit_compile=True
-            )
+        self._update = with_xla(self._selecting) if jit_compile else self._conditionally
 
     def update(
         self,

@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.graphs import as_one_function, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS
-from plsc_tf.heads.tiles import as_one_function, read
+from plsc_tf.heads.tiles import read
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.training.average import SLOT, mixed
 from plsc_tf.training.weight_rules import COMMON
@@ -89,11 +90,7 @@ class RowRules:
         sizes = (
             rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
         )
-        self._change = self._change_arrays
-        if max(sizes) >= COMPILE_ROWS:
-            self._change = tf.function(
-                self._change_arrays, autograph=False, jit_compile=True
-            )
+        self._change = with_xla(self._change_arrays, max(sizes) >= COMPILE_ROWS)
         self._update = as_one_function(self._update_tile)
 
     def _owner(self, variable, kind):

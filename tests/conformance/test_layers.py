@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # is a room of its own.
 ROOMS = (
     ("hints",),
-    ("dotted_paths", "initializers", "private_apis", "progress"),
+    ("dotted_paths", "graphs", "initializers", "private_apis", "progress"),
     ("parallel", "storage"),
     ("flags", "heads"),
     ("data",),
