@@ -1,21 +1,20 @@
 """Splits the projection over the replicas, each with its own columns."""
 
 import functools
-import types
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
+from plsc_tf.parallel.rows import ShardedRows, TiledRows
 
 # Number of weights whose columns share one variable.
 TILE = 1 << 20
 
 
-class HostRows(ReplicatedRows):
-    """A NumPy array, equal on all workers, with the interface of `ShardedRows`.
+class HostRows(TiledRows):
+    """A NumPy array, equal on all workers, that checkpoints store as rows.
 
     Args:
         owner: the object that has the array as an attribute.
@@ -23,8 +22,7 @@ class HostRows(ReplicatedRows):
     """
 
     def __init__(self, owner, name):
-        value = tf.constant(getattr(owner, name))
-        super().__init__(types.SimpleNamespace(value=value, shape=value.shape))
+        super().__init__({0: [tf.constant(getattr(owner, name))]})
         self._owner, self._name = owner, name
 
     def write(self, low, rows):

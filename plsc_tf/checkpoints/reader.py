@@ -65,7 +65,7 @@ def restore(
         path: the checkpoint folder.
         network: backbone to load into, or None to skip the backbone.
         variables: `{name: variable}` to load; these are needed only to resume.
-        arrays: `{name: ShardedRows or ReplicatedRows}` to load.
+        arrays: `{name: TiledRows}` to load, with a `write`.
         verified: whether `verify` has just checked all files.
 
     Returns:

@@ -21,7 +21,7 @@ def row_size(shape: Sequence[int], dtype: str) -> int:
 
 
 class Rows:
-    """An array `[num_rows, ...]` in one process, with the interface of `ShardedRows`.
+    """An array `[num_rows, ...]` in one process, read like `ReplicatedRows`.
 
     Args:
         shape: shape of the whole array.

@@ -82,7 +82,7 @@ class Content:
         values: `[(keras.Variable, tensor)]` for all its variables.
         variables: `{name: tensor}` of values that are needed only to resume.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
-            `pieces(low, high)`: `ShardedRows` or `Rows`.
+            `pieces(low, high)`: `TiledRows` or `Rows`.
     """
 
     kind: str

@@ -94,142 +94,44 @@ def device_kind(strategy: tf.distribute.Strategy) -> str:
     return tf.DeviceSpec.from_string(local_devices(strategy)[0]).device_type
 
 
-class ShardedRows:
-    """An array `[num_rows, ...]` sharded over the replicas; each shard is cut in tiles.
+class TiledRows:
+    """An array `[num_rows, ...]` in tiles: what saving and loading a checkpoint needs.
 
-    A tile is a plain `tf.Variable` on its replica's device. A strategy's variables
-    cannot be used: they hold the same value everywhere, or save only one of the values
-    (tensorflow/tensorflow#27726). Tiles of a few megabytes are read, differentiated and
-    updated one after another, so no temporary tensor has the size of a whole shard.
-
-    In a cluster, each worker holds the rows of its own replicas. All workers must call
-    `read` together; all other methods handle only this process's rows.
+    It is the base class of `ShardedRows` and `ReplicatedRows`, and the class of their
+    snapshots (`held`). Only `ShardedRows` can be sharded alike (`split`, `filled`).
 
     Attributes:
-        strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
-        split: the `RowSplit`.
         shape: `(num_rows, ...)`, the shape of the whole array.
-        dtype: name of the dtype that `read` returns.
+        dtype: name of the dtype of the arrays that `pieces` yields.
         tiles: {replica number: list of `tf.Variable`s} for the replicas of this
-            process, or of tensors and arrays if `held` made the rows; every tile but a
-            replica's last has `tile_rows` rows.
+            process, or of tensors and arrays in a snapshot; every tile but a replica's
+            last has `tile_rows` rows. Rows that are not sharded are one tile of
+            replica 0.
         tile_rows: number of rows in a tile.
         sparse: whether tiles are only gathered and scattered, rather than only read and
             assigned. The two cannot be mixed: after a variable's first gather or
             scatter, TensorFlow copies it at every plain read.
     """
 
+    sparse = False
+
     def __init__(
         self,
-        strategy: tf.distribute.Strategy,
         tiles: Mapping[int, list[Any]],
-        split: RowSplit,
-        tile_rows: int,
-        sparse: bool = False,
+        split: RowSplit | None = None,
+        tile_rows: int | None = None,
     ) -> None:
-        self.strategy, self.tiles, self.split = strategy, tiles, split
-        self.tile_rows, self.sparse = tile_rows, sparse
         first = next(iter(tiles.values()))[0]
-        self.shape = (split.num_rows, *first.shape[1:])
+        self._split = split or RowSplit(first.shape[0], 1)
+        self.tiles, self.tile_rows = tiles, tile_rows or first.shape[0]
+        self.shape = (self._split.num_rows, *first.shape[1:])
         # numpy's file format does not support bfloat16.
         self.dtype = "float32" if first.dtype == tf.bfloat16 else first.dtype.name
-
-    @classmethod
-    def create(
-        cls,
-        strategy: tf.distribute.Strategy,
-        initial_rows: Callable,
-        num_rows: int,
-        name: str,
-        *,
-        tile_rows: int | None = None,
-        sparse: bool = False,
-    ) -> "ShardedRows":
-        """Creates the variables and fills them with initial rows.
-
-        Args:
-            strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
-            initial_rows: function of (first, last + 1) that returns these rows,
-                `[last + 1 - first, ...]`; its result must not depend on the replica.
-            num_rows: number of rows of the whole array.
-            name: prefix of the variables' names, to which the numbers of the replica
-                and the tile are appended.
-            tile_rows: number of rows in a tile; None creates one tile per replica.
-            sparse: whether tiles are gathered and scattered; if True, creates one tile
-                per replica.
-        """
-        split = RowSplit(num_rows, strategy.num_replicas_in_sync)
-        if sparse or tile_rows is None:
-            tile_rows = split.size(0)
-
-        def make():
-            tiles = {}
-            devices = local_devices(strategy)
-            for shard, device in zip(local_replicas(strategy), devices, strict=True):
-                size, first = split.size(shard), split.first(shard)
-                with tf.device(device):
-                    tiles[shard] = [
-                        _make_tile(
-                            initial_rows,
-                            first + low,
-                            first + min(low + tile_rows, size),
-                            f"{name}_{shard}_{low // tile_rows}",
-                        )
-                        for low in range(0, size, tile_rows)
-                    ]
-            return tiles
-
-        return cls(strategy, outside_scope(make), split, tile_rows, sparse)
-
-    def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
-        """Returns new rows with the same sharding and tiles, filled with one value.
-
-        Args:
-            value: a number, or one row `[...]`.
-            name: prefix of the variables' names.
-            dtype: the variables' dtype; None uses the dtype of these rows.
-        """
-        dtype = dtype or next(iter(self.tiles.values()))[0].dtype
-
-        def rows(low, high):
-            return tf.broadcast_to(tf.cast(value, dtype), [high - low, *self.shape[1:]])
-
-        create = functools.partial(ShardedRows.create, self.strategy, rows)
-        count, tile_rows = self.split.num_rows, self.tile_rows
-        return create(count, name, tile_rows=tile_rows, sparse=self.sparse)
-
-    def local(self) -> list[tf.Variable]:
-        """Returns the calling replica's tiles."""
-        return self.tiles[collectives.replica_id()]
 
     def local_range(self) -> tuple[int, int]:
         """Returns this process's global rows, (first, last + 1)."""
         first, end = min(self.tiles), max(self.tiles) + 1
-        return self.split.first(first), self.split.first(end)
-
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the global rows `[low, high)`; all workers must call it together."""
-        if len(self.tiles) == self.split.num_shards:
-            return np.concatenate(list(self.pieces(low, high)))
-        # Each replica contributes its part of the rows, padded to the largest part.
-        cut = {
-            shard: (start, stop)
-            for shard, start, stop, _ in self.split.ranges(low, high)
-        }
-        most = max(stop - start for start, stop in cut.values())
-
-        def padded(shard):
-            first, (start, stop) = self.split.first(shard), cut.get(shard, (0, 0))
-            rest = np.zeros((most - (stop - start), *self.shape[1:]), self.dtype)
-            return np.concatenate([*self.pieces(first + start, first + stop), rest])
-
-        gathered = gather(self.strategy, list(map(padded, self.tiles)))
-        return np.concatenate(
-            [
-                gathered[shard * most : shard * most + stop - start]
-                for shard, (start, stop) in cut.items()
-            ]
-        )
+        return self._split.first(first), self._split.first(end)
 
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
         """Yields the global rows `[low, high)` in order, as arrays of bounded size.
@@ -242,7 +144,7 @@ class ShardedRows:
             for first in range(start, stop, step):
                 yield self._read(tile, first, min(first + step, stop))
 
-    def held(self) -> "ShardedRows":
+    def held(self) -> "TiledRows":
         """Returns a snapshot of the rows that later updates don't change.
 
         On CPUs, the snapshot holds references: while a variable's old value is
@@ -255,18 +157,7 @@ class ShardedRows:
             return value if "CPU" in value.device else self._as_numpy(value)
 
         tiles = {shard: list(map(held, tiles)) for shard, tiles in self.tiles.items()}
-        return ShardedRows(self.strategy, tiles, self.split, self.tile_rows)
-
-    def write(self, low: int, rows: np.ndarray) -> None:
-        """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""
-        for tile, start, stop, first in self._pieces(low, low + len(rows)):
-            piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
-            if self.sparse:
-                tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
-            elif (start, stop) == (0, tile.shape[0]):
-                tile.assign(piece)
-            else:
-                _overwrite(tile, start, stop, piece)
+        return TiledRows(tiles, self._split, self.tile_rows)
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
         """Cuts the global rows `[low, high)` into spans that `write` handles fastest.
@@ -316,33 +207,152 @@ class ShardedRows:
 
         Skips the rows of other processes.
         """
-        for shard, start, stop, first in self.split.ranges(low, high):
-            if shard not in self.tiles:
-                continue
-            for i in range(start // self.tile_rows, -(-stop // self.tile_rows)):
+        for shard, start, stop, first in self._split.ranges(low, high):
+            for i, tile in enumerate(self.tiles.get(shard, ())):
                 offset = i * self.tile_rows
-                begin = max(start, offset)
-                end = min(stop, offset + self.tile_rows)
-                place = first + begin - start
-                yield self.tiles[shard][i], begin - offset, end - offset, place
+                begin, end = max(start, offset), min(stop, offset + self.tile_rows)
+                if begin < end:
+                    yield tile, begin - offset, end - offset, first + begin - start
 
 
-class ReplicatedRows(ShardedRows):
-    """An array `[num_rows, ...]` replicated on every replica: a single shard.
+class ShardedRows(TiledRows):
+    """An array `[num_rows, ...]` sharded over the replicas; each shard is cut in tiles.
+
+    A tile is a plain `tf.Variable` on its replica's device. A strategy's variables
+    cannot be used: they hold the same value everywhere, or save only one of the values
+    (tensorflow/tensorflow#27726). Tiles of a few megabytes are read, differentiated and
+    updated one after another, so no temporary tensor has the size of a whole shard.
+
+    In a cluster, each worker holds the rows of its own replicas. All workers must call
+    `read` together; all other methods handle only this process's rows.
+
+    Attributes:
+        strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
+        split: the `RowSplit`.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        tiles: Mapping[int, list[tf.Variable]],
+        split: RowSplit,
+        tile_rows: int,
+        sparse: bool = False,
+    ) -> None:
+        super().__init__(tiles, split, tile_rows)
+        self.strategy, self.split, self.sparse = strategy, split, sparse
+
+    @classmethod
+    def create(
+        cls,
+        strategy: tf.distribute.Strategy,
+        initial_rows: Callable,
+        num_rows: int,
+        name: str,
+        *,
+        tile_rows: int | None = None,
+        sparse: bool = False,
+    ) -> "ShardedRows":
+        """Creates the variables and fills them with initial rows.
+
+        Args:
+            strategy: the `tf.distribute.Strategy` whose replicas hold the rows.
+            initial_rows: function of (first, last + 1) that returns these rows,
+                `[last + 1 - first, ...]`; its result must not depend on the replica.
+            num_rows: number of rows of the whole array.
+            name: prefix of the variables' names, to which the numbers of the replica
+                and the tile are appended.
+            tile_rows: number of rows in a tile; None creates one tile per replica.
+            sparse: whether tiles are gathered and scattered; if True, creates one tile
+                per replica.
+        """
+        split = RowSplit(num_rows, strategy.num_replicas_in_sync)
+        if sparse or tile_rows is None:
+            tile_rows = split.size(0)
+        tile = functools.partial(_make_tile, initial_rows)
+
+        def make():
+            tiles = {}
+            devices = local_devices(strategy)
+            for shard, device in zip(local_replicas(strategy), devices, strict=True):
+                first, end = split.first(shard), split.first(shard + 1)
+                with tf.device(device):
+                    tiles[shard] = [
+                        tile(low, min(low + tile_rows, end), f"{name}_{shard}_{i}")
+                        for i, low in enumerate(range(first, end, tile_rows))
+                    ]
+            return tiles
+
+        return cls(strategy, outside_scope(make), split, tile_rows, sparse)
+
+    def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
+        """Returns new rows with the same sharding and tiles, filled with one value.
+
+        Args:
+            value: a number, or one row `[...]`.
+            name: prefix of the variables' names.
+            dtype: the variables' dtype; None uses the dtype of these rows.
+        """
+        dtype = dtype or next(iter(self.tiles.values()))[0].dtype
+
+        def rows(low, high):
+            return tf.broadcast_to(tf.cast(value, dtype), [high - low, *self.shape[1:]])
+
+        create = functools.partial(ShardedRows.create, self.strategy, rows)
+        count, tile_rows = self.split.num_rows, self.tile_rows
+        return create(count, name, tile_rows=tile_rows, sparse=self.sparse)
+
+    def local(self) -> list[tf.Variable]:
+        """Returns the calling replica's tiles."""
+        return self.tiles[collectives.replica_id()]
+
+    def read(self, low: int, high: int) -> np.ndarray:
+        """Returns the global rows `[low, high)`; all workers must call it together."""
+        if len(self.tiles) == self.split.num_shards:
+            return np.concatenate(list(self.pieces(low, high)))
+        # Each replica contributes its part of the rows, padded to the largest part.
+        firsts = [self.split.first(shard) for shard in range(self.split.num_shards + 1)]
+        borders = np.clip(firsts, low, high)
+        counts = np.diff(borders)
+        most = counts.max()
+
+        def padded(shard):
+            rest = np.zeros((most - counts[shard], *self.shape[1:]), self.dtype)
+            return np.concatenate([*self.pieces(*borders[shard : shard + 2]), rest])
+
+        gathered = gather(self.strategy, list(map(padded, self.tiles)))
+        return gathered[np.ravel(np.arange(most) < counts[:, None])]
+
+    def write(self, low: int, rows: np.ndarray) -> None:
+        """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""
+        for tile, start, stop, first in self._pieces(low, low + len(rows)):
+            piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
+            if self.sparse:
+                tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
+            elif (start, stop) == (0, tile.shape[0]):
+                tile.assign(piece)
+            else:
+                _overwrite(tile, start, stop, piece)
+
+
+class ReplicatedRows(TiledRows):
+    """An array `[num_rows, ...]` replicated on every replica.
 
     Args:
         variable: the mirrored variable, `[num_rows, ...]`.
     """
 
     def __init__(self, variable: keras.Variable) -> None:
+        super().__init__({0: [variable.value]})
         self.variable = variable
-        size = variable.shape[0]
-        tiles, split = {0: [variable.value]}, RowSplit(size, 1)
-        super().__init__(tf.distribute.get_strategy(), tiles, split, size)
 
     def local(self) -> list[tf.Tensor]:
         """Returns the calling replica's only tile."""
         return [tf.convert_to_tensor(self.variable)]
+
+    def read(self, low: int, high: int) -> np.ndarray:
+        """Returns the rows `[low, high)`."""
+        return np.concatenate(list(self.pieces(low, high)))
 
     def write(self, low: int, rows: np.ndarray) -> None:
         """Overwrites the rows from `low` with `rows`, `[n, ...]`."""

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import math
 
 import keras
@@ -170,12 +171,9 @@ def placement(model) -> str:
         for copy in local(variable.value):
             held[copy.device][0].append(copy)
     for array in model.head.arrays().values():
-        if model.head.sharded:
-            copies = [tile for tiles in array.tiles.values() for tile in tiles]
-        else:
-            copies = local(array.variable.value)
-        for copy in copies:
-            held[copy.device][1].append(copy)
+        for tile in itertools.chain(*array.tiles.values()):
+            for copy in local(tile):
+                held[copy.device][1].append(copy)
     rows = []
     for device, parts in sorted(held.items()):
         (network, size), (head, head_size) = map(_size, parts)
