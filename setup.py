@@ -119,6 +119,14 @@ setup(
     ],
     extras_require={
         "dev": ["mypy", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING],
+        # Ruff formats the signatures of functions.
+        "docs": [
+            "mkdocs>=1.6,<2",
+            "mkdocs-material>=9.5,<10",
+            "mkdocs-jupyter>=0.25,<1",
+            "mkdocstrings[python]>=1,<2",
+            "ruff",
+        ],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,

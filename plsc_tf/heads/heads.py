@@ -22,7 +22,9 @@ class ShardedHead(Head):
     known.
 
     Example:
+        ```python
         head = plsc_tf.ShardedHead(num_classes=85_742, loss=plsc_tf.ARCFACE)
+        ```
 
     Args:
         num_classes: number of classes.

@@ -170,7 +170,9 @@ class InterclassFilter(MarginLoss):
     In arcface_torch, this is interclass_filtering_threshold of CombinedMarginLoss.
 
     Example:
+        ```python
         margins = InterclassFilter(plsc_tf.ARCFACE, threshold=0.4)
+        ```
 
     Attributes:
         loss: the `MarginLoss` to wrap.

@@ -122,8 +122,10 @@ def load_model(folder, *, backbone=None, head=None):
     """Builds the model of a checkpoint and loads its weights; it is not compiled.
 
     Example:
+        ```python
         model = plsc_tf.load_model("runs/notebook")
         embeddings = model.embed(images)
+        ```
 
     Call it inside `strategy.scope()` to choose the devices; otherwise it uses every GPU
     of this machine, or one CPU device. Their number may differ from the training's. If

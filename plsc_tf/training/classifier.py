@@ -46,12 +46,14 @@ class Classifier(keras.Model):
     normalizes them as PLSC does.
 
     Example:
+        ```python
         with plsc_tf.strategy().scope():
             model = plsc_tf.Classifier(
                 backbone=plsc_tf.backbones.build("resnet50", embedding_size=512),
                 head=plsc_tf.ShardedHead(num_classes=85_742))
             model.compile(optimizer=plsc_tf.Momentum(0.1))
         model.fit(plsc_tf.load("ms1m", "train_data", batch_size=1024), epochs=20)
+        ```
 
     Args:
         backbone: Keras model from normalized images to embeddings `[N, emb]`.

@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import zipfile
 
 import pytest
 
+import plsc_tf
 from plsc_tf.__main__ import COMMANDS
 from plsc_tf.options import cli
 
@@ -89,3 +91,8 @@ def test_the_two_folders_are_no_packages_of_their_own():
     # With an __init__.py they would shadow other people's `datasets` and `flags`.
     for folder in ("flags", "datasets"):
         assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_the_api_page_has_every_public_name():
+    page = (ROOT / "website/api.md").read_text()
+    assert sorted(re.findall(r"::: plsc_tf\.(\w+)", page)) == plsc_tf.__all__
