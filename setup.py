@@ -52,6 +52,13 @@ ONNX = [
     "onnxruntime>=1.20,<2",
 ]
 
+# Both run on protobuf 4, which TensorFlow 2.17 needs, and on protobuf 6 and later.
+TRACKERS = {
+    # mlflow without its server; the other two are for a store in a SQLite file.
+    "mlflow": ["mlflow-skinny>=3,<4", "sqlalchemy>=2,<3", "alembic>=1.13,<2"],
+    "wandb": ["wandb>=0.19.10,<1"],
+}
+
 
 class ReproducibleSdist(sdist):
     """Writes fixed dates, owners and modes; setuptools does so for wheels only."""
@@ -130,6 +137,7 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,
+        **TRACKERS,
         # 2.1 maps files, so that class centers are not read into memory at once;
         # 1.13 refuses files that hold plain floats, as those with an optimizer do.
         "torch": ["torch>=2.1"],

@@ -4,7 +4,8 @@ import functools
 
 from plsc_tf.flags.option import OptionGroup, option
 
-_charts = functools.partial(option, applies="tensorboard or visualdl")
+_BOARDS = "tensorboard or visualdl or tracker=tensorboard"
+_charts = functools.partial(option, applies=_BOARDS)
 _profiler = functools.partial(option, applies="hooks=ProfilerHook")
 
 
@@ -33,6 +34,9 @@ class Logging(OptionGroup):
     check_content: bool = option(False, "print each layer's values (Paddle course)")
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
     visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
+    tracker: tuple[str, ...] = option(
+        (), "send settings, figures and report", choices="wandb mlflow tensorboard"
+    )
     metrics_files: bool = option(
         True, "write the values of progress lines to metrics.jsonl and metrics.csv"
     )

@@ -25,11 +25,13 @@ from plsc_tf.heads.margins import Margins as Margins
 from plsc_tf.heads.margins import Target as Target
 from plsc_tf.jobs.trained import load_model as load_model
 from plsc_tf.parallel.strategy import strategy as strategy
+from plsc_tf.reporting.trackers import Tracker as Tracker
 from plsc_tf.serving.client import Client as Client
 from plsc_tf.serving.client import FaceService as FaceService
 from plsc_tf.serving.export import export_saved_model as export_saved_model
 from plsc_tf.serving.gallery import Gallery as Gallery
 from plsc_tf.serving.plsc_server import PLSCServer as PLSCServer
+from plsc_tf.training.callbacks import Tracking as Tracking
 from plsc_tf.training.callbacks import Verification as Verification
 from plsc_tf.training.checkpoint import Checkpoint as Checkpoint
 from plsc_tf.training.classifier import Classifier as Classifier

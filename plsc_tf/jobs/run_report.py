@@ -58,9 +58,9 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         command += (
             f" {shlex.quote(f'--card_dir={files.parent(files.join(folder, CARD))}')}"
         )
+    shown = shown_options(settings)
     options = [
-        (one.name, _shown(one, getattr(settings, one.group)), one.format(one.default))
-        for one in select(ALL)
+        (one.name, shown[one.name], one.format(one.default)) for one in select(ALL)
     ]
     return page.render(
         "run_report.html",
@@ -89,10 +89,11 @@ def _headline(rows):
     return [(n, f"{note}, {name}" if note else name) for n, _, note, name in split]
 
 
-def _shown(option, group):
-    """Returns an option's value as text, with *** in place of secrets, also in URLs."""
-    text = option.format(getattr(group, option.name))
-    return _PASSWORD.sub(r"\1***@", text) or "(empty)"
+def shown_options(settings: Settings) -> dict[str, str]:
+    """Returns {name: text} of all options; *** replaces secrets, also in URLs."""
+    values = settings.as_dict()
+    texts = {one.name: one.format(values[one.name]) for one in select(ALL)}
+    return {n: _PASSWORD.sub(r"\1***@", t) or "(empty)" for n, t in texts.items()}
 
 
 def environment(strategy: tf.distribute.Strategy, group) -> dict:

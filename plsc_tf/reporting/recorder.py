@@ -94,6 +94,9 @@ class Sink:
     def flush(self) -> None:
         """Makes everything recorded so far visible to readers."""
 
+    def finish(self, paths: Sequence[str]) -> None:
+        """Stores those of the files that exist; only complete runs call it."""
+
     def close(self) -> None:
         """Closes the log; `begin` reopens it."""
 
@@ -115,6 +118,7 @@ class Recorder:
         """Calls the method of each sink in the sink's guard."""
         for sink in self.sinks:
             name = getattr(sink, "folder", type(sink).__name__)
+            name = getattr(sink, "output", name)
             guard = self._guards.setdefault(id(sink), Guard(name))
             guard(functools.partial(getattr(sink, method), *args))
 
@@ -123,4 +127,5 @@ class Recorder:
     histogram = functools.partialmethod(_call, "histogram")
     images = functools.partialmethod(_call, "images")
     flush = functools.partialmethod(_call, "flush")
+    finish = functools.partialmethod(_call, "finish")
     close = functools.partialmethod(_call, "close")

@@ -13,13 +13,13 @@ from absl import logging
 from plsc_tf.evaluation.verification import verify_pairs
 from plsc_tf.heads.margins import require
 from plsc_tf.progress import ProgressLine, format_seconds
-from plsc_tf.reporting.recorder import Guard, Recorder
+from plsc_tf.reporting.recorder import Guard, Recorder, Sink
 from plsc_tf.training.schedules import rate_of_last_step
 
 if TYPE_CHECKING:
     from plsc_tf.evaluation.verification import VerificationResult
 
-__all__ = ["TrainingLog", "Validation", "Verification", "format_seconds"]
+__all__ = ["Tracking", "TrainingLog", "Validation", "Verification", "format_seconds"]
 
 
 class Verification(keras.callbacks.Callback):
@@ -301,6 +301,32 @@ class TrainingLog(keras.callbacks.Callback):
             f"epoch {self.model.trainer.position.epoch}  step {step}{of_total}  "
             f"{'  '.join(shown)}  lr {rate:.3g}  {speed:.1f} images/s{eta}"
         )
+
+
+class Tracking(TrainingLog):
+    """Sends the figures of one `fit` to experiment trackers; logs no lines.
+
+    Each `fit` is a run, and one that resumes a checkpoint continues the run of the
+    tracker's folder. A tracker that fails is logged once, and the training continues.
+    To include verification, pass the attribute `recorder` to `Verification`.
+
+    Args:
+        *sinks: `plsc_tf.Tracker`s, or any other `Sink`s, such as `TensorBoard`.
+        global_batch_size: images per step.
+        every_n_steps: steps between two records.
+    """
+
+    def __init__(self, *sinks: Sink, global_batch_size: int, every_n_steps: int = 10):
+        steps: dict[str, Any] = {"every_n_steps": every_n_steps, "total_steps": None}
+        size, recorder = global_batch_size, Recorder(sinks)
+        super().__init__(
+            global_batch_size=size, recorder=recorder, lines=False, **steps
+        )
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Ends the runs as finished."""
+        self.recorder.finish(())
+        self.recorder.close()
 
 
 class Validation(keras.callbacks.Callback):

@@ -37,6 +37,10 @@ class _Lines(logging.Handler):
 def seen(tmp_path_factory, logical_devices):
     """Eight steps, of which a kill takes the last three, then all ten."""
     folder = tmp_path_factory.mktemp("seen") / "run"
+    stores = pytest.MonkeyPatch()
+    stores.chdir(folder.parent)
+    stores.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    stores.setenv("WANDB_MODE", "offline")
     options = {**OPTIONS, "model_save_dir": str(folder)}
     log, handler = logging.getLogger("absl"), _Lines()
     level = log.level
@@ -53,6 +57,7 @@ def seen(tmp_path_factory, logical_devices):
     off = ("check_shape", "check_content", "print_model_statistics")
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
+    stores.undo()
     return Run(folder, handler.lines, outcome)
 
 

@@ -1,11 +1,16 @@
 """Options of the small run with everything on."""
 
+import importlib.util
+
 from tests.jobs.tiny_run import TINY
 
+# Those of the installed libraries.
+TRACKERS = tuple(name for name in ("mlflow", "wandb") if importlib.util.find_spec(name))
 PASSWORD = "open-sesame-17"
 OPTIONS = {
     **TINY,
     "tensorboard": True,
+    "tracker": TRACKERS,
     "run_report": True,
     "calc_acc": True,
     "with_test": True,

@@ -14,10 +14,11 @@ from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.recorder import Guard, GuardedCallback, Recorder
 from plsc_tf.reporting.steps import InputImages, Traces
 from plsc_tf.reporting.tensorboard import TensorBoard
+from plsc_tf.reporting.trackers import Tracker
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
 from plsc_tf.storage import files
 
-PLOT = "loss.png"
+PLOT, TENSORBOARD = "loss.png", "tensorboard"
 
 
 class RunReporter:
@@ -46,7 +47,7 @@ class RunReporter:
             )
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
-        self._board = files.join(self.folder, "tensorboard")
+        self._board = files.join(self.folder, TENSORBOARD)
         written = options.metrics_files and group.is_chief
         self.metrics = MetricsFiles(self.folder, written=written)
         self.recorder = Recorder()
@@ -56,11 +57,14 @@ class RunReporter:
         self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
             return
-        if options.tensorboard:
+        if options.tensorboard or TENSORBOARD in options.tracker:
             board = self.guarded(self._board, lambda: TensorBoard(self._board))
             self.recorder.sinks += [board] if board else []
         if options.visualdl:
             self.recorder.sinks.append(VisualDL(files.join(self.folder, FOLDER)))
+        for name in sorted({*options.tracker} - {TENSORBOARD}):
+            params = run_report.shown_options(settings)
+            self.recorder.sinks.append(Tracker(name, self.folder, params))
         self.recorder.sinks.append(self.metrics)
 
     @property
@@ -149,13 +153,19 @@ class RunReporter:
         stored = f"metrics, logs and report in {self.folder}"
         if self.guarded(stored, lambda: [files.exists(self.folder)]) is None:
             return
-        self.recorder.close()
-        if not self.options.run_report:
-            return
-        self.guarded(PLOT, self._plot)
-        if model is not None:
+        self.recorder.flush()
+        if self.options.run_report:
+            self.guarded(PLOT, self._plot)
+        if self.options.run_report and model is not None:
             report = functools.partial(self._report, model, outcome or {}, batches)
             self.guarded(run_report.NAME, report)
+        if model is not None:
+            export = (outcome or {}).get("export_dir") or self.folder
+            names = (run_report.NAME, PLOT, "results.json")
+            paths = [files.join(self.folder, name) for name in names]
+            paths.append(files.join(export, "assets.extra", "model_card.json"))
+            self.recorder.finish(paths)
+        self.recorder.close()
 
     def _plot(self):
         loss = curves.loss(self.metrics.rows, self._resumed())
