@@ -41,14 +41,14 @@ SERVING = [
     "orjson>=3.10,<4",
     "prometheus-client>=0.20,<1",
     # Messages of TF Serving; its releases follow TensorFlow's.
-    "tensorflow-serving-api>=2.16.1,<2.18",
+    "tensorflow-serving-api>=2.17,<2.22",
 ]
 
 ONNX = [
     # 1.17 lifted its bound on protobuf, which TensorFlow 2.17 pins to 4.
     "tf2onnx>=1.17,<2",
-    # 1.19 needs an ml_dtypes that TensorFlow 2.17 excludes.
-    "onnx>=1.17,<1.19",
+    # pip takes 1.18 with TensorFlow 2.17, whose ml_dtypes newer ones exclude.
+    "onnx>=1.17,<2",
     "onnxruntime>=1.20,<2",
 ]
 
@@ -125,7 +125,7 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["mypy", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING],
+        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",

@@ -32,6 +32,7 @@ __all__ = sorted(_PUBLIC)
 def __getattr__(name):
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _importlib.import_module(f"{__name__}.versions").check()
     if _PUBLIC[name] == __name__:
         return _importlib.import_module(f"{__name__}.{name}")
     return getattr(_importlib.import_module(_PUBLIC[name]), name)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
+from plsc_tf import versions
 from plsc_tf.hints import similar_name
 from plsc_tf.options import effects
 from plsc_tf.options.flagfiles import Assignment, read_flagfile, write_flags
@@ -76,6 +77,7 @@ def main(
     try:
         settings = parse(argv, groups, doc)
         set_up_logging()
+        versions.check()
         effects.log_unused(settings, groups=groups)
         effects.log_assumptions(settings)
         function(settings)

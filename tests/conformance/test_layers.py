@@ -13,7 +13,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 # is a room of its own.
 ROOMS = (
     ("hints",),
-    ("dotted_paths", "graphs", "initializers", "private_apis", "progress"),
+    (
+        *("dotted_paths", "graphs", "initializers", "private_apis", "progress"),
+        "versions",
+    ),
     ("parallel", "storage"),
     ("flags", "heads"),
     ("data",),

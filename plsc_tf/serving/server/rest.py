@@ -7,6 +7,7 @@ of tensors. The gRPC services use the same messages for status and metadata.
 import binascii
 import json
 
+import google.protobuf
 import numpy as np
 import orjson
 from google.protobuf import json_format
@@ -18,6 +19,12 @@ ROW, COLUMN = "instances", "inputs"
 # For each kind of input dtype, the kinds that numpy may infer from the JSON values.
 _ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
+# Prints fields with default values; TensorFlow 2.17 takes protobuf 4.
+_WITH_DEFAULTS = (
+    "including_default_value_fields"
+    if google.protobuf.__version__.startswith(("3.", "4."))
+    else "always_print_fields_with_no_presence"
+)
 
 
 def read_json(body: bytes) -> dict:
@@ -183,5 +190,5 @@ def metadata_json(models, *which) -> bytes:
 
 def _fields(message):
     return json_format.MessageToDict(
-        message, preserving_proto_field_name=True, including_default_value_fields=True
+        message, preserving_proto_field_name=True, **{_WITH_DEFAULTS: True}
     )
