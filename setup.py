@@ -33,7 +33,9 @@ REMAPPED = {
 
 COMMANDS = runpy.run_path(str(ROOT / "plsc_tf/__main__.py"))["COMMANDS"]
 # plsc-train, ..., plsc-import-checkpoint.
-SCRIPTS = [f"plsc-{name.replace('_', '-')} = plsc_tf.{name}:run" for name in COMMANDS]
+SCRIPTS = [
+    f"plsc-{name.replace('_', '-')} = plsc_tf.__main__:script" for name in COMMANDS
+]
 
 SERVING = [
     "aiohttp>=3.11,<4",

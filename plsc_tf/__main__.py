@@ -1,10 +1,11 @@
 """Lists the commands (`python -m plsc_tf`).
 
-`setup.py` makes a console script of each: `plsc-train` runs `plsc_tf.train.run`.
+`setup.py` makes a console script of each: `plsc-train` runs `plsc_tf.train`.
 """
 
 import ast
 import pathlib
+import runpy
 import sys
 
 COMMANDS = (
@@ -28,6 +29,12 @@ def main():
     wrong = sys.argv[1:] and sys.argv[1] not in ("--help", "-h")
     (sys.stderr if wrong else sys.stdout).write("\n".join(lines) + "\n")
     sys.exit(2 if wrong else 0)
+
+
+def script():
+    """Runs the command that a console script is named after, as `python -m` does."""
+    name = pathlib.Path(sys.argv[0]).stem.removeprefix("plsc-").replace("-", "_")
+    runpy.run_module(f"plsc_tf.{name}", run_name="__main__")
 
 
 if __name__ == "__main__":

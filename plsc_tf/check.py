@@ -41,10 +41,5 @@ def _check(settings):
         raise ValueError(str(error)) from error
 
 
-def run():
-    """Runs the command: the console script."""
-    cli.main(main, groups=GROUPS, doc=__doc__)
-
-
 if __name__ == "__main__":
-    run()
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -25,10 +25,5 @@ def main(settings: Settings) -> None:
     cli.print_table(embed(settings))
 
 
-def run() -> None:
-    """Runs the command: the console script."""
-    cli.main(main, groups=GROUPS, doc=__doc__)
-
-
 if __name__ == "__main__":
-    run()
+    cli.main(main, groups=GROUPS, doc=__doc__)

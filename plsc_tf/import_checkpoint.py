@@ -25,10 +25,5 @@ def main(settings):
     cli.print_table(import_checkpoint.import_checkpoint(settings))
 
 
-def run():
-    """Runs the command: the console script."""
-    cli.main(main, groups=GROUPS, doc=__doc__)
-
-
 if __name__ == "__main__":
-    run()
+    cli.main(main, groups=GROUPS, doc=__doc__)

@@ -28,21 +28,15 @@ GROUPS = (
 LOGGED = ("launching", "node_port")
 
 
-def run(
-    argv: Sequence[str] | None = None,
-    environ: Mapping[str, str] | None = None,
-    **limits: float,
-) -> None:
+def run(argv: Sequence[str], environ: Mapping[str, str], **limits: float) -> None:
     """Runs the command and ends the process with its exit status.
 
     Args:
-        argv: the arguments after the program's name, or None to use `sys.argv`.
-        environ: the environment of the workers, or None to use this process's.
+        argv: the arguments after the program's name.
+        environ: the environment of the workers.
         **limits: `notice_s` and `grace_s` of the `Supervisor`.
     """
-    # The environment is copied, because the command changes its own.
-    environ = dict(os.environ) if environ is None else environ
-    own, words = plan.split(sys.argv[1:] if argv is None else argv)
+    own, words = plan.split(argv)
 
     def launch(settings):
         options = settings.launching
@@ -65,4 +59,5 @@ def run(
 
 
 if __name__ == "__main__":
-    run()
+    # The environment is copied, because the command changes its own.
+    run(sys.argv[1:], dict(os.environ))

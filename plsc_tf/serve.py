@@ -46,10 +46,5 @@ def arguments(argv: Sequence[str]) -> list[str]:
     return [re.sub("^--?model_dir(?==|$)", "--model_path", word) for word in argv]
 
 
-def run() -> None:
-    """Runs the command: the console script."""
-    cli.main(main, groups=GROUPS, doc=__doc__, argv=arguments(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    run()
+    cli.main(main, groups=GROUPS, doc=__doc__, argv=arguments(sys.argv[1:]))

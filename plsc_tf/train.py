@@ -38,13 +38,8 @@ All options: python -m plsc_tf.train --help
 """
 
 
-def run(argv=None):
-    """Runs the command; without arguments, trains the quick start.
-
-    Args:
-        argv: the arguments after the program's name, or None to use `sys.argv`.
-    """
-    argv = sys.argv[1:] if argv is None else argv
+def run(argv):
+    """Runs the command; without arguments, trains the quick start."""
     if argv:
         cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
     flags = packaged()["quickstart.cfg"]
@@ -95,4 +90,4 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    run()
+    run(sys.argv[1:])

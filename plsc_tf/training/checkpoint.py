@@ -33,10 +33,8 @@ class Checkpoint(keras.callbacks.Callback):
     this training are removed when newer ones are saved.
 
     Example:
-        ```python
-        checkpoint = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
-        model.fit(faces, epochs=20, callbacks=[checkpoint], **checkpoint.restore(model))
-        ```
+            saved = plsc_tf.Checkpoint("runs/ms1m", every_n_steps=2000)
+            model.fit(faces, epochs=20, callbacks=[saved], **saved.restore(model))
 
     Args:
         directory: the run's folder, on any supported storage.
