@@ -120,6 +120,8 @@ setup(
         "pillow",
         # The charts of reports.
         "matplotlib>=3.8,<4",
+        # Writes the logs of --tensorboard; TensorFlow 2.21 no longer installs it.
+        "tensorboard>=2.16",
         # The pages of reports.
         "jinja2>=3.1,<4",
         "absl-py",

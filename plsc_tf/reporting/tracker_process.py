@@ -19,20 +19,19 @@ END_LIMIT_S = 30
 class MLflow:
     """Logs to the server and experiment of MLflow's environment variables."""
 
-    def start(self, run, name, params, folder):
+    def start(self, run, folder, params):
         """Starts a run; returns its id.
 
         Args:
             run: id of the run to continue; None for a new one.
-            name: name of a new run.
+            folder: the run's folder, after which a new run is named.
             params: {name: text}; those that a resume changed become tags, because
                 MLflow does not change parameters.
-            folder: not used; MLflow's own settings name the store.
         """
         import mlflow
 
         self._mlflow = mlflow
-        active = mlflow.start_run(run_id=run, run_name=name)
+        active = mlflow.start_run(run_id=run, run_name=os.path.basename(folder))
         known = {**params, **active.data.params}
         mlflow.log_params({n: v for n, v in known.items() if v == params.get(n)})
         changed = {n: v for n, v in params.items() if known[n] != v}
@@ -56,19 +55,24 @@ class MLflow:
 class WandB:
     """Logs to the project of W&B's environment variables and login."""
 
-    def start(self, run, name, params, folder):
-        """Starts a run; returns its id. Arguments as for `MLflow`.
+    def start(self, run, folder, params):
+        """Starts a run; returns its id.
 
         Args:
-            folder: local folder in which W&B makes its own; None: the current one.
+            run, params: as for `MLflow`.
+            folder: as for `MLflow`; if it is local, W&B makes its own folder in it.
         """
         import wandb
 
         # The metadata include the command line, which may contain a password.
         settings = wandb.Settings(console="off", x_disable_meta=True)
         settings.x_stats_pid = os.getppid()  # the training's load, not this process's
+        name, local = (
+            os.path.basename(folder),
+            folder if os.path.isdir(folder) else None,
+        )
         self._run = wandb.init(
-            id=run, resume="allow", name=name, dir=folder, settings=settings
+            id=run, resume="allow", name=name, dir=local, settings=settings
         )
         self._run.config.update(params, allow_val_change=True)
         # W&B's own steps never decrease, so it would drop the steps that are repeated.

@@ -12,7 +12,6 @@ from plsc_tf.reporting import tracker_process
 from plsc_tf.reporting.recorder import Sink
 from plsc_tf.storage import files
 from plsc_tf.storage.deadline import Worker
-from plsc_tf.storage.paths import local_path
 
 # Seconds to wait, when a run ends, for what is not yet sent.
 LIMIT_S = 60.0
@@ -50,7 +49,11 @@ class Tracker(Sink):
                 f"The tracker {name} needs its library: pip install 'plsc_tf[{name}]'."
             )
         self._params = {name: str(value) for name, value in (params or {}).items()}
-        self.output, self._name, self._folder = f"the run in {name}", name, folder
+        self.output, self._name, self._folder = (
+            f"the run in {name}",
+            name,
+            folder.rstrip("/"),
+        )
         self._worker, self._process, self._calls = None, None, []
 
     def begin(self, step):
@@ -110,9 +113,7 @@ class Tracker(Sink):
         command = [sys.executable, "-P", tracker_process.__file__, self._name]
         pipes = {"stdin": PIPE, "stdout": PIPE, "text": True}
         self._process = Popen(command, **pipes, start_new_session=True)
-        local = local_path(self._folder) if files.is_local(self._folder) else None
-        name = pathlib.PurePath(self._folder).name
-        run = self._ask("start", run, name, self._params, local)
+        run = self._ask("start", run, self._folder, self._params)
         files.replace(path, run.encode())
 
     def _upload(self, paths):

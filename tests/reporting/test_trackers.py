@@ -123,7 +123,7 @@ def test_a_tracker_that_fails_is_logged_once(
 
 
 def test_the_run_of_a_killed_process_is_shown_as_failed(store):
-    calls = '["start", null, "run", {}, null]\n["log", 1, {"verification/a*b": 2.0}]\n'
+    calls = '["start", null, "run", {}]\n["log", 1, {"verification/a*b": 2.0}]\n'
     command = [sys.executable, "-P", tracker_process.__file__, "mlflow"]
     subprocess.run(command, input=calls, text=True, check=True, stdout=subprocess.PIPE)
     _, run = mlflow_run(store)
