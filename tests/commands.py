@@ -69,8 +69,7 @@ def _logging_to(stream):
 
 @contextlib.contextmanager
 def _signal_handlers():
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {one: signal.getsignal(one) for one in signals}
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -205,8 +205,7 @@ def test_options_without_effect_are_told():
     named = ("--seed=1", "--loss_type=softmax", "--with_test=false")
     done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", *named)
     assert done.returncode == 0
-    told = [line.split(" ", 1)[1] for line in done.stderr.splitlines()]
-    assert told == [
+    assert [line.split(" ", 1)[1] for line in done.stderr.splitlines()] == [
         "No effect here: enable_paisoar (PAISoar is not used; all GPUs of a machine "
         "train together); protocol (TensorFlow chooses "
         "how workers communicate; see communication).",
@@ -216,8 +215,7 @@ def test_options_without_effect_are_told():
 
 def test_serve_takes_model_dir_for_its_own_folder():
     words = ["--model_dir=a", "--model_dir", "b", "--port=1", "--model_dirs=c"]
-    found = serve.arguments(words)
-    assert found == [
+    assert serve.arguments(words) == [
         "--model_path=a",
         "--model_path",
         "b",

@@ -60,8 +60,7 @@ def test_both_forms_are_read(tmp_path):
 def test_files_come_first_and_the_command_line_wins(tmp_path):
     one = written(tmp_path, "batch_size=1\nseed=1\nnum_epochs=1", "one.cfg")
     two = written(tmp_path, "batch_size=2\nseed=2", "two.cfg")
-    arguments = ["--batch_size=9", f"--flagfile={one}", "--flagfile", str(two)]
-    settings = parse(arguments)
+    settings = parse(["--batch_size=9", f"--flagfile={one}", "--flagfile", str(two)])
     assert settings.training.batch_size == 9  # though it stands before the files
     assert settings.training.seed == 2
     assert settings.training.num_epochs == 1

@@ -1,7 +1,6 @@
 """Options that were given and have no effect are told, whichever they are."""
 
 import ast
-import logging
 import pathlib
 import re
 
@@ -179,8 +178,8 @@ def test_a_training_says_which_options_do_nothing(tmp_path):
 def test_other_commands_say_it_too(tmp_path, caplog, capsys):
     class_folders(tmp_path, classes=2, images=2)
     words = ["--dataset_name=folder", f"--dataset_dir={tmp_path}", "--labels_offset=1"]
-    caplog.set_level(logging.INFO)
-    caplog.set_level(logging.INFO, logger="absl")
+    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     with pytest.raises(SystemExit):
         check.main(cli.parse(words, check.GROUPS))
     assert (

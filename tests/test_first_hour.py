@@ -81,8 +81,7 @@ def test_serve_without_a_model_is_a_wrong_command_line(say):
 def test_flag_files_of_windows_are_read(tmp_path, encoding):
     path = tmp_path / "run.cfg"
     mark = "\ufeff" if encoding.endswith("e") else ""
-    text = f"{mark}# Größe\r\nbatch_size=7\r\n--seed=3\r\n"
-    path.write_bytes(text.encode(encoding))
+    path.write_bytes(f"{mark}# Größe\r\nbatch_size=7\r\n--seed=3\r\n".encode(encoding))
     settings = cli.parse([f"--flagfile={path}"])
     assert (settings.training.batch_size, settings.training.seed) == (7, 3)
 

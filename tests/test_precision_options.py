@@ -24,8 +24,7 @@ def test_what_the_backbone_computes_in():
     ],
 )
 def test_lists_of_layers(text, white, black):
-    lists = precision(amp_lists=text).layer_lists()
-    assert lists == {"white": white, "black": black}
+    assert precision(amp_lists=text).layer_lists() == {"white": white, "black": black}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Progress: amounts, share, rate and remaining time; on a terminal and elsewhere."""
 
 import io
-import logging
 
 import pytest
 
@@ -19,7 +18,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level(logging.INFO, logger="absl")
+    caplog.set_level("INFO", logger="absl")
     return lambda: caplog.messages
 
 
@@ -32,8 +31,7 @@ def test_amounts_of_a_known_total(clock, lines):
     clock[0] = 10.0
     told.add(500_000, "7 records")
     # A million bytes in ten seconds, two millions to go.
-    expected = "copying: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:20, 7 records"
-    assert lines() == [expected]
+    assert lines() == ["copying: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:20, 7 records"]
 
 
 def test_a_share_instead_of_a_total(clock, lines):
@@ -65,7 +63,7 @@ def test_on_a_terminal_the_line_is_redrawn_within_its_width(monkeypatch):
 
 def test_elsewhere_each_line_stays(caplog):
     file = io.StringIO()
-    with caplog.at_level(logging.INFO, logger="absl"):
+    with caplog.at_level("INFO", logger="absl"):
         line = ProgressLine(20, file)
         line.show(10, "step 10/20")
         line.end()

@@ -33,8 +33,7 @@ def computes(network):
 )
 def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training):
     expected = small()(images(), training=training).numpy()
-    network = small(dtype)
-    found = network(images(), training=training)
+    found = small(dtype)(images(), training=training)
     assert found.dtype == tf.float32
     # float16 has 11 bits, bfloat16 8.
     bits = 11 if dtype == "float16" else 8

@@ -53,8 +53,7 @@ def make_model():
 @pytest.fixture(scope="session")
 def pictures():
     """uint8 `[24, 16, 16, 3]` noise and labels of seven classes."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (24, 16, 16, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (24, 16, 16, 3)).astype(np.uint8)
     return images, np.arange(24) % 7
 
 

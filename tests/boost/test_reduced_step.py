@@ -160,8 +160,7 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
 ):
     # The bias before a batch norm changes nothing: all trials have the batch's loss.
     model, steps = reduce(dropout=0.5)
-    bias = model.backbone.trainable_variables[1]
-    assert bias.path.endswith("bias")
+    assert model.backbone.trainable_variables[1].path.endswith("bias")
     updater = model.trainer.updater
     first = int(np.prod(model.backbone.trainable_variables[0].shape))
     tile = updater.space._basis[""].tiles[0][0]

@@ -8,8 +8,7 @@ from plsc_tf.data.images import encode
 
 def pixels(seed, size=(16, 12)):
     """Pixels with a pattern of their own, smooth enough for JPEG."""
-    random = np.random.default_rng(seed)
-    coarse = random.integers(0, 256, (4, 3, 3), np.uint8)
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 3, 3), np.uint8)
     return np.kron(coarse, np.ones((size[0] // 4, size[1] // 3, 1), np.uint8))
 
 

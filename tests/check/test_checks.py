@@ -175,8 +175,7 @@ def test_similar_pictures_are_found_on_request(write_list):
     folder = write_list({"0.png": encode(picture)}, ["images/0.png 0"])
     near = encode(np.clip(picture.astype(int) + 3, 0, 255).astype(np.uint8), "JPEG")
     _write_bin(folder, "val", [near, encode(pixels(8))])
-    plain = run(folder, options=dict(val_targets=("val",)))
-    assert "near_leak" not in counts(plain)
+    assert "near_leak" not in counts(run(folder, options=dict(val_targets=("val",))))
     result = run(folder, options=dict(val_targets=("val",), near=True))
     assert counts(result)["near_leak"] == 1
     assert "val.bin, image 0" in places(result, "near_leak")[0]
@@ -224,15 +223,13 @@ def test_class_folders(folders):
 
 def test_a_label_of_any_size_takes_no_memory(write_list):
     files = {"0.png": encode(pixels(0)), "1.png": encode(pixels(1))}
-    folder = write_list(files, ["images/0.png 0", f"images/1.png {10**17}"])
-    result = run(folder)
+    result = run(write_list(files, ["images/0.png 0", f"images/1.png {10**17}"]))
     assert counts(result)["empty_classes"] == 10**17 - 1
     assert "labels 1, 2, 3" in places(result, "empty_classes")[0]
 
 
 def test_labels_offset_and_what_a_module_says(sound):
-    result = run(sound, labels_offset=1, num_classes=2)
-    assert counts(result)["label_out_of_range"] == 2
+    assert counts(run(sound, labels_offset=1, num_classes=2))["label_out_of_range"] == 2
     assert run(sound, "ms1m").report["classes"]["num_classes"] == 85742
 
 
@@ -296,8 +293,7 @@ def own(write_list, monkeypatch):
 
 def test_modules_of_ones_own_are_checked_by_their_layout(own):
     (own / "label_list.txt").write_text("images/1.png 0\nimages/2.png\n")
-    result = run(own, "own_sets.checked", split="list")
-    assert counts(result)["bad_line"] == 1
+    assert counts(run(own, "own_sets.checked", split="list"))["bad_line"] == 1
 
 
 def test_sources_of_ones_own_are_read_past_bad_examples(own):

@@ -101,8 +101,7 @@ def test_base64_lines_of_both_orders(tmp_path):
 
 
 def test_recordio(tmp_path):
-    images = [*PICTURES[:5], PICTURES[0]]
-    contents = recordio_writer.insightface(images, LABELS)
+    contents = recordio_writer.insightface([*PICTURES[:5], PICTURES[0]], LABELS)
     contents[2] = recordio_writer.image(0.5, 2, PICTURES[1])
     contents[4] = recordio_writer.image(8, 4, PICTURES[3])
     path = tmp_path / "train.rec"

@@ -77,8 +77,7 @@ def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
     monkeypatch.setattr("plsc_tf.checkpoints.rows.PIECE_BYTES", 4 * 8)
     monkeypatch.setattr("plsc_tf.parallel.rows.PIECE_BYTES", 3 * 8)
     whole = np.random.default_rng(0).standard_normal((61, 2)).astype(np.float32)
-    array = make_rows(saved_on, whole, **layout)
-    save(tmp_path / "0", array=array)
+    save(tmp_path / "0", array=make_rows(saved_on, whole, **layout))
     other = make_rows(3, np.zeros_like(whole), **layout)
     written, write = [], other.write
 

@@ -112,8 +112,7 @@ def test_damaged_ones_are_passed_over_until_one_is_whole(run):
     flip(run / GOOD / FILES[1])
     with pytest.raises(DamagedCheckpointError, match="step_00000010 is intact"):
         catalog.newest(str(run))
-    good = catalog.newest(str(run), on_damaged="previous")
-    assert good == str(run / "step_00000010")
+    assert catalog.newest(str(run), on_damaged="previous") == str(run / "step_00000010")
     names = sorted(p.name for p in run.iterdir())
     assert names == ["step_00000010", f"{GOOD}.damaged-1", f"{BAD}.damaged-1"]
 

@@ -77,8 +77,7 @@ class Fill(keras.callbacks.Callback):
 
 
 def fit(model, run, fill, **options):
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (60, 4, 4, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (60, 4, 4, 3)).astype(np.uint8)
     data = tf.data.Dataset.from_tensor_slices((images, np.arange(60) % 51)).batch(10)
     checkpoint = plsc_tf.Checkpoint(
         run, every_n_steps=1, every_n_epochs=0, max_to_keep=0, **options
@@ -110,8 +109,7 @@ def test_training_stops_and_older_checkpoints_are_as_they_were(
     assert caught.value.errno == 28
     assert 3 <= model.trainer.position.global_step <= 5
     assert steps(run) == [1, 2]
-    newest = catalog.newest(str(run))
-    state.restore(newest, model)
+    state.restore(catalog.newest(str(run)), model)
     assert model.trainer.position.global_step == 2
 
 

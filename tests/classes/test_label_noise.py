@@ -140,8 +140,7 @@ def test_two_groups_are_found_and_none_is_too_small():
 
 def test_scores_are_deviations_from_classes_of_like_size():
     alike = np.concatenate([np.linspace(0.9, 1.0, 41), np.linspace(0.5, 0.7, 41)])
-    counts = np.array([40] * 41 + [5] * 41)
-    found = two_in_one.scores(alike, counts)
+    found = two_in_one.scores(alike, np.array([40] * 41 + [5] * 41))
     # Median 0.95, median absolute deviation 0.025.
     assert found[0] == pytest.approx(0.05 / (1.4826 * 0.025))
     assert found[41] == pytest.approx(0.1 / (1.4826 * 0.05))
@@ -155,8 +154,7 @@ def planted(tmp_path_factory):
     shown = np.repeat(np.arange(120), 20)
     labels = shown.copy()
     labels[labels == 1] = 0  # two identities in one class
-    half = np.flatnonzero(shown == 2)[::2]
-    labels[half] = 1  # one identity in two classes
+    labels[np.flatnonzero(shown == 2)[::2]] = 1  # one identity in two classes
     flipped = random.choice(len(labels), len(labels) // 20, replace=False)
     labels[flipped] = (labels[flipped] + random.integers(1, 120, len(flipped))) % 120
     rows = unit(identities[shown] + 0.08 * random.normal(size=(len(shown), 64)))

@@ -65,8 +65,7 @@ def cluster_curves():
     found = {}
     for count in WORKERS:
         addresses = ",".join(free_addresses(count))
-        started = {(count, i): start(addresses, i) for i in range(count)}
-        found.update(finish(started))
+        found.update(finish({(count, i): start(addresses, i) for i in range(count)}))
     return found
 
 

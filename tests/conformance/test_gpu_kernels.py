@@ -142,8 +142,7 @@ def faults_of_stage_2(folder):
     model.trainer.updater_class = updater
     model.compile(optimizer, jit_compile=False)
     with traced(run=True) as functions:
-        stepper = reduced_step.ReducedStepper(model, plan)
-        stepper.step(make_batch(model))
+        reduced_step.ReducedStepper(model, plan).step(make_batch(model))
     assert len(functions) == 4
     return {fault: at for one in functions for fault, at in faults(one).items()}
 
@@ -220,8 +219,7 @@ def test_an_int32_addition_on_the_way_is_found():
 def test_operations_without_a_kernel_and_copies_are_found():
     @tf.function(autograph=False)
     def step(images, table):
-        parts = tf.split(images, 2)
-        rows = tf.cast(parts[0][:, 0], tf.int32)
+        rows = tf.cast(tf.split(images, 2)[0][:, 0], tf.int32)
         size = tf.shape(images)[0] + 1  # of shapes only: stays on the host
         return tf.reshape(table, [size, -1]), tf.gather(table, rows)
 

@@ -102,8 +102,7 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("blocks")
     guide_folder.fill(folder)
     (folder / "hparams").mkdir()
-    text = "\n".join(QUICKSTART.split())
-    (folder / "hparams" / "quickstart.cfg").write_text(text)
+    (folder / "hparams" / "quickstart.cfg").write_text("\n".join(QUICKSTART.split()))
     with contextlib.chdir(folder):
         model = small_model()
         faces = plsc_tf.load(
@@ -271,8 +270,7 @@ def test_the_blocks_of_a_page_run(page, world, here):
             continue
         for guide, shown, real in REPLACED:
             block = block.replace(shown, real) if guide == page else block
-        code = compile(with_ports(block, world), page, "exec")
-        exec(code, names)  # noqa: S102
+        exec(compile(with_ports(block, world), page, "exec"), names)  # noqa: S102
     if page in CHECKS:
         CHECKS[page](names, world, here)
 

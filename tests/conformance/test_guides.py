@@ -203,8 +203,7 @@ def test_scripts_from_plsc(folder, monkeypatch):
     assert len(list(names["ins"].train_reader())) == 100
     names["ins"].set_checkpoint_dir("saved_model")
     names["ins"].set_model(None)
-    embeddings = names["ins"].predict()
-    assert embeddings.shape == (6, SMALL["emb_size"])
+    assert names["ins"].predict().shape == (6, SMALL["emb_size"])
 
 
 def test_every_setter_is_in_the_table():

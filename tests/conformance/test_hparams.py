@@ -42,8 +42,7 @@ def test_the_header_tells_command_hardware_time_and_score(path):
 
 @pytest.mark.parametrize("path", FILES, ids=names)
 def test_no_option_is_set_twice(path):
-    text = path.read_text()
-    options = re.findall(r"^(?:--)?(\w+)\s*=", text, re.MULTILINE)
+    options = re.findall(r"^(?:--)?(\w+)\s*=", path.read_text(), re.MULTILINE)
     assert len(options) == len(set(options))
 
 

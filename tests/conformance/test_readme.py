@@ -38,8 +38,7 @@ def test_it_is_short():
 
 def test_the_notebook_cell_is_short():
     (cell,) = [block for block in BLOCKS if "history = model.fit" in block]
-    lines = [line for line in cell.splitlines() if line.strip()]
-    assert len(lines) <= 15
+    assert len([line for line in cell.splitlines() if line.strip()]) <= 15
 
 
 def test_no_placeholder_is_left():

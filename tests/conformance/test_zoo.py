@@ -182,8 +182,7 @@ def test_smaller_images_are_refused_with_the_smallest_size(name):
 
 
 def test_an_embedding_layer_comes_where_a_size_is_asked_for():
-    own = backbones.build("lenet", image_shape=(8, 8, 3))
-    assert own.output_shape == (None, 1024)
+    assert backbones.build("lenet", image_shape=(8, 8, 3)).output_shape == (None, 1024)
     asked = backbones.build("lenet", image_shape=(8, 8, 3), embedding_size=16)
     assert asked.output_shape == (None, 16)
     assert asked.layers[-1].name == "embedding"

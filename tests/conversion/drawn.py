@@ -14,8 +14,7 @@ def images(count, classes=7, seed=0):
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
-        size = rng.integers(2, 12, 2)
-        pixels = rng.integers(0, 256, (*size, 3)).astype(np.uint8)
+        pixels = rng.integers(0, 256, (*rng.integers(2, 12, 2), 3)).astype(np.uint8)
         stream = io.BytesIO()
         kind = ("JPEG", "PNG", "GIF")[number % 3]
         Image.fromarray(pixels).save(stream, kind, comment=b"%d" % number)

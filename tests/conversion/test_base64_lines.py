@@ -61,8 +61,7 @@ def test_every_line_is_read_once_and_from_any_position(tmp_path, label_first, la
     assert [base64_text.parse_line(line) for _, _, line in found] == rows
     assert [number for number, _, _ in found] == list(range(1, 30))
     for number, end, _ in found:
-        rest = list(base64_text.read_lines(path, end, number + 1))
-        assert rest == found[number:]
+        assert list(base64_text.read_lines(path, end, number + 1)) == found[number:]
     begins, lengths, labels = base64_text.find_lines(path)
     data = (tmp_path / "part").read_bytes()
     places = zip(begins, lengths, labels, strict=True)

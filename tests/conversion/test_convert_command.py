@@ -84,8 +84,7 @@ def test_plscs_options(tmp_path, parts):
     assert told["written"] == str(out)
     names = [f"base64_rank_{rank}" for rank in range(8)]
     assert (out / "file_list.txt").read_text().split() == names
-    lines = [(out / name).read_bytes().count(b"\n") for name in names]
-    assert lines == [7] * 8
+    assert [(out / name).read_bytes().count(b"\n") for name in names] == [7] * 8
     found = drawn.read_base64(out)
     assert len(found) == 56 and set(found) == set(EXAMPLES)
     assert found[:50] != EXAMPLES and sorted(found[:50]) == sorted(EXAMPLES)

@@ -40,8 +40,7 @@ def test_frames_are_tensorflows_bytes(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "theirs")) as writer:
         for payload in payloads:
             writer.write(payload)
-    ours = b"".join(map(tfrecord.frame, payloads))
-    assert ours == (tmp_path / "theirs").read_bytes()
+    assert b"".join(map(tfrecord.frame, payloads)) == (tmp_path / "theirs").read_bytes()
 
 
 def test_every_record_is_read_once_and_from_any_position(path):
@@ -50,8 +49,7 @@ def test_every_record_is_read_once_and_from_any_position(path):
     with open(path, "rb") as file:
         assert b"".join(record for _, _, record in found) == file.read()
     for number, end, _ in found:
-        rest = list(tfrecord.read_records(path, end, number + 1))
-        assert rest == found[number + 1 :]
+        assert list(tfrecord.read_records(path, end, number + 1)) == found[number + 1 :]
 
 
 def damaged(path, at, value):

@@ -61,8 +61,7 @@ def test_the_reader_takes_the_index(tmp_path, layout):
         "tfrecord": (tfrecord.tfrecords, "*.tfrecord"),
         "base64": (base64_text.base64_files, "base64_rank_?"),
     }[layout]
-    files = sorted(str(path) for path in (tmp_path / "out").glob(pattern))
-    source = open_files(files)
+    source = open_files(sorted(str(path) for path in (tmp_path / "out").glob(pattern)))
     found = drawn.read(tmp_path / "out", layout)
     assert source.labels.tolist() == [label for _, label in found]
     assert [(r.image, r.label) for r in source.records()] == found

@@ -34,16 +34,14 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     system = np.concatenate(
         [np.stack([x, -y, ones, zeros], 1), np.stack([y, x, zeros, ones], 1)]
     )
-    wanted = alignment.REFERENCE.T.ravel()
-    a, b, c, d = np.linalg.lstsq(system, wanted, rcond=None)[0]
+    a, b, c, d = np.linalg.lstsq(system, alignment.REFERENCE.T.ravel(), rcond=None)[0]
     forward = np.array([[a, -b], [b, a]])
     placed = alignment.REFERENCE @ forward.T + [c, d]
     np.testing.assert_allclose(apply(found, placed), alignment.REFERENCE, atol=1e-3)
 
 
 def test_without_a_move_a_picture_stays():
-    rng = np.random.default_rng(0)
-    picture = rng.integers(0, 256, (112, 112, 3), np.uint8)
+    picture = np.random.default_rng(0).integers(0, 256, (112, 112, 3), np.uint8)
     moves = alignment.transforms(alignment.REFERENCE[None], (112, 112))
     face = alignment.cut_out(tf.constant(picture), tf.constant(moves[0]), (112, 112))
     assert np.abs(face.numpy().astype(int) - picture).max() <= 1

@@ -34,8 +34,7 @@ EVERYTHING = Augmentation(
 
 def _chance(count=50, seed=0, **columns):
     """Uniform numbers; columns by number, as c5=0.25, replaced."""
-    random = np.random.default_rng(seed)
-    chance = random.random((count, NUM_CHANCES)).astype(np.float32)
+    chance = np.random.default_rng(seed).random((count, NUM_CHANCES)).astype(np.float32)
     for name, value in columns.items():
         chance[:, int(name[1:])] = value
     return tf.constant(chance)
@@ -91,8 +90,7 @@ def test_eager_and_tf_data_agree():
 )
 def test_what_does_not_happen_leaves_every_bit(options):
     # RandAugment's first operation is "identity"; these numbers choose it.
-    chance = _chance(8, c28=0.0, c29=0.01, c30=0.02)
-    for result in _rows(options, chance):
+    for result in _rows(options, _chance(8, c28=0.0, c29=0.01, c30=0.02)):
         np.testing.assert_array_equal(result, PIXELS)
 
 
@@ -252,8 +250,7 @@ def test_move_fills_what_comes_in(down, right):
             if 0 <= row - down < 20 and 0 <= column - right < 16:
                 expected[row, column] = PIXELS[row - down, column - right]
     shift = ops.affine(((1.0, 0.0), (0.0, 1.0)), (-right, -down), SIZE)
-    moved = ops.warp(tf.constant(PIXELS), shift, 9)
-    np.testing.assert_array_equal(moved, expected)
+    np.testing.assert_array_equal(ops.warp(tf.constant(PIXELS), shift, 9), expected)
 
 
 def test_a_quarter_turn_is_exact():
@@ -268,8 +265,7 @@ def _colors(image, **changes):
     same = {"brightness": 1.0, "levels": 0.0, "contrast": 1.0, "saturation": 1.0}
     values = {**same, "hue": 0.0, **changes}
     maps = ops.color_maps(**{k: tf.constant([v]) for k, v in values.items()})
-    changed = ops.change_colors(tf.constant(image), maps[0])
-    return changed.numpy().astype(int)
+    return ops.change_colors(tf.constant(image), maps[0]).numpy().astype(int)
 
 
 def _luma(image):

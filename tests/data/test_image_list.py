@@ -87,10 +87,8 @@ def test_a_list_that_is_no_text_is_refused_at_its_first_line(list_folder):
 def test_names_need_not_be_utf_8(list_folder):
     import os
 
-    name = os.fsencode(list_folder) + b"/images/\xff.png"
-    with open(name, "wb") as file:
+    with open(os.fsencode(list_folder) + b"/images/\xff.png", "wb") as file:
         file.write(b"content")
     (list_folder / "label.txt").write_bytes(b"images/\xff.png 0\n")
-    source = image_list(str(list_folder))
-    (item,) = source.epoch(seed=0, epoch=0, shuffle=False)
+    (item,) = image_list(str(list_folder)).epoch(seed=0, epoch=0, shuffle=False)
     assert item["image"].numpy() == b"content"

@@ -26,8 +26,7 @@ def test_decode_equals_pillow(kind, mode):
 def test_resize_averages_and_rounds():
     # Every output pixel of an antialiased halving by an area of equal pixels is it.
     small = np.array([[[10, 20, 30], [250, 0, 7]]], np.uint8)
-    large = small.repeat(16, 0).repeat(16, 1)
-    halved = images.resize(large, (8, 16)).numpy()
+    halved = images.resize(small.repeat(16, 0).repeat(16, 1), (8, 16)).numpy()
     assert halved.dtype == np.uint8 and halved.shape == (8, 16, 3)
     np.testing.assert_array_equal(
         halved[:, :7], np.broadcast_to(small[0, 0], (8, 7, 3))

@@ -259,8 +259,7 @@ def _calfw(folder, lines, named="aligned images"):
     (folder / named).mkdir(parents=True)
     names = dict.fromkeys(line.split()[0] for line in lines)
     for number, name in enumerate(names):
-        image = Image.new("RGB", (4, 4), (number, 0, 0))
-        image.save(folder / named / name, "PNG")
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(folder / named / name, "PNG")
     (folder / "pairs_CALFW.txt").write_text("\n".join(lines) + "\n")
     return folder / "pairs_CALFW.txt"
 
@@ -270,8 +269,7 @@ def test_pairs_of_calfw_and_cplfw(tmp_path):
     ones = [(f"A_{2 * k:04d}.jpg", f"A_{2 * k + 1:04d}.jpg", k + 1) for k in range(10)]
     twos = [(f"B_{k:04d}.jpg", f"C_{k:04d}.jpg", 0) for k in range(10)]
     lines = [f"{name} {fold}" for *pair, fold in ones + twos for name in pair]
-    path = _calfw(tmp_path / "calfw", lines)
-    pairs = load_pairs(str(path))
+    pairs = load_pairs(str(_calfw(tmp_path / "calfw", lines)))
     assert pairs.name == "pairs_CALFW" and len(pairs) == 20
     # Each of ten consecutive folds has one pair of each kind.
     assert pairs.same.reshape(10, 2).tolist() == [[False, True]] * 10

@@ -112,8 +112,7 @@ def test_caches(list_folder, tmp_path, kind):
 def test_bad_records_have_the_same_substitutes(list_folder):
     (list_folder / "images/11.png").write_bytes(b"no image")
     (list_folder / "images/12.png").unlink()
-    source = image_list(str(list_folder))
-    _check(_batches(source, 7, skip_bad_records=True), 2)
+    _check(_batches(image_list(str(list_folder)), 7, skip_bad_records=True), 2)
 
 
 def _stream(picture, kind, count=20, bad=()):

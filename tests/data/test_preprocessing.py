@@ -90,8 +90,7 @@ def test_face_mirrors_every_second_picture_and_nothing_else():
     assert list(made.decide(_chance()[np.newaxis])) == ["mirror"]
     data = images.encode(PIXELS)
     for place, expected in ((0.49, PIXELS[:, ::-1]), (0.5, PIXELS)):
-        result = _train(made, data, _chance(c0=place))
-        np.testing.assert_array_equal(result, expected)
+        np.testing.assert_array_equal(_train(made, data, _chance(c0=place)), expected)
     np.testing.assert_array_equal(made.evaluate(data), PIXELS)
 
 

@@ -190,8 +190,7 @@ def test_samples_and_batches_mean_the_same():
 
     expected = [(10, 0), (20, 1), (30, 0), (40, 1), (50, 0)]
     for reader in (one_by_one, in_batches):
-        source = from_reader(reader, num_classes=2, num_examples=5)
-        assert greys(source) == expected
+        assert greys(from_reader(reader, num_classes=2, num_examples=5)) == expected
 
 
 def test_pairs_of_arrays_and_of_files():

@@ -84,8 +84,7 @@ def test_per_identity_makes_groups_of_one_class_each():
 
 
 def test_per_identity_takes_nearly_every_image_once():
-    labels = np.repeat(np.arange(100), 8)
-    order = indices(labels, **GROUPS)
+    order = indices(np.repeat(np.arange(100), 8), **GROUPS)
     np.testing.assert_array_equal(np.sort(order), np.arange(800))
 
 
@@ -109,13 +108,11 @@ def test_classes_are_spread_over_the_epoch():
 
 @pytest.mark.parametrize("largest", [5, 70_000, 2_000_000])
 def test_any_range_of_labels_is_grouped(largest):
-    random = np.random.default_rng(0)
-    labels = random.integers(0, largest + 1, 1000) - 3
+    labels = np.random.default_rng(0).integers(0, largest + 1, 1000) - 3
     labels[0] = largest
     order = indices(labels, sampling="per_identity", images_per_identity=1)
     np.testing.assert_array_equal(np.sort(order), np.arange(1000))
-    balanced = labels[indices(labels, **BALANCED)]
-    counts = np.unique(balanced, return_counts=True)[1]
+    counts = np.unique(labels[indices(labels, **BALANCED)], return_counts=True)[1]
     assert counts.max() - counts.min() <= 1
 
 

@@ -109,8 +109,7 @@ def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
     records = list(source.records())
     assert [r.image.shape for r in records[:4]] == [(12, 5 + k, 3) for k in range(4)]
     assert records[3].image[4, 4, 0] == 30 and source.labels[6] == 4
-    made = Batches(source, 4, options=SMALL)
-    assert sum(len(labels) for _, labels in made) == 13
+    assert sum(len(labels) for _, labels in Batches(source, 4, options=SMALL)) == 13
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,7 @@ def test_class_folders_with_and_without_splits(tmp_path, name):
     _write_folders(tmp_path / "train", ["tulip"])
     _write_folders(tmp_path / "val", ["aster"])
     assert open_source(name, _request(tmp_path)).class_names == ("tulip",)
-    val = open_source(name, _request(tmp_path, split="val"))
-    assert val.class_names == ("aster",)
+    assert open_source(name, _request(tmp_path, split="val")).class_names == ("aster",)
 
 
 @pytest.mark.parametrize("name", ["ms1m", "casia", "image_list"])

@@ -17,8 +17,7 @@ def write_lists(folder, names, ids, scale=7):
 
     Faces lie where they are expected in images of 112 / scale pixels.
     """
-    rng = np.random.default_rng(1)
-    a, b = rng.integers(0, len(names), (2, 600))
+    a, b = np.random.default_rng(1).integers(0, len(names), (2, 600))
     b = np.where(np.arange(600) % 2 == 0, a - a % 4 + (a + 1) % 4, b)
     keep = a != b
     lines = [

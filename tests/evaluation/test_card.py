@@ -34,8 +34,7 @@ def search_report():
     ids = rng.integers(0, 60, 300)
     probes = people[ids] + rng.normal(size=(300, 8))
     found = identification.search(people[::2], np.arange(0, 60, 2), probes, ids)
-    options = Options(50, far=0.1)
-    return set_report.of_search("people", found, ids, options), found
+    return set_report.of_search("people", found, ids, Options(50, far=0.1)), found
 
 
 def test_charts_show_their_figures():
@@ -66,8 +65,7 @@ def test_names_for_people():
 
 
 def test_the_figures_of_pairs_are_those_of_verify():
-    rng = np.random.default_rng(0)
-    embeddings = rng.normal(size=(400, 8))
+    embeddings = np.random.default_rng(0).normal(size=(400, 8))
     left = np.arange(0, 400, 2)
     same = np.arange(200) % 2 == 0
     embeddings[left[same] + 1] = embeddings[left[same]] + 0.7
@@ -115,8 +113,7 @@ def test_the_report_of_a_search_names_what_it_cannot_support():
     assert report.figures["rank_1"].low < rank_1 < report.figures["rank_1"].high
     assert report.figures["tpir@fpir=1e-03"].value is None
     assert report.threshold["fpir"] == 0.1
-    at = report.threshold["cosine"]
-    assert np.mean(found.strongest[~found.mated] > at) <= 0.1
+    assert np.mean(found.strongest[~found.mated] > report.threshold["cosine"]) <= 0.1
 
 
 def test_the_report_of_classes():

@@ -55,8 +55,7 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
         weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
     scores = np.tensordot(embeddings, weights, [[1], [-1]])
     scores = scores.max(axis=2) if scores.ndim == 3 else scores
-    own = scores[np.arange(30), images.labels]
-    expected = (scores >= own[:, None]).sum(axis=1)
+    expected = (scores >= scores[np.arange(30), images.labels][:, None]).sum(axis=1)
     ranks, labels = closed_set.ranks(model, images)
     np.testing.assert_array_equal(ranks, expected)
     np.testing.assert_array_equal(labels, images.labels)

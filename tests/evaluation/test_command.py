@@ -33,8 +33,7 @@ def test_pairs_of_saved_embeddings(saved):
     folder, rows, ids, left, right = saved
     table = evaluate(folder, pair_lists=(str(folder / "pairs.txt"),))
     expected = verification.verify(rows, left, right, ids[left] == ids[right])
-    accuracy = f"{expected.accuracy:.5f} ± {expected.std:.5f}"
-    assert table["pairs: accuracy"] == accuracy
+    assert table["pairs: accuracy"] == f"{expected.accuracy:.5f} ± {expected.std:.5f}"
     assert table["pairs: EER"] == f"{expected.eer:.5f}"
     assert table["pairs: XNorm"] == f"{expected.xnorm:.5f}"
     assert table["pairs: TAR@FAR=1e-06"].startswith("n/a (")

@@ -139,8 +139,7 @@ def sums(model, framed):
 def aligned(pixels, points):
     """Cut out as training images are, of 112 pixels, and framed like them."""
     frame = preprocessing.build("inception", (SIZE, SIZE))
-    faces = [frame.evaluate(plsc_tf.align(image, points)) for image in pixels]
-    return np.stack(faces)
+    return np.stack([frame.evaluate(plsc_tf.align(image, points)) for image in pixels])
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +175,7 @@ def test_the_card_of_a_trained_model(trained, evaluated):
     digest = hashlib.sha256((manifest / "manifest.json").read_bytes()).hexdigest()
     assert card["model"]["manifest_sha256"] == digest
     assert card["data"]["examples"] == 34
-    page = (card_dir / "card.html").read_text()
-    assert page.count("data:image/jpeg;base64,") == 32
+    assert (card_dir / "card.html").read_text().count("data:image/jpeg;base64,") == 32
 
 
 def test_images_by_lists_and_by_templates(trained, model, tmp_path):

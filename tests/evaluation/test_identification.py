@@ -63,8 +63,7 @@ def test_names_may_be_texts():
 
 def test_ties_count_against_the_model():
     same = np.ones((5, 4), np.float32)
-    found = search(same, np.arange(5), same, np.arange(5))
-    assert found.ranks.tolist() == [5] * 5
+    assert search(same, np.arange(5), same, np.arange(5)).ranks.tolist() == [5] * 5
 
 
 def test_rates_by_hand():
@@ -79,13 +78,11 @@ def test_rates_by_hand():
     np.testing.assert_allclose(
         cumulative_matches(found), [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1, 1]
     )
-    weights = np.array([3, 0, 1, 0, 1.0])
-    assert rank_rates(found, weights=weights) == {1: 0.75, 5: 1.0}
+    assert rank_rates(found, weights=np.array([3, 0, 1, 0, 1.0])) == {1: 0.75, 5: 1.0}
 
 
 def open_search(strongest, mates=(0.95, 0.7, 0.5), ranks=(1, 1, 1)):
-    count = len(mates) + len(strongest)
-    mated = np.arange(count) < len(mates)
+    mated = np.arange(len(mates) + len(strongest)) < len(mates)
     return Search(
         mated,
         np.array([*ranks, *np.zeros(len(strongest), int)]),

@@ -42,8 +42,7 @@ def test_points_follow_the_name(tmp_path, line, name):
 
 def test_points_and_scores_are_found_by_name(tmp_path):
     path = write(tmp_path, "b.jpg\na.jpg\n")
-    lines = f"a.jpg {TEN} .5\nc.jpg {TEN}\nb.jpg {TEN[:-2]}\n"
-    marks = write(tmp_path, lines, "marks")
+    marks = write(tmp_path, f"a.jpg {TEN} .5\nc.jpg {TEN}\nb.jpg {TEN[:-2]}\n", "marks")
     _, _, points = list_images(path, landmarks=marks)
     assert points[:, 4, 1].tolist() == [10.0, 10.5]
     assert points_of(["b.jpg", "a.jpg"], marks)[1].tolist() == [1.0, 0.5]

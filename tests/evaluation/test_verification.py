@@ -48,8 +48,7 @@ def test_a_zero_embedding_is_a_distance_like_any_other():
 
 def test_text_is_plscs_line():
     result = verify(*random_pairs(140))
-    text = f"Accuracy-Flip: {result.accuracy:.5f}+-{result.std:.5f}"
-    assert str(result) == text
+    assert str(result) == f"Accuracy-Flip: {result.accuracy:.5f}+-{result.std:.5f}"
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,7 @@ class Target:
     def train(self, folder):
         """Reads all there is as a training run does, in batches."""
         if source := self._open(folder):
-            options = PipelineOptions(image_size=_SIZE)
-            for _ in Batches(source, 2, options=options):
+            for _ in Batches(source, 2, options=PipelineOptions(image_size=_SIZE)):
                 pass
 
     def convert(self, folder):

@@ -26,8 +26,7 @@ def fuzz(folder, count, seed):
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["problems"] == []
     assert result["grown_mb"] < 1024
-    total = sum(sum(counts.values()) for counts in result["seen"].values())
-    assert total == count
+    assert sum(sum(counts.values()) for counts in result["seen"].values()) == count
     return result["seen"]
 
 

@@ -228,8 +228,7 @@ def update(
     slots = slots or [{} for _ in weights]
     shrink = 1.0
     if clip_norm:
-        norm = np.sqrt(sum((g**2).sum() for g in gradients))
-        shrink = min(1.0, clip_norm / norm)
+        shrink = min(1.0, clip_norm / np.sqrt(sum((g**2).sum() for g in gradients)))
     moved = []
     for w, g, slot in zip(weights, gradients, slots, strict=True):
         g = shrink * g + l2 * w

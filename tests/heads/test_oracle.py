@@ -63,8 +63,7 @@ def test_hard_other_class_and_state_of_curricularface_by_hand():
     found = oracle.head_step(np.eye(2), None, x, [0], [1], scale=2.0, **given)
     assert found["state"]["t"] == pytest.approx(0.45)
     other = math.cos(math.pi / 6) * (0.45 + math.cos(math.pi / 6))
-    true = math.cos(math.pi / 3 + 0.5)
-    expected = math.log(1 + math.exp(2 * (other - true)))
+    expected = math.log(1 + math.exp(2 * (other - math.cos(math.pi / 3 + 0.5))))
     assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
 
 

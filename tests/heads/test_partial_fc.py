@@ -45,8 +45,7 @@ def test_all_true_classes_and_exactly_the_share_take_part(samples):
 def test_the_other_classes_are_equally_likely(samples):
     # 9 of 37 without replacement. Each is drawn with p = 9 / 37 in every step; the
     # counts of one step sum to 9, which leaves 36 degrees of freedom.
-    counts = np.bincount(samples.ravel(), minlength=CLASSES)
-    others = np.delete(counts, [7, 19, 39])
+    others = np.delete(np.bincount(samples.ravel(), minlength=CLASSES), [7, 19, 39])
     p = 9 / 37
     assert others.sum() == 9 * STEPS
     square = ((others - STEPS * p) ** 2).sum() / (STEPS * p * (1 - p)) * 36 / 37

@@ -200,8 +200,7 @@ def test_half_precision_products_are_close_to_float32(
     example = make_example(case)
     batch = next(example.batches())
     exact = Expected(case, example).step(*batch)
-    stepper = Stepper(case, example, dtype=dtype, jit_compile=compiled)
-    found = stepper.step(*batch)
+    found = Stepper(case, example, dtype=dtype, jit_compile=compiled).step(*batch)
     # A cosine is a product of two rounded operands, and is rounded itself: it is off
     # by up to 3 · 2⁻⁹ with 8 bits, each logit by 16 times that, and so is the
     # logarithm of their sum. Gradients are off by exp of that, to both sides.

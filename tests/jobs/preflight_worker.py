@@ -37,8 +37,7 @@ def main():
     preflight.try_collectives(strategy, group, 60)
     say("they work")
     try:
-        broken = strategy if group.is_chief else Broken()
-        preflight.try_collectives(broken, group, 2)
+        preflight.try_collectives(strategy if group.is_chief else Broken(), group, 2)
     except RuntimeError as error:
         say(f"RuntimeError: {error}")
     preflight.PATIENCE_S = 0.5

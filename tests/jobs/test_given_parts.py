@@ -1,7 +1,6 @@
 """Tests trainings with a backbone, an optimizer, data and pairs given in Python."""
 
 import dataclasses
-import logging
 import pathlib
 import shutil
 
@@ -156,7 +155,7 @@ def test_data_of_unknown_length_trains_unless_the_rate_needs_it(tmp_path, caplog
     model = network()
     before = model.get_weights()
     given = parts(backbone=model, optimizer=keras.optimizers.SGD(0.0))
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level("WARNING", logger="absl"):
         _, outcome = train.train(left_open(**by_steps), parts=given)
     assert outcome["steps"] == 3
     found = trained.load(settings(tmp_path), parts=Parts(backbone=network))
@@ -201,7 +200,7 @@ def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
 
 def test_val_targets_that_pairs_replace_are_named(caplog):
     parts = Parts(pairs={"mine": None})
-    with caplog.at_level(logging.INFO, "absl"):
+    with caplog.at_level("INFO", "absl"):
         parts.drop_replaced_targets(Settings())
         assert not caplog.messages
         settled = parts.drop_replaced_targets(

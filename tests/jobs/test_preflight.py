@@ -37,8 +37,7 @@ def finding(facts):
 
 
 def test_every_difference_is_shown_with_its_workers():
-    other = {**differing(learning_rate=0.2), "data": "cd34"}
-    text = finding([FACTS, other, FACTS])
+    text = finding([FACTS, {**differing(learning_rate=0.2), "data": "cd34"}, FACTS])
     assert text.splitlines()[1:] == [
         "  data: 'ab12' on workers 0, 2; 'cd34' on worker 1",
         "  flags.learning_rate: 0.1 on workers 0, 2; 0.2 on worker 1",

@@ -1,7 +1,6 @@
 """Tests that a resume logs changed options and refuses to change a run's meaning."""
 
 import json
-import logging
 import shutil
 
 import pytest
@@ -99,7 +98,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "run_report": True,
     }
     allowed = {"allow_changes": ("loss_type", "margin3", "dataset_dir")}
-    with caplog.at_level(logging.INFO, logger="absl"):
+    with caplog.at_level("INFO", logger="absl"):
         run.train(settings(folder, **changed, **allowed))
     lines = [one for one in caplog.messages if one.startswith("changed: ")]
     expected = {
@@ -121,8 +120,7 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
     assert [json.loads(one).get("changed") for one in starts] == [None, expected]
     state = manifest.read(str(folder / "1"))["state"]
     assert state["changes"] == [{"step": 5, "changed": expected}]
-    page = (folder / "report.html").read_text()
-    assert "learning_rate 0.05 -&gt; 0.1" in page
+    assert "learning_rate 0.05 -&gt; 0.1" in (folder / "report.html").read_text()
     # The run now has these options, so repeating them changes nothing.
     assert resume(settings(folder, **changed)) == {}
 

@@ -4,7 +4,6 @@ Steps are lost, and the log says so, only after two Ctrl-C or if the disk is ful
 """
 
 import json
-import logging
 import os
 import pathlib
 import re
@@ -196,8 +195,7 @@ def test_signals_are_given_back():
     termination.listen_again()
     assert signal.getsignal(signal.SIGINT) is not before[1]
     termination.stop_listening()
-    after = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
-    assert after == before
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def broken_by(name):
@@ -206,7 +204,7 @@ def broken_by(name):
 
 def test_two_ctrl_c_say_what_is_lost(tmp_path, caplog, termination):
     with (
-        caplog.at_level(logging.WARNING, logger="absl"),
+        caplog.at_level("WARNING", logger="absl"),
         pytest.raises(KeyboardInterrupt),
     ):
         train.train(settings(tmp_path, **broken_by("CtrlCTwice")), termination)

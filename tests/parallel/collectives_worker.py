@@ -111,8 +111,7 @@ def make_model(strategy, transport=None, **options):
         if transport is None:  # A launched training votes; others do not.
             model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
         metrics = ["accuracy", "top5_accuracy"] if not options else []
-        bound = 1.0 if options else None
-        optimizer = plsc_tf.Momentum(0.02, global_clipnorm=bound)
+        optimizer = plsc_tf.Momentum(0.02, global_clipnorm=1.0 if options else None)
         model.compile(optimizer, metrics=metrics, transport=transport)
     return model
 

@@ -113,8 +113,7 @@ def test_a_tf_config_that_cannot_train_is_refused(environ, message):
 )
 def test_flags_give_addresses_and_place(place):
     options = Options(cluster_node_ips=("a", "b"), **place)
-    found = resolve(options, {})
-    assert found == Cluster(("a:6170", "b:6170"), 1, "cluster_node_ips")
+    assert resolve(options, {}) == Cluster(("a:6170", "b:6170"), 1, "cluster_node_ips")
 
 
 def test_the_index_of_a_pod_says_which_machine_this_is():

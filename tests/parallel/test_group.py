@@ -22,8 +22,7 @@ MOST_S = 60
 
 
 def make_clusters(size):
-    ports = free_ports("127.0.0.1", size)
-    addresses = tuple(f"127.0.0.1:{port}" for port in ports)
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", size))
     return [Cluster(addresses, index, "test") for index in range(size)]
 
 
@@ -63,8 +62,7 @@ def test_a_name_can_be_used_again_by_one_that_runs_ahead(workers):
         time.sleep(0.1 * group.index)
         return [group.gather("step", 10 * group.index + i) for i in range(4)]
 
-    expected = [[i, 10 + i, 20 + i] for i in range(4)]
-    assert on_each(four_times, workers) == [expected] * 3
+    assert on_each(four_times, workers) == [[[i, 10 + i, 20 + i] for i in range(4)]] * 3
 
 
 def test_threads_gather_different_names_in_different_order(workers):
@@ -76,8 +74,7 @@ def test_threads_gather_different_names_in_different_order(workers):
         futures = {}
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             for name in order:
-                value = [name, group.index]
-                futures[name] = pool.submit(group.gather, name, value)
+                futures[name] = pool.submit(group.gather, name, [name, group.index])
                 time.sleep(0.02)
             return {name: future.result(MOST_S) for name, future in futures.items()}
 
@@ -87,8 +84,7 @@ def test_threads_gather_different_names_in_different_order(workers):
 
 def test_values_of_megabytes(workers):
     hashes = [f"{i:064x}" for i in range(50_000)]
-    gathered = on_each(lambda g: g.gather("hashes", hashes), workers)
-    assert gathered == [[hashes] * 3] * 3
+    assert on_each(lambda g: g.gather("hashes", hashes), workers) == [[hashes] * 3] * 3
 
 
 def test_a_value_that_is_too_long_is_refused_at_once(workers, monkeypatch):
@@ -142,8 +138,7 @@ def test_strangers_keep_nobody_waiting(clusters):
 
     def visit():
         address = clusters[0].address
-        silent = socket.create_connection(split(address))
-        strangers.append(silent)
+        strangers.append(socket.create_connection(split(address)))
         with pytest.raises((OSError, http.client.HTTPException)):
             urllib.request.urlopen(f"http://{address}/", timeout=MOST_S)
 

@@ -144,8 +144,7 @@ def test_a_failure_can_say_how_the_others_end(start, addresses):
 
 
 def test_a_missing_worker_is_named(start, addresses):
-    workers = [start(addresses, index, timeout_s=2) for index in (0, 1)]
-    for worker in workers:
+    for worker in [start(addresses, index, timeout_s=2) for index in (0, 1)]:
         status, said, _ = outcome(worker)
         assert status == 3
         assert f"JoinError: Worker 2 ({addresses[2]}) did not join within " in said

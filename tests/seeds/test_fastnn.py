@@ -67,8 +67,7 @@ def test_the_sample_file_trains_from_oss(tmp_path, monkeypatch):
     objects = {folder: b"", folder + TRAIN: (tmp_path / TRAIN).read_bytes()}
     with FakeOss(objects, user) as server:
         endpoint = "oss-cn-beijing-internal.aliyuncs.com"
-        sample = SAMPLE.replace(endpoint, server.endpoint)
-        (tmp_path / "sample.cfg").write_text(sample)
+        (tmp_path / "sample.cfg").write_text(SAMPLE.replace(endpoint, server.endpoint))
         words = ["--flagfile=sample.cfg", *SHORT]
         done = commands.run("train", *words, folder=tmp_path)
         told = done.out + done.err

@@ -108,8 +108,7 @@ def test_stage_2_and_its_projection(stage_1, script, folder):
     script(f"{line} {options}")
     results = outcome(folder / "stage_2")
     assert results["steps"] == 4 and results["test"]["images"] == 12
-    matrix = np.load(folder / "stage_2" / "pca_mat.npy", mmap_mode="r")
-    assert matrix.shape[0] == 4
+    assert np.load(folder / "stage_2" / "pca_mat.npy", mmap_mode="r").shape[0] == 4
     plain = cli.parse(script(f"{line} {options}", train=False))
     given = cli.parse(script(f"{line} stage_2/pca_mat.npy {options}", train=False))
     assert given == plain.replace(pca_mat_path="stage_2/pca_mat.npy")
@@ -130,8 +129,7 @@ def test_both_stages_on_photographs(tmp_path, data_dir):
     assert results["test"]["accuracy"] > 0.35  # of five classes
     checkpoint = results["checkpoint_dir"]
     shell(f"bash {scripts}/run_stage_2.sh ./imagenet {checkpoint}", tmp_path)
-    after = outcome(tmp_path / "output/dim_reduce_stage2")
-    assert after["test"]["accuracy"] > 0.35
+    assert outcome(tmp_path / "output/dim_reduce_stage2")["test"]["accuracy"] > 0.35
 
 
 def test_a_thousand_classes_are_trained_as_in_the_tutorial(tmp_path):
@@ -211,6 +209,5 @@ def test_the_course(folder):
 @pytest.mark.slow
 def test_the_course_on_two_workers(folder):
     line = COURSE.replace("=checkpoint", "=workers/checkpoint")
-    told = shell(f"python -m plsc_tf.launch {line}", folder)
-    check_course(told, folder / "workers")
+    check_course(shell(f"python -m plsc_tf.launch {line}", folder), folder / "workers")
     assert len(list((folder / "mylog").iterdir())) >= 2

@@ -110,8 +110,7 @@ def test_train_val_and_export(run_script, folder, capsys):
     # The script does not set the number; the data's replaces PLSC's default of 85,742.
     assert found["num_classes"] == 5
     accuracy = found["verification"]["lfw"]["accuracy"]
-    printed = capsys.readouterr().out
-    assert f"lfw: verification accuracy  {accuracy:.4f}" in printed
+    assert f"lfw: verification accuracy  {accuracy:.4f}" in capsys.readouterr().out
     run_script(scripts.VAL)
     assert f"lfw: accuracy        {accuracy:.5f}" in capsys.readouterr().out
     (folder / "saved_model").rename(folder / "pretrain_model")
@@ -168,8 +167,7 @@ def test_the_heads_attributes(loss, run_script, folder):
 def test_a_network_of_ones_own(run_script, folder):
     options = {"dropout": None, "model_save_dir": "own", "with_test": False}
     run_script(scripts.CUSTOM_MODEL, **options)
-    flags = (folder / "own" / "flags.cfg").read_text()
-    assert "--model_name=__main__.ResNet" in flags
+    assert "--model_name=__main__.ResNet" in (folder / "own" / "flags.cfg").read_text()
     assert results(folder / "own")["steps"] == 3
 
 
@@ -223,8 +221,7 @@ def test_server_and_client(run_script, folder):
     pytest.importorskip("aiohttp")
     if not (folder / "inference_model").exists():
         test_train_val_and_export(run_script, folder)
-    exported = folder / "inference_model"
-    server = scripts.SERVER.replace("'/XXX/XXX'", repr(str(exported)))
+    server = scripts.SERVER.replace("'/XXX/XXX'", repr(str(folder / "inference_model")))
     (folder / "data").mkdir()
     picture = folder / "train_data" / "images" / "00000000.jpg"
     (folder / "data" / "00000000.jpg").write_bytes(picture.read_bytes())

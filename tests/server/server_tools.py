@@ -30,8 +30,7 @@ def running(folder, *options):
     command += ["--port=0", "--grpc_port=0", "--poll_seconds=0.1", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
-        line = process.stdout.readline()
-        ports = dict(re.findall(r"(\w*port)=(\d+)", line))
+        ports = dict(re.findall(r"(\w*port)=(\d+)", process.stdout.readline()))
         assert ports, pathlib.Path(log.name).read_text()[-2000:]
         yield {
             "process": process,
@@ -83,8 +82,7 @@ def export(folder, seed):
     inputs = keras.Input((16, 12, 3))
     dense = keras.layers.Dense(EMBEDDING_SIZE)
     model = keras.Model(inputs, dense(keras.layers.Flatten()(inputs / 255)))
-    rng = np.random.default_rng(seed)
-    dense.kernel.assign(rng.normal(0, 0.1, dense.kernel.shape))
+    dense.kernel.assign(np.random.default_rng(seed).normal(0, 0.1, dense.kernel.shape))
     return export_saved_model(model, folder)
 
 

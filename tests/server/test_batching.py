@@ -40,8 +40,7 @@ def run(model, work, **options):
     async def main():
         given = Server(**{"parallel_batches": 1, "max_batch_images": 4, **options})
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
-            batcher = Batcher(model, "s", executor, given, Metrics())
-            return await work(batcher)
+            return await work(Batcher(model, "s", executor, given, Metrics()))
 
     return asyncio.run(main())
 

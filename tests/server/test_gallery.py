@@ -138,8 +138,7 @@ def test_a_full_disk_changes_nothing(tmp_path):
 
 
 def test_threads_enrol_remove_and_search_at_the_same_time(tmp_path):
-    rng = np.random.default_rng(3)
-    fixed = rng.normal(size=(20, 16))
+    fixed = np.random.default_rng(3).normal(size=(20, 16))
     wrong = []
     with Gallery(tmp_path, 16) as gallery:
         for number, row in enumerate(fixed):

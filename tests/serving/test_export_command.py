@@ -53,8 +53,7 @@ def test_everything_at_once(run):
     )
     target = dict(rows)["SavedModel"]
     assert pathlib.Path(target).name == "2"
-    proof = read(target, "proof.json")["artefacts"]
-    by_name = {row["artefact"]: row for row in proof}
+    by_name = {row["artefact"]: row for row in read(target, "proof.json")["artefacts"]}
     assert set(by_name) == {"serving_default", "images", "tflite_int8", "classify"}
     assert by_name["images"]["verification"]["mock"]["change"] == 0
     assert "mock" in dict(rows)["proof: tflite_int8"]

@@ -29,8 +29,7 @@ def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
 
 def data():
     """Four global batches of ten."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3)).astype(np.uint8)
     return tf.data.Dataset.from_tensor_slices((images, np.arange(40) % 5)).batch(10)
 
 

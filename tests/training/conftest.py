@@ -66,6 +66,5 @@ def any_model(built_once):
 @pytest.fixture
 def pictures():
     """uint8 `[20, 16, 16, 3]` noise and labels of five classes."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (20, 16, 16, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3)).astype(np.uint8)
     return images, np.arange(20) % 5

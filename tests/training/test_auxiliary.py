@@ -38,8 +38,7 @@ def small_zoo(monkeypatch):
 
 
 def model_of(replicas=1, weight=0.4, *, smoothing=0.0, optimizer=None):
-    strategy = make_strategy(replicas)
-    with strategy.scope():
+    with make_strategy(replicas).scope():
         keras.utils.set_random_seed(1)
         backbone = backbones.build("lenet")
         auxiliary = None

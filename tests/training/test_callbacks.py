@@ -1,7 +1,5 @@
 """Verification and the log while training."""
 
-import logging
-
 import keras
 import numpy as np
 import pytest
@@ -60,7 +58,7 @@ def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
         every_n_steps=every_n_steps,
         after_epochs=after_epochs,
     )
-    with caplog.at_level(logging.INFO, logger="absl"):
+    with caplog.at_level("INFO", logger="absl"):
         history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
     assert len(history.history.get("few_accuracy", [])) == in_logs
     assert [caplog.text.count(f"step {step}] XN") for step in steps] == [1] * len(steps)
@@ -74,7 +72,7 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
     log = TrainingLog(
         every_n_steps=2, total_steps=8, global_batch_size=5, steps_per_epoch=planned
     )
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level("WARNING", logger="absl"):
         # A resume in mid-epoch, two epochs, and the end in the midst of another.
         fit(any_model, pictures, [log], epochs=3, initial_step=2, stop_at_step=8)
     text = "Epoch 0 had 4 steps instead of the planned 5"
@@ -83,7 +81,7 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
 
 def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, caplog):
     log = TrainingLog(every_n_steps=2, total_steps=8, global_batch_size=5)
-    with caplog.at_level(logging.INFO, logger="absl"):
+    with caplog.at_level("INFO", logger="absl"):
         fit(any_model, pictures, [log])
     lines = [r.message for r in caplog.records if "images/s" in r.message]
     assert len(lines) == 4
@@ -137,8 +135,7 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     # The time of the epoch's steps, which are four.
     for row in (every.rows[0], every.rows[1]):
         assert row["epoch/seconds"] > 0
-        per_step = row["epoch/seconds_per_step"]
-        assert row["epoch/seconds"] == pytest.approx(4 * per_step)
+        assert row["epoch/seconds"] == pytest.approx(4 * row["epoch/seconds_per_step"])
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,7 @@ def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
         Settings.from_values(**options, model_save_dir=folder_name)
     )
     assert np.isfinite(outcome["loss"])
-    state = manifest.read(outcome["checkpoint_dir"])["state"]
-    assert state["loss_scale"] is None
+    assert manifest.read(outcome["checkpoint_dir"])["state"]["loss_scale"] is None
 
 
 def check_export(outcome):

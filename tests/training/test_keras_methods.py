@@ -89,8 +89,7 @@ def test_one_batch_at_a_time_is_evaluate_and_predict(softmax, pictures):
     assert softmax.test_on_batch(*few) == pytest.approx(
         softmax.evaluate(*few), rel=1e-5
     )
-    named = softmax.test_on_batch(*few, return_dict=True)
-    assert set(named) == {"loss", "accuracy"}
+    assert set(softmax.test_on_batch(*few, return_dict=True)) == {"loss", "accuracy"}
     found = softmax.predict_on_batch(images[:3])
     np.testing.assert_allclose(found, softmax.embed(images)[:3], atol=1e-5)
 

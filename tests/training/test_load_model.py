@@ -70,8 +70,7 @@ def test_a_checkpoint_resumes_with_another_kind_of_learning_rate(
         return plsc_tf.Momentum(0.05)
 
     def scheduled():
-        rate = keras.optimizers.schedules.CosineDecay(0.05, 100)
-        return plsc_tf.Momentum(rate)
+        return plsc_tf.Momentum(keras.optimizers.schedules.CosineDecay(0.05, 100))
 
     kinds = [scheduled, fixed] if trained_with_schedule else [fixed, scheduled]
     before, after = (checkpointed.build(1, optimizer=kind) for kind in kinds)
@@ -108,8 +107,7 @@ def own_network():
 def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):
     with plsc_tf.strategy(1).scope():
         loss = plsc_tf.InterclassFilter(plsc_tf.AdaFace(m=0.3), threshold=0.4)
-        head = plsc_tf.DenseHead(3, loss=loss)
-        model = plsc_tf.Classifier(own_network(), head)
+        model = plsc_tf.Classifier(own_network(), plsc_tf.DenseHead(3, loss=loss))
     path = str(tmp_path / "weights")
     state.save(path, model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network.*backbone="):
@@ -126,8 +124,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
             keras.Input((8, 8, 3)),
             keras.layers.Lambda(lambda images: images[:, 0, :, 0]),
         ]
-        head = plsc_tf.ShardedHead(3)
-        model = plsc_tf.Classifier(keras.Sequential(layers), head)
+        model = plsc_tf.Classifier(keras.Sequential(layers), plsc_tf.ShardedHead(3))
     state.save(str(tmp_path / "weights"), model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network"):
         plsc_tf.load_model(tmp_path / "weights")
@@ -163,8 +160,7 @@ def forget_the_network(path):
 
 
 def test_a_run_of_the_command_also_of_an_earlier_version(tmp_path):
-    settings = tiny_run.settings(tmp_path, stop_at_step=2)
-    train.train(settings)
+    train.train(tiny_run.settings(tmp_path, stop_at_step=2))
     found = plsc_tf.load_model(tmp_path)
     assert found.image_size == (16, 16) and found.head.num_classes == 7
     forget_the_network(tmp_path / "step_00000002")

@@ -118,15 +118,13 @@ WARMUPS = {
 @pytest.mark.parametrize("length", [{"warmup_epochs": 2}, {"warmup_steps": 20}])
 def test_the_whole_curve_of_a_warm_up(scheme, length):
     rates = curve(warmup_scheme=scheme, lr_steps=(90,), **length)
-    after = RATE * 0.1 ** (STEPS >= 90)
-    expected = np.where(STEPS < 20, WARMUPS[scheme], after)
+    expected = np.where(STEPS < 20, WARMUPS[scheme], RATE * 0.1 ** (STEPS >= 90))
     np.testing.assert_allclose(rates, expected, rtol=2e-5, atol=1e-9)
 
 
 def test_plscs_warm_up_falls_below_a_batch_of_1024():
     rates = curve(batch=256, warmup_scheme="linear_from_lr", warmup_steps=20)
-    expected = line(LR, LR / 4, STEPS[:20] / 20)
-    np.testing.assert_allclose(rates[:20], expected, rtol=2e-5)
+    np.testing.assert_allclose(rates[:20], line(LR, LR / 4, STEPS[:20] / 20), rtol=2e-5)
 
 
 def test_mindspores_recipe():

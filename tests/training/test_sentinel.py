@@ -51,8 +51,7 @@ def test_an_image(make_model, batch):
     images[5, 3, 2, 1] = np.nan
     images[6, 0] = np.inf
     # Each of the four parts has two images.
-    model = make_model(replicas=2, gradient_accumulation_steps=2)
-    found = find(model, images, labels)
+    found = find(make_model(replicas=2, gradient_accumulation_steps=2), images, labels)
     assert (found.kind, found.rows) == ("images", (5, 6))
     assert (found.nan, found.inf, found.dtype) == (1, 48, "float32")
     assert "the images of the batch" in str(found) and "examples 5" in str(found)
@@ -287,8 +286,7 @@ def test_rollback_passes_over_checkpoints_that_are_not_finite(
     model.train_on_batch(*batch)
     plant(model.backbone.layers[0].kernel, (0, 0, 0, 0))
     good.save("step_00000002")
-    sentinel = Sentinel(tmp_path, "rollback")
-    sentinel.handle(model, batch_of(model, *batch))
+    Sentinel(tmp_path, "rollback").handle(model, batch_of(model, *batch))
     np.testing.assert_array_equal(model.backbone.layers[0].kernel.numpy(), kernel)
     assert model.trainer.position.global_step == 2
 

@@ -131,8 +131,7 @@ def test_weights_may_be_a_column(model, numbered):
     weights = np.linspace(0, 1, 20, dtype=np.float32)
     expected = model.evaluate(*numbered, sample_weight=weights)
     for arrays in ((*numbered, weights), (*numbered, weights[:, None])):
-        found = model.evaluate(batched(arrays, 10))
-        assert found == pytest.approx(expected, rel=1e-5)
+        assert model.evaluate(batched(arrays, 10)) == pytest.approx(expected, rel=1e-5)
     column = batched((*numbered, weights[:, None]), 10)
     model.fit(column, class_weight={0: 2.0}, verbose=0)
     model.train_on_batch(*numbered, sample_weight=weights[:, None])

@@ -53,8 +53,7 @@ def start_workers():
 
     def start_all(addresses, activities):
         for index, activity in enumerate(activities):
-            arguments = [WORKER, ",".join(addresses), str(index), activity]
-            workers.append(start(arguments))
+            workers.append(start([WORKER, ",".join(addresses), str(index), activity]))
         return workers
 
     yield start_all
