@@ -12,14 +12,13 @@ from plsc_tf.options import cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Imported before TensorFlow: whoever imports it, fails.
-NO_TENSORFLOW = {"tensorflow.py": "raise ImportError('TensorFlow is imported')\n"}
+NO_TENSORFLOW = "raise ImportError('TensorFlow is imported')\n"
 
 
 @pytest.fixture
 def say(tmp_path):
     """Runs `python -m ...` where TensorFlow cannot be imported: status, out, err."""
-    for name, text in NO_TENSORFLOW.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "tensorflow.py").write_text(NO_TENSORFLOW)
 
     def run(*words):
         done = subprocess.run(

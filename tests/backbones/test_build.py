@@ -151,8 +151,7 @@ def test_no_layer_carries_weight_decay():
 
 
 @pytest.mark.parametrize(
-    ("name", "head"),
-    [("mixed_float16", "gdc"), ("mixed_bfloat16", "gap")],
+    ("name", "head"), [("mixed_float16", "gdc"), ("mixed_bfloat16", "gap")]
 )
 def test_mixed_precision_keeps_float32_embeddings(policy, name, head):
     policy(name)

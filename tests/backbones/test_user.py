@@ -108,8 +108,7 @@ def test_from_user_takes_models_that_were_called_already():
 
 
 @pytest.mark.parametrize(
-    ("scales", "warned"),
-    [([1 / 255], 1), ([128.0], 0), ([128.0, 1 / 255], 0), ([], 0)],
+    ("scales", "warned"), [([1 / 255], 1), ([128.0], 0), ([128.0, 1 / 255], 0), ([], 0)]
 )
 def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog):
     image = keras.Input(SHAPE)
@@ -164,16 +163,10 @@ def in_plscs_form(build_network):
         (lambda: in_plscs_form(lambda *_: None), "one symbolic tensor.*NoneType"),
         (lambda: lambda depth: None, "missing 1 required .* 'depth'"),
         (lambda: keras_network(7), r"of size 8. Received: 7.*embedding_size=7"),
-        (
-            lambda: keras_network(8, (32, 32, 3)),
-            r"16, 12, 3\).*\(None, 32, 32, 3",
-        ),
+        (lambda: keras_network(8, (32, 32, 3)), r"16, 12, 3\).*\(None, 32, 32, 3"),
         (two_inputs, "one input of .* Received: 2"),
         (vectors, r"first of shape \(None, 8\)"),
-        (
-            lambda: keras.layers.Conv2D(8, 3),
-            r"one symbolic.*\(None, 14, 10, 8\)",
-        ),
+        (lambda: keras.layers.Conv2D(8, 3), r"one symbolic.*\(None, 14, 10, 8\)"),
         (lambda: 3, "must be a keras.Model.*3 of type int"),
         (lambda: "Mean", "or the dotted path of one. Received: 'Mean'"),
         (lambda: "os.path", "Received: <module .* of type module"),

@@ -31,8 +31,7 @@ def places(result, kind):
 
 
 def run(folder, name="image_list", options=(), **fields):
-    request = DataRequest(dataset_dir=str(folder), **fields)
-    return check(name, request, **dict(options))
+    return check(name, DataRequest(dataset_dir=str(folder), **fields), **dict(options))
 
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.checks.check import check
 from plsc_tf.data.images import encode
-from plsc_tf.data.request import DataRequest
 from tests.check.conftest import pixels
-from tests.check.test_checks import counts, places
+from tests.check.test_checks import counts, places, run
 from tests.conversion import drawn
 from tests.data import recordio_writer
 
@@ -27,10 +25,7 @@ def records(tmp_path):
 
 
 def run_records(folder, **fields):
-    request = DataRequest(
-        dataset_dir=str(folder), train_files=("*.tfrecord",), **fields
-    )
-    return check("flowers", request)
+    return run(folder, "flowers", train_files=("*.tfrecord",), **fields)
 
 
 def test_sound_records(records):
@@ -88,8 +83,7 @@ def test_base64_lines_of_both_orders(tmp_path):
     (tmp_path / "b").write_text(
         f"{lines[0]}\n2\tno base64!\n{lines[1]}\nx\n9\t{text[5]}"
     )
-    request = DataRequest(dataset_dir=str(tmp_path), num_classes=3)
-    result = check("base64_text", request)
+    result = run(tmp_path, "base64_text", num_classes=3)
     assert counts(result) == {
         "bad_line": 2,
         "label_out_of_range": 1,
@@ -107,7 +101,7 @@ def test_recordio(tmp_path):
     path = tmp_path / "train.rec"
     positions = recordio_writer.write(path, contents)
     _change(path, positions[3], b"\0")
-    result = check("recordio", DataRequest(dataset_dir=str(tmp_path)))
+    result = run(tmp_path, "recordio")
     assert counts(result) == {
         "damaged_record": 1,
         "label_not_whole": 1,
@@ -123,8 +117,7 @@ def test_recordio(tmp_path):
 def test_missing_recordio_images_are_counted(tmp_path):
     contents = recordio_writer.insightface(PICTURES, LABELS)
     recordio_writer.write(tmp_path / "train.rec", contents[:4], with_idx=False)
-    result = check("recordio", DataRequest(dataset_dir=str(tmp_path)))
-    assert counts(result)["missing_records"] == 3
+    assert counts(run(tmp_path, "recordio"))["missing_records"] == 3
 
 
 def test_idx_files(tmp_path):
@@ -133,24 +126,21 @@ def test_idx_files(tmp_path):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(header + images.tobytes())
     labels = struct.pack(">2i", 2049, 4) + bytes([0, 1, 12, 1])
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
-    result = check("mnist", DataRequest(dataset_dir=str(tmp_path)))
-    assert counts(result) == {
+    assert counts(run(tmp_path, "mnist")) == {
         "label_out_of_range": 1,
         "same_bytes": 1,
         "empty_classes": 8,
         "single_picture_classes": 1,
     }
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels[:-1])
-    result = check("mnist", DataRequest(dataset_dir=str(tmp_path)))
-    assert counts(result) == {"damaged_record": 1}
+    assert counts(run(tmp_path, "mnist")) == {"damaged_record": 1}
 
 
 def test_cifar_binaries(tmp_path):
     planes = [pixels(k, (32, 33))[:, :32].transpose(2, 0, 1) for k in range(2)]
     rows = b"".join(bytes([k + 9]) + planes[k].tobytes() for k in range(2))
     (tmp_path / "test_batch.bin").write_bytes(rows)
-    request = DataRequest(dataset_dir=str(tmp_path), split="test")
-    result = check("cifar10", request)
+    result = run(tmp_path, "cifar10", split="test")
     assert counts(result)["label_out_of_range"] == 1
     (place,) = places(result, "label_out_of_range")
     assert place.endswith(f"image 1 of {tmp_path}/test_batch.bin: label 10")

@@ -45,11 +45,7 @@ def model():
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(1).scope():
         backbone = keras.Sequential(
-            [
-                keras.Input((4, 4, 3)),
-                keras.layers.Flatten(),
-                keras.layers.Dense(64),
-            ]
+            [keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(64)]
         )
         model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(51, scale=8.0))
         model.compile(plsc_tf.Momentum(0.05))

@@ -143,11 +143,7 @@ def test_other_folders_are_not_overwritten(tmp_path, parts):
         (["--data_dir=x"], cli.UsageError, "together, or none"),
         (["--num_shards=0"], cli.UsageError, "num_shards must be"),
         (["--to=bin"], cli.UsageError, "Set pairs and output_format=bin together"),
-        (
-            ["--pairs=p.txt"],
-            cli.UsageError,
-            "Set pairs and output_format=bin together",
-        ),
+        (["--pairs=p.txt"], cli.UsageError, "Set pairs and output_format=bin together"),
         (["--output_format=zip"], cli.UsageError, "output_format must be"),
         (["--dataset_name=mock"], ValueError, "output_dir must be a local folder"),
         (["--output_dir=s3://a/b"], ValueError, "output_dir must be a local folder"),

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import (
-    NUM_CHANCES,
-    Augmentation,
-    apply,
-    decide,
-)
+from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, apply, decide
 from plsc_tf.data.augmentation import operations as ops
 from plsc_tf.data.source import without_autograph
 
@@ -52,17 +47,18 @@ def _rows(options, chance, image=PIXELS):
     ]
 
 
+def _block(options, image=PIXELS):
+    """The function that `_rows` is for eager tensors, for graphs."""
+    return lambda chance: tf.map_fn(
+        lambda decision: apply(tf.constant(image), decision, options),
+        decide(chance, options, image.shape[:2]),
+        fn_output_signature=tf.uint8,
+    )
+
+
 def test_eager_and_tf_data_agree():
-    chance = _chance(12)
-
-    def block(numbers):
-        return tf.map_fn(
-            lambda decision: apply(tf.constant(PIXELS), decision, EVERYTHING),
-            decide(numbers, EVERYTHING, SIZE),
-            fn_output_signature=tf.uint8,
-        )
-
-    dataset = tf.data.Dataset.from_tensors(chance).map(without_autograph(block))
+    chance, block = _chance(12), without_autograph(_block(EVERYTHING))
+    dataset = tf.data.Dataset.from_tensors(chance).map(block)
     in_graph = next(dataset.as_numpy_iterator())
     # Graphs contract sums and products otherwise: a level, at halves.
     difference = np.abs(in_graph - np.array(_rows(EVERYTHING, chance), np.int32))
@@ -150,16 +146,7 @@ def test_crop_in_place_keeps_a_rectangle_and_nothing_else():
 
 def test_erasing_fills_rectangles_of_its_area_and_ratio_with_noise():
     image = np.full((100, 100, 3), 200, np.uint8)
-    options = Augmentation(erasing=0.5)
-
-    def block(chance):
-        return tf.map_fn(
-            lambda decision: apply(tf.constant(image), decision, options),
-            decide(chance, options, image.shape[:2]),
-            fn_output_signature=tf.uint8,
-        )
-
-    block = tf.function(block, autograph=False)
+    block = tf.function(_block(Augmentation(erasing=0.5), image), autograph=False)
     results = block(_chance(400)).numpy()
     boxes, noise = [], []
     for result in results:

@@ -14,8 +14,7 @@ def points_of(same, different):
 def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():
     # 100 negatives: FAR 0.1 allows ten (0.35), so the threshold is 0.45.
     points = points_of(
-        same=[0.1, 0.2, 0.3, 0.4, 0.5],
-        different=[0.35] * 10 + [0.45] * 10 + [3] * 80,
+        same=[0.1, 0.2, 0.3, 0.4, 0.5], different=[0.35] * 10 + [0.45] * 10 + [3] * 80
     )
     assert roc.tar_at_far(points, rates=[0.1, 0.2]) == {0.1: 0.8, 0.2: 1.0}
     assert roc.operating_point(points, 0.1) == roc.OperatingPoint(0.45, 0.8, 0.1)

@@ -77,8 +77,7 @@ def test_version_0_2(tmp_path, meta):
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"),
-    [("fc_1", "softmax"), ("final_fc_w_0", "arcface")],
+    ("name", "loss"), [("fc_1", "softmax"), ("final_fc_w_0", "arcface")]
 )
 def test_a_head_that_was_not_split(tmp_path, name, loss):
     write(tmp_path, "fc_0.w_0", np.ones((4, SIZE), np.float32))

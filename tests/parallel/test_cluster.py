@@ -108,8 +108,7 @@ def test_a_tf_config_that_cannot_train_is_refused(environ, message):
 
 
 @pytest.mark.parametrize(
-    "place",
-    [{"node_ip": "b"}, {"node_ip": "B"}, {"task_index": 1}],
+    "place", [{"node_ip": "b"}, {"node_ip": "B"}, {"task_index": 1}]
 )
 def test_flags_give_addresses_and_place(place):
     options = Options(cluster_node_ips=("a", "b"), **place)
@@ -143,10 +142,7 @@ def test_the_machine_is_found_by_its_address():
     ("values", "message"),
     [
         ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry matches"),
-        (
-            {"cluster_node_ips": ("203.0.113.1", "no.invalid")},
-            "Unknown host names: no",
-        ),
+        ({"cluster_node_ips": ("203.0.113.1", "no.invalid")}, "Unknown host names: no"),
         ({"cluster_node_ips": ("203.0.113.1", "a..b")}, r"host names: a..b"),
         ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries match"),
         ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "node_ip=c is not in"),

@@ -45,20 +45,22 @@ def run(model, work, **options):
     return asyncio.run(main())
 
 
+async def together(batcher, gate, *batches):
+    """Asks for batches at the same time; returns their results or errors."""
+    tasks = [
+        asyncio.create_task(batcher.run(rows(*values), [0] * len(values)))
+        for values in batches
+    ]
+    await asyncio.sleep(0.05)
+    gate.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def test_one_call_for_several_requests_and_to_each_its_own():
     gate = threading.Event()
     model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
-
-    async def work(batcher):
-        tasks = [
-            asyncio.create_task(batcher.run(rows(*values), [0] * len(values)))
-            for values in ([1], [2, 3], [4], [5])
-        ]
-        await asyncio.sleep(0.05)
-        gate.set()
-        return [result["y"][:, 0].tolist() for result in await asyncio.gather(*tasks)]
-
-    assert run(model, work) == [[2], [4, 6], [8], [10]]
+    found = run(model, lambda b: together(b, gate, [1], [2, 3], [4], [5]))
+    assert [one["y"][:, 0].tolist() for one in found] == [[2], [4, 6], [8], [10]]
     # The first one went at once; the four others waited, and went together.
     assert model.batches == [[1], [2, 3, 4, 5]]
 
@@ -100,17 +102,7 @@ def test_pixels_limit_a_batch():
 def test_a_bad_row_fails_alone():
     gate = threading.Event()
     model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
-
-    async def work(batcher):
-        tasks = [
-            asyncio.create_task(batcher.run(rows(value), [0]))
-            for value in (0, 1, 2, -3, 4)
-        ]
-        await asyncio.sleep(0.05)
-        gate.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    *good, bad, last = run(model, work)
+    *good, bad, last = run(model, lambda b: together(b, gate, [0], [1], [2], [-3], [4]))
     assert [one["y"].tolist() for one in (*good, last)] == [[[0]], [[2]], [[4]], [[8]]]
     assert isinstance(bad, RequestError)
     assert bad.status == 400

@@ -29,11 +29,7 @@ def folder(tmp_path_factory):
     path.write_text(json.dumps({"version": 1, "sets": sets}))
     card = EvaluationCard.read(str(path))
     export_saved_model(
-        model,
-        folder / "face",
-        image_size=(8, 8),
-        classes=2,
-        extras=Extras(card=card),
+        model, folder / "face", image_size=(8, 8), classes=2, extras=Extras(card=card)
     )
     return folder
 
