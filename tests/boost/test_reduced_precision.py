@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import plsc_tf
 from tests.boost.test_reduced_step import ROUNDING, carried, run, vector
+from tests.training.checkpointed import assert_equal
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     result = model.train_on_batch(*pictures)
     assert not result["finite"] and np.isfinite(result["loss"])
     assert steps.last["trials"] == [] and steps.last["accepted"] == 0.0
-    _assert_same(_everything(model), before)
+    assert_equal(_everything(model), before)
     assert model.loss_scale.state()["scale"] == 2.0**39
     # A trial may overflow although the batch has not.
     model.loss_scale.restore({"scale": 64.0, "good_steps": 0, "bad_steps": 0})
@@ -99,9 +100,3 @@ def _everything(model):
     for i, variable in enumerate(model.backbone.non_trainable_variables):
         found[f"statistics {i}"] = variable.numpy()
     return found | carried(model)
-
-
-def _assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)

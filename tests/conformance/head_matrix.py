@@ -156,15 +156,12 @@ def sampled_classes(head, strategy, labels, step):
     if head.sample_rate == 1:
         return None
 
-    @tf.function
-    def sampled():
-        def replica():
-            every = tf.constant(labels, tf.int64)
-            return head.sample(every, tf.constant(step, tf.int64))
+    def replica():
+        every = tf.constant(labels, tf.int64)
+        return head.sample(every, tf.constant(step, tf.int64))
 
-        return strategy.run(replica)
-
-    rows = strategy.experimental_local_results(sampled())
+    chosen = tf.function(lambda: strategy.run(replica))()
+    rows = strategy.experimental_local_results(chosen)
     return join_samples(head, [own.numpy() for own in rows])
 
 

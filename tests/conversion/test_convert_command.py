@@ -22,6 +22,11 @@ def command(*arguments):
     return dict(convert.convert(cli.parse(arguments, GROUPS), GROUPS))
 
 
+def of_lines(folder, *arguments):
+    """The same for a folder of base64 text."""
+    return command("--dataset_name=base64_text", f"--dataset_dir={folder}", *arguments)
+
+
 @pytest.fixture
 def parts(tmp_path):
     drawn.write_base64(tmp_path / "in", EXAMPLES)
@@ -57,8 +62,7 @@ def test_records_become_lines_and_records_again_in_the_same_order(tmp_path):
         "--noshuffle",
     )
     assert drawn.read_base64(tmp_path / "out") == EXAMPLES
-    arguments = ["--dataset_name=base64_text", f"--dataset_dir={tmp_path}/out"]
-    command(*arguments, f"--output_dir={tmp_path}/again", "--noshuffle")
+    of_lines(tmp_path / "out", f"--output_dir={tmp_path}/again", "--noshuffle")
     assert drawn.read_records(tmp_path / "again") == EXAMPLES
 
 
@@ -93,47 +97,38 @@ def test_plscs_options(tmp_path, parts):
 
 
 def test_a_preview_is_drawn_of_the_first_pictures(tmp_path, parts):
-    told = command(
-        "--dataset_name=base64_text",
-        f"--dataset_dir={parts}",
-        f"--preview={tmp_path}/ops.png",
-        "--image_shape=3,24,24",
-    )
-    assert told == {"preview": f"{tmp_path}/ops.png"}
+    path = f"{tmp_path}/ops.png"
+    told = of_lines(parts, f"--preview={path}", "--image_shape=3,24,24")
+    assert told == {"preview": path}
     assert np.array(Image.open(tmp_path / "ops.png")).std() > 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "ops.png"]
 
 
 def test_the_same_command_again_finds_it_done(tmp_path, parts):
-    arguments = [
-        "--dataset_name=base64_text",
-        f"--dataset_dir={parts}",
-        f"--output_dir={tmp_path}/out",
-    ]
-    command(*arguments)
+    arguments = parts, f"--output_dir={tmp_path}/out"
+    of_lines(*arguments)
     before = drawn.digests(tmp_path / "out")
-    assert command(*arguments)["written"] == f"{tmp_path}/out (already done)"
+    assert of_lines(*arguments)["written"] == f"{tmp_path}/out (already done)"
     with pytest.raises(FileExistsError, match="contains another conversion"):
-        command(*arguments, "--seed=1")
+        of_lines(*arguments, "--seed=1")
     assert drawn.digests(tmp_path / "out") == before
     shard = next(
         iter(json.loads((tmp_path / "out/manifest.json").read_text())["files"])
     )
     (tmp_path / "out" / shard).write_bytes(b"")
     with pytest.raises(FileExistsError, match=f"{shard} is missing or was changed"):
-        command(*arguments)
+        of_lines(*arguments)
 
 
 def test_other_folders_are_not_overwritten(tmp_path, parts):
-    arguments = ["--dataset_name=base64_text", f"--dataset_dir={parts}"]
     (tmp_path / "out").mkdir()
     for name, text in (("mine", "mine"), ("manifest.json", "[]")):
         (tmp_path / "out" / name).write_text(text)
         with pytest.raises(FileExistsError, match="contains other files"):
-            command(*arguments, f"--output_dir={tmp_path}/out")
+            of_lines(parts, f"--output_dir={tmp_path}/out")
         assert (tmp_path / "out" / name).read_text() == text
     (tmp_path / "empty").mkdir()
-    command(*arguments, f"--output_dir={tmp_path}/empty")
+    of_lines(parts, f"--output_dir={tmp_path}/empty")
     assert len(drawn.read_records(tmp_path / "empty")) == 50
 
 
@@ -211,10 +206,5 @@ def test_bad_lines_are_named_and_nothing_is_made(tmp_path, parts, line, words):
     with (parts / "part-1").open("ab") as file:
         file.write(line)
     with pytest.raises(ValueError, match=words):
-        command(
-            "--dataset_name=base64_text",
-            f"--dataset_dir={parts}",
-            f"--output_dir={tmp_path}/out",
-            "--num_classes=50",
-        )
+        of_lines(parts, f"--output_dir={tmp_path}/out", "--num_classes=50")
     assert not (tmp_path / "out").exists()

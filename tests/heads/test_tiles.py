@@ -36,20 +36,13 @@ def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
     head.build(EMBEDDING, strategy)
     found = {}
 
-    @tf.function
-    def step():
-        def replica():
-            outcome = head.loss_and_gradients(
-                tf.ones([BATCH, EMBEDDING]),
-                tf.zeros([BATCH], tf.int64),
-                tf.ones([BATCH]),
-            )
-            found.update(outcome.pending)
-            return outcome.losses
+    def replica():
+        batch = tf.ones([BATCH, EMBEDDING]), tf.zeros([BATCH], tf.int64)
+        outcome = head.loss_and_gradients(*batch, tf.ones([BATCH]))
+        found.update(outcome.pending)
+        return outcome.losses
 
-        return strategy.run(replica)
-
-    step.get_concrete_function()
+    tf.function(lambda: strategy.run(replica)).get_concrete_function()
     products = [tile.get("products") for tile in found["tiles"]]
     assert all(value is None for value in products[len(kept) :])
     products = products[: len(kept)]
@@ -168,16 +161,12 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     head.build(classes, strategy)
     head.set_weights_from_numpy(weight)
 
-    @tf.function
-    def step():
-        def replica():
-            sample_weights = tf.fill([classes], 1 / classes)
-            outcome = head.loss_and_gradients(near, tf.constant(labels), sample_weights)
-            return outcome.embedding_gradients
+    def replica():
+        sample_weights = tf.fill([classes], 1 / classes)
+        outcome = head.loss_and_gradients(near, tf.constant(labels), sample_weights)
+        return outcome.embedding_gradients
 
-        return strategy.run(replica)
-
-    found = step().numpy()
+    found = tf.function(lambda: strategy.run(replica))().numpy()
     assert 1e-12 < expected["losses"].min() and expected["losses"].max() < 1e-7
     for own, wanted in zip(found, expected["embedding_gradients"], strict=True):
         close(own, wanted, 1e-3)

@@ -152,14 +152,11 @@ def replicated(make, replicas, head_rule=None, **options):
         optimizer, strategy, [backbone, head], layer_rules=rules, **options
     )
 
-    @tf.function
-    def step(*gradients):
-        def replica():
-            shares = [gradient / replicas for gradient in gradients]
-            return updater.apply(shares, None, tf.constant(True))[0]
+    def replica(*gradients):
+        shares = [gradient / replicas for gradient in gradients]
+        return updater.apply(shares, None, tf.constant(True))[0]
 
-        return strategy.run(replica)
-
+    step = tf.function(lambda *gradients: strategy.run(replica, gradients))
     for gradients in GRADIENTS:
         step(*(tf.constant(g) for g in gradients))
     return backbone.numpy(), head.numpy()
