@@ -33,8 +33,7 @@ def test_convolution_pads_on_every_side_as_torch_does(side, size, stride):
     image = keras.Input((side, side, 2))
     model = keras.Model(image, STYLE.conv(image, 4, size, stride=stride, name="c"))
     x = np.random.default_rng(0).normal(size=(side, side, 2))
-    kernel = model.get_weights()[0]
-    expected = torch_convolution(x, kernel, stride)
+    expected = torch_convolution(x, model.get_weights()[0], stride)
     np.testing.assert_allclose(model(x[None])[0], expected, atol=1e-5)
 
 

@@ -96,8 +96,7 @@ def test_a_dictionary_of_numbers_goes_with_the_option():
 
 
 def test_entry_takes_the_dictionary_itself():
-    entry = Entry(boost_config_dict=TUTORIAL, boost_level="O1")
-    assert entry.settings.boost == boost(
+    assert Entry(boost_config_dict=TUTORIAL, boost_level="O1").settings.boost == boost(
         boost_config_dict=str(TUTORIAL), boost_level="O1"
     )
     with pytest.raises(ValueError, match="dim_reduce.roh=1"):

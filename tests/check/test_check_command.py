@@ -76,11 +76,10 @@ def test_what_cannot_be_checked(sound, capsys, monkeypatch, values, message):
 
 
 def test_the_command_line_knows_its_options(tmp_path):
-    given = cli.parse(
+    assert cli.parse(
         ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"],
         check.GROUPS,
-    )
-    assert given.checking.near_duplicates
+    ).checking.near_duplicates
     # A wrong folder, through the interpreter: status and message, no traceback.
     done = subprocess.run(
         [sys.executable, "-m", "plsc_tf.check", f"--dataset_dir={tmp_path}/no"]

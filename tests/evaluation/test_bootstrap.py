@@ -72,13 +72,12 @@ def test_weighted_folds_follow_the_protocol():
 
 def test_interval_is_that_of_explicit_draws():
     values = np.random.default_rng(0).exponential(size=40)
-    options = Options(samples=500, seed=7)
     figure = bootstrap.intervals(
         {"mean": values.mean()},
         lambda weights: {"mean": np.average(values, weights=weights)},
         lambda counts: counts,
         len(values),
-        options,
+        Options(samples=500, seed=7),
     )["mean"]
     rng = np.random.default_rng(7)
     drawn = [values[rng.integers(0, 40, 40)].mean() for _ in range(500)]

@@ -94,10 +94,9 @@ def test_templates_and_searches_of_saved_embeddings(saved):
 
 def test_the_card_of_saved_embeddings(saved):
     folder, *_ = saved
-    path = str(folder / "pairs.txt")
     table = evaluate(
         folder,
-        pair_lists=(path,),
+        pair_lists=(str(folder / "pairs.txt"),),
         card_dir=str(folder / "card"),
         plot_dir=str(folder / "plots"),
         card_far=0.1,

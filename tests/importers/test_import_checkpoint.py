@@ -66,9 +66,8 @@ def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
     given = Settings.from_values(checkpoint_dir=str(tmp_path / "run"), num_replicas=1)
     found = trained.load(given, with_head=True)
     assert found.checkpoint == rows["checkpoint"]
-    largest = np.abs(embeddings).max()
     np.testing.assert_allclose(
-        found.model.embed(images), embeddings, atol=1e-5 * largest
+        found.model.embed(images), embeddings, atol=1e-5 * np.abs(embeddings).max()
     )
     np.testing.assert_array_equal(found.model.head.weights_as_numpy(), WEIGHT)
     keras.backend.clear_session()
