@@ -9,7 +9,6 @@ import sys
 import time
 import zipfile
 
-import numpy as np
 import pytest
 
 import plsc_tf
@@ -115,8 +114,8 @@ def test_the_wheel_alone_trains_and_serves(built, tmp_path):
     with subprocess.Popen(serve, cwd=tmp_path, stdout=pipe, text=True) as server:
         try:
             port = re.search(r"port=(\d+)", server.stdout.readline())[1]
-            client = plsc_tf.Client(f"127.0.0.1:{port}")
-            assert len(client.encode([np.zeros((32, 32, 3), np.uint8)])) == 1
+            image = (ROOT / "docs/images/workers.png").read_bytes()
+            assert len(plsc_tf.Client(f"127.0.0.1:{port}").encode([image])) == 1
         finally:
             server.terminate()
     print(f"install to first embedding: {time.monotonic() - began:.0f} s")
