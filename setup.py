@@ -125,6 +125,8 @@ setup(
         # The pages of reports.
         "jinja2>=3.1,<4",
         "absl-py",
+        # Compares versions.
+        "packaging",
         # Checksums of TFRecords, in every reader and writer.
         "google-crc32c",
     ],
@@ -141,6 +143,7 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
         "onnx": ONNX,
         "serving": SERVING,
+        "tfio": ["tensorflow>=2.17.1,<2.18", "tensorflow-io==0.37.1"],
         **TRACKERS,
         # 2.1 maps files, so that class centers are not read into memory at once;
         # 1.13 refuses files that hold plain floats, as those with an optimizer do.

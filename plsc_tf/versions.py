@@ -1,16 +1,14 @@
 """Compares the installed TensorFlow, Keras and numpy with those that were tried.
 
-`private_apis` uses functions that may change with every version; `docs/versions.md`
-lists what was run on which.
+`private_apis` uses functions that may change with every version; docs/versions.md lists
+what was run on which.
 """
 
 import functools
-from importlib import metadata
 
 from absl import logging
-from packaging.version import Version
 
-# (first, last) version that was tried; change them with `noxfile.py` and `setup.py`.
+# (first, last) version that was tried, as in noxfile.py.
 TRIED = {"tensorflow": ("2.17", "2.21"), "keras": ("3.12", "3.15")}
 
 
@@ -53,6 +51,9 @@ def check() -> None:
 
 def _version(package):
     """Returns the version of an installed package, or None."""
+    # Imported here, and below, because `--help` imports this module.
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -61,6 +62,8 @@ def _version(package):
 
 def _numbers(version):
     """Returns (major, minor) of a version."""
+    from packaging.version import Version
+
     return Version(version).release[:2]
 
 
