@@ -83,6 +83,9 @@ def _plain(member):
     return member
 
 
+# Tests of S3 and of HDFS without tensorflow-io. TensorFlow 2.17 needs numpy 1.26.
+S3 = ["moto[server]", "pyarrow>=21,<26"]
+
 setup(
     name="plsc_tf",
     version=VERSION,
@@ -131,7 +134,7 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING],
+        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING, *S3],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
@@ -141,6 +144,9 @@ setup(
             "ruff",
         ],
         "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+        # HDFS and S3 where tensorflow-io cannot be loaded.
+        "hdfs": ["pyarrow>=21"],
+        "s3": ["pyarrow>=21"],
         "onnx": ONNX,
         "serving": SERVING,
         "tfio": ["tensorflow>=2.17.1,<2.18", "tensorflow-io==0.37.1"],

@@ -144,9 +144,16 @@ def sweep(directory: str) -> None:
     if not files.is_dir(directory):
         return
     for name in files.list_dir(directory):
-        if INTERRUPTED.fullmatch(name):
+        path = files.join(directory, name)
+        # Where a rename is not atomic, a save has its final name from the beginning.
+        if INTERRUPTED.fullmatch(name) or (
+            NAMES.fullmatch(name)
+            and not files.atomic_rename(path)
+            and files.is_dir(files.join(path, "rows"))
+            and not files.exists(files.join(path, manifest.NAME))
+        ):
             logging.info("Removing the incomplete %s of %s", name, directory)
-            files.remove_tree(files.join(directory, name))
+            files.remove_tree(path)
 
 
 def _look(directory):

@@ -6,7 +6,7 @@ import array
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -57,7 +57,8 @@ class PathTable:
             return np.array([self.path(k) for k in indices], object)
 
         names = tf.numpy_function(names_at, [indices], tf.string, stateful=False)
-        return tf.map_fn(tf.io.read_file, tf.ensure_shape(names, [None]))
+        read = file_reader(self._root.decode())
+        return tf.ensure_shape(tf.map_fn(read, tf.ensure_shape(names, [None])), [None])
 
     def stamp(self) -> str:
         """Returns a digest that changes when the root or a path changes."""
@@ -76,6 +77,21 @@ class PathTable:
     def path(self, index: int) -> bytes:
         """Returns the path at an index, as bytes that may not be valid UTF-8."""
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
+
+
+def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns a function that reads a file inside tf.data, given its path.
+
+    Args:
+        place: a path on the store of the files.
+    """
+    if files.opens_in_tensorflow(place):
+        return tf.io.read_file
+
+    def read(path):
+        return files.read(os.fsdecode(path))
+
+    return lambda path: tf.numpy_function(read, [path], tf.string, stateful=False)
 
 
 def join(folder: str, name: str) -> str:

@@ -11,6 +11,7 @@ from plsc_tf.data.images import encode
 from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
+from plsc_tf.storage.transfer import LocalFolder
 
 # Number of images to record per step.
 COUNT = 16
@@ -96,6 +97,7 @@ class Traces(keras.callbacks.Callback):
     def __init__(self, folder: str, every_n_steps: int):
         super().__init__()
         self.folder, self.every_n_steps = folder, every_n_steps
+        self._local = LocalFolder(folder)
         self._warm = self._running = False
 
     def wants(self, step):
@@ -106,7 +108,7 @@ class Traces(keras.callbacks.Callback):
         """Starts a trace if one is due."""
         step = self.model.trainer.position.global_step + 1
         if self._warm and step % self.every_n_steps == 0:
-            tf.profiler.experimental.start(self.folder)
+            tf.profiler.experimental.start(self._local.path)
             self._running = True
 
     def on_train_batch_end(self, batch, logs=None):
@@ -115,6 +117,7 @@ class Traces(keras.callbacks.Callback):
         if self._running:
             self._running = False
             tf.profiler.experimental.stop()
+            self._local.upload()
             step = self.model.trainer.position.global_step
             logging.info("Step %d is traced in %s", step, self.folder)
 

@@ -11,6 +11,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from plsc_tf.reporting.recorder import Sink
 from plsc_tf.storage import files
 from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage.transfer import LocalFolder
 
 
 class TensorBoard(Sink):
@@ -30,6 +31,7 @@ class TensorBoard(Sink):
     def __init__(self, folder: str, limit_s: float = files.RETRY.limit_s):
         files.make_dirs(folder)
         self.folder, self._limit_s = folder, limit_s
+        self._local = LocalFolder(folder)
         self._worker = self._writer = None
         self._end_of_worker = contextlib.ExitStack()
 
@@ -54,17 +56,19 @@ class TensorBoard(Sink):
     def flush(self):
         """See `Sink`."""
         self._call(lambda: self._writer and self._writer.flush())
+        self._local.upload()
 
     def close(self):
         """Closes the file and ends the thread."""
         with self._end_of_worker:
             if self._worker is not None:
                 self._call(lambda: self._writer and self._writer.close())
+                self._local.upload()
         self._worker = self._writer = None
 
     def _each(self, step, write, values):
         if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self.folder)
+            self._writer = tf.summary.create_file_writer(self._local.path)
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 write(name, value)
@@ -74,7 +78,7 @@ class TensorBoard(Sink):
 
         The mark is written twice because TensorBoard ignores the first one in a folder.
         """
-        writer = EventFileWriter(self.folder, filename_suffix=".begins")
+        writer = EventFileWriter(self._local.path, filename_suffix=".begins")
         start = SessionLog(status=SessionLog.START)
         for _ in range(2):
             now = time.time()

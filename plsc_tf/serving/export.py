@@ -15,7 +15,7 @@ from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.signatures import ClosedSet, Signatures
-from plsc_tf.storage import files
+from plsc_tf.storage import files, transfer
 
 # Batch sizes of the warm-up requests for TF Serving.
 WARMUP_BATCHES = (1, 32)
@@ -149,7 +149,9 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
 
 def _write(export_dir, version, signatures, card, extras):
     """Writes, verifies and publishes the version folder; returns its path."""
-    temporary = files.join(export_dir, f".exporting-{uuid.uuid4().hex}")
+    hidden = files.join(export_dir, f".exporting-{uuid.uuid4().hex}")
+    local = transfer.LocalFolder(hidden)
+    temporary = local.path
     try:
         tf.saved_model.save(
             signatures.module, temporary, signatures=signatures.functions
@@ -183,10 +185,11 @@ def _write(export_dir, version, signatures, card, extras):
             files.write(files.join(folder, name), f"{text}\n".encode())
         if extras.card and extras.card.page:
             files.write(files.join(folder, "card.html"), extras.card.page)
-        return versions.publish(temporary, export_dir, version)
+        local.upload()
+        return versions.publish(hidden, export_dir, version)
     finally:
-        if files.exists(temporary):
-            files.remove_tree(temporary)
+        if files.exists(hidden):
+            files.remove_tree(hidden)
 
 
 def _checked_image_size(network, image_size):

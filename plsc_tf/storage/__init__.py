@@ -1,1 +1,1 @@
-"""Accesses files on local disks, HDFS and any other `tf.io.gfile` file system."""
+"""Accesses files on local disks, HDFS, S3 and any `tf.io.gfile` file system."""

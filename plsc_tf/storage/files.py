@@ -1,4 +1,4 @@
-"""Accesses files and folders on local disks and on any `tf.io.gfile` file system.
+"""Accesses files and folders on local disks and on remote stores.
 
 The file system that contains a path is called its store. A file counts as missing only
 if the store says so. If a remote store cannot be reached, functions raise a
@@ -334,6 +334,16 @@ def remove_tree(path):
     remote.remove(path, "rmtree", RETRY)
 
 
+def opens_in_tensorflow(path):
+    """Returns whether TensorFlow itself can open files on the path's store.
+
+    Raises:
+        StorageError: as for `prepare`.
+    """
+    prepare(path)
+    return is_local(path) or remote.in_tensorflow(path)
+
+
 def atomic_rename(path):
     """Returns whether renaming a folder on this store is atomic.
 
@@ -347,8 +357,7 @@ def _prepare_root(root):
     """Prepares a store; after an error, the next call tries again."""
     if scheme_of(root) in HADOOP_SCHEMES:
         hdfs.prepare_hdfs(root)
-    else:
-        remote.check_scheme(root)
+    remote.check_scheme(root)
 
 
 def _stat(path, retry):

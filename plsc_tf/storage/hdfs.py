@@ -1,9 +1,9 @@
 """Makes `hdfs://` work in this process, or reports which component is missing.
 
-If a component is missing, tensorflow-io says that a file "does not exist", reports an
+If a component is missing, Hadoop's client says that a file "does not exist", reports an
 "unknown error 255", or hangs. Therefore, Java, libhdfs and CLASSPATH are checked first,
-and a separate process, which can be killed, tries the server. tensorflow-io reads the
-environment variables at its first call, so they can still be set here.
+and a separate process, which can be killed, tries the server. Clients read the
+environment variables at their first call, so they can still be set here.
 """
 
 import ctypes
@@ -14,12 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
 
 from absl import logging
 
 from plsc_tf.storage.errors import StorageError
-from plsc_tf.storage.paths import root_of, scheme_of
+from plsc_tf.storage.paths import root_of
 
 # Seconds that a server has to answer the first request.
 LIMIT_S = 60.0
@@ -71,11 +70,10 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     options = os.environ.get("LIBHDFS_OPTS", "").split()
     if "-Xrs" not in options:
         os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
-    root, scheme = root_of(uri), scheme_of(uri)
+    root = root_of(uri)
     problem = _probe(libraries, root, timeout_s)
     if problem:
         raise StorageError(f"{root} is unreachable: {problem}", errno.EHOSTUNREACH)
-    require_scheme(scheme)
 
 
 def why_unreachable(root, timeout_s=15.0):
@@ -87,44 +85,6 @@ def why_unreachable(root, timeout_s=15.0):
     return problem and f"{root} is unreachable: {problem}"
 
 
-def require_scheme(scheme):
-    """Raises a StorageError unless TensorFlow has a file system for a scheme.
-
-    Imports tensorflow-io, which adds file systems, only if it is needed.
-    """
-    import tensorflow as tf
-
-    find = tf.io.gfile.get_registered_schemes
-    outcome = "" if scheme in find() else _load_plugins()
-    if scheme not in find():
-        known = ", ".join(filter(None, sorted(find())))
-        raise StorageError(
-            f"TensorFlow has no file system for {scheme}://, only for {known}. "
-            f"{outcome}"
-        )
-
-
-def _load_plugins():
-    """Imports tensorflow-io; returns a sentence with its version or the problem."""
-    import tensorflow as tf
-
-    try:
-        with warnings.catch_warnings():
-            # With an incompatible TensorFlow version, tensorflow-io only warns; the
-            # returned sentence names both versions.
-            warnings.simplefilter("ignore")
-            import tensorflow_io
-    except ImportError as error:
-        return (
-            "The package tensorflow-io adds file systems, but cannot be imported "
-            f"({error}): pip install tensorflow-io==0.37.1."
-        )
-    return (
-        f"tensorflow-io {tensorflow_io.__version__} was imported on TensorFlow "
-        f"{tf.__version__}; 0.37.1, its last release, fits 2.16 and 2.17."
-    )
-
-
 def _load_libraries():
     """Loads libjvm.so, which libhdfs needs, and libhdfs.so; returns their paths."""
     program = os.path.realpath(shutil.which("java") or "/")
@@ -133,6 +93,7 @@ def _load_libraries():
     libhdfs = _existing(hadoop, "lib/native/libhdfs.so")
     if libhdfs:
         os.environ["HADOOP_HDFS_HOME"] = hadoop
+        os.environ["ARROW_LIBHDFS_DIR"] = os.path.dirname(libhdfs)
     libjvm = _existing(java, "lib/server/libjvm.so", "jre/lib/*/server/libjvm.so")
     # For a bare file name, the loader searches LD_LIBRARY_PATH.
     libraries = libjvm or "libjvm.so", libhdfs or "libhdfs.so"

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 
-from plsc_tf.storage import hdfs
+from plsc_tf.storage import gfiles
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import scheme_of
 
@@ -56,7 +56,7 @@ def with_keys(path):
                 "(without https://), unless the address is oss://bucket.endpoint/"
                 f"folder. {name} {'has a space or slash' if value else 'is not set'}."
             )
-    hdfs.require_scheme("oss")
+    gfiles.find("oss://")
     keys = f"\x01id={values[ID]}\x02key={values[SECRET]}\x02host={values[ENDPOINT]}"
     return f"oss://{bucket}{keys}/{rest}"
 

@@ -1,12 +1,15 @@
-"""Implements the operations of `plsc_tf.storage.files` with `tf.io.gfile`.
+"""Implements the operations of `plsc_tf.storage.files` on remote stores.
 
-TensorFlow's `exists`, `isdir` and `listdir` report a path as missing if a server is
-down. Here, a path counts as missing only if `stat` raises a NotFoundError.
+`gfiles` finds `tf.io.gfile` or its replacement. TensorFlow's `exists`, `isdir` and
+`listdir` report a path as missing if a server is down. Here, a path counts as missing
+only if `stat` raises a NotFoundError.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import os
 import threading
@@ -15,7 +18,7 @@ import weakref
 
 from absl import logging
 
-from plsc_tf.storage import hdfs, oss
+from plsc_tf.storage import gfiles, hdfs, oss
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
@@ -45,21 +48,16 @@ ONCE = Retry(tries=1, limit_s=30.0)
 
 def stat(path, retry):
     """Returns the `FileStat`, or None if the path does not exist."""
-    tf = _tensorflow()
-
-    def look():
-        try:
-            status = tf.io.gfile.stat(path)
-        except tf.errors.NotFoundError:
-            return None
-        folder = status.is_directory
-        return FileStat(folder, 0 if folder else status.length, status.mtime_nsec)
-
-    return _attempt("look at", path, look, retry)
+    try:
+        status = call("look at", "stat", path, retry=retry)
+    except FileNotFoundError:
+        return None
+    folder = status.is_directory
+    return FileStat(folder, 0 if folder else status.length, status.mtime_nsec)
 
 
 def call(doing, function, path, *more, retry, done=None):
-    """Returns `tf.io.gfile.<function>(path, *more)`; retries after transient errors.
+    """Calls a function of `tf.io.gfile`; retries after transient errors.
 
     Args:
         doing: the operation, for error messages.
@@ -74,7 +72,8 @@ def call(doing, function, path, *more, retry, done=None):
 
     def once():
         try:
-            return getattr(tf.io.gfile, function)(path, *more)
+            with gfiles.reporting():
+                return getattr(_gfile(path), function)(path, *more)
         except tf.errors.OpError:
             if done is None or not done():
                 raise
@@ -115,18 +114,19 @@ class RandomReader:
         tf = _tensorflow()
 
         def read():
-            if not self._file:
-                self._file.append(tf.io.gfile.GFile(self._path, "rb"))
             try:
-                self._file[0].seek(start)
-                content = self._file[0].read(length)
+                with gfiles.reporting():
+                    if not self._file:
+                        self._file.append(_gfile(self._path).GFile(self._path, "rb"))
+                    self._file[0].seek(start)
+                    content = self._file[0].read(length)
                 if stop is not None and not content:
                     raise tf.errors.DataLossError(
                         None, None, f"{self._path}; it ends before byte {stop}"
                     )
                 return content
             except tf.errors.OpError:
-                self._file.clear()
+                _close(self._file)
                 raise
 
         with self._lock:
@@ -134,8 +134,15 @@ class RandomReader:
 
 
 def _end(worker, file):
-    worker.start(file.clear)
+    worker.start(functools.partial(_close, file))
     worker.__exit__()
+
+
+def _close(file):
+    """Closes the file in a list, if any, and ignores the errors of a broken one."""
+    while file:
+        with contextlib.suppress(Exception):
+            file.pop().close()
 
 
 def write(path, make_pieces, retry):
@@ -148,25 +155,32 @@ def write(path, make_pieces, retry):
 
 
 def _write_once(path, pieces, limit_s):
-    tf, digest = _tensorflow(), hashlib.sha256()
-    doing, opened = f"write {path}", False
+    tf, digest, gfile = _tensorflow(), hashlib.sha256(), _gfile(path)
+    doing, opened, held = f"write {path}", False, []
+
+    def put(content):
+        with gfiles.reporting():
+            if not held:
+                held.append(gfile.GFile(path, "wb"))
+            held[0].write(content)
+
+    def close():
+        with gfiles.reporting():
+            held[0].close()
+            return gfile.stat(path).length
+
     try:
         with Worker() as worker:
-            # Only the worker thread may close the file: closing a broken one may block.
-            held = [worker.run(lambda: tf.io.gfile.GFile(path, "wb"), limit_s, doing)]
             try:
-                worker.run(lambda: held[0].write(b""), limit_s, doing)
+                worker.run(lambda: put(b""), limit_s, doing)
                 opened = True
                 contents = map(bytes, pieces)
-
-                def put(content):
-                    held[0].write(content)
-
                 size = worker.share(contents, digest.update, put, limit_s, doing)
-                worker.run(lambda: held[0].close(), limit_s, doing)
+                stored = worker.run(close, limit_s, doing)
             finally:
-                worker.start(held.clear)
-            stored = worker.run(lambda: tf.io.gfile.stat(path).length, limit_s, doing)
+                # Only the worker thread may close the file: closing a broken one may
+                # block.
+                closed = worker.start(functools.partial(_close, held))
         if stored != size:
             raise tf.errors.DataLossError(
                 None, None, f"{path}; {stored} of {size} bytes arrived"
@@ -174,6 +188,8 @@ def _write_once(path, pieces, limit_s):
     except Exception:
         # If the file could not be opened, it may be an older one, which is kept.
         if opened:
+            # Closing the file may store what has been written.
+            concurrent.futures.wait([closed], min(limit_s, ONCE.limit_s))
             _discard(path)
         raise
     return size, digest.hexdigest()
@@ -190,7 +206,7 @@ def _discard(path):
 
 def check_scheme(path):
     """Raises a StorageError unless the library supports the scheme of `path`."""
-    hdfs.require_scheme(scheme_of(path))
+    _gfile(path)
     if scheme_of(path) == "oss" and not oss.holds_keys(path):
         raise StorageError(
             "oss:// is for dataset_dir only: tensorflow-io reports an unreachable "
@@ -228,10 +244,9 @@ def _repeat(doing, path, function, retry):
 
 def _is_absent(path):
     """Returns whether the store confirms, in one attempt, that the path is missing."""
-    try:
+    with contextlib.suppress(StorageError):
         return stat(path, ONCE) is None
-    except StorageError:
-        return False
+    return False
 
 
 def _is_final(error):
@@ -264,6 +279,15 @@ def _translate(error, doing, path, diagnose):
 def _reason(error):
     """Returns the reason in a TensorFlow error: "<path>; <the system's message>"."""
     return str(error.message).rpartition(";")[2].strip() or type(error).__name__
+
+
+def in_tensorflow(path):
+    """Returns whether TensorFlow itself can open files on the path's store."""
+    return _gfile(path) is _tensorflow().io.gfile
+
+
+def _gfile(path):
+    return gfiles.find(root_of(path))
 
 
 def _tensorflow():

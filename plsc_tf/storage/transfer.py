@@ -12,6 +12,7 @@ import fnmatch
 import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -99,6 +100,41 @@ def copy_folder(
     seconds = time.monotonic() - start
     logging.info("%s: done, %s, %s, %.0f s", title, copied, existed, seconds)
     return done
+
+
+class LocalFolder:
+    """A folder in which TensorFlow itself can read and write, for one on any store.
+
+    Args:
+        folder: the folder.
+
+    Attributes:
+        path: `folder`, or a temporary local folder if TensorFlow has no file system for
+            the store. It is removed with this object.
+    """
+
+    def __init__(self, folder: str):
+        self._folder, self.path = folder, folder
+        self._uploaded: dict[str, int] = {}
+        if not files.opens_in_tensorflow(folder):
+            self._temporary = tempfile.TemporaryDirectory(prefix="plsc_tf-")
+            self.path = self._temporary.name
+
+    def downloaded(self) -> str:
+        """Returns `path`, which holds the folder's files."""
+        if self.path != self._folder:
+            download(self._folder, self.path)
+        return self.path
+
+    def upload(self) -> None:
+        """Copies the files that are new or have another size to the folder."""
+        for name, size in _sizes(self.path, ()).items():
+            if self.path != self._folder and self._uploaded.get(name) != size:
+                source = os.path.join(self.path, name)
+                target = files.join(self._folder, name)
+                files.make_dirs(files.parent(target))
+                files.write(target, functools.partial(files.open_read, source))
+                self._uploaded[name] = size
 
 
 upload = functools.partial(copy_folder, doing="Uploading")

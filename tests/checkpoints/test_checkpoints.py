@@ -158,6 +158,8 @@ def test_where_a_rename_is_not_atomic_the_manifest_makes_the_checkpoint(
     # What an interrupted save leaves there is no checkpoint, and no damaged one.
     (tmp_path / "step_00000020" / manifest.NAME).unlink()
     assert catalog.newest(str(tmp_path)) == str(tmp_path / "step_00000010")
+    catalog.sweep(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["step_00000010"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ PLSC_TF_REQUIRE_HDFS=1 makes that a failure.
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import hdfs_cluster
 import hdfs_driver
 import hdfs_packages
 import pytest
+import tensorflow as tf
 
 USER = "trainer"
 HERE = pathlib.Path(__file__).parent
@@ -49,10 +51,25 @@ def hdfs(hdfs_servers):
 
 
 @pytest.fixture(scope="session")
-def user_environment(hdfs_servers):
+def without_tensorflow_io(tmp_path_factory):
+    """A folder for PYTHONPATH, where tensorflow-io cannot be imported."""
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "tensorflow_io.py").write_text("raise ImportError('hidden')")
+    return str(folder)
+
+
+@pytest.fixture(scope="session", params=["tensorflow-io", "pyarrow"])
+def user_environment(request, hdfs_servers, without_tensorflow_io):
     """A user like others: whoever started the NameNode may do everything."""
     another_client(hdfs_servers, "give", f"{hdfs_servers.uri}/", USER)
-    return {**hdfs_servers.environment(), "HADOOP_USER_NAME": USER}
+    environment = {**hdfs_servers.environment(), "HADOOP_USER_NAME": USER}
+    if request.param == "pyarrow":
+        environment["PYTHONPATH"] = without_tensorflow_io
+        if not os.environ.get("PLSC_TF_REQUIRE_HDFS"):
+            pytest.importorskip("pyarrow")
+    elif not tf.__version__.startswith("2.17."):
+        pytest.skip("tensorflow-io needs TensorFlow 2.17")
+    return environment
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +91,8 @@ def driver(hdfs, driver_process):
 @pytest.fixture
 def folder(hdfs, request):
     """A folder on HDFS of the test's own: its address."""
-    return f"{hdfs.uri}/{request.node.name.partition('[')[0]}"
+    name = re.sub(r"\W", "-", request.node.name)
+    return f"{hdfs.uri}/{name}"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import time
 
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.writer_lock import WriterLock
+from tests.storage import test_storage_files
 
 BLOCK = bytes(range(256)) * 4096
 # Quick: the tests know whether a server is up.
@@ -26,6 +27,12 @@ def signals_seen():
 def prepare(path):
     files.prepare(path)
     return [os.environ["LIBHDFS_OPTS"], os.environ["CLASSPATH"]]
+
+
+def on_new_folder(test, folder):
+    """Calls a test of local files on a folder that it makes."""
+    files.make_dirs(folder)
+    getattr(test_storage_files, f"test_{test}")(folder)
 
 
 def write(path, content):

@@ -61,7 +61,7 @@ class Driver:
         self._answers = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def call(self, function, *arguments, limit_s=90):
+    def call(self, function, *arguments, limit_s=300):
         """Calls `module:name` there and returns its value, or raises its error."""
         self.begin(function, *arguments)
         return self.end(limit_s)
@@ -72,14 +72,14 @@ class Driver:
         self._process.stdin.write(json.dumps(call) + "\n")
         self._process.stdin.flush()
 
-    def end(self, limit_s=90):
+    def end(self, limit_s=300):
         """Returns the value of the call that was begun, or raises its error."""
         answer = json.loads(self._answers.get(timeout=limit_s))
         if "error" in answer:
             raise RemoteCallError(**answer["error"])
         return answer["value"]
 
-    def wait_for(self, path, limit_s=90):
+    def wait_for(self, path, limit_s=300):
         """Waits until the call that was begun makes a file; not if it ends before."""
         end = time.monotonic() + limit_s
         while not path.exists():

@@ -9,8 +9,11 @@ import time
 import types
 from unittest import mock
 
+import tensorflow as tf
+
 from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.jobs import train as run
+from plsc_tf.jobs.embed.command import embed
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.export import export_checkpoint
 from plsc_tf.options import cli
@@ -155,6 +158,16 @@ def evaluate(checkpoint_dir):
 
 def export(checkpoint_dir):
     return dict(export_checkpoint(_of(checkpoint_dir)))
+
+
+def embedding(saved_model):
+    """Embeds an image file on the same store with an export."""
+    images = f"{saved_model}-images"
+    files.make_dirs(images)
+    content = tf.io.encode_jpeg(tf.zeros([16, 16, 3], tf.uint8)).numpy()
+    files.write(f"{images}/0.jpg", content)
+    options = {"images": images, "output": f"{images}/rows.npy", "flip": False}
+    return dict(embed(Settings.from_values(saved_model=saved_model, **options)))
 
 
 def _of(checkpoint_dir):

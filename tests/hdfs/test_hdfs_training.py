@@ -19,7 +19,7 @@ def runs(hdfs_servers, driver_process, tmp_path_factory):
     """A run on HDFS that was stopped and resumed, and an unbroken local one."""
     local = tmp_path_factory.mktemp("local") / "run"
     unbroken = driver_process.call(TRAIN, {"model_save_dir": str(local)})
-    folder = f"{hdfs_servers.uri}/trained/run"
+    folder = f"{hdfs_servers.uri}/{local.parent.name}/run"
     options = {
         "model_save_dir": folder,
         "save_checkpoints_steps": 4,

@@ -17,7 +17,7 @@ def story(hdfs_servers, user_environment, driver_process, tmp_path_factory):
     workers, which lose the DataNode in the save after that).
     """
     logs = tmp_path_factory.mktemp("logs")
-    run = f"{hdfs_servers.uri}/elastic/run"
+    run = f"{hdfs_servers.uri}/{logs.name}/run"
     found = {"run": run, "checkpoints": {}}
     # Java starts faster like this, once in each worker.
     options = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"

@@ -16,7 +16,7 @@ from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.serving import versions
-from plsc_tf.storage import files
+from plsc_tf.storage import files, transfer
 
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
@@ -114,7 +114,8 @@ def _exported_model(settings):
         # The data set is unknown, so flip if the preprocessing flips in training.
         augmentation = own_augmentation(frame.name)
         flip = augmentation is not None and augmentation.flip > 0
-    model = tf.saved_model.load(path)
+    local = transfer.LocalFolder(path)
+    model = tf.saved_model.load(local.downloaded())
 
     def embed_pixels(pixels):
         images = tf.constant(pixels, tf.float32)

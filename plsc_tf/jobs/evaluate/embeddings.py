@@ -9,6 +9,7 @@ import tensorflow as tf
 from plsc_tf.data import alignment, images
 from plsc_tf.data import load as data_load
 from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.paths import file_reader
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
@@ -96,11 +97,12 @@ class Pictures:
         size = self.image_size
         cut_size = alignment.stored_size(size)
         moves = np.zeros((len(paths), 0), np.float32)
+        read = file_reader(paths[0] if len(paths) else "")
         if points is not None:
             moves = alignment.transforms(points, cut_size)
 
         def frame(path, move):
-            content = tf.io.read_file(path)
+            content = read(path)
             if points is not None:
                 content = alignment.cut_out(images.decode(content), move, cut_size)
             return self._frame(content)

@@ -23,7 +23,7 @@ from plsc_tf.serving import versions
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.limits import check_count, check_image, check_shape
-from plsc_tf.storage import files
+from plsc_tf.storage import files, transfer
 
 DEFAULT_SIGNATURE = "serving_default"
 # Listed among the signatures, but TensorFlow only runs it after loading.
@@ -75,7 +75,8 @@ class LoadedModel:
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
-        self._loaded = tf.saved_model.load(folder)
+        local = transfer.LocalFolder(folder)
+        self._loaded = tf.saved_model.load(local.downloaded())
         self._warm_up(sizes_up_to(options.max_batch_images))
         self._batchers = {
             name: Batcher(self, name, executor, options, metrics)

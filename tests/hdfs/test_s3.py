@@ -1,0 +1,89 @@
+"""Files and checkpoints on a local S3 server, through pyarrow.
+
+Without moto the tests are skipped; PLSC_TF_REQUIRE_S3=1 makes that a failure.
+"""
+
+import contextlib
+import os
+import urllib.request
+
+import hdfs_driver
+import pytest
+from hdfs_driver import RemoteCallError
+from hdfs_trainings import OPTIONS
+
+from plsc_tf.parallel.addresses import free_ports
+
+
+@pytest.fixture(scope="module")
+def environment(without_tensorflow_io):
+    """The environment of a process that reaches the server, which has a bucket."""
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError as error:
+        skip = pytest.fail if os.environ.get("PLSC_TF_REQUIRE_S3") else pytest.skip
+        skip(f"S3: {error}: pip install 'moto[server]'")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    address = "http://{}:{}".format(*server.get_host_and_port())
+    make_bucket = urllib.request.Request(f"{address}/bucket", method="PUT")
+    urllib.request.urlopen(make_bucket).close()
+    yield {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": "user",
+        "AWS_SECRET_ACCESS_KEY": "key",
+        "AWS_ENDPOINT_URL": address,
+        "PYTHONPATH": without_tensorflow_io,
+    }
+    server.stop()
+
+
+@pytest.fixture
+def start(environment, tmp_path):
+    """Function that starts an `hdfs_driver.Driver`, with changes of environment."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**changes):
+            log = tmp_path / f"log-{len(list(tmp_path.iterdir()))}.txt"
+            driver = hdfs_driver.Driver({**environment, **changes}, log)
+            stack.callback(driver.stop)
+            return driver
+
+        yield start
+
+
+def test_operations_do_what_they_do_on_a_disk(start):
+    driver = start()
+    tests = "round_trip a_file_is_read_in_chunks_and_in_parts what_is_absent_is_named "
+    tests += "files_are_no_folders_and_folders_no_files rename_overwrites_nothing "
+    tests += "an_iterable_that_fails_leaves_no_part"
+    for test in tests.split():
+        driver.call("hdfs_checks:on_new_folder", test, f"s3://bucket/{test}")
+
+
+def test_a_server_that_is_down_is_an_error_and_not_absence(start):
+    (port,) = free_ports("127.0.0.1", 1)
+    driver = start(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
+    for call in ("exists", "s3://bucket/run", 1, 0.1, 60), ("list_dir", "s3://bucket"):
+        with pytest.raises(RemoteCallError, match="StorageError: Could not .*connect"):
+            driver.call(f"hdfs_checks:{call[0]}", *call[1:])
+
+
+def test_a_run_whose_writer_is_killed_resumes(start, tmp_path):
+    """A checkpoint counts once its manifest, which is written last, is there."""
+    folder = "s3://bucket/run"
+    options = {**OPTIONS, "model_save_dir": folder, "save_checkpoints_steps": 2}
+    options["export_at_end"] = True
+    marks = [str(tmp_path / name) for name in ("begun", "never", "over", "mended")]
+    first, second = start(), start()
+    first.begin("hdfs_trainings:train_past_a_broken_save", options, 4, *marks)
+    first.wait_for(tmp_path / "begun")
+    first.stop()  # kill -9, in the middle of a file of step_00000004
+    before = second.call("hdfs_trainings:checkpoints", folder)
+    assert before == [["step_00000002"], "step_00000002"]
+    said = second.call("hdfs_trainings:train", options, limit_s=200)
+    assert said["error"] is None
+    assert list(said["losses"]) == [str(step) for step in range(3, 11)]
+    assert second.call("hdfs_trainings:checkpoints", folder)[1] == "0"
+    said = second.call("hdfs_trainings:embedding", f"{folder}/export")
+    assert (said["images"], said["embedding size"]) == ("1", 8)
