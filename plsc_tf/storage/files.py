@@ -335,11 +335,7 @@ def remove_tree(path):
 
 
 def opens_in_tensorflow(path):
-    """Returns whether TensorFlow itself can open files on the path's store.
-
-    Raises:
-        StorageError: as for `prepare`.
-    """
+    """Returns whether TensorFlow itself can open files there; raises like `exists`."""
     prepare(path)
     return is_local(path) or remote.in_tensorflow(path)
 
