@@ -79,7 +79,7 @@ def configure_coordination(addresses: list[str], heartbeat_ms: int) -> None:
     By default, `MultiWorkerMirroredStrategy` uses a heartbeat timeout of 10 seconds.
     """
     leader = tf.train.ClusterSpec({"worker": addresses})
-    # The module that declares the message `CoordinatedJob` moved in TensorFlow 2.20.
+    # The module that declares the message `CoordinatedJob` moved in TensorFlow 2.19.
     coordination = tf.compat.v1.ConfigProto().experimental.coordination_config
     job = coordination.coordinated_job_list.add(name="worker", num_tasks=len(addresses))
     eager_context.context().configure_coordination_service(
