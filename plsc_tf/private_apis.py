@@ -1,7 +1,7 @@
 """Wraps all private APIs of TensorFlow and Keras that this package uses.
 
-Check this module first for a new version of TensorFlow or Keras. All of it was tested
-with TensorFlow 2.17.1 and 2.21.0 and Keras 3.15.1 (see `versions.TRIED`).
+Check this module first for a new version of TensorFlow or Keras. It was tested with
+TensorFlow 2.17.1 and, without clusters and GPUs, 2.21.0, each with Keras 3.15.1.
 """
 
 import contextlib
