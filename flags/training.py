@@ -1,7 +1,11 @@
 """Defines the options for a training run's start, length, batches and devices."""
 
+import functools
+
 from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.parallel.gpu_figures import GPUS
+
+_dry_run = functools.partial(option, saved=False, applies="dry_run")
 
 
 class Training(OptionGroup):
@@ -68,18 +72,14 @@ class Performance(OptionGroup):
     dry_run: bool = option(
         False, "only estimate memory, classes that fit and, for GPUs, time", saved=False
     )
-    json: bool = option(False, "print the plan in JSON", saved=False, applies="dry_run")
-    device_kind: str | None = option(
+    json: bool = _dry_run(False, "print the plan in JSON")
+    device_kind: str | None = _dry_run(
         None,
         "GPU to plan for; this machine need not have one. None: this machine's devices",
         choices=" ".join(GPUS).lower(),
-        saved=False,
-        applies="dry_run",
     )
-    device_memory_gb: float | None = option(
+    device_memory_gb: float | None = _dry_run(
         None,
         "memory of a device in GB (10^9 bytes); None: of device_kind or this machine",
         within="(0, inf)",
-        saved=False,
-        applies="dry_run",
     )

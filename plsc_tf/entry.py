@@ -307,13 +307,12 @@ class Entry:
         settings = self.settings
         if not settings.export.export_dir and settings.checkpoints.checkpoint_dir:
             settings = settings.replace(export_dir=settings.checkpoints.model_save_dir)
-        parts = self._parts()
-        return _table(
-            workers.by_the_chief(
-                settings,
-                lambda strategy: export.export_checkpoint(settings, parts, strategy),
-            )
-        )
+        parts, rows = self._parts(), None
+        with workers.joined(settings) as joined:
+            if joined.group.is_chief:
+                rows = export.export_checkpoint(settings, parts, joined.local_strategy)
+            joined.group.gather("the chief has finished", None)
+        return _table(rows)
 
     def _parts(self):
         """Returns the objects given in Python instead of options, as `Parts`."""

@@ -32,7 +32,6 @@ class Stage:
             model: the compiled `Classifier`.
             settings: the `Settings` as they will be used.
         """
-        del model, settings
         return []
 
     def trimmed(self, backbone, head, settings):
@@ -46,7 +45,6 @@ class Stage:
         Returns:
             (backbone, head).
         """
-        del settings
         return backbone, head
 
     def memory(self, backbone, head, settings):
@@ -60,7 +58,6 @@ class Stage:
         Returns:
             `{item: bytes}`.
         """
-        del backbone, head, settings
         return {}
 
 

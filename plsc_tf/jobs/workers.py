@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import dataclasses
 import faulthandler
-import functools
 import os
 import platform
 import uuid
@@ -106,6 +105,10 @@ class Membership:
         return self._group
 
 
+# The process's only membership; a process has one TensorFlow server.
+_MEMBERSHIP = Membership()
+
+
 @dataclasses.dataclass(frozen=True)
 class Workers:
     """The workers of a run, as this process sees them.
@@ -148,8 +151,7 @@ def joined(settings):
             _try_collectives(settings, strategy, None)
         yield Workers(SingleWorker(), strategy)
         return
-    member = _membership()
-    group = member.join(cluster, settings)
+    group = _MEMBERSHIP.join(cluster, settings)
     votes = None
     try:
         versions = {one.__name__: one.__version__ for one in (plsc_tf, tf, keras, np)}
@@ -157,13 +159,13 @@ def joined(settings):
         flags = settings.as_dict() | dict.fromkeys(LOCATION_OPTIONS)
         flags = {name: repr(value) for name, value in flags.items()}
         preflight.compare(group.gather("facts", {"versions": versions, "flags": flags}))
-        if member.strategy is None:
-            member.strategy = _start_servers(group, cluster, settings)
-            _try_collectives(settings, member.strategy, group)
+        if _MEMBERSHIP.strategy is None:
+            _MEMBERSHIP.strategy = _start_servers(group, cluster, settings)
+            _try_collectives(settings, _MEMBERSHIP.strategy, group)
         votes = Votes(group)
-        yield Workers(group, member.strategy, votes)
+        yield Workers(group, _MEMBERSHIP.strategy, votes)
     except BaseException as error:
-        member.fail(error)
+        _MEMBERSHIP.fail(error)
         if votes is not None and votes.ended:
             group.leave()
             raise
@@ -171,26 +173,6 @@ def joined(settings):
         if lost is not None and lost.index != group.index:
             raise lost from error
         raise
-
-
-def by_the_chief(settings, function):
-    """Calls a function in the chief while the other workers wait.
-
-    Args:
-        settings: the `Settings`.
-        function: the function to call; its argument is the strategy over the chief's
-            own devices.
-
-    Returns:
-        The function's result; None in the other workers.
-
-    Raises:
-        RuntimeError: a worker did not join, or was lost (`WorkerLostError`).
-    """
-    with joined(settings) as workers:
-        result = function(workers.local_strategy) if workers.group.is_chief else None
-        workers.group.gather("the chief has finished", None)
-        return result
 
 
 def require_one_process(settings, what, advice=""):
@@ -257,9 +239,3 @@ def _start_servers(group, cluster, settings):
 def _try_collectives(settings, strategy, group):
     timeout_s, dtype = settings.cluster.join_timeout, settings.cluster.gradient_dtype
     preflight.try_collectives(strategy, group, timeout_s, dtype)
-
-
-@functools.cache
-def _membership():
-    """Returns the process's only `Membership`; a process has one TensorFlow server."""
-    return Membership()

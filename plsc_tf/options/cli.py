@@ -216,19 +216,15 @@ def check_dataset_dir(settings):
             similar name.
     """
     given = settings.dataset
-    folder, known = given.dataset_dir, _data_sets_of_files()
-    if given.dataset_name.lower() not in known or given.train_files:
+    folder, package = given.dataset_dir, importlib.import_module("plsc_tf.datasets")
+    known = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    if given.dataset_name.lower() not in known - {"mock"} or given.train_files:
         return
     if not folder or "://" in folder or os.path.exists(folder):
         return
     hint = similar_name(folder.rstrip("/"))
     hint = hint or " Set --dataset_dir to the folder of the data set."
     raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
-
-
-def _data_sets_of_files():
-    package = importlib.import_module("plsc_tf.datasets")
-    return {module.name for module in pkgutil.iter_modules(package.__path__)} - {"mock"}
 
 
 def print_table(rows: Sequence) -> None:
@@ -252,7 +248,7 @@ def set_up_logging():
     absl_logging.use_absl_handler()
     absl_logging.set_verbosity(absl_logging.INFO)
     handler = absl_logging.get_absl_handler()
-    handler.setFormatter(_LogFormatter(datefmt="%H:%M:%S"))
+    handler.setFormatter(_LogFormatter("%(asctime)s", datefmt="%H:%M:%S"))
     handler.addFilter(_is_no_chatter)
     # In this library, its warnings concern only how it copies tensors between logical
     # devices.
@@ -274,9 +270,6 @@ class _LogFormatter(logging.Formatter):
     def formatMessage(self, record):
         level = f"{record.levelname} " if record.levelno > logging.INFO else ""
         return oss.masked(f"{record.asctime} {level}{record.message}")
-
-    def usesTime(self):
-        return True
 
 
 def _is_user_error(error):

@@ -44,9 +44,8 @@ def unused(
     """
     options = select(groups)
     # Options that the command does not use must not affect the conditions.
-    values = {item.name: item.default for item in known_options().values()}
     own = settings.as_dict()
-    values |= {item.name: own[item.name] for item in options}
+    values = Settings().as_dict() | {item.name: own[item.name] for item in options}
     without = []
     if facts is None:
         ignored = settings.ignored

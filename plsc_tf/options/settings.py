@@ -147,9 +147,7 @@ class Settings:
         Args:
             name: the option's name, not an alias.
         """
-        if name not in self.given:
-            return None
-        return getattr(getattr(self, known_options()[name].group), name)
+        return self.as_dict()[name] if name in self.given else None
 
     def as_dict(self) -> dict:
         """Returns all options as one flat dict, in the order of the groups."""
@@ -168,13 +166,9 @@ class Settings:
         changes: dict = {}
         for name, value in checked_values(values).items():
             changes.setdefault(known_options()[name].group, {})[name] = value
-        return dataclasses.replace(
-            self,
-            **{
-                group: dataclasses.replace(getattr(self, group), **changed)
-                for group, changed in changes.items()
-            },
-        )
+        for group, changed in changes.items():
+            changes[group] = dataclasses.replace(getattr(self, group), **changed)
+        return dataclasses.replace(self, **changes)
 
 
 def checked_values(values: Mapping) -> dict:

@@ -121,11 +121,8 @@ def _exported_model(settings):
         images = tf.constant(pixels, tf.float32)
         return model.signatures["images"](images=images)["embedding"].numpy()
 
-    return (
-        "SavedModel",
-        path,
-        Pictures(embed_pixels, frame, options.embed_batch_size, flip),
-    )
+    source = Pictures(embed_pixels, frame, options.embed_batch_size, flip)
+    return "SavedModel", path, source
 
 
 def _write(output, source, options, paths, points, skipped):

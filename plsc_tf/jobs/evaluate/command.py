@@ -175,10 +175,14 @@ class _Evaluation:
     def write(self):
         """Writes the card and the charts; returns table rows."""
         rows = [row for report in self.reports for row in self._rows(report)]
-        if self.scoring.plot_dir:
-            rows.append(("charts", _write_charts(self.scoring.plot_dir, self.reports)))
-        folder = self.scoring.card_dir
-        if folder:
+        if folder := self.scoring.plot_dir:
+            rows.append(("charts", folder))
+            files.make_dirs(folder)
+            for report in self.reports:
+                for kind, chart in zip(report.curves, report.charts, strict=True):
+                    name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
+                    files.replace(files.join(folder, name), chart.svg().encode())
+        if folder := self.scoring.card_dir:
             content = card.build(self.model, self.data, self.reports, self.options)
             files.make_dirs(folder)
             as_json = files.join(folder, "card.json")
@@ -242,12 +246,3 @@ def _read(paths, row):
     """Returns an image's bytes; None if its name isn't a file, such as a row number."""
     path = paths[row]
     return files.read(path) if files.exists(path) and not files.is_dir(path) else None
-
-
-def _write_charts(folder, written):
-    files.make_dirs(folder)
-    for report in written:
-        for kind, chart in zip(report.curves, report.charts, strict=True):
-            name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
-            files.replace(files.join(folder, name), chart.svg().encode())
-    return folder
