@@ -205,21 +205,17 @@ class SourceImages(Listing):
         count, total = 0, self._source.num_examples
         try:
             for count, block in enumerate(self._source.blocks(1, FILE_ORDER), 1):
-                item = self._item(block)
+                try:
+                    example = self._source.read(block)
+                    image = dense(example["image"][0]).numpy()
+                    item = Item(int(example["label"][0]), content=image)
+                except _FAULTS as error:
+                    item = Item(fault="damaged_record", detail=reason(error)[:300])
                 item.share = min(count / total, 1.0) if total else 0.0
                 yield item
         except _FAULTS as error:
             place = f"{self.name}, from example {count} on"
             findings.add("damaged_record", place, reason(error)[:300])
-
-    def _item(self, block: dict) -> Item:
-        """Returns the item for a block of one example."""
-        try:
-            example = self._source.read(block)
-            image = dense(example["image"][0]).numpy()
-            return Item(int(example["label"][0]), content=image)
-        except _FAULTS as error:
-            return Item(fault="damaged_record", detail=reason(error)[:300])
 
 
 class PackedImages(Listing):

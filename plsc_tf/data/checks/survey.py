@@ -114,7 +114,8 @@ def _examined(items, near, pool, ahead):
     """Yields (items, their `Examined` results), in order."""
     waiting = collections.deque()
     while chunk := list(itertools.islice(items, _AT_ONCE)):
-        waiting.append((chunk, pool.submit(_examine_all, chunk, near)))
+        examined = map(_examine, chunk, itertools.repeat(near))
+        waiting.append((chunk, pool.submit(list, examined)))
         if len(waiting) >= ahead:
             done, future = waiting.popleft()
             yield done, future.result()
@@ -126,10 +127,6 @@ def _row(label, result):
     label = NO_LABEL if label is None else max(min(label, 2**63 - 1), NO_LABEL)
     removed = any(KINDS[kind].removed for kind, _ in result.faults)
     return label, removed, result.byte_hash, result.pixel_hash, result.near_hash
-
-
-def _examine_all(items: list[Item], near: bool) -> list[Examined]:
-    return [_examine(item, near) for item in items]
 
 
 def _examine(item: Item, near: bool) -> Examined:
@@ -209,21 +206,17 @@ def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
     result.byte_hash = hash64(data)
     try:
         name = _format(data, result)
+        return images.decode(data).numpy()
     except Image.DecompressionBombError as error:
         result.add("too_large", str(error))
-        return None
     except Image.UnidentifiedImageError:
         result.add(*_unidentified(data))
-        return None
-    except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
-        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
-        return None
-    try:
-        return images.decode(data).numpy()
     except tf.errors.OpError as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
         result.add(kind, f"{name}: {reason(error)}")
-        return None
+    except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
+        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
+    return None
 
 
 def _unidentified(data: bytes) -> tuple[str, str]:

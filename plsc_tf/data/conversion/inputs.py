@@ -93,6 +93,11 @@ class Batch:
 class _Input:
     """Base class of inputs.
 
+    A subclass has `_items(position)`, which yields (item, position after it, number of
+    units of `total` in it); `_before(position)`, which describes the item before a
+    position; and `_record(item, output)`, which returns (record, length of its payload,
+    label).
+
     Args:
         total: size of the input, or None if unknown.
         labels_offset: number to subtract from each label.
@@ -102,8 +107,6 @@ class _Input:
         unit: unit of `total`.
         per_bucket: units per shuffle bucket.
     """
-
-    per_bucket: int
 
     def __init__(
         self, total: int | None, labels_offset: int = 0, num_classes: int | None = None
@@ -140,18 +143,6 @@ class _Input:
         """Returns the number of shuffle buckets; depends only on the input."""
         number = math.ceil((self.total or UNKNOWN) / self.per_bucket)
         return min(max(number, 1), _MOST_BUCKETS)
-
-    def _items(self, position) -> Iterator[tuple]:
-        """Yields (item, position after it, number of units of `total` in it)."""
-        raise NotImplementedError
-
-    def _before(self, position) -> str:
-        """Describes the item before a position."""
-        raise NotImplementedError
-
-    def _record(self, item, output) -> tuple[bytes, int, int]:
-        """Returns (record, length of its payload, label)."""
-        raise NotImplementedError
 
 
 class _FilesInput(_Input):

@@ -210,16 +210,13 @@ def samples(reader: Callable) -> Iterator:
         yield from item if batch else (item,)
 
 
-def from_reader(
-    reader: Callable | Source, *, name: str = "train_reader", **counts
-) -> Source:
+def from_reader(reader: Callable | Source, **counts) -> Source:
     """Creates a source from a PLSC reader that yields (image, label).
 
     Args:
         reader: see `samples`; for the images, see `from_generator`. If the reader has
             a method `source`, such as the readers of `plsc_tf.utils.base64_reader`,
             returns that source, which has random access and a known number of classes.
-        name: name for messages.
         **counts: num_classes and num_examples of `from_generator`.
 
     Raises:
@@ -231,7 +228,7 @@ def from_reader(
         return reader.source()
     if callable(reader):
         reader = functools.partial(samples, reader)
-    return from_generator(reader, name=name, **counts)
+    return from_generator(reader, name="train_reader", **counts)
 
 
 def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:

@@ -162,27 +162,12 @@ def _parse_in_graph(examples):
         (whether each example has exactly one image and one label, the encoded images,
         the labels).
     """
-
-    def decode(message, field, data, dtype=tf.string):
-        name = f"tensorflow.{message}"
-        sizes, [values] = tf.io.decode_proto(data, name, [field], [dtype])
-        return tf.reduce_all(sizes == 1), values
-
-    _, features = decode("Example", "features", examples)
-    _, entries = decode("Features", "feature", features[:, 0])
-    _, keys = decode("Features.FeatureEntry", "key", entries)
-    _, values = decode("Features.FeatureEntry", "value", entries)
-
-    def only_value(key, kind, message, dtype):
-        chosen = keys[..., 0] == key
-        once = tf.reduce_all(tf.math.count_nonzero(chosen, axis=1) == 1)
-        _, lists = decode("Feature", kind, tf.boolean_mask(values[..., 0], chosen))
-        single, found = decode(message, "value", lists[:, 0], dtype)
-        return once & single, found[:, 0]
-
-    has_image, images = only_value(_IMAGE, "bytes_list", "BytesList", tf.string)
-    has_label, labels = only_value(_LABEL, "int64_list", "Int64List", tf.int64)
-    return has_image & has_label, images, labels
+    kinds = {_IMAGE: tf.string, _LABEL: tf.int64}
+    # Features of any length, because a fixed one fails without naming the record.
+    spec = {key: tf.io.RaggedFeature(kind) for key, kind in kinds.items()}
+    images, labels = map(tf.io.parse_example(examples, spec).get, kinds)
+    single = [tf.reduce_all(found.row_lengths() == 1) for found in (images, labels)]
+    return tf.reduce_all(single), images.flat_values, labels.flat_values
 
 
 class _ReadAhead(RandomAccessFile):
@@ -235,29 +220,24 @@ def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
 def _places(file, position=0, number=0):
     """Yields (position, length) of the data of each record; see `read_records`."""
     while position < file.size:
-        header = file.read(position, HEADER)
-        length = _payload_length(header, file.path, number, position, file.size)
-        yield position + HEADER, length
-        position, number = position + HEADER + length + FOOTER, number + 1
-
-
-def _payload_length(header, path, number, position, size) -> int:
-    """Returns the length of the data of the record at `position`, from its header."""
-    length = 0
-    if len(header) == HEADER:
-        length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
-        if masked_checksum(header[:8]) != checksum:
+        header, end = file.read(position, HEADER), file.size + 1
+        if len(header) == HEADER:
+            length, checksum = _LENGTH_AND_CHECKSUM.unpack(header)
+            if masked_checksum(header[:8]) != checksum:
+                raise ValueError(
+                    f"{file.path} is damaged at record {number}, byte {position}, or "
+                    "is not a TFRecord file: the checksum of the record's length is "
+                    "wrong. Copy or write it again."
+                )
+            end = position + HEADER + length + FOOTER
+        if end > file.size:
             raise ValueError(
-                f"{path} is damaged at record {number}, byte {position}, or is not a "
-                "TFRecord file: the checksum of the record's length is wrong. Copy or "
-                "write it again."
+                f"{file.path} is cut off: record {number} at byte {position} ends "
+                f"beyond the end of the file, at byte {file.size}. Copy or write the "
+                "file again."
             )
-    if len(header) < HEADER or position + HEADER + length + FOOTER > size:
-        raise ValueError(
-            f"{path} is cut off: record {number} at byte {position} ends beyond the "
-            f"end of the file, at byte {size}. Copy or write the file again."
-        )
-    return length
+        yield position + HEADER, length
+        position, number = end, number + 1
 
 
 def payload_of(record: bytes) -> bytes:
