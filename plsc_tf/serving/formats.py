@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.serving.signatures import one_input
 from plsc_tf.storage import files
 
 SAVED_MODEL = "saved_model"
@@ -115,12 +116,10 @@ def _to_onnx(embed, image_size):
     import tf2onnx
 
     python_logging.getLogger("tf2onnx").setLevel(python_logging.WARNING)
-    spec = [tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)]
-    function = tf.function(
-        lambda data: {"embedding": embed(data)}, input_signature=spec, autograph=False
-    )
+    spec = tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)
+    function = one_input(lambda data: {"embedding": embed(data)}, spec)
     model, _ = tf2onnx.convert.from_function(
-        function, spec, opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
+        function, [spec], opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
     )
     graph = model.graph
     for value in (graph.input[0], graph.output[0]):
@@ -185,11 +184,7 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
         float32).
     """
     spec = tf.TensorSpec([1, *image_size, 3], tf.float32, "images")
-    function = tf.function(
-        lambda images: {"embedding": embed(images)},
-        input_signature=[spec],
-        autograph=False,
-    )
+    function = one_input(lambda images: {"embedding": embed(images)}, spec)
     concrete = function.get_concrete_function()
 
     def convert(operations=None):

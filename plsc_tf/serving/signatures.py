@@ -102,7 +102,7 @@ class Signatures:
         images = tf.TensorSpec([None, *image_size, 3], tf.float32, "images")
         # Keras models don't need AutoGraph, but a user's callable might.
         convert = not isinstance(network, keras.Model)
-        traced = _function(self._compute, images, convert)
+        traced = one_input(self._compute, images, convert)
         self._raw = traced.get_concrete_function()
         self.embedding_size = self._raw.structured_outputs.shape[-1]
         self.module = tf.Module()
@@ -112,16 +112,16 @@ class Signatures:
         if normalize:
             # int8 files cannot divide precisely by the norm, so they are converted from
             # this function.
-            self.module.raw = _function(self._raw, images)
+            self.module.raw = one_input(self._raw, images)
         self.functions = {
-            "serving_default": _function(
+            "serving_default": one_input(
                 lambda data: {"embedding": self.embed(self._decode(data))}, encoded
             ),
-            "images": _function(lambda x: {"embedding": self.embed(x)}, images),
+            "images": one_input(lambda x: {"embedding": self.embed(x)}, images),
         }
         if closed_set:
             self.module.class_variables = closed_set.variables
-            self.functions["classify"] = _function(
+            self.functions["classify"] = one_input(
                 lambda data: self.classify(self._decode(data)), encoded
             )
 
@@ -169,8 +169,8 @@ class Signatures:
         return tf.cast(tf.map_fn(image, encoded, fn_output_signature=spec), tf.float32)
 
 
-def _function(function, spec, autograph=False):
-    # The signature names its input after the TensorSpec.
+def one_input(function: Callable, spec: tf.TensorSpec, autograph: bool = False):
+    """Returns a `tf.function` of one tensor, whose signature names it after `spec`."""
     return tf.function(
         lambda tensor: function(tensor), input_signature=[spec], autograph=autograph
     )

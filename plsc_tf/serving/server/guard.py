@@ -97,7 +97,6 @@ class Guard(asyncio.Protocol):
 
     def body_received(self) -> None:
         """Records that the request is complete."""
-        self._limit_reading(None)
         self._phase = _ANSWER
 
     def answered(self) -> None:

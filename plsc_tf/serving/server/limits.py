@@ -11,8 +11,6 @@ size of each one.
 import io
 import struct
 
-import numpy as np
-import tensorflow as tf
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 
@@ -49,15 +47,6 @@ def check_image(index: int, data: bytes, options) -> int:
 
 def _too_large(message):
     return RequestError("INVALID_ARGUMENT", message, status=413)
-
-
-def check_shape(name: str, array: np.ndarray, shape: tf.TensorShape) -> None:
-    """Raises RequestError if an array does not fit the input's shape."""
-    if not shape.is_compatible_with(array.shape):
-        raise invalid(
-            f"Input {name} must have shape {shape.as_list()}. Received: shape "
-            f"{list(array.shape)}."
-        )
 
 
 def num_pixels(data: bytes) -> int | None:

@@ -22,7 +22,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from plsc_tf.serving import versions
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.limits import check_count, check_image, check_shape
+from plsc_tf.serving.server.limits import check_count, check_image
 from plsc_tf.storage import files, transfer
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -122,13 +122,15 @@ class LoadedModel:
             RequestError: the values are invalid, or cannot be computed now.
         """
         _, name, dtype, shape = self.input(signature)
+        if dtype.kind != "O" and not shape.is_compatible_with(values.shape):
+            raise invalid(
+                f"Input {name} must have shape {shape.as_list()}. Received: shape "
+                f"{list(values.shape)}."
+            )
+        check_count(len(values), self._options)
+        pixels = [0] * len(values)
         if dtype.kind == "O":
-            check_count(len(values), self._options)
             pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
-        else:
-            check_shape(name, values, shape)
-            check_count(len(values), self._options)
-            pixels = [0] * len(values)
         return await self._batchers[signature].run(values, pixels)
 
     async def embed(self, images: list[bytes]) -> np.ndarray:
