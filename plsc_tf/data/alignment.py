@@ -4,8 +4,6 @@ The points are the centers of the left and the right eye, the tip of the nose, a
 left and the right corner of the mouth. Left and right are as seen in the image.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

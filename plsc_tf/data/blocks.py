@@ -1,7 +1,5 @@
 """Decodes, frames and augments images in blocks."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import NUM_CHANCES

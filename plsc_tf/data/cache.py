@@ -1,7 +1,5 @@
 """Caches decoded, resized images in memory or in a file."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import glob

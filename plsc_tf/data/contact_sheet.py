@@ -1,7 +1,5 @@
 """Draws contact sheets, such as the effect of each augmentation and preprocessing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Finds bad records and replaces them with good ones."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -5,8 +5,6 @@ and therefore see the same pixels. `decode`, `resize` and `to_rgb` also run insi
 tf.data and in graphs. Images are RGB and uint8.
 """
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

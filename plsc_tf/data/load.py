@@ -1,7 +1,5 @@
 """Finds a data set by name and opens it as batches or verification pairs."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import os

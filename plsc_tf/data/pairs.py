@@ -1,7 +1,5 @@
 """Verification sets: images, and pairs that show the same person or two people."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pickle
@@ -71,7 +69,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.left)
 
-    def framed(self, framing: Preprocessing | None) -> Pairs:
+    def framed(self, framing: Preprocessing | None) -> "Pairs":
         """Returns the set with its images framed by a network's preprocessing.
 
         Args:

@@ -1,7 +1,5 @@
 """Folders, lists and file names on any store that `plsc_tf.storage.files` supports."""
 
-from __future__ import annotations
-
 import array
 import hashlib
 import io

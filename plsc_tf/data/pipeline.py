@@ -6,8 +6,6 @@ on (seed, e, its position in that order).
 after its first k, in this process or any other.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -103,7 +101,7 @@ class PipelineOptions:
                 f"Received: sampling={self.sampling!r}."
             )
 
-    def for_batches_of(self, batch_size: int) -> PipelineOptions:
+    def for_batches_of(self, batch_size: int) -> "PipelineOptions":
         """Returns these options with numbers for threads and buffers that are None.
 
         Args:
@@ -118,7 +116,7 @@ class PipelineOptions:
             num_preprocessing_threads=self.num_preprocessing_threads or _cores(),
         )
 
-    def build_preprocessing(self) -> preprocessing.Preprocessing:
+    def build_preprocessing(self) -> "preprocessing.Preprocessing":
         """Returns the preprocessing that these options describe."""
         return preprocessing.build(
             self.preprocessing, self.image_size, self.augmentation
@@ -198,7 +196,7 @@ class Batches:
         except faults.READ_ERRORS as error:
             raise (self.explain(0, done) or error) from error
 
-    def in_order(self) -> Batches:
+    def in_order(self) -> "Batches":
         """Returns batches of the same images in file order, without augmentation."""
         if not (self.options.training or self.options.shuffle):
             return self

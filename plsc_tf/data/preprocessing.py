@@ -3,8 +3,6 @@
 `build("face", image_size=(112, 112))` creates one; `names()` lists all of them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Requests for a data set's examples, and facts about a data set."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ any number of replicas and from any starting position. An epoch has as many posi
 as there are examples, however often the sampling repeats an example.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ the examples of a block: bytes from files, or drawn images. The pipeline reads b
 in parallel; the search for a bad image uses blocks of one example.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib
@@ -99,7 +97,7 @@ class Source:
         text = f"{self.name}\0{self.num_examples}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
+    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> "Source":
         """Returns a source with the same order that fetches its images differently.
 
         Args:

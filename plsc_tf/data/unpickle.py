@@ -6,8 +6,6 @@ every other name before looking it up. It does not even call numpy's own functio
 because they trust the sizes that a pickle declares.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

@@ -4,8 +4,6 @@
 `apply` carries out the operations on each image.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

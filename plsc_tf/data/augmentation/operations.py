@@ -3,8 +3,6 @@
 `affine` and `color_maps` compute maps for a whole block; they take float `[n]`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options that specify the random changes to training images and their ranges."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -104,7 +102,7 @@ class Augmentation:
                 raise ValueError(f"{field.name} must be {rule}. {received}")
 
     @classmethod
-    def named(cls, name: str | Augmentation | None) -> Augmentation | None:
+    def named(cls, name: "str | Augmentation | None") -> "Augmentation | None":
         """Returns the augmentation for a name: "face" (mirroring) or "none" (None).
 
         Returns an `Augmentation` or None unchanged.

@@ -6,8 +6,6 @@ maximum changes are AutoAugment's: a rotation of 30 degrees, a shear of 0.3, a s
 0.45 of the side (150 of 331 pixels), factors of 0.1 and 1.9, and removing 4 bits.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

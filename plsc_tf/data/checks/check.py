@@ -3,8 +3,6 @@
 Every `table` in this module is the result of `survey`, with one row per image.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The kinds of problems that a data set can have, and the findings of a check."""
 
-from __future__ import annotations
-
 import collections
 from typing import NamedTuple
 

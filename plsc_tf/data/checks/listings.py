@@ -1,7 +1,5 @@
 """Lists all images of a data set in order, continuing after faulty ones."""
 
-from __future__ import annotations
-
 import array
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Presents a check's result as a table, as JSON and as a cleaned list."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator

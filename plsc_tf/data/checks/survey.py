@@ -3,8 +3,6 @@
 The resulting table takes 33 bytes per image, so that millions fit in memory.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import dataclasses

@@ -4,8 +4,6 @@ Reading can resume after each batch from the batch's `position`, which can be st
 JSON.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -10,8 +10,6 @@ All work is done in the folder `.<output>.converting` in the output's parent fol
 that publishing the finished shards is a single rename.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import dataclasses

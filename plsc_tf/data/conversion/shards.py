@@ -5,8 +5,6 @@ payload in bytes, and its label. Arrays called `table` are also int64 `[n, 3]`: 
 of the whole record, length of its payload, label.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import mmap

@@ -4,8 +4,6 @@ Each line has an image in base64 and a label. PLSC's documentation and the outpu
 its tool have `base64<TAB>label`, but the tool itself reads `label<TAB>base64`.
 """
 
-from __future__ import annotations
-
 import array
 import binascii
 from collections.abc import Iterator, Sequence

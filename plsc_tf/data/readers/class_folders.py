@@ -1,7 +1,5 @@
 """Reads class folders: the folder that contains an image is its class."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Reads image lists such as PLSC's label.txt, with one "path label" per line."""
 
-from __future__ import annotations
-
 import array
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 themselves.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import zlib

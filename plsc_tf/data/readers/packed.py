@@ -1,7 +1,5 @@
 """Random access to records that are stored one after another in files."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io

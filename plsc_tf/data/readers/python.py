@@ -1,7 +1,5 @@
 """Sources made from Python objects: generators, tf.data.Datasets, PLSC's readers."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import reprlib

@@ -7,8 +7,6 @@ it again. Source: the published format in dmlc-core's recordio.h and mxnet.recor
 (IRHeader).
 """
 
-from __future__ import annotations
-
 import array
 import dataclasses
 import struct

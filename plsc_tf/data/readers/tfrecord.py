@@ -6,8 +6,6 @@ image/class/label. TensorFlow's own parser for examples is not used because it a
 the process if a value declares a length of 2 GiB or more (2.17.1).
 """
 
-from __future__ import annotations
-
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
