@@ -4,6 +4,7 @@
 what was run on which.
 """
 
+import contextlib
 import functools
 
 from absl import logging
@@ -22,52 +23,32 @@ def check() -> None:
     Raises:
         ImportError: one is too old, or TensorFlow does not load with this numpy.
     """
-    for package, (first, last) in TRIED.items():
-        version = _version(package)
-        newest = _next(last)
-        if version and _numbers(version) < _numbers(first):
+    # Imported here because `--help` imports this module.
+    from importlib import metadata
+
+    from packaging.version import Version
+
+    versions = {}
+    for package in (*TRIED, "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = Version(metadata.version(package))
+    for package in filter(versions.get, TRIED):
+        version, (first, last) = versions[package], map(Version, TRIED[package])
+        newest = f"{last.major}.{last.minor + 1}"
+        if version.release < first.release:
             raise ImportError(
                 f"plsc_tf needs {package} {first} or newer. Received: {package} "
                 f"{version}. Run: pip install '{package}>={first},<{newest}'"
             )
-        if version and _numbers(version) >= _numbers(newest):
+        if version.release[:2] > last.release:
             logging.warning(
                 "plsc_tf was not tried with %s %s, only with %s to %s. If it fails, "
                 "run: pip install '%s<%s'",
                 *(package, version, first, last, package, newest),
             )
-    tensorflow, numpy = _version("tensorflow"), _version("numpy")
-    if (
-        tensorflow
-        and numpy
-        and _numbers(tensorflow) < (2, 18)
-        and _numbers(numpy) >= (2, 0)
-    ):
+    tensorflow, numpy = versions.get("tensorflow"), versions.get("numpy")
+    if tensorflow and tensorflow.release < (2, 18) and numpy and numpy.major > 1:
         raise ImportError(
             f"TensorFlow {tensorflow} needs numpy 1. Received: numpy {numpy}. Run: "
             "pip install 'numpy<2', or install TensorFlow 2.18 or newer."
         )
-
-
-def _version(package):
-    """Returns the version of an installed package, or None."""
-    # Imported here, and below, because `--help` imports this module.
-    from importlib import metadata
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _numbers(version):
-    """Returns (major, minor) of a version."""
-    from packaging.version import Version
-
-    return Version(version).release[:2]
-
-
-def _next(version):
-    """Returns the minor version after `major.minor`."""
-    major, minor = _numbers(version)
-    return f"{major}.{minor + 1}"

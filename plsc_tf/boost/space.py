@@ -100,18 +100,12 @@ class Space:
             flat: `[n]` gradient of the replicated weights, summed over the replicas.
             gradients: `{name: [own rows, …]}` gradients of the reduced class rows.
         """
-        basis = self._basis[""]
-        first = basis.split.first(collectives.replica_id())
-        cuts = []
-        for tile in basis.local():
-            cuts.append(flat[first : first + tile.shape[0]])
-            first += tile.shape[0]
-        for name, gradient in gradients.items():
-            low = 0
+        cuts, first = [], self._basis[""].split.first(collectives.replica_id())
+        for name, values in {"": flat, **gradients}.items():
+            low = 0 if name else first
             for tile in self._basis[name].local():
-                high = low + tile.shape[0]
-                cuts.append(tf.reshape(gradient[low:high], [-1]))
-                low = high
+                cuts.append(tf.reshape(values[low : low + tile.shape[0]], [-1]))
+                low += tile.shape[0]
         return cuts
 
     def project(self, own):
@@ -120,7 +114,7 @@ class Space:
         Args:
             own: the gradient's tiles, from `cut`.
         """
-        pairs = zip(map(self._matrix, self._tiles()), own, strict=True)
+        pairs = zip(map(self._matrix, _local(self._basis)), own, strict=True)
         return tf.add_n([tf.linalg.matvec(p, v, transpose_a=True) for p, v in pairs])
 
     def lift(self, direction, projected, own, gamma):
@@ -138,11 +132,11 @@ class Space:
         both = tf.stack([direction, projected], axis=1)
         if not self.with_residual:
             both = direction[:, None]
-        lifted = [tf.matmul(self._matrix(tile), both) for tile in self._tiles()]
+        lifted = [tf.matmul(self._matrix(tile), both) for tile in _local(self._basis)]
         moves = [one[:, 0] for one in lifted]
         if not self.with_residual:
             return moves, []
-        tiles = zip(self._residual_tiles(), own, lifted, strict=True)
+        tiles = zip(_local(self._residual), own, lifted, strict=True)
         residuals = [
             gamma * tf.reshape(old, [-1]) + (values - one[:, 1])
             for old, values, one in tiles
@@ -170,26 +164,24 @@ class Space:
     def class_rows(self, pieces):
         """Pairs the calling replica's head tiles with their parts of `pieces`."""
         class_pieces = pieces[len(self._basis[""].local()) :]
-        tiles = [tile for rows in self._rows.values() for tile in rows.local()]
         return [
             (tile, tf.reshape(piece, tile.shape))
-            for tile, piece in zip(tiles, class_pieces, strict=True)
+            for tile, piece in zip(_local(self._rows), class_pieces, strict=True)
         ]
 
     def keep_residuals(self, residuals, finite):
         """Stores the new residuals if `finite` is true."""
-        for tile, new in zip(self._residual_tiles(), residuals, strict=True):
+        for tile, new in zip(_local(self._residual), residuals, strict=True):
             shaped = tf.reshape(new, tile.shape)
             tile.assign(tf.where(finite, shaped, tf.convert_to_tensor(tile)))
 
-    def _tiles(self):
-        return [tile for rows in self._basis.values() for tile in rows.local()]
-
-    def _residual_tiles(self):
-        return [tile for rows in self._residual.values() for tile in rows.local()]
-
     def _matrix(self, tile):
         return tf.reshape(tf.convert_to_tensor(tile), [-1, self.dimensions])
+
+
+def _local(arrays):
+    """Returns the calling replica's tiles of `{name: ShardedRows}`."""
+    return [tile for rows in arrays.values() for tile in rows.local()]
 
 
 def _row_columns(projection, piece, dtype):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Callable
 from io import BytesIO
 
@@ -14,14 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.boost.pca import nothing
-from plsc_tf.checkpoints import manifest, reader
+from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
-
-# Matches the names of checkpoint folders.
-_NUMBER = re.compile(r"\d+|step_\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +99,12 @@ def layout_of(model, scope):
         scope: "backbone", or "all" to include the class weights.
     """
     network = model.backbone
-    numbers = {id(weight): i for i, weight in enumerate(network.weights)}
     places = _datasets(network)
     pieces, start = [], 0
     variables = list(network.trainable_variables)
     for variable in variables:
-        i = numbers[id(variable)]
-        pieces.append(Piece(variable.path, tuple(variable.shape), start, places[i]))
+        place = places[id(variable)]
+        pieces.append(Piece(variable.path, tuple(variable.shape), start, place))
         start = pieces[-1].stop
     if scope == "all":
         for name, rows in model.head.arrays().items():
@@ -122,23 +117,17 @@ def layout_of(model, scope):
 
 
 def _datasets(network):
-    """Finds each weight's HDF5 name in Keras's weights file: `{index: name}`.
+    """Finds each weight's HDF5 name in Keras's weights file: `{id(weight): name}`.
 
     To do so, it writes a file in which each weight is filled with its own index.
     """
-    numbered = [
-        (weight, tf.fill(weight.shape, tf.cast(i, weight.dtype)))
-        for i, weight in enumerate(network.weights)
-    ]
-    others = [(v, v.value) for v in network.variables]
-    known = {id(weight) for weight, _ in numbered}
-    values = numbered + [pair for pair in others if id(pair[0]) not in known]
+    weights, places = network.weights, {}
+    values = [(w, tf.fill(w.shape, tf.cast(i, w.dtype))) for i, w in enumerate(weights)]
     content = Content("weights", {}, network, values, {}, {})
-    places = {}
 
     def look(name, item):
         if isinstance(item, h5py.Dataset) and item.size:
-            places[int(np.ravel(item[(0,) * item.ndim])[0])] = name
+            places[id(weights[int(item[(0,) * item.ndim])])] = name
 
     with h5py.File(BytesIO(b"".join(content.backbone_file()))) as file:
         file.visititems(look)
@@ -261,7 +250,7 @@ def open_folder(
             f"weight_load_dir '{folder}' is not a folder. Set it to the snapshots of "
             "stage 1: its snapshot_dir, by default model_save_dir/snapshots."
         )
-    names = [name for name in files.list_dir(folder) if _NUMBER.fullmatch(name)]
+    names = [name for name in files.list_dir(folder) if catalog.NAMES.fullmatch(name)]
     if len(names) <= components:
         raise ValueError(
             f"n_component={components} dimensions need at least {components + 1} "

@@ -69,17 +69,16 @@ def newest(
 
 def _newest(directory, on_damaged):
     checkpoints, problems = _look(directory)
-    intact = None
-    for _, path in reversed(checkpoints):
+    for _, intact in reversed(checkpoints):
         try:
-            content = manifest.read(path)
-            _check_name(path, content)
-            reader.verify(path, content)
+            content = manifest.read(intact)
+            _check_name(intact, content)
+            reader.verify(intact, content)
+            break
         except DamagedCheckpointError as error:
             problems.append(error)
-            continue
-        intact = path
-        break
+    else:
+        intact = None
     # If all were renamed, the next start would find an empty folder and start over.
     if problems and (on_damaged == "stop" or intact is None):
         raise _advice(problems, intact)

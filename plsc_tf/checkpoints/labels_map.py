@@ -84,19 +84,17 @@ class LabelsMap:
             with zlib, in base64.
         """
         breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
-        firsts = np.concatenate([[0], breaks]).astype(np.int64)
-        ends = np.append(breaks, len(self.origins))
         kept: dict[str, Any] = {"runs": None}
-        if len(firsts) > _RUNS:
+        if len(breaks) >= _RUNS:
             stays = np.zeros(len(self.new_labels), bool)
             stays[self.origins] = True
             packed = zlib.compress(np.packbits(stays).tobytes())
             kept["stays"] = base64.b64encode(packed).decode()
         else:
             kept["runs"] = [
-                [int(self.origins[first]), int(first), int(end - first)]
-                for first, end in zip(firsts, ends, strict=True)
-                if first < end
+                [int(run[0]), int(self.new_labels[run[0]]), len(run)]
+                for run in np.split(self.origins, breaks)
+                if len(run)
             ]
         return {
             "from": len(self.new_labels),

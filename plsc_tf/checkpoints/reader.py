@@ -81,7 +81,10 @@ def restore(
     variables, arrays = variables or {}, arrays or {}
     _compare(path, content, network, variables, arrays)
     if not verified:
-        verify(path, content, _files_of(content, network, variables, arrays))
+        names = [part["file"] for n in arrays for part in content["arrays"][n]["parts"]]
+        names += [content["backbone"]["file"]] if network is not None else []
+        names += [content["training"]["file"]] if variables else []
+        verify(path, content, names)
     jobs = []
     for name, array in arrays.items():
         stored = StoredRows(path, content["arrays"][name])
@@ -99,15 +102,6 @@ def restore(
 
 def _opened(path, name):
     return io.BytesIO(files.read(files.join(path, name)))
-
-
-def _files_of(content, network, variables, arrays):
-    names = [part["file"] for n in arrays for part in content["arrays"][n]["parts"]]
-    if network is not None:
-        names.append(content["backbone"]["file"])
-    if variables:
-        names.append(content["training"]["file"])
-    return names
 
 
 def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:

@@ -1,6 +1,5 @@
 """Writes logs for TensorBoard."""
 
-import contextlib
 import functools
 import time
 
@@ -33,7 +32,6 @@ class TensorBoard(Sink):
         self.folder, self._limit_s = folder, limit_s
         self._local = LocalFolder(folder)
         self._worker = self._writer = None
-        self._end_of_worker = contextlib.ExitStack()
 
     def begin(self, step):
         """Hides everything that an earlier process of the run wrote after `step`."""
@@ -60,10 +58,11 @@ class TensorBoard(Sink):
 
     def close(self):
         """Closes the file and ends the thread."""
-        with self._end_of_worker:
-            if self._worker is not None:
-                self._call(lambda: self._writer and self._writer.close())
-                self._local.upload()
+        if self._worker is None:
+            return
+        with self._worker:
+            self._call(lambda: self._writer and self._writer.close())
+            self._local.upload()
         self._worker = self._writer = None
 
     def _each(self, step, write, values):
@@ -88,5 +87,5 @@ class TensorBoard(Sink):
     def _call(self, function):
         """Calls a function in a thread, because a hanging call can't be interrupted."""
         if self._worker is None:
-            self._worker = self._end_of_worker.enter_context(Worker())
+            self._worker = Worker()
         self._worker.run(function, self._limit_s, f"write to {self.folder}")

@@ -67,10 +67,8 @@ class WandB:
         # The metadata include the command line, which may contain a password.
         settings = wandb.Settings(console="off", x_disable_meta=True)
         settings.x_stats_pid = os.getppid()  # the training's load, not this process's
-        name, local = (
-            os.path.basename(folder),
-            folder if os.path.isdir(folder) else None,
-        )
+        name = os.path.basename(folder)
+        local = folder if os.path.isdir(folder) else None
         self._run = wandb.init(
             id=run, resume="allow", name=name, dir=local, settings=settings
         )

@@ -49,11 +49,8 @@ class Tracker(Sink):
                 f"The tracker {name} needs its library: pip install 'plsc_tf[{name}]'."
             )
         self._params = {name: str(value) for name, value in (params or {}).items()}
-        self.output, self._name, self._folder = (
-            f"the run in {name}",
-            name,
-            folder.rstrip("/"),
-        )
+        self.output = f"the run in {name}"
+        self._name, self._folder = name, folder.rstrip("/")
         self._worker, self._process, self._calls = None, None, []
 
     def begin(self, step):
@@ -79,20 +76,17 @@ class Tracker(Sink):
         Raises:
             OSError: the tracker failed or did not answer in time.
         """
-        worker, self._worker = self._worker, None
-        if worker is None:
+        if self._worker is None:
             return
         end = time.monotonic() + LIMIT_S
         try:
-            with worker:
-                self._calls.append(
-                    worker.start(lambda: self._ask("end", self._finished))
-                )
+            with self._worker:
+                self._queue(lambda: self._ask("end", self._finished))
                 for call in self._calls:
                     left = max(0.1, end - time.monotonic())
-                    worker.finish(call, left, f"end {self.output}")
+                    self._worker.finish(call, left, f"end {self.output}")
         finally:
-            self._calls = []
+            self._worker, self._calls = None, []
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()

@@ -12,18 +12,17 @@ import struct
 import time
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from plsc_tf.data.images import encode
+from plsc_tf.data.protobuf import message_class
 from plsc_tf.reporting.recorder import Sink
 from plsc_tf.reporting.steps import only_local
 from plsc_tf.storage import files
 
 FOLDER = "visualdl"
 BINS = 50
-# {message: "field number type, ..."} for the fields that this module writes; * marks
-# repeated fields.
+# The fields that this module writes.
 _MESSAGES = {
     "Image": "encoded_image_string 4 BYTES",
     "Histogram": "hist 1 DOUBLE*, bin_edges 2 DOUBLE*",
@@ -101,23 +100,7 @@ class VisualDL(Sink):
 def record_class():
     """Returns the protocol buffer class of a record."""
     # VisualDL requires a value in each record; proto3 would not write a 0.
-    file = descriptor_pb2.FileDescriptorProto(
-        name="plsc_tf/visualdl.proto", package="plsc_tf.visualdl", syntax="proto2"
-    )
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, kind in map(str.split, fields.split(", ")):
-            field = message.field.add(name=field_name, number=int(number))
-            repeated, kind = kind.endswith("*"), kind.rstrip("*")
-            field.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
-            if kind in _MESSAGES:
-                field.type_name = f".{file.package}.{kind}"
-                field.type = kinds.TYPE_MESSAGE
-            else:
-                field.type = kinds.Type.Value(f"TYPE_{kind}")
-    pool = descriptor_pool.DescriptorPool()
-    return message_factory.GetMessages([file], pool)[f"{file.package}.Record"]
+    return message_class(_MESSAGES)
 
 
 def _length_until(data, step):

@@ -311,12 +311,7 @@ def remove(path, retry=RETRY):
         FileNotFoundError, IsADirectoryError: the file does not exist.
         StorageError: the store failed.
     """
-    path = below_root(path)
-    if is_local(path):
-        os.remove(path)
-        return
-    _check(path, False, retry)
-    remote.remove(path, "remove", retry)
+    _remove(path, os.remove, False, "remove", retry)
 
 
 def remove_tree(path):
@@ -326,12 +321,16 @@ def remove_tree(path):
         FileNotFoundError, NotADirectoryError: the folder does not exist.
         StorageError: the store failed.
     """
+    _remove(path, shutil.rmtree, True, "rmtree", RETRY)
+
+
+def _remove(path, remove_local, is_dir, function, retry):
     path = below_root(path)
     if is_local(path):
-        shutil.rmtree(path)
+        remove_local(path)
         return
-    _check(path, True)
-    remote.remove(path, "rmtree", RETRY)
+    _check(path, is_dir, retry)
+    remote.remove(path, function, retry)
 
 
 def opens_in_tensorflow(path):

@@ -70,19 +70,17 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     options = os.environ.get("LIBHDFS_OPTS", "").split()
     if "-Xrs" not in options:
         os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
-    root = root_of(uri)
-    problem = _probe(libraries, root, timeout_s)
+    problem = _probe(libraries, root_of(uri), timeout_s)
     if problem:
-        raise StorageError(f"{root} is unreachable: {problem}", errno.EHOSTUNREACH)
+        raise StorageError(problem, errno.EHOSTUNREACH)
 
 
 def why_unreachable(root, timeout_s=15.0):
     """Returns a sentence that says why a server can't be reached, "" if it can."""
     try:
-        problem = _probe(_load_libraries(), root, timeout_s)
+        return _probe(_load_libraries(), root, timeout_s)
     except StorageError as error:
         return str(error)
-    return problem and f"{root} is unreachable: {problem}"
 
 
 def _load_libraries():
@@ -169,13 +167,14 @@ def _probe(libraries, root, timeout_s):
         )
     except subprocess.TimeoutExpired:
         return (
-            f"no answer within {timeout_s:g} seconds. The server accepts connections "
-            "but does not answer, or the network drops them."
+            f"{root} is unreachable: no answer within {timeout_s:g} seconds. The "
+            "server accepts connections but does not answer, or the network drops them."
         )
     if not done.returncode:
         return ""
     reason = _reason(done.stderr)
-    return reason if reason.endswith(("?", ".")) else f"{reason}."
+    end = "" if reason.endswith(("?", ".")) else "."
+    return f"{root} is unreachable: {reason}{end}"
 
 
 def _reason(output):

@@ -134,8 +134,8 @@ class RandomReader:
 
 
 def _end(worker, file):
-    worker.start(functools.partial(_close, file))
-    worker.__exit__()
+    with worker:
+        worker.start(functools.partial(_close, file))
 
 
 def _close(file):

@@ -20,6 +20,8 @@ as do GCS, Azure and (since December 2020) S3. No operation needs to be atomic.
    is another writer, before it writes again (see `check`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import functools
@@ -98,8 +100,11 @@ class WriterLock:
         """True if this process holds the lock, as far as it knows."""
         return self._folder is not None
 
-    def acquire(self, folder: str) -> None:
+    def acquire(self, folder: str) -> WriterLock:
         """Acquires the lock of a folder; creates the folder if it is missing.
+
+        Returns:
+            this object, which releases the lock at the end of a `with` block.
 
         Raises:
             FolderInUseError: another process, or another `WriterLock` in this process,
@@ -133,18 +138,13 @@ class WriterLock:
         except BaseException:
             self.release()
             raise
+        return self
 
     @contextlib.contextmanager
     def holding(self, folder: str) -> Iterator[None]:
         """Holds the lock during the block; keeps it if it was held before."""
-        if self.held:
+        with contextlib.nullcontext() if self.held else self.acquire(folder):
             yield
-            return
-        self.acquire(folder)
-        try:
-            yield
-        finally:
-            self.release()
 
     def check(self) -> None:
         """Checks that this process is still the writer; call it before a save.
@@ -275,12 +275,11 @@ class WriterLock:
             # A reader sees either the old claim or this one. The claim doesn't need to
             # survive a power failure, because its process doesn't either.
             path = local_path(self._path)
-            with open(
-                f"{path}.new" if new else path, "wb" if new else "r+b", 0
-            ) as file:
+            written, mode = (f"{path}.new", "wb") if new else (path, "r+b")
+            with open(written, mode, 0) as file:
                 file.write(raw)
             if new:
-                os.rename(f"{path}.new", path)
+                os.rename(written, path)
         self._written, self._renewed_at = True, begun
 
     def _keep_renewing(self):

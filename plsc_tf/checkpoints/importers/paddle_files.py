@@ -22,8 +22,9 @@ import struct
 from collections.abc import Callable
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import message
 
+from plsc_tf.data.protobuf import message_class
 from plsc_tf.data.unpickle import load_plain
 
 # Data types by their number in framework.proto, VarType.Type.
@@ -125,24 +126,14 @@ def _read_header(header):
     end = offset + 8 + size
     if version or not offset + 8 <= end <= len(header):
         raise ValueError("the dtype and shape are missing or incomplete")
-    description = _tensor_description()()
-    description.ParseFromString(header[offset + 8 : end])
+    description = _tensor_description().FromString(header[offset + 8 : end])
     return DTYPES[description.type], tuple(description.dims), end
 
 
 @functools.cache
 def _tensor_description():
     """Returns the class of TensorDesc messages."""
-    proto = descriptor_pb2.FileDescriptorProto(name="paddle.proto", package="paddle")
-    fields = proto.message_type.add(name="TensorDesc").field
-    # Type 3 is int64; label 1 is optional, label 3 is repeated.
-    fields.add(name="type", number=1, type=3, label=1)
-    fields.add(name="dims", number=2, type=3, label=3)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(proto)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("paddle.TensorDesc")
-    )
+    return message_class({"TensorDesc": "type 1 INT64, dims 2 INT64*"})
 
 
 def _unpickle(path, name):
