@@ -6,8 +6,6 @@ vectors of X̄, and the rows of P = S⁻¹UᵀX̄ are its first right singular v
 passes read one block [T, m] at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stage 1: saves weights-only snapshots in addition to a run's checkpoints."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -54,7 +54,6 @@ class Space:
 
     def __init__(self, strategy, projection, layout, rows, *, with_residual):
         self.dimensions = projection.shape[0]
-        self.with_residual = with_residual
         self._rows = rows
         dtype = keras.config.floatx()
         own = [piece for piece in layout.pieces if piece.rows not in rows]
@@ -130,11 +129,11 @@ class Space:
             (tiles of Pᵀd, tiles of the residual or an empty list).
         """
         both = tf.stack([direction, projected], axis=1)
-        if not self.with_residual:
+        if not self._residual:
             both = direction[:, None]
         lifted = [tf.matmul(self._matrix(tile), both) for tile in _local(self._basis)]
         moves = [one[:, 0] for one in lifted]
-        if not self.with_residual:
+        if not self._residual:
             return moves, []
         tiles = zip(_local(self._residual), own, lifted, strict=True)
         residuals = [

@@ -1,7 +1,5 @@
 """Reads snapshots as rows of a matrix, slice by slice, and defines a row's layout."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

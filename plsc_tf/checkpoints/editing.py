@@ -5,7 +5,6 @@ streamed from the old files to new ones.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -151,7 +150,10 @@ class _Edited:
             merge = rows.merge_directions
         if name != "weight":
             fill, shape = self._edit.fills.get(slot), stored.shape[1:]
-            added = functools.partial(_filled, fill, shape)
+
+            def added(low, high):
+                return np.full((high - low, *shape), fill)
+
         weights = self._edit.weights
         return EditedRows(
             stored, self._edit.labels, merge=merge, weights=weights, added=added
@@ -168,10 +170,6 @@ class _Edited:
 
     def _copy(self, name):
         return files.open_read(files.join(self._source, name))
-
-
-def _filled(value, row_shape, low, high):
-    return np.full((high - low, *row_shape), value)
 
 
 def _state(source, content, changes, kind):

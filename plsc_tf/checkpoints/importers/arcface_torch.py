@@ -10,7 +10,6 @@ Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.
 PyTorch reads the files with `weights_only=True`, which doesn't execute pickled code.
 """
 
-import functools
 import inspect
 import os
 import pickle
@@ -211,13 +210,9 @@ def _class_rows(kind, paths):
     least, more = divmod(total, len(shapes))
     expected = [(least + (r < more), shapes[0][1]) for r in range(len(shapes))]
     layers.check_shapes(paths, shapes, expected, total)
-    opens = [functools.partial(_load_centers, kind, path) for path in paths]
+    opens = [lambda p=path: _to_numpy(_centers(kind, p)) for path in paths]
     counts = [shape[0] for shape in shapes]
     return ShardedFiles(list(zip(counts, opens, strict=True)), shapes[0][1:])
-
-
-def _load_centers(kind, path):
-    return _to_numpy(_centers(kind, path))
 
 
 def _centers(kind, path):

@@ -8,7 +8,6 @@ binary format (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
 remaining classes.
 """
 
-import functools
 import json
 import os
 import re
@@ -219,9 +218,5 @@ def _rows(variables, meta):
     expected = [(*row, share)] * (len(sizes) - 1) + [(*row, last)]
     paths, origin = [v.path for v in variables], META if meta else "the files"
     layers.check_shapes(paths, shapes, expected, total, origin)
-    opens = [functools.partial(_transposed, variable) for variable in variables]
+    opens = [lambda v=v: np.transpose(v.open()) for v in variables]
     return ShardedFiles(list(zip(sizes, opens, strict=True)), row)
-
-
-def _transposed(variable):
-    return np.transpose(variable.open())
