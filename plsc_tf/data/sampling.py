@@ -24,12 +24,10 @@ class Part:
     Args:
         first: first position.
         last: position after the last one.
-        padded: number of examples in a padded global batch.
     """
 
     first: int
     last: int
-    padded: int
 
     @property
     def size(self) -> int:

@@ -86,11 +86,8 @@ def closest_pairs(centers, most=_PAIRS):
             floor = best[-1, 2] if len(best) == most else floor
             progress.add(1)
     progress.close()
-    return Pairs(
-        best[:, 0].astype(np.int64),
-        best[:, 1].astype(np.int64),
-        best[:, 2].astype(np.float32),
-    )
+    first, second = best[:, :2].T.astype(np.int64)
+    return Pairs(first, second, best[:, 2].astype(np.float32))
 
 
 @dataclasses.dataclass(frozen=True)

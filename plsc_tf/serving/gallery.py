@@ -169,12 +169,11 @@ class Gallery(contextlib.AbstractContextManager):
     def people(self) -> dict[str, int]:
         """Returns {name: number of faces} in the order of enrollment."""
         with self._lock:
-            return dict(
-                self._base.execute(
-                    "SELECT name, count(*) FROM faces JOIN people ON id = person "
-                    "GROUP BY person ORDER BY person"
-                )
+            rows = self._base.execute(
+                "SELECT name, count(*) FROM faces JOIN people ON id = person "
+                "GROUP BY person ORDER BY person"
             )
+            return dict(rows)
 
     @property
     def num_people(self) -> int:

@@ -205,7 +205,7 @@ def _local_part(model, data):
     if model.trainer.group.size == 1 or not hasattr(data, "part_of_epoch"):
         return None
     size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
-    return Part(*batching.own_range(model.strategy, size), size)
+    return Part(*batching.own_range(model.strategy, size))
 
 
 def _next(model, batches, size, part=None, first=False):

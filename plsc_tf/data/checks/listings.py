@@ -53,7 +53,7 @@ class Item:
 
 
 class Listing:
-    """The images of a data set.
+    """The images of a data set, which a subclass yields in `_items(findings)`.
 
     Args:
         layout: layout of the data set's files.
@@ -93,9 +93,6 @@ class Listing:
     def path(self, index: int) -> bytes:
         """Returns the path of an item, relative to `folder`."""
         return self._place(index)
-
-    def _items(self, findings: Findings) -> Iterator[Item]:
-        raise NotImplementedError
 
     def _place(self, index):
         return bytes(self._places[self._ends[index] : self._ends[index + 1]])

@@ -31,6 +31,9 @@ _UNSEEN = ("test", "val", "validation_preprocess")
 class Layout:
     """The files of a data set.
 
+    A subclass has `open`, or `_read(num_classes, labels_offset)`, which returns the
+    source.
+
     Attributes:
         request: the request for the data set's examples.
         used_fields: see `plsc_tf.data.source.Source.used_fields`.
@@ -47,9 +50,6 @@ class Layout:
         )
         source.used_fields = self.used_fields
         return source
-
-    def _read(self, **numbers) -> Source:
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -186,7 +186,10 @@ class Batcher:
             for row in batch:
                 row.fail(failure)
         else:
-            self._update_slowdown(size, loop.time() - start)
+            expected = self._model.seconds.get(size)
+            if expected:  # The slowdown is shared by all batch sizes.
+                change = (loop.time() - start) / expected - self._slowdown
+                self._slowdown += _LATEST_WEIGHT * change
             self._metrics.images.inc(len(batch))
             self._metrics.batches.observe(len(batch))
             for place, row in enumerate(batch):
@@ -218,12 +221,6 @@ class Batcher:
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
             self._spawn(half, next(n for n in self._sizes if n >= len(half)))
-
-    def _update_slowdown(self, size, seconds):
-        """Updates the slowdown relative to the warm-up, shared by all batch sizes."""
-        expected = self._model.seconds.get(size)
-        if expected:
-            self._slowdown += _LATEST_WEIGHT * (seconds / expected - self._slowdown)
 
 
 def _reason(error):
