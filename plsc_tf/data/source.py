@@ -159,13 +159,11 @@ class IndexedSource(Source):
         self._labels = None
         # Labels read from the records later do not affect the digests.
         self._labels_are_given = labels is not None
+        self.num_examples = num_examples if labels is None else len(labels)
+        if not self.num_examples:
+            raise ValueError(f"{name} holds no examples.")
         if labels is not None:
             labels = np.asarray(labels, np.int64)
-            num_examples = len(labels)
-        if not num_examples:
-            raise ValueError(f"{name} holds no examples.")
-        self.num_examples = num_examples
-        if labels is not None:
             self._labels = on_host(labels)
             self.label_range = int(labels.min()), int(labels.max())
             self.num_classes = num_classes or self.label_range[1] + 1
