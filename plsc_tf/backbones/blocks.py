@@ -59,8 +59,8 @@ class Style:
     """
 
     epsilon: float
-    conv_initializer: Callable[[int, int], Initializer]
-    dense_initializer: Callable[[int, int], Initializer]
+    conv_initializer: Callable[[int, int], Initializer] = fan_out_normal
+    dense_initializer: Callable[[int, int], Initializer] = fan_out_normal
     bias_initializer: Callable[[int, int], Initializer] = zeros
     one_slope: bool = False
     synchronized: bool = False

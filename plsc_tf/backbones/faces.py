@@ -65,11 +65,7 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)
     style = Style(
-        epsilon=2e-5,
-        conv_initializer=blocks.fan_out_normal,
-        dense_initializer=blocks.fan_out_normal,
-        one_slope=True,
-        synchronized=arguments.synchronized_batch_norm,
+        epsilon=2e-5, one_slope=True, synchronized=arguments.synchronized_batch_norm
     )
     x = style.conv(image, 64, 3, name="stem_conv")
     x = _stages(
@@ -158,12 +154,7 @@ def mobilefacenet(image, arguments: NetworkArguments):
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(16)
-    style = Style(
-        epsilon=1e-5,
-        conv_initializer=blocks.fan_out_normal,
-        dense_initializer=blocks.fan_out_normal,
-        synchronized=arguments.synchronized_batch_norm,
-    )
+    style = Style(epsilon=1e-5, synchronized=arguments.synchronized_batch_norm)
     x = style.conv(image, 64, 3, stride=2, name="stem_conv")
     x = style.norm_prelu(x, name="stem")
     x = style.depthwise(x, 3, name="stem_depthwise")

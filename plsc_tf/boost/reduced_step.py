@@ -248,7 +248,7 @@ class ReducedStepper:
         flat = tf.concat([tf.reshape(g, [-1]) for g in summed], axis=0)
         rows, pending = {}, passes.pending
         if self.plan.layout.with_head and model.head.sharded:
-            gradients = model.head.weight_gradients(passes.pending)
+            gradients = model.head.second_pass.whole_gradients(passes.pending)
             rows = dict(zip(model.head.arrays(), gradients, strict=True))
             pending = None
         cut = updater.space.cut(tf.cast(flat, keras.config.floatx()), rows)

@@ -66,7 +66,7 @@ class Space:
             return np.zeros(high - low, dtype)
 
         tile_rows = min(TILE, -(-self.size // strategy.num_replicas_in_sync))
-        create = functools.partial(ShardedRows.create, strategy)
+        create = functools.partial(ShardedRows, strategy)
         basis = create(columns, self.size, "basis", tile_rows=tile_rows)
         self._basis, self._residual = {"": basis}, {}
         if with_residual:

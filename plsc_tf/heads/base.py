@@ -34,8 +34,8 @@ class HeadStep:
         ranks: int64 `[batch]`, the number of classes that score above the true one;
             None unless requested.
         pending: dict of tensors from which the weight gradients are computed, tile by
-            tile (`Head.pieces`) or in one piece (`Head.weight_gradients`); empty if
-            gradients are not computed.
+            tile (`SecondPass.pieces`) or in one piece (`SecondPass.whole_gradients`);
+            empty if gradients are not computed.
         state: `{name: scalar}`, the loss function's state after this batch.
     """
 
@@ -168,14 +168,7 @@ class Head(tf.Module):
         compiled = self.jit_compile
         kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
         self.softmax = TiledSoftmax(kernels, self.logits_mb * 1e6)
-        second = SecondPass(kernels, self.tiles)
-        # These take the `pending` of a `HeadStep`, except `tile_gradients`, which takes
-        # the arrays of one tile and its entries of `pending`; see `SecondPass`.
-        self.weight_gradients = second.whole_gradients
-        self.square_norms = second.square_norms
-        self.square_weights = second.square_weights
-        self.pieces = second.pieces
-        self.tile_gradients = second.weight_gradients
+        self.second_pass = SecondPass(kernels, self.tiles)
         with strategy.scope():
             self.state_variables = {
                 name: tf.Variable(

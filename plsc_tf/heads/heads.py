@@ -64,7 +64,7 @@ class ShardedHead(Head):
         self.tile_rows = tile_rows
 
     def _make_rows(self, strategy, initial_rows, name):
-        return ShardedRows.create(
+        return ShardedRows(
             strategy,
             initial_rows,
             self.num_classes,

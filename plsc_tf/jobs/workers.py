@@ -70,7 +70,7 @@ class Membership:
             f"Worker {cluster.index} of {cluster.size} ({cluster.address}, from "
             f"{cluster.source}): waiting up to {given.join_timeout:g} s for the others."
         )
-        self._group = Group.join(
+        self._group = Group(
             cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
         )
         self._terms = terms

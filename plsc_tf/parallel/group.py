@@ -56,22 +56,39 @@ class SingleWorker:
 
 
 class Group:
-    """A worker's connection to the other workers; create it with `Group.join`.
+    """A worker's connection to the other workers; waits until all have joined.
+
+    Args:
+        cluster: the `Cluster`.
+        timeout_s: seconds to wait for the other workers.
+        silence_s: seconds without a message after which a worker is considered lost.
+        grace_s: seconds that this process has to end by itself after a worker is lost;
+            the group then ends the process.
 
     Attributes:
         index: this worker's index.
         size: the number of workers.
         is_chief: whether this is worker 0.
         names: the workers' names for messages; each includes the worker's address.
+        lost: the `WorkerLostError`, or None while no worker is lost.
+
+    Raises:
+        JoinError: the workers could not join; the message says why.
     """
 
-    def __init__(self, cluster: Cluster, silence_s: float, grace_s: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_s: float,
+        silence_s: float = 30.0,
+        grace_s: float = 10.0,
+    ) -> None:
         now = time.monotonic()
         self.index, self.size = cluster.index, cluster.size
         self.is_chief = cluster.is_chief
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
-        self._thread: threading.Thread  # runs the event loop
         self._changed = threading.Condition()
         self._results: dict[str, collections.deque] = collections.defaultdict(
             collections.deque
@@ -79,50 +96,20 @@ class Group:
         self._activity = ("joining", now)
         self._states, self._states_at = [["joining", 0.0, 0.0]] * cluster.size, now
         self._heard = now
-        self._lost = None
+        self.lost: WorkerLostError | None = None
         self._has_failed = self._has_left = self._has_ended = False
         self._chief = None
         if cluster.is_chief:
             self._chief = Chief(self.names, silence_s, self._announce)
         self._connections: dict[int, wire.Connection] = {}
-
-    @classmethod
-    def join(
-        cls,
-        cluster: Cluster,
-        *,
-        timeout_s: float,
-        silence_s: float = 30.0,
-        grace_s: float = 10.0,
-    ) -> "Group":
-        """Waits until all workers have joined, and returns the group.
-
-        Args:
-            cluster: the `Cluster`.
-            timeout_s: seconds to wait for the other workers.
-            silence_s: seconds without a message after which a worker is considered
-                lost.
-            grace_s: seconds that this process has to end by itself after a worker is
-                lost; the group then ends the process.
-
-        Raises:
-            JoinError: the workers could not join; the message says why.
-        """
-        group = cls(cluster, silence_s, grace_s)
         joined: concurrent.futures.Future = concurrent.futures.Future()
-        group._thread = threading.Thread(
-            target=lambda: asyncio.run(group._run(timeout_s, joined)),
+        self._thread = threading.Thread(  # runs the event loop
+            target=lambda: asyncio.run(self._run(timeout_s, joined)),
             name="group",
             daemon=True,
         )
-        group._thread.start()
+        self._thread.start()
         joined.result()
-        return group
-
-    @property
-    def lost(self) -> WorkerLostError | None:
-        """The `WorkerLostError`, or None while no worker is lost."""
-        return self._lost
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
         """Returns the values of all workers, in order of index, on every worker.
@@ -151,11 +138,11 @@ class Group:
         self._in_loop(self._send_to_chief, message)
         with self._changed:
             results = self._results[name]
-            self._changed.wait_for(lambda: results or self._lost or self._has_ended)
+            self._changed.wait_for(lambda: results or self.lost or self._has_ended)
             if results:
                 answer = results.popleft()
-            elif self._lost:
-                raise self._lost
+            elif self.lost:
+                raise self.lost
             else:
                 raise WorkerLostError(
                     f"{self.names[0]}, the chief, has left, but this worker waits "
@@ -202,12 +189,12 @@ class Group:
         """
         with self._changed:
             first, self._has_failed = not self._has_failed, True
-        if first and not self._lost:
+        if first and not self.lost:
             report = {"kind": "fail", "text": message, "status": exit_status}
             self._in_loop(self._send_to_chief, wire.encode(report))
         with self._changed:
-            self._changed.wait_for(lambda: self._lost or self._has_left, VERDICT_S)
-        return self._lost
+            self._changed.wait_for(lambda: self.lost or self._has_left, VERDICT_S)
+        return self.lost
 
     def leave(self) -> None:
         """Leaves the group normally, waiting at most a few seconds for the others."""
@@ -217,7 +204,7 @@ class Group:
             self._has_left = True
         self._in_loop(self._send_to_chief, wire.encode({"kind": "bye"}))
         with self._changed:
-            self._changed.wait_for(lambda: self._has_ended or self._lost, LEAVE_S)
+            self._changed.wait_for(lambda: self._has_ended or self.lost, LEAVE_S)
             late = not self._has_ended
         if self._chief and late:
             self._in_loop(self._chief.end)
@@ -238,7 +225,7 @@ class Group:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         try:
             self._connections = await joining.join(self._cluster, timeout_s)
-        except BaseException as error:  # noqa: BLE001 - raised again by `join`
+        except BaseException as error:  # noqa: BLE001 - raised again by `__init__`
             joined.set_exception(error)
             return
         tasks = [self._loop.create_task(self._receive(i)) for i in self._connections]
@@ -302,16 +289,16 @@ class Group:
             self._changed.notify_all()
 
     def _lose(self, index, text, status=LOST_STATUS):
-        if self._lost is None:
+        if self.lost is None:
             if index == self.index and not self._has_failed:
                 text = f"The other workers consider this worker lost. {text}"
-            self._lost = WorkerLostError(text, index, status)
+            self.lost = WorkerLostError(text, index, status)
             if not self._has_left:
                 threading.Thread(target=self._end_process, daemon=True).start()
 
     def _lose_chief(self, what):
         """Records the loss of the chief; only the other workers call this."""
-        if self._lost or self._has_left or self._has_ended:
+        if self.lost or self._has_left or self._has_ended:
             return
         activities = [activity for activity, _ in self.activities()]
         text = describe_loss(self.names, 0, what, activities)
@@ -336,7 +323,7 @@ class Group:
         """Sends heartbeats and checks for lost workers until one is lost."""
         interval = min(1.0, self._silence_s / 6)
         now = time.monotonic()
-        while not self._lost:
+        while not self.lost:
             await asyncio.sleep(interval)
             last, now = now, time.monotonic()
             if now - last > interval + self._silence_s / 2:
@@ -355,13 +342,13 @@ class Group:
 
     def _end_process(self):
         """Ends this process unless it ends by itself within `grace_s`."""
-        logging.warning("%s Ending this process.", self._lost)
+        logging.warning("%s Ending this process.", self.lost)
         time.sleep(self._grace_s)
-        own_fault = self._has_failed and self._lost.index == self.index
-        status = FAILED_STATUS if own_fault else self._lost.exit_status
+        own_fault = self._has_failed and self.lost.index == self.index
+        status = FAILED_STATUS if own_fault else self.lost.exit_status
         end_process(
             status,
-            self._lost,
+            self.lost,
             f"This process did not end by itself within {self._grace_s:g} s. The "
             "stacks of its threads are above.",
         )

@@ -234,25 +234,13 @@ class ShardedRows(TiledRows):
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
-        tiles: Mapping[int, list[tf.Variable]],
-        split: RowSplit,
-        tile_rows: int,
-        sparse: bool = False,
-    ) -> None:
-        super().__init__(tiles, split, tile_rows)
-        self.strategy, self.split, self.sparse = strategy, split, sparse
-
-    @classmethod
-    def create(
-        cls,
-        strategy: tf.distribute.Strategy,
         initial_rows: Callable,
         num_rows: int,
         name: str,
         *,
         tile_rows: int | None = None,
         sparse: bool = False,
-    ) -> "ShardedRows":
+    ) -> None:
         """Creates the variables and fills them with initial rows.
 
         Args:
@@ -283,7 +271,8 @@ class ShardedRows(TiledRows):
                     ]
             return tiles
 
-        return cls(strategy, outside_scope(make), split, tile_rows, sparse)
+        super().__init__(outside_scope(make), split, tile_rows)
+        self.strategy, self.split, self.sparse = strategy, split, sparse
 
     def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
         """Returns new rows with the same sharding and tiles, filled with one value.
@@ -298,7 +287,7 @@ class ShardedRows(TiledRows):
         def rows(low, high):
             return tf.broadcast_to(tf.cast(value, dtype), [high - low, *self.shape[1:]])
 
-        create = functools.partial(ShardedRows.create, self.strategy, rows)
+        create = functools.partial(ShardedRows, self.strategy, rows)
         count, tile_rows = self.split.num_rows, self.tile_rows
         return create(count, name, tile_rows=tile_rows, sparse=self.sparse)
 

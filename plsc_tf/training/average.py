@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import keras
@@ -71,8 +71,7 @@ class Averages:
         averaging: the `Averaging`.
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
-        rows: `{name: ShardedRows}`, the weights of a sharded head.
-        row_averages: `{name: ShardedRows}`, the averages of `rows`.
+        rows: [(`ShardedRows`, their averages)], the weights of a sharded head.
     """
 
     def __init__(
@@ -80,14 +79,12 @@ class Averages:
         averaging: Averaging,
         strategy: tf.distribute.Strategy,
         replicated: list[keras.Variable],
-        rows: Mapping[str, ShardedRows],
-        row_averages: Mapping[str, ShardedRows],
+        rows: Sequence[tuple[ShardedRows, ShardedRows]],
     ) -> None:
         self.averaging = averaging
         self.strategy = strategy
         self.replicated = replicated
         self.rows = rows
-        self.row_averages = row_averages
         self.started = self.exchanged = False
         with strategy.scope():
             self.variables = [
@@ -138,7 +135,6 @@ class Averages:
         """Yields each weight and its average as `tf.Variable`s."""
         for weight, average in zip(self.replicated, self.variables, strict=True):
             yield weight.value, average.value
-        for name, rows in self.rows.items():
+        for rows, averages in self.rows:
             for shard, tiles in rows.tiles.items():
-                averages = self.row_averages[name].tiles[shard]
-                yield from zip(tiles, averages, strict=True)
+                yield from zip(tiles, averages.tiles[shard], strict=True)

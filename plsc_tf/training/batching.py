@@ -202,15 +202,9 @@ def own_range(strategy: tf.distribute.Strategy, size: int) -> tuple[int, int]:
     return here.start * share, here.stop * share
 
 
-def split(
-    strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor], local: bool = False
-) -> Any:
-    """Splits padded global tensors `[n · b, ...]` into each replica's `[b, ...]`.
-
-    Args:
-        strategy, tensors, local: see `send`.
-    """
-    return send(strategy, tensors, local)()
+def split(strategy: tf.distribute.Strategy, tensors: Sequence[tf.Tensor]) -> Any:
+    """Splits padded global tensors `[n · b, ...]` into each replica's `[b, ...]`."""
+    return send(strategy, tensors)()
 
 
 def send(

@@ -319,10 +319,8 @@ def _counts(value, with_rows):
         rows that contain either, padded with -1.
     """
     value = tf.cast(value, tf.float64)
-    nan, inf = (
-        tf.reduce_sum(tf.cast(test(value), tf.float64))
-        for test in (tf.math.is_nan, tf.math.is_inf)
-    )
+    nan = tf.math.count_nonzero(tf.math.is_nan(value), dtype=tf.float64)
+    inf = tf.math.count_nonzero(tf.math.is_inf(value), dtype=tf.float64)
     rows = tf.fill([KEPT], tf.constant(-1.0, tf.float64))
     if with_rows and value.shape.rank:
         flat = tf.reshape(value, [tf.shape(value)[0], -1])

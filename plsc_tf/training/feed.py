@@ -46,8 +46,7 @@ class Position:
 
     def go_to(self, other: Position) -> None:
         """Copies another position into this one."""
-        for field in dataclasses.fields(self):
-            setattr(self, field.name, getattr(other, field.name))
+        vars(self).update(vars(other))
 
     def add(
         self,

@@ -114,6 +114,10 @@ class RowRules:
             for slot, rows in slots.items()
         }
 
+    def averages(self) -> list[tuple[ShardedRows, ShardedRows]]:
+        """Returns the arrays, each with the averages of its rows."""
+        return [(self.arrays[name], s[SLOT]) for name, s in self._slots.items()]
+
     def update(
         self,
         index: int,

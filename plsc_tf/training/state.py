@@ -40,6 +40,7 @@ def training_variables(model: Classifier) -> dict[str, keras.Variable]:
     weights = {id(weight) for weight in model.backbone.weights}
     random = [v for v in model.backbone.variables if id(v) not in weights]
     auxiliary = model.auxiliary.branch.variables if model.auxiliary else []
+    means = model.trainer.updater.mirrored.means
     return {
         **{
             f"optimizer/{i:04d}": v
@@ -48,13 +49,8 @@ def training_variables(model: Classifier) -> dict[str, keras.Variable]:
         },
         **{f"random/{i:04d}": v for i, v in enumerate(random)},
         **{f"auxiliary/{i:04d}": v for i, v in enumerate(auxiliary)},
-        **{f"{SLOT}/{i:04d}": v for i, v in enumerate(_averages(model))},
+        **{f"{SLOT}/{i:04d}": v for i, v in enumerate(means)},
     }
-
-
-def _averages(model):
-    averages = model.trainer.updater.averages
-    return [] if averages is None else averages.variables
 
 
 def _places(model, with_head=True):

@@ -624,7 +624,7 @@ def _part(model, part, share, backward, **of_head):
         ],
     )
     if not model.head.sharded:
-        of_head = model.head.weight_gradients(outcome.pending)
+        of_head = model.head.second_pass.whole_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in of_head]
     return outcome, gradients, penalty, extra
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.parallel import collectives
-from plsc_tf.training.average import SLOT, Averages
+from plsc_tf.training.average import Averages
 from plsc_tf.training.mirrored_rules import MirroredRules
 from plsc_tf.training.optimizers import Lars
 from plsc_tf.training.rules import RowRules
@@ -42,9 +42,8 @@ class Updater:
         optimizer: the Keras optimizer.
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
-        head: the sharded head, or None; it has the methods `arrays()`,
-            `pieces(pending)`, `tile_gradients(arrays, part)`, `square_norms(pending)`
-            and `square_weights(pending)`.
+        head: the sharded head, or None; it has the method `arrays()` and the attribute
+            `second_pass`, a `plsc_tf.heads.second_pass.SecondPass`.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients,
             for optimizers that have none.
         slot_dtype: dtype of the shards' stored slots, see `RowRules`.
@@ -104,7 +103,7 @@ class Updater:
             self.rules = RowRules(
                 optimizer,
                 head.arrays(),
-                head.tile_gradients,
+                head.second_pass.weight_gradients,
                 l2=l2,
                 slot_dtype=slot_dtype,
                 averaging=averaging,
@@ -112,15 +111,8 @@ class Updater:
             )
         self.averages = None
         if averaging is not None:
-            rows = {} if head is None else head.arrays()
-            slots = self.slots()
-            self.averages = Averages(
-                averaging,
-                strategy,
-                replicated,
-                rows,
-                {name: slots[f"{name}/{SLOT}"] for name in rows},
-            )
+            rows = [] if self.rules is None else self.rules.averages()
+            self.averages = Averages(averaging, strategy, replicated, rows)
         self.mirrored = MirroredRules(
             optimizer, replicated, layer_rules or {}, l2, self.averages, jit_compile
         )
@@ -197,7 +189,7 @@ class Updater:
 
     def _update_shards(self, pending, **scalars):
         previous: list[tf.Tensor] = []
-        for piece in self.head.pieces(pending):
+        for piece in self.head.second_pass.pieces(pending):
             # Update one tile after the other: a gradient is as large as its tile, and
             # only one at a time should be in memory.
             with tf.control_dependencies(previous):
@@ -215,9 +207,9 @@ class Updater:
         arrays = {} if self.rules is None else self.rules.arrays
         if not arrays or not (lars or optimizer.clipnorm or optimizer.global_clipnorm):
             return {}
-        squares = self.head.square_norms(pending)
+        squares = self.head.second_pass.square_norms(pending)
         if lars:
-            squares["rows"] = self.head.square_weights(pending)
+            squares["rows"] = self.head.second_pass.square_weights(pending)
         return squares
 
 

@@ -20,7 +20,7 @@ FILES = [
 def make_rows(replicas, start=WHOLE, **layout):
     """`ShardedRows` of a value."""
     strategy = plsc_tf.strategy(replicas)
-    return ShardedRows.create(
+    return ShardedRows(
         strategy, lambda a, b: start[a:b], len(start), "weight", **layout
     )
 

@@ -107,7 +107,7 @@ class Stepper:
         gradients = [tape.gradient(embeddings, self.kernel.value, given)]
         pending = outcome.pending
         if self.case.dense:
-            gradients += self.head.weight_gradients(pending)
+            gradients += self.head.second_pass.whole_gradients(pending)
         finite, _ = self.updater.apply(
             gradients, None if self.case.dense else pending, tf.constant(True)
         )

@@ -91,7 +91,7 @@ def losses(  # noqa: PLR0913 - a case is what it is
 def main(addresses, index):
     """Runs every case as one worker of a cluster."""
     cluster = Cluster(tuple(addresses.split(",")), int(index), "the test")
-    group = Group.join(cluster, timeout_s=JOIN_S)
+    group = Group(cluster, timeout_s=JOIN_S)
     strategy = cluster_strategy(cluster)
     curves = {name: losses(strategy, group, **case) for name, case in CASES.items()}
     sys.stdout.write(json.dumps(curves) + "\n")

@@ -26,7 +26,7 @@ def say(text):
 
 def main():
     cluster = Cluster(tuple(sys.argv[1].split(",")), int(sys.argv[2]), "test")
-    group = Group.join(cluster, timeout_s=60)
+    group = Group(cluster, timeout_s=60)
     os.environ["TF_CONFIG"] = cluster.tf_config()
 
     import tensorflow as tf

@@ -1,6 +1,6 @@
 """A worker of test_group_processes.py: joins, and then does what its role says.
 
-The first argument is a JSON dict: addresses, index, options of Group.join, role.
+The first argument is a JSON dict: addresses, index, options of Group, role.
 It prints what it has to say and ends with 3 when the workers do not come together.
 """
 
@@ -41,7 +41,7 @@ def main():
     given = json.loads(sys.argv[1])
     cluster = Cluster(tuple(given["addresses"]), given["index"], "test")
     try:
-        group = Group.join(cluster, **given["options"])
+        group = Group(cluster, **given["options"])
         group.report_activity("step 7")
         group.gather("ready", None)
         print("ready", flush=True)

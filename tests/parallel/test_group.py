@@ -39,7 +39,7 @@ def clusters():
 
 @pytest.fixture
 def workers(clusters):
-    joined = on_each(lambda cluster: Group.join(cluster, timeout_s=30), clusters)
+    joined = on_each(lambda cluster: Group(cluster, timeout_s=30), clusters)
     yield joined
     on_each(Group.leave, joined)
 
@@ -51,7 +51,7 @@ def test_workers_join_exchange_values_and_leave(workers):
     values = [{"sha": "ab", "n": [1, 2.5, None]}, (), "three"]
     gathered = on_each(lambda g: g.gather("facts", values[g.index]), workers)
     assert gathered == [[values[0], [], "three"]] * 3
-    others = on_each(lambda c: Group.join(c, timeout_s=30), make_clusters(2))
+    others = on_each(lambda c: Group(c, timeout_s=30), make_clusters(2))
     for _ in range(2):
         on_each(Group.leave, others)
     assert [group.lost for group in others] == [None] * 2
@@ -150,7 +150,7 @@ def test_strangers_keep_nobody_waiting(clusters):
                 assert time.monotonic() < deadline
             visiting.start()
             visiting.join(MOST_S)
-        return Group.join(cluster, timeout_s=30)
+        return Group(cluster, timeout_s=30)
 
     joined = on_each(join, clusters)
     assert len(strangers) == 1
@@ -183,7 +183,7 @@ def test_a_stranger_in_the_chiefs_place_is_an_error(clusters, answer, reason):
 
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(JoinError, match=reason) as caught:
-            Group.join(clusters[1], timeout_s=1)
+            Group(clusters[1], timeout_s=1)
         server.shutdown(socket.SHUT_RDWR)
     for guest in guests:
         guest.close()

@@ -20,7 +20,7 @@ WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
 def make(replicas=2, dtype=np.float32, **layout):
     whole = tf.cast(WHOLE, dtype)
-    return ShardedRows.create(
+    return ShardedRows(
         plsc_tf.strategy(replicas), lambda a, b: whole[a:b], 11, "w", **layout
     )
 

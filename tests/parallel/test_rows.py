@@ -48,7 +48,7 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
     strategy = plsc_tf.strategy(replicas)
     whole = np.arange(11 * 2, dtype=np.float32).reshape(11, 2)
     with strategy.scope():  # users build heads inside a scope
-        rows = ShardedRows.create(strategy, lambda a, b: whole[a:b], 11, "w")
+        rows = ShardedRows(strategy, lambda a, b: whole[a:b], 11, "w")
     assert rows.shape == (11, 2)
     # 11 rows of 2 float32 numbers are 88 bytes, held once.
     assert sum(rows.bytes_per_replica()) == 88
@@ -67,7 +67,7 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
 def test_rows_are_read_and_written_across_tiles(layout):
     strategy = plsc_tf.strategy(2)
     whole = np.arange(15 * 2, dtype=np.float32).reshape(15, 2)
-    rows = ShardedRows.create(strategy, lambda a, b: whole[a:b], 15, "w", **layout)
+    rows = ShardedRows(strategy, lambda a, b: whole[a:b], 15, "w", **layout)
     # 15 rows on two replicas are 8 and 7.
     sizes = [[tile.shape[0] for tile in tiles] for tiles in rows.tiles.values()]
     assert sizes == ([[8], [7]] if "sparse" in layout else [[3, 3, 2], [3, 3, 1]])
@@ -89,7 +89,7 @@ def reads_copy(rows):
 
 def test_reads_do_not_copy_a_tile_that_was_written_in_pieces():
     whole = np.arange(12 * 2, dtype=np.float32).reshape(12, 2)
-    rows = ShardedRows.create(
+    rows = ShardedRows(
         plsc_tf.strategy(2), lambda a, b: whole[a:b], 12, "w", tile_rows=6
     )
     # What a restore from other shards does, and `set_weights_from_numpy`.
@@ -105,7 +105,7 @@ def test_threads_overwrite_parts_of_tiles_one_after_the_other(sharded):
     # seldom to be waited for: one of 4,000 pairs.
     strategy = plsc_tf.strategy(2)
     if sharded:
-        rows = ShardedRows.create(strategy, lambda a, b: tf.zeros([b - a, 2]), 8, "w")
+        rows = ShardedRows(strategy, lambda a, b: tf.zeros([b - a, 2]), 8, "w")
     else:
         with strategy.scope():
             rows = ReplicatedRows(keras.Variable(np.zeros([8, 2], np.float32)))
@@ -125,7 +125,7 @@ def test_a_large_tile_is_filled_in_parts():
         asked.append(high - low)
         return np.arange(low, high, dtype=np.float32)
 
-    rows = ShardedRows.create(plsc_tf.strategy(1), initial_rows, 150_000, "b")
+    rows = ShardedRows(plsc_tf.strategy(1), initial_rows, 150_000, "b")
     np.testing.assert_array_equal(rows.read(0, 150_000), np.arange(150_000))
     assert asked == [65_536, 65_536, 18_928]
     assert not reads_copy(rows)
@@ -134,7 +134,7 @@ def test_a_large_tile_is_filled_in_parts():
 @pytest.mark.parametrize("layout", [{"tile_rows": 2}, {"sparse": True}])
 def test_rows_of_one_number_are_split_alike(layout):
     strategy = plsc_tf.strategy(3)
-    rows = ShardedRows.create(
+    rows = ShardedRows(
         strategy, lambda a, b: np.ones((b - a, 2), np.float32), 7, "w", **layout
     )
     slots = rows.filled(0.1, "slot")

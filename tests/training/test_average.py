@@ -25,7 +25,7 @@ def weights(model):
 
 def averages(model):
     found = model.trainer.updater.averages
-    rows = [rows.read(0, 5) for rows in found.row_averages.values()]
+    rows = [averages.read(0, 5) for _, averages in found.rows]
     return [np.array(v) for v in found.variables] + rows
 
 

@@ -58,6 +58,7 @@ class Shards:
 
     def __init__(self, rows):
         self.rows = rows
+        self.second_pass = self
 
     def arrays(self):
         return {"weight": self.rows}
@@ -74,7 +75,7 @@ class Shards:
             own = pending["gradient"][low : low + tile.shape[0]]
             yield index, {"weight": tile}, None, {"gradient": own}
 
-    def tile_gradients(self, arrays, part):
+    def weight_gradients(self, arrays, part):
         return {"weight": (part["gradient"], None)}
 
 
@@ -84,7 +85,7 @@ def sharded(make, replicas, poison=None, **options):
     with strategy.scope():
         backbone = keras.Variable(BACKBONE, name="kernel")
         optimizer = make()
-    rows = ShardedRows.create(strategy, lambda a, b: HEAD[a:b], ROWS, "w", tile_rows=2)
+    rows = ShardedRows(strategy, lambda a, b: HEAD[a:b], ROWS, "w", tile_rows=2)
     updater = Updater(optimizer, strategy, [backbone], Shards(rows), **options)
 
     @tf.function

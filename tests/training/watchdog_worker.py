@@ -14,7 +14,7 @@ from plsc_tf.training.watchdog import Watchdog
 def main():
     addresses, index, activity = sys.argv[1:]
     cluster = Cluster(tuple(addresses.split(",")), int(index), "test")
-    detector = Watchdog(3, Group.join(cluster, timeout_s=30, grace_s=1))
+    detector = Watchdog(3, Group(cluster, timeout_s=30, grace_s=1))
     detector.start()
     detector.begin("reading the batch of step 8")
     if activity != "reading":

@@ -8,7 +8,7 @@ import keras
 from keras import applications, layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
-from plsc_tf.backbones.blocks import Style, fan_in_uniform, fan_out_normal
+from plsc_tf.backbones.blocks import Style, fan_in_uniform
 from plsc_tf.backbones.zoo import inception, nasnet, plain
 from plsc_tf.backbones.zoo.layers import dropout
 from plsc_tf.backbones.zoo.resnet200 import resnet200
@@ -46,7 +46,7 @@ def finish(image, features, arguments: NetworkArguments, momentum: float):
             statistics take tens of thousands of steps to match the data.
     """
     if arguments.embedding_size is not None:
-        style = Style(1e-3, fan_out_normal, fan_in_uniform)
+        style = Style(epsilon=1e-3, dense_initializer=fan_in_uniform)
         features = style.embedding_dense(features, arguments.embedding_size)
     network = keras.Model(image, features, name=arguments.name)
     for layer in network.layers:
