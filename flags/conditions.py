@@ -43,6 +43,8 @@ FACTS = {
     "resumed": "where a training run is resumed",
 }
 _TERM = re.compile(r"(no )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
+# An unknown outcome is between false and true; "and" is the minimum, "or" the maximum.
+_RANK = (False, None, True).index
 _ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
@@ -73,12 +75,10 @@ def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool
         facts: `{key of FACTS: whether it is true}` for the known facts.
     """
     outcomes = [
-        _all([_term_holds(term, values, facts or {}) for term in terms])
+        min((_term_holds(term, values, facts or {}) for term in terms), key=_RANK)
         for terms in parse(condition)
     ]
-    if not outcomes or True in outcomes:
-        return True
-    return None if None in outcomes else False
+    return max(outcomes, key=_RANK, default=True)
 
 
 def unmet(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:
@@ -97,12 +97,6 @@ def describe(alternatives: list[list[str]]) -> str:
     """
     texts = [" and ".join(map(_describe_term, terms)) for terms in alternatives]
     return ", or ".join(dict.fromkeys(texts))
-
-
-def _all(outcomes):
-    if False in outcomes:
-        return False
-    return None if None in outcomes else True
 
 
 def _term_holds(term, values, facts):

@@ -67,16 +67,15 @@ class Entry:
         Raises:
             ValueError: values contradict each other.
         """
-        values = {"dataset_name": "image_list", **self._values}
-        given = set(self._values)
+        values = dict(self._values)
         if self._model_parallel is not None:
             loss = values.get("loss_type", Settings().head.loss_type)
             loss = loss.removeprefix("dist_")
             values["loss_type"] = f"dist_{loss}" if self._model_parallel else loss
-            given.add("loss_type")
         if self._backbone is not None:
             values["model_name"] = _dotted(self._backbone)
-            given.add("model_name")
+        given = set(values)
+        values.setdefault("dataset_name", "image_list")
         if "stop_at_step" in values and "num_epochs" not in values:
             # An epoch has at least one step, so stop_at_step ends the run first.
             values["num_epochs"] = values["stop_at_step"]
@@ -362,10 +361,8 @@ def _embed(found, reader):
 
 def _table(rows):
     """Prints rows as a table and returns them as a dict; returns None for None."""
-    if rows is None:
-        return None
     cli.print_table(rows)
-    return dict(rows)
+    return None if rows is None else dict(rows)
 
 
 def _dotted(model):

@@ -21,9 +21,7 @@ def main(settings):
     """Evaluates the model and prints a table of the results, only on the chief."""
     from plsc_tf.jobs.evaluate.command import evaluate
 
-    rows = evaluate(settings)
-    if rows is not None:
-        cli.print_table(rows)
+    cli.print_table(evaluate(settings))
 
 
 if __name__ == "__main__":

@@ -227,8 +227,13 @@ def check_dataset_dir(settings):
     raise FileNotFoundError(f"dataset_dir {folder!r} does not exist.{hint}")
 
 
-def print_table(rows: Sequence) -> None:
-    """Prints the results of a command, a list of (name, text)."""
+def print_table(rows: Sequence | None) -> None:
+    """Prints the results of a command, a list of (name, text); prints None as nothing.
+
+    Workers other than the chief have no results.
+    """
+    if rows is None:
+        return
     # Imported here because this module imports numpy.
     from plsc_tf.evaluation.report import format_table
 

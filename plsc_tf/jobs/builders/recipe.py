@@ -301,7 +301,10 @@ def compile_model(model, settings, schedule, own_optimizer=None):
             optimizer, l2 = optimizers.build(settings.optimizer, schedule)
         loss_scale = make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
-    compiled = settings.performance.jit_compile
+    compiled, mixing = settings.performance.jit_compile, None
+    images = settings.preprocessing
+    if images.mixup or images.cutmix:
+        mixing = Mixing(images.mixup, images.cutmix, settings.training.seed)
     model.compile(
         optimizer,
         metrics=metrics,
@@ -320,18 +323,10 @@ def compile_model(model, settings, schedule, own_optimizer=None):
         ),
         rate_factors=settings.learning_rate.layer_factors,
         weight_decay_on=settings.optimizer.layer_decays,
-        mixing=make_mixing(settings),
+        mixing=mixing,
         jit_compile={"true": True, "false": False}.get(compiled, compiled),
         recompute=settings.performance.recompute,
     )
-
-
-def make_mixing(settings):
-    """Returns the `Mixing` of the training images, or None without mixup and cutmix."""
-    given = settings.preprocessing
-    if not (given.mixup or given.cutmix):
-        return None
-    return Mixing(given.mixup, given.cutmix, settings.training.seed)
 
 
 def _build_backbone(settings, backbone=None):
