@@ -74,12 +74,10 @@ def is_local(host: str) -> bool:
         OSError: the name cannot be resolved on this machine.
     """
     for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind(address)
-                return True
-            except OSError:
-                continue
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        with probe, contextlib.suppress(OSError):
+            probe.bind(address)
+            return True
     return False
 
 

@@ -79,12 +79,8 @@ class Chief:
             for due in [r for r in rounds if r["deadline"] < now]:
                 rounds.remove(due)
                 self._announce_missing(name, due)
-        states = [
-            [activity, now - since, now - heard]
-            for (activity, since), heard in zip(
-                self._activities, self._heard, strict=True
-            )
-        ]
+        pairs = zip(self._activities, self._heard, strict=True)
+        states = [[what, now - since, now - heard] for (what, since), heard in pairs]
         self._announce({"kind": "beat", "workers": states})
 
     def forgive(self, now: float) -> None:
@@ -123,9 +119,7 @@ class Chief:
                     )
 
     def _announce_missing(self, name, due):
-        missing = [
-            worker for i, worker in enumerate(self._names) if i not in due["values"]
-        ]
+        missing = [n for i, n in enumerate(self._names) if i not in due["values"]]
         problem = (
             f"{' and '.join(missing)} did not send a value for {name!r} within "
             f"{due['timeout_s']:g} s."

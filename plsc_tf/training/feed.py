@@ -62,14 +62,12 @@ class Position:
                 the sum of their "weights".
             weighted: names of the figures that are weighted means.
         """
-        # Make a new dict: copies of this position share the old one.
-        sums = {**dict.fromkeys(counts, 0.0), **self.sums}
-        for name, value in counts.items():
-            sums[name] += value
+        added = dict(counts)
         for name, value in figures.items():
-            count = counts[WEIGHTS if name in weighted else EXAMPLES]
-            sums[name] = sums.get(name, 0.0) + value * count
-        self.sums = sums
+            added[name] = value * counts[WEIGHTS if name in weighted else EXAMPLES]
+        # Make a new dict: copies of this position share the old one.
+        sums = {name: self.sums.get(name, 0.0) + n for name, n in added.items()}
+        self.sums = self.sums | sums
 
     def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
         """Returns the epoch's means so far; `weighted` as in `add`."""
