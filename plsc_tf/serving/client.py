@@ -199,13 +199,12 @@ class _Server:
             ValueError: the server rejected the request.
         """
         if self._protocol != "tensorflow":
-            reply = self._post(_PLSC_PATH, {"base64_string": texts})
-            status, answer = reply
+            status, answer = self._post(_PLSC_PATH, {"base64_string": texts})
             unknown = status in (404, 405) or (
                 status == 400 and "Malformed request" in str(answer)
             )
             if self._protocol == "plsc" or not unknown:
-                return self._rows(*reply, "instance", len(texts))
+                return self._rows(status, answer, "instance", len(texts))
         body = {"instances": [{"b64": text} for text in texts]}
         reply = self._post(f"/v1/models/{self._model}:predict", body)
         rows = self._rows(*reply, "predictions", len(texts))

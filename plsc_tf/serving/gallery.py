@@ -100,9 +100,8 @@ class Gallery(contextlib.AbstractContextManager):
                 f"The gallery {self._folder!r} was made by an earlier version of "
                 "plsc_tf. Enroll the faces again in a new folder."
             )
-        if not about and (
-            dim is None or dim < 1 or dtype not in ("float32", "float16")
-        ):
+        valid = dim is not None and dim >= 1 and dtype in ("float32", "float16")
+        if not about and not valid:
             raise ValueError(
                 "A new gallery requires dim, the embedding size, and a dtype that is "
                 f"float32 or float16. Received: dim={dim}, dtype={dtype!r}."
