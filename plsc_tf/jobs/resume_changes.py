@@ -116,7 +116,8 @@ def of_run(settings, checkpoint, batches):
     effects.log_unused(settings, {"resumed": checkpoint is not None})
     if checkpoint is None:
         return {}, {"data": data, "changes": []}
-    _check_data(checkpoint, data, settings)
+    stored = manifest.read(checkpoint)["state"]
+    _check_data(checkpoint, stored, data, settings)
     changes = find(checkpoint, settings)
     unused = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
     if unused:
@@ -124,15 +125,13 @@ def of_run(settings, checkpoint, batches):
         logging.info(message, ", ".join(unused), checkpoint)
     for name, (old, new) in changes.items():
         logging.info("changed: %s %s -> %s", name, old, new)
-    stored = manifest.read(checkpoint)["state"]
     past = stored.get("changes", [])
     now = [{"step": stored["global_step"], "changed": changes}] if changes else []
     return changes, {"data": data, "changes": [*past, *now]}
 
 
-def _check_data(checkpoint, data, settings):
+def _check_data(checkpoint, stored, data, settings):
     """Raises ValueError if the data differs and allow_changes does not permit it."""
-    stored = manifest.read(checkpoint)["state"]
     before = stored.get("data", data)
     if before == data:
         return

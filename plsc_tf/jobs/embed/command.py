@@ -127,13 +127,12 @@ def _exported_model(settings):
 
 def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
-    progress = Progress("embedding", len(paths), "images")
     chosen = []
     advice = (
         "Replace or remove the file, or set --skip_bad_records to skip unreadable "
         "images."
     )
-    with contextlib.closing(progress):
+    with contextlib.closing(Progress("embedding", len(paths), "images")) as progress:
         for rows, embeddings, _ in source.rows(paths, points, skipped, advice):
             output.add(unit(embeddings) if options.normalize else embeddings)
             progress.add(int(rows[-1] - (chosen[-1] if chosen else -1)))
