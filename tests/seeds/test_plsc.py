@@ -217,10 +217,10 @@ def test_half_precision(run_script, folder):
     assert "--use_fp16=true" in (folder / "half" / "flags.cfg").read_text()
 
 
-def test_server_and_client(run_script, folder):
+def test_server_and_client(run_script, folder, capsys):
     pytest.importorskip("aiohttp")
     if not (folder / "inference_model").exists():
-        test_train_val_and_export(run_script, folder)
+        test_train_val_and_export(run_script, folder, capsys)
     server = scripts.SERVER.replace("'/XXX/XXX'", repr(str(folder / "inference_model")))
     (folder / "data").mkdir()
     picture = folder / "train_data" / "images" / "00000000.jpg"
