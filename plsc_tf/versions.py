@@ -31,7 +31,9 @@ def check() -> None:
     versions = {}
     for package in (*TRIED, "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = Version(metadata.version(package))
+            # An interrupted installation leaves a package without a version.
+            if version := metadata.version(package):
+                versions[package] = Version(version)
     for package in filter(versions.get, TRIED):
         version, (first, last) = versions[package], map(Version, TRIED[package])
         newest = f"{last.major}.{last.minor + 1}"

@@ -49,8 +49,10 @@ class Style:
 
     Args:
         epsilon: epsilon of batch normalization.
-        conv_initializer: creates the initializer of a convolution's kernel.
-        dense_initializer: creates the initializer of the embedding layer's kernel.
+        conv_initializer: creates the initializer of a convolution's kernel; by default
+            `fan_out_normal`.
+        dense_initializer: creates the initializer of the embedding layer's kernel; by
+            default `fan_out_normal`.
         bias_initializer: creates the initializer of the embedding layer's bias.
         one_slope: whether PReLU learns one slope per layer (Paddle's mode "all")
             instead of one per channel.

@@ -109,7 +109,6 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(patch)
-    # Only `Style.norm` is used, so no initializers are needed.
     style = Style(epsilon=2e-5, synchronized=arguments.synchronized_batch_norm)
     x = layers.Conv2D(
         width, patch, strides=patch, kernel_initializer=truncated_normal(), name="patch"

@@ -76,6 +76,10 @@ class Head(tf.Module):
             for large tiles only.
         margins: deprecated name of `loss`.
 
+    Attributes:
+        second_pass: after `build`, the gradients of the weights (`whole_gradients`,
+            `weight_gradients` of a tile) from what `loss` left pending.
+
     Raises:
         ValueError: an argument is out of range or excludes another one.
     """

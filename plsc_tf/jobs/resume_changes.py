@@ -48,17 +48,18 @@ SILENT = {
 FIRST_WEIGHTS = ("head_initializer", "head_initial_deviation", "head_initial_bias")
 
 
-def find(checkpoint, settings):
+def find(checkpoint, stored, settings):
     """Returns the options that a resume changes: `{name: [old text, new text]}`.
 
     Args:
         checkpoint: folder of the checkpoint.
+        stored: the "state" of the checkpoint's manifest.
         settings: the `Settings` as they will be used.
 
     Raises:
         ValueError: the meaning of the run changes and allow_changes does not permit it.
     """
-    flags = manifest.read(checkpoint)["state"].get("flags", {})
+    flags = stored.get("flags", {})
     allowed, known = _allowed(settings), known_options()
     try:
         old = Settings.from_stored(flags)
@@ -118,7 +119,7 @@ def of_run(settings, checkpoint, batches):
         return {}, {"data": data, "changes": []}
     stored = manifest.read(checkpoint)["state"]
     _check_data(checkpoint, stored, data, settings)
-    changes = find(checkpoint, settings)
+    changes = find(checkpoint, stored, settings)
     unused = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
     if unused:
         message = "No effect on a resume: %s; the weights of the head are in %s."

@@ -95,7 +95,7 @@ def _resumed_batch(settings, checkpoint, batch, given):
             f"Resume it there, or {advice}"
         )
     check_resumed(checkpoint, stored, given)
-    resume_changes.find(checkpoint, settings)
+    resume_changes.find(checkpoint, stored, settings)
     if settings.training.global_batch_size not in (0, run_batch):
         raise ValueError(
             f"{checkpoint} has global_batch_size={run_batch}, which a resume keeps. "
