@@ -84,6 +84,7 @@ def _plain(member):
 
 
 # Tests of S3 and of HDFS without tensorflow-io. TensorFlow 2.17 needs numpy 1.26.
+# TensorFlow 2.17 needs numpy 1, which pyarrow 26 refuses.
 S3 = ["moto[server]", "pyarrow>=21,<26"]
 
 setup(
@@ -116,7 +117,7 @@ setup(
     },
     install_requires=[
         # tensorflow-io 0.37.1 is its last release and does not load on TF 2.18.
-        "tensorflow>=2.16.2,<2.18",
+        "tensorflow>=2.17,<2.18",
         "tensorflow-io==0.37.1",
         "keras>=3.15,<3.16",
         "numpy",
@@ -143,10 +144,10 @@ setup(
             "mkdocstrings[python]>=1,<2",
             "ruff",
         ],
-        "gpu": ["tensorflow[and-cuda]>=2.16.2,<2.18"],
+        "gpu": ["tensorflow[and-cuda]>=2.17,<2.18"],
         # HDFS and S3 where tensorflow-io cannot be loaded.
-        "hdfs": ["pyarrow>=21"],
-        "s3": ["pyarrow>=21"],
+        "hdfs": ["pyarrow>=21,<26"],
+        "s3": ["pyarrow>=21,<26"],
         "onnx": ONNX,
         "serving": SERVING,
         "tfio": ["tensorflow>=2.17.1,<2.18", "tensorflow-io==0.37.1"],

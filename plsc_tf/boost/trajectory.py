@@ -125,11 +125,11 @@ def _datasets(network):
 
     def look(name, item):
         if isinstance(item, h5py.Dataset) and item.size:
-            places[id(weights[int(item[(0,) * item.ndim])])] = name
+            places[int(item[(0,) * item.ndim])] = name
 
     with h5py.File(BytesIO(b"".join(content.backbone_file()))) as file:
         file.visititems(look)
-    return places
+    return {id(w): places[i] for i, w in enumerate(weights) if i in places}
 
 
 class Snapshot:

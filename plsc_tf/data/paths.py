@@ -87,7 +87,14 @@ def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
         return tf.io.read_file
 
     def read(path):
-        return files.read(os.fsdecode(path))
+        # Outside a graph, TensorFlow passes an array.
+        name = path if isinstance(path, bytes) else path.item()
+        try:
+            return files.read(os.fsdecode(name))
+        except FileNotFoundError as error:
+            raise tf.errors.NotFoundError(None, None, str(error)) from error
+        except OSError as error:
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     return lambda path: tf.numpy_function(read, [path], tf.string, stateful=False)
 

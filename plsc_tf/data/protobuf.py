@@ -3,15 +3,16 @@
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 
-def message_class(messages: dict[str, str]) -> type:
+def message_class(messages: dict[str, str], package: str) -> type:
     """Returns the class of the last message; fields of 0 are written, as in proto2.
 
     Args:
         messages: `{message: "field number type, ..."}`; * marks repeated fields. A type
             is one of protobuf's, such as INT64, or another of the messages.
+        package: the messages' package, which protobuf's errors name.
     """
     file = descriptor_pb2.FileDescriptorProto(
-        name="plsc_tf.proto", package="plsc_tf", syntax="proto2"
+        name=f"{package}.proto", package=package, syntax="proto2"
     )
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in messages.items():

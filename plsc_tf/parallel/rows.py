@@ -208,11 +208,10 @@ class TiledRows:
         Skips the rows of other processes.
         """
         for shard, start, stop, first in self._split.ranges(low, high):
-            for i, tile in enumerate(self.tiles.get(shard, ())):
-                offset = i * self.tile_rows
-                begin, end = max(start, offset), min(stop, offset + self.tile_rows)
-                if begin < end:
-                    yield tile, begin - offset, end - offset, first + begin - start
+            tiles, size = self.tiles.get(shard, ()), self.tile_rows
+            for i in range(start // size, -(-stop // size) if tiles else 0):
+                begin, end = max(start, i * size), min(stop, (i + 1) * size)
+                yield tiles[i], begin - i * size, end - i * size, first + begin - start
 
 
 class ShardedRows(TiledRows):

@@ -1,12 +1,13 @@
 """Sends the figures and files of a run to MLflow and Weights & Biases."""
 
+import contextlib
 import importlib.util
 import json
 import pathlib
 import sys
 import tempfile
 import time
-from subprocess import PIPE, Popen
+from subprocess import PIPE, Popen, TimeoutExpired
 
 from plsc_tf.reporting import tracker_process
 from plsc_tf.reporting.recorder import Sink
@@ -85,6 +86,12 @@ class Tracker(Sink):
                 for call in self._calls:
                     left = max(0.1, end - time.monotonic())
                     self._worker.finish(call, left, f"end {self.output}")
+        except OSError:
+            if self._process is not None:  # it ends the run as failed
+                with contextlib.suppress(OSError, TimeoutExpired):
+                    self._process.stdin.close()
+                    self._process.wait(max(0.1, end - time.monotonic()))
+            raise
         finally:
             self._worker, self._calls = None, []
             if self._process is not None:

@@ -100,7 +100,7 @@ class VisualDL(Sink):
 def record_class():
     """Returns the protocol buffer class of a record."""
     # VisualDL requires a value in each record; proto3 would not write a 0.
-    return message_class(_MESSAGES)
+    return message_class(_MESSAGES, "visualdl")
 
 
 def _length_until(data, step):

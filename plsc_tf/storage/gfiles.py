@@ -19,8 +19,8 @@ from absl import logging
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, scheme_of
 
-# Schemes that pyarrow supports, with the extra that installs it.
-_EXTRAS = {**dict.fromkeys(HADOOP_SCHEMES, "hdfs"), "s3": "s3"}
+# Schemes that pyarrow supports.
+_ARROW = {*HADOOP_SCHEMES, "s3"}
 # TensorFlow's names of errors.
 _KINDS = dict.fromkeys((errno.EACCES, errno.EPERM), "PermissionDenied")
 _KINDS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "ResourceExhausted")
@@ -49,18 +49,20 @@ def find(root):
     problem = (
         f"TensorFlow has no file system for {scheme}://, only for "
         f"{', '.join(filter(None, sorted(schemes())))}. tensorflow-io adds others on "
-        "TensorFlow 2.16 and 2.17: pip install tensorflow-io==0.37.1. Received: "
+        "TensorFlow 2.17: pip install tensorflow-io==0.37.1. Received: "
         f"TensorFlow {tf.__version__}, {outcome}."
     )
-    if scheme in _EXTRAS:
+    if scheme in _ARROW:
         try:
             import pyarrow.fs
 
             logging.info("%s:// is accessed with pyarrow.", scheme)
             return ArrowFiles(root, pyarrow.fs)
         except ImportError as error:
-            advice = f"({error}): pip install 'plsc_tf[{_EXTRAS[scheme]}]'."
+            advice = f"({error}): pip install pyarrow."
             problem = f"{scheme}:// needs pyarrow {advice} {problem}"
+        except OSError as error:
+            raise StorageError(f"Could not connect to {root}: {error}.") from error
     raise StorageError(problem)
 
 

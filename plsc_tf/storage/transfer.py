@@ -128,8 +128,10 @@ class LocalFolder:
 
     def upload(self) -> None:
         """Copies the files that are new or have another size to the folder."""
+        if self.path == self._folder:
+            return
         for name, size in _sizes(self.path, ()).items():
-            if self.path != self._folder and self._uploaded.get(name) != size:
+            if self._uploaded.get(name) != size:
                 source = os.path.join(self.path, name)
                 target = files.join(self._folder, name)
                 files.make_dirs(files.parent(target))

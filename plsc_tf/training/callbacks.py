@@ -306,9 +306,10 @@ class TrainingLog(keras.callbacks.Callback):
 class Tracking(TrainingLog):
     """Sends the figures of one `fit` to experiment trackers; logs no lines.
 
-    Each `fit` is a run, and one that resumes a checkpoint continues the run of the
-    tracker's folder. A tracker that fails is logged once, and the training continues.
-    To include verification, pass the attribute `recorder` to `Verification`.
+    A `fit` that starts at step 0 is a run. One that goes on from an earlier step, also
+    that of a checkpoint, continues the run of the tracker's folder. A tracker that
+    fails is logged once, and the training continues. To include verification, pass the
+    attribute `recorder` to `Verification`.
 
     Args:
         *sinks: `plsc_tf.Tracker`s, or any other `Sink`s, such as `TensorBoard`.

@@ -133,7 +133,7 @@ def _read_header(header):
 @functools.cache
 def _tensor_description():
     """Returns the class of TensorDesc messages."""
-    return message_class({"TensorDesc": "type 1 INT64, dims 2 INT64*"})
+    return message_class({"TensorDesc": "type 1 INT64, dims 2 INT64*"}, "paddle")
 
 
 def _unpickle(path, name):

@@ -204,17 +204,21 @@ def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
     result.byte_hash = hash64(data)
     try:
         name = _format(data, result)
-        return images.decode(data).numpy()
     except Image.DecompressionBombError as error:
         result.add("too_large", str(error))
+        return None
     except Image.UnidentifiedImageError:
         result.add(*_unidentified(data))
+        return None
+    except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
+        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
+        return None
+    try:
+        return images.decode(data).numpy()
     except tf.errors.OpError as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
         result.add(kind, f"{name}: {reason(error)}")
-    except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
-        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
-    return None
+        return None
 
 
 def _unidentified(data: bytes) -> tuple[str, str]:

@@ -160,12 +160,27 @@ def _parse_in_graph(examples):
         (whether each example has exactly one image and one label, the encoded images,
         the labels).
     """
-    kinds = {_IMAGE: tf.string, _LABEL: tf.int64}
-    # Features of any length, because a fixed one fails without naming the record.
-    spec = {key: tf.io.RaggedFeature(kind) for key, kind in kinds.items()}
-    images, labels = map(tf.io.parse_example(examples, spec).get, kinds)
-    single = [tf.reduce_all(found.row_lengths() == 1) for found in (images, labels)]
-    return tf.reduce_all(single), images.flat_values, labels.flat_values
+
+    def decode(message, field, data, dtype=tf.string):
+        name = f"tensorflow.{message}"
+        sizes, [values] = tf.io.decode_proto(data, name, [field], [dtype])
+        return tf.reduce_all(sizes == 1), values
+
+    _, features = decode("Example", "features", examples)
+    _, entries = decode("Features", "feature", features[:, 0])
+    _, keys = decode("Features.FeatureEntry", "key", entries)
+    _, values = decode("Features.FeatureEntry", "value", entries)
+
+    def only_value(key, kind, message, dtype):
+        chosen = keys[..., 0] == key
+        once = tf.reduce_all(tf.math.count_nonzero(chosen, axis=1) == 1)
+        _, lists = decode("Feature", kind, tf.boolean_mask(values[..., 0], chosen))
+        single, found = decode(message, "value", lists[:, 0], dtype)
+        return once & single, found[:, 0]
+
+    has_image, images = only_value(_IMAGE, "bytes_list", "BytesList", tf.string)
+    has_label, labels = only_value(_LABEL, "int64_list", "Int64List", tf.int64)
+    return has_image & has_label, images, labels
 
 
 class _ReadAhead(RandomAccessFile):
