@@ -49,8 +49,8 @@ SERVING = [
 ONNX = [
     # 1.17 lifted its bound on protobuf, which TensorFlow 2.17 pins to 4.
     "tf2onnx>=1.17,<2",
-    # pip takes 1.18 with TensorFlow 2.17, whose ml_dtypes newer ones exclude.
-    "onnx>=1.17,<2",
+    # 1.19 needs an ml_dtypes that TensorFlow 2.17 excludes, but does not say so.
+    "onnx>=1.17,<1.19",
     "onnxruntime>=1.20,<2",
 ]
 

@@ -29,6 +29,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.hdfs)
+            # What only repeats whole trainings through the other library.
+            if "pyarrow" in item.name and item.path.stem != "test_hdfs_files":
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
