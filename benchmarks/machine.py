@@ -69,7 +69,7 @@ def scratch(name, parent="", needed=0, asked=""):
         name: what the folder's name begins with.
         parent: folder to make it in; "": the temporary folder.
         needed: bytes that its disk must have free.
-        asked: the option that asks for so many bytes.
+        asked: name of the option that needs this much space.
 
     Raises:
         ValueError: the disk has fewer.

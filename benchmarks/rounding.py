@@ -2,7 +2,7 @@
 
 
 def rounded(value, digits=6):
-    """Floats with so many digits, throughout lists and dicts."""
+    """Rounds all floats in nested lists and dicts."""
     if isinstance(value, dict):
         return {name: rounded(item, digits) for name, item in value.items()}
     if isinstance(value, list):

@@ -306,8 +306,8 @@ class TrainingLog(keras.callbacks.Callback):
 class Tracking(TrainingLog):
     """Sends the figures of one `fit` to experiment trackers; logs no lines.
 
-    A `fit` that starts at step 0 is a run. One that goes on from an earlier step, also
-    that of a checkpoint, continues the run of the tracker's folder. A tracker that
+    A `fit` that starts at step 0 is a new run. A later `fit` of the same model, or one
+    that resumes a checkpoint, continues the run of the tracker's folder. A tracker that
     fails is logged once, and the training continues. To include verification, pass the
     attribute `recorder` to `Verification`.
 
@@ -318,10 +318,12 @@ class Tracking(TrainingLog):
     """
 
     def __init__(self, *sinks: Sink, global_batch_size: int, every_n_steps: int = 10):
-        steps: dict[str, Any] = {"every_n_steps": every_n_steps, "total_steps": None}
-        size, recorder = global_batch_size, Recorder(sinks)
         super().__init__(
-            global_batch_size=size, recorder=recorder, lines=False, **steps
+            every_n_steps=every_n_steps,
+            total_steps=None,
+            global_batch_size=global_batch_size,
+            recorder=Recorder(sinks),
+            lines=False,
         )
 
     def on_train_end(self, logs: dict | None = None) -> None:
