@@ -49,8 +49,7 @@ SERVING = [
 ONNX = [
     # 1.17 lifted its bound on protobuf, which TensorFlow 2.17 pins to 4.
     "tf2onnx>=1.17,<2",
-    # 1.19 needs an ml_dtypes that TensorFlow 2.17 excludes, but does not say so.
-    "onnx>=1.17,<1.19",
+    "onnx>=1.17,<2",
     "onnxruntime>=1.20,<2",
 ]
 
@@ -83,9 +82,7 @@ def _plain(member):
     return member
 
 
-# Tests of S3 and of HDFS without tensorflow-io. TensorFlow 2.17 needs numpy 1.26.
-# TensorFlow 2.17 needs numpy 1, which pyarrow 26 refuses.
-S3 = ["moto[server]", "pyarrow>=21,<26"]
+ARROW = ["pyarrow>=21"]
 
 setup(
     name="plsc_tf",
@@ -105,7 +102,7 @@ setup(
         "Topic :: Scientific/Engineering :: Image Recognition",
         "Typing :: Typed",
     ],
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.11,<3.14",
     packages=find_packages(include=["plsc_tf", "plsc_tf.*"]) + list(REMAPPED),
     package_dir=REMAPPED,
     entry_points={"console_scripts": SCRIPTS},
@@ -116,10 +113,8 @@ setup(
         "plsc_tf.hparams": ["*.cfg"],
     },
     install_requires=[
-        # tensorflow-io 0.37.1 is its last release and does not load on TF 2.18.
-        "tensorflow>=2.17,<2.18",
-        "tensorflow-io==0.37.1",
-        "keras>=3.15,<3.16",
+        "tensorflow>=2.17.1,<2.22",
+        "keras>=3.12,<3.16",
         "numpy",
         "pillow",
         # The charts of reports.
@@ -135,7 +130,7 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING, *S3],
+        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING, *ARROW, "moto[server]"],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
@@ -144,12 +139,12 @@ setup(
             "mkdocstrings[python]>=1,<2",
             "ruff",
         ],
-        "gpu": ["tensorflow[and-cuda]>=2.17,<2.18"],
-        # HDFS and S3 where tensorflow-io cannot be loaded.
-        "hdfs": ["pyarrow>=21,<26"],
-        "s3": ["pyarrow>=21,<26"],
+        "gpu": ["tensorflow[and-cuda]>=2.17.1,<2.22"],
+        "hdfs": ARROW,
+        "s3": ARROW,
         "onnx": ONNX,
         "serving": SERVING,
+        # The last release of tensorflow-io does not load on TensorFlow 2.18 and later.
         "tfio": ["tensorflow>=2.17.1,<2.18", "tensorflow-io==0.37.1"],
         **TRACKERS,
         # 2.1 maps files, so that class centers are not read into memory at once;

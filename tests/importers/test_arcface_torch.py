@@ -38,7 +38,7 @@ def test_missing_files_are_named_before_anything_is_read(tmp_path, names, proble
 
 
 def tensors(torch, arrays):
-    return {name: torch.tensor(array) for name, array in arrays.items()}
+    return {name: torch.from_dlpack(array) for name, array in arrays.items()}
 
 
 def shards(ranks):
@@ -56,7 +56,7 @@ def write_checkpoints(torch, folder, ranks=4):
     old = torch.__version__.startswith("1.")
     for rank, rows in enumerate(shards(ranks)):
         bias = torch.nn.Parameter(torch.zeros(2))
-        weight = torch.nn.Parameter(torch.tensor(rows))
+        weight = torch.nn.Parameter(torch.from_dlpack(rows))
         optimizer = torch.optim.SGD(
             [{"params": [bias]}, {"params": [weight]}],
             lr=0 if old else 0.0,
@@ -112,7 +112,7 @@ def test_partial_fc_beside_a_backbone(torch, tmp_path):
     torch.save(tensors(torch, BACKBONE), tmp_path / "backbone.pth")
     for rank, rows in enumerate(shards(3)):
         name = f"softmax_fc_gpu_{rank}.pt"
-        torch.save({"weight": torch.tensor(rows)}, tmp_path / name)
+        torch.save({"weight": torch.from_dlpack(rows)}, tmp_path / name)
     source = importers.read(str(tmp_path))
     assert set(source.arrays) == {"weight"}
     np.testing.assert_array_equal(whole(source.arrays["weight"]), WEIGHT)

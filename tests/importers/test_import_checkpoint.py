@@ -79,13 +79,13 @@ def arcface_torch(tmp_path, torch):
     network, shape = ArcfaceTorch(), (12, 8)
     images = np.random.default_rng(9).integers(0, 256, (3, *shape, 3)).astype(np.uint8)
     embeddings = network.embed(images, (2, 1), (4, 8), SIZE)
-    state = {name: torch.tensor(array) for name, array in network.weights.items()}
+    state = {name: torch.from_dlpack(array) for name, array in network.weights.items()}
     folder = tmp_path / "theirs"
     folder.mkdir()
     torch.save(state, folder / "model.pt")
     for rank, rows in enumerate((WEIGHT[:4], WEIGHT[4:])):
         name = f"softmax_fc_gpu_{rank}.pt"
-        torch.save({"weight": torch.tensor(rows)}, folder / name)
+        torch.save({"weight": torch.from_dlpack(rows)}, folder / name)
     options = {
         "import_from": str(folder),
         "model_name": "iresnet",

@@ -158,7 +158,8 @@ def _is_tensor(value):
 
 def _to_numpy(tensor):
     """Converts a tensor to float32; doesn't copy float32 tensors, which stay mapped."""
-    return np.asarray(tensor.detach().float().numpy())
+    # Unlike `Tensor.numpy`, works if PyTorch was built for another numpy.
+    return np.from_dlpack(tensor.detach().float())
 
 
 def _rank_files(folder, names):
