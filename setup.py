@@ -83,6 +83,7 @@ def _plain(member):
 
 
 ARROW = ["pyarrow>=21"]
+DEV = ["mypy", "nox", "pytest", "pytest-xdist", "ruff", "moto[server]"]
 
 setup(
     name="plsc_tf",
@@ -130,7 +131,7 @@ setup(
         "google-crc32c",
     ],
     extras_require={
-        "dev": ["mypy", "nox", "pytest", "pytest-xdist", "ruff", *ONNX, *SERVING, *ARROW, "moto[server]"],
+        "dev": [*DEV, *ONNX, *SERVING, *ARROW],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
