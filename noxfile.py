@@ -6,7 +6,7 @@ holds the results.
 
 import nox
 
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "uv|venv"
 # The newest TensorFlow, on which the whole suite runs.
 NEWEST = ("3.13", "2.21.0", "3.15.1")
 # (Python, TensorFlow, Keras); TensorFlow has wheels for Python 3.13 from 2.20 on.
@@ -35,8 +35,12 @@ CORE = [
 
 def install(session, tensorflow, keras):
     """Installs plsc_tf with this TensorFlow and this Keras."""
-    session.install("-e", ".[dev]", f"tensorflow=={tensorflow}", f"keras=={keras}")
-    session.run("pip", "check")
+    packages = [f"tensorflow=={tensorflow}", f"keras=={keras}"]
+    if tensorflow.startswith("2.17."):
+        # pyarrow 26 needs numpy 2. onnx 1.19 needs an ml_dtypes that TensorFlow 2.17
+        # excludes, but does not say so.
+        packages += [".[tfio]", "pyarrow<26", "onnx<1.19"]
+    session.install("-e", ".[dev]", *packages)
 
 
 @nox.session(python=NEWEST[0])

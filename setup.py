@@ -83,7 +83,7 @@ def _plain(member):
 
 
 ARROW = ["pyarrow>=21"]
-DEV = ["mypy", "nox", "pytest", "pytest-xdist", "ruff", "moto[server]"]
+DEV = ["mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"]
 
 setup(
     name="plsc_tf",

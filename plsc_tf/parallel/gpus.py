@@ -10,7 +10,7 @@ from absl import logging
 
 # The kernel's NVIDIA driver describes itself in this file, also inside a container.
 DRIVER_FILE = pathlib.Path("/proc/driver/nvidia/version")
-# The oldest driver that runs programs built with any CUDA 12.x, such as TensorFlow 2.17
+# The oldest driver that runs programs built with any CUDA 12.x, as TensorFlow's is
 # (docs.nvidia.com/deploy/cuda-compatibility, "Minor Version Compatibility").
 OLDEST_DRIVER = "525.60.13"
 # Memory that must be free on each GPU; no training needs less.

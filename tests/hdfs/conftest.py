@@ -30,7 +30,8 @@ def pytest_collection_modifyitems(items):
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.hdfs)
             # What only repeats whole trainings through the other library.
-            if "pyarrow" in item.name and item.path.stem != "test_hdfs_files":
+            repeated = "pyarrow" in item.name and item.path.stem != "test_hdfs_files"
+            if repeated and tf.__version__.startswith("2.17."):
                 item.add_marker(pytest.mark.slow)
 
 
