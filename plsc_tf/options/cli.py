@@ -245,7 +245,7 @@ def set_up_logging():
     from absl import logging as absl_logging
 
     # TensorFlow reads this variable when it is imported, which the command does next.
-    # At level 2, TensorFlow always prints three false errors about cuFFT, cuDNN and cuBLAS
+    # At level 2, it always prints three false errors about cuFFT, cuDNN and cuBLAS
     # at startup; real errors raise exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Otherwise, absl warns about logging before its flags, unused here, are parsed.
