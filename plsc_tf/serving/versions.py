@@ -2,6 +2,9 @@
 
 from plsc_tf.storage import files
 
+# Without this file, a folder is not a version.
+_MODEL = "saved_model.pb"
+
 
 def find(folder: str) -> dict[int, str]:
     """Returns {version: path} for each entry of a folder whose name is an integer."""
@@ -33,7 +36,7 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
 
 
 def _is_model(folder):
-    return files.exists(files.join(folder, "saved_model.pb"))
+    return files.exists(files.join(folder, _MODEL))
 
 
 def prepare(export_dir: str, version: int | None) -> None:
@@ -65,6 +68,9 @@ def prepare(export_dir: str, version: int | None) -> None:
 def publish(temporary: str, export_dir: str, version: int | None) -> str:
     """Renames a finished folder inside `export_dir` to its version number.
 
+    Where renaming a folder is not atomic, saved_model.pb gets its name last, so that
+    servers load the version only once all its files exist.
+
     Args:
         temporary: path of the finished folder.
         export_dir: folder of the version folders.
@@ -78,8 +84,13 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     """
     number = version or max(find(export_dir), default=0) + 1
     target = files.join(export_dir, str(int(number)))
+    held = "" if files.atomic_rename(target) else f"{_MODEL}.writing-new"
     try:
+        if held:
+            files.rename(files.join(temporary, _MODEL), files.join(temporary, held))
         files.rename(temporary, target)
+        if held:
+            files.rename(files.join(target, held), files.join(target, _MODEL))
     except FileExistsError as error:
         raise FileExistsError(
             f"Another process exported version {number} to {export_dir!r} at the same "

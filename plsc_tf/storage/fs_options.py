@@ -100,10 +100,8 @@ def set_user(storage):
     if not user:
         return
     if os.environ.get(USER_VARIABLE, user) != user:
-        logging.warning(
-            "Hadoop's user is %s, from HADOOP_USER_NAME; that in fs_ugi is not used.",
-            os.environ[USER_VARIABLE],
-        )
+        message = "Hadoop's user is %s, from HADOOP_USER_NAME, not that in fs_ugi."
+        logging.warning(message, os.environ[USER_VARIABLE])
     os.environ.setdefault(USER_VARIABLE, user)
     names = (storage.fs_name, storage.fs_checkpoint_dir, storage.fs_dir_for_save)
     if password and any(scheme_of(name) for name in names):

@@ -4,8 +4,8 @@ import contextlib
 import functools
 import hashlib
 import os
-import stat as stat_module
 import weakref
+from stat import S_ISDIR
 
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.paths import FileStat
@@ -21,9 +21,7 @@ def stat(path):
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return FileStat(
-        stat_module.S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns
-    )
+    return FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
 def write(path, pieces):

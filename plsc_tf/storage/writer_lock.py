@@ -216,12 +216,8 @@ class WriterLock:
         running = self._is_running(owner) if owner else None
         if running is None:
             if token not in seen:
-                logging.info(
-                    "Waiting up to %g s to see whether %s still writes into %s.",
-                    self._lease_s,
-                    _describe(owner),
-                    self._folder,
-                )
+                message = "Waiting up to %g s to see whether %s still writes into %s."
+                logging.info(message, self._lease_s, _describe(owner), self._folder)
             expired = now - since > self._lease_s
             running = False if expired else (renewed and owner is not None) or None
         seen[token] = raw, since, renewed
@@ -330,9 +326,7 @@ def _parse(raw):
 
 def _describe(owner):
     """Returns a description of a claim's process for messages."""
-    if not owner:
-        return "another process"
-    return f"process {owner['pid']} on {owner['host']}"
+    return f"process {owner['pid']} on {owner['host']}" if owner else "another process"
 
 
 def _real_path(folder):

@@ -9,8 +9,10 @@ import time
 import types
 from unittest import mock
 
+import keras
 import tensorflow as tf
 
+import plsc_tf
 from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs.embed.command import embed
@@ -18,6 +20,7 @@ from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.export import export_checkpoint
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
+from plsc_tf.serving import versions
 from plsc_tf.storage import files, remote
 from plsc_tf.training.ending import Termination
 from tests.seeds import plsc_scripts
@@ -158,6 +161,13 @@ def evaluate(checkpoint_dir):
 
 def export(checkpoint_dir):
     return dict(export_checkpoint(_of(checkpoint_dir)))
+
+
+def export_network(folder):
+    """Exports a small network; returns the versions that servers find afterwards."""
+    layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(4)]
+    plsc_tf.export_saved_model(keras.Sequential(layers), folder)
+    return list(versions.find_models(folder))
 
 
 def embedding(saved_model):

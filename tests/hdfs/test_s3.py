@@ -5,6 +5,7 @@ Without moto the tests are skipped; PLSC_TF_REQUIRE_S3=1 makes that a failure.
 
 import contextlib
 import os
+import threading
 import urllib.request
 
 import hdfs_driver
@@ -87,3 +88,24 @@ def test_a_run_whose_writer_is_killed_resumes(start, tmp_path):
     assert second.call("hdfs_trainings:checkpoints", folder)[1] == "0"
     said = second.call("hdfs_trainings:embedding", f"{folder}/export")
     assert (said["images"], said["embedding size"]) == ("1", 8)
+
+
+def test_a_version_whose_exporter_is_killed_is_not_served(start, monkeypatch):
+    """The last file makes it a version; the server kills who asks for that one."""
+    models = pytest.importorskip("moto.s3.models")
+    copy, folder = models.S3Backend.copy_object, "s3://bucket/face"
+    first, second, killed = start(), start(), threading.Event()
+
+    def kill_at_last(backend, source, bucket, name, *more, **options):
+        if name == "face/1/saved_model.pb":
+            first.stop()
+            killed.set()
+        else:
+            copy(backend, source, bucket, name, *more, **options)
+
+    monkeypatch.setattr(models.S3Backend, "copy_object", kill_at_last)
+    first.begin("hdfs_trainings:export_network", folder)
+    assert killed.wait(120)
+    names = second.call("hdfs_checks:list_dir", f"{folder}/1")
+    assert {"assets.extra", "fingerprint.pb", "variables"} < set(names)
+    assert second.call("hdfs_trainings:export_network", folder) == [2]
