@@ -1,7 +1,5 @@
 """Progress display: a line redrawn in place on a terminal, otherwise log lines."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading

@@ -123,7 +123,7 @@ class Content:
         }
 
 
-def numpy_archive(arrays: dict[str, np.ndarray]) -> Iterable[memoryview]:
+def numpy_archive(arrays: dict[str, Any]) -> Iterable[memoryview]:
     """Returns the buffers of an uncompressed numpy archive of named arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy 2

@@ -5,8 +5,6 @@ light, a background and noise. Pixels are computed with +, -, *, / and square ro
 only, which every machine rounds alike, so an image is the same on every machine.
 """
 
-from __future__ import annotations
-
 import colorsys
 import math
 import types
@@ -95,7 +93,7 @@ def draw(seed: int, label: int, index: int, size: tuple[int, int]) -> np.ndarray
     return canvas.finish(dice, seed, label, index)
 
 
-def _background(canvas: Canvas, dice: Dice):
+def _background(canvas: "Canvas", dice: "Dice"):
     first = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     second = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
     angle = dice.within(0, 2 * math.pi)
@@ -104,7 +102,7 @@ def _background(canvas: Canvas, dice: Dice):
     canvas.paint(np.clip(across * 0.5 + 0.5, 0, 1), second)
 
 
-def _ears(canvas: Canvas, who: Identity, turn: float):
+def _ears(canvas: "Canvas", who: Identity, turn: float):
     size, inner = who.ear_size, who.skin * 0.75
     # Position, and semi-axes of the outer and the inner ellipse.
     round_ears = {
@@ -129,7 +127,7 @@ def _ears(canvas: Canvas, who: Identity, turn: float):
     canvas.look(0, 0)
 
 
-def _head(canvas: Canvas, who: Identity):
+def _head(canvas: "Canvas", who: Identity):
     wide, high = who.head_width, who.head_height
     shape = (who.squareness, who.taper)
     canvas.paint(canvas.ellipse(0, 0, wide, high, *shape), who.skin * 0.82)
@@ -140,7 +138,7 @@ def _head(canvas: Canvas, who: Identity):
         canvas.paint(inner * below, who.hair_color * 0.85)
 
 
-def _marks(canvas: Canvas, who: Identity):
+def _marks(canvas: "Canvas", who: Identity):
     if who.patch > 0:
         side = 1 if who.patch > 0.5 else -1
         x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.12
@@ -151,7 +149,7 @@ def _marks(canvas: Canvas, who: Identity):
             canvas.paint(mask * who.blush, (0.95, 0.4, 0.4))
 
 
-def _eyes(canvas: Canvas, who: Identity, dice: Dice):
+def _eyes(canvas: "Canvas", who: Identity, dice: "Dice"):
     openness = dice.within(0.7, 1.1)
     gaze_x, gaze_y = dice.within(-0.3, 0.3), dice.within(-0.2, 0.2)
     wide, high = who.eye_size, who.eye_size * who.eye_aspect * openness
@@ -176,14 +174,14 @@ def _eyes(canvas: Canvas, who: Identity, dice: Dice):
             canvas.paint(bridge, (0.12, 0.1, 0.12))
 
 
-def _brow(canvas: Canvas, who: Identity, side: int, top: float):
+def _brow(canvas: "Canvas", who: Identity, side: int, top: float):
     inner, outer = who.eye_spacing - who.eye_size, who.eye_spacing + who.eye_size
     y, tilt = top - who.brow_gap, who.brow_tilt * who.eye_size
     ends = (side * inner, y + tilt, side * outer, y - tilt)
     canvas.paint(canvas.stroke(*ends, who.brow_width), who.hair_color * 0.6)
 
 
-def _lens(canvas: Canvas, who: Identity, side: int):
+def _lens(canvas: "Canvas", who: Identity, side: int):
     square = 0.9 if who.glasses == "square" else 0.0
     x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.09
     outside = canvas.ellipse(x, y, size, size * 0.95, square)
@@ -191,7 +189,7 @@ def _lens(canvas: Canvas, who: Identity, side: int):
     canvas.paint(outside - inside, (0.12, 0.1, 0.12))
 
 
-def _nose(canvas: Canvas, who: Identity):
+def _nose(canvas: "Canvas", who: Identity):
     y, size, color = who.nose_height, who.nose_size, who.skin * 0.68
     if who.nose == "button":
         canvas.paint(canvas.ellipse(0, y, size, size * 0.8), color)
@@ -204,7 +202,7 @@ def _nose(canvas: Canvas, who: Identity):
         canvas.paint(canvas.stroke(0, y - size, size * 0.3, y + size / 2, 0.035), color)
 
 
-def _mouth(canvas: Canvas, who: Identity, dice: Dice):
+def _mouth(canvas: "Canvas", who: Identity, dice: "Dice"):
     bend = who.mouth_curve + dice.within(-0.25, 0.25)
     opened = max(0.0, dice.within(-0.10, 0.10))
     wide, y = who.mouth_width, who.mouth_height
@@ -214,7 +212,7 @@ def _mouth(canvas: Canvas, who: Identity, dice: Dice):
     canvas.paint(canvas.arc(0, y, wide, bend, 0.04), who.mouth_color)
 
 
-def _hair(canvas: Canvas, who: Identity):
+def _hair(canvas: "Canvas", who: Identity):
     if who.hair == "bald":
         return
     wide, high, color = who.head_width, who.head_height, who.hair_color
@@ -264,7 +262,7 @@ class Dice:
 class Canvas:
     """An image with head coordinates: x to the right, y down, head radius about 1."""
 
-    def __init__(self, size: tuple[int, int], dice: Dice):
+    def __init__(self, size: tuple[int, int], dice: "Dice"):
         height, width = size
         scale = 2 / min(height, width)
         columns = (np.arange(width, dtype=np.float32) + 0.5 - width / 2) * scale
@@ -338,7 +336,7 @@ class Canvas:
             sides.append(a * (self.x - x0) + b * (self.y - y0))
         return self.edge(np.maximum.reduce(sides))
 
-    def finish(self, dice: Dice, *seeds: int) -> np.ndarray:
+    def finish(self, dice: "Dice", *seeds: int) -> np.ndarray:
         """Adds light and noise; returns uint8 `[h, w, 3]`."""
         angle, slope = dice.within(0, 2 * math.pi), dice.within(0.1, 0.55)
         light = slope * math.cos(angle) * self.screen_x

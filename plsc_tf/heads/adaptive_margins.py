@@ -1,7 +1,5 @@
 """Margin losses that adapt to the embedding's norm or to training progress."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,17 +1,12 @@
 """Computes angles between embeddings and class centers across shards."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from plsc_tf.heads.base import Head
 from plsc_tf.heads.kernels import flat, nearest
 from plsc_tf.heads.tiles import locate, read
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head
 
 
 def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:

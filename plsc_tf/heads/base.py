@@ -1,7 +1,5 @@
 """Base class of the classification heads, sharded or replicated."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Contains the collectives that a head's replicas run in a step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Contains the two heads: classes split over the replicas, or replicated."""
 
-from __future__ import annotations
-
 import math
 
 import keras

@@ -1,7 +1,5 @@
 """Generates the initial class weights."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from plsc_tf import initializers

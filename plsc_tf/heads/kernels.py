@@ -10,8 +10,6 @@ of a class are adjacent, `[classes, sub_centers, emb]`, so shards, tiles and sam
 always contain whole classes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -144,7 +142,7 @@ class Kernels:
             exceeds scale · largest.
     """
 
-    def __init__(self, head: Head, compiled: bool) -> None:
+    def __init__(self, head: "Head", compiled: bool) -> None:
         self.loss = head.loss
         self.scale = head.scale if self.loss.normalized else 1.0
         self.floatx = keras.config.floatx()

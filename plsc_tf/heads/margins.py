@@ -5,8 +5,6 @@ The losses have no variables, so they work inside compiled functions. They accep
 float32 and float64. Losses with adaptive margins are in `adaptive_margins`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import NamedTuple

@@ -4,8 +4,6 @@ docs/planner.md explains the formulas, and docs/distributed.md has a table of th
 exchanged data. `benchmarks.planner` compares the formulas with measured memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -98,7 +96,7 @@ class HeadLoad(HeadLayout):
         """Bytes of the logits of one class."""
         return self.columns * (HALF if self.half else FLOAT)
 
-    def replace(self, **changes) -> HeadLoad:
+    def replace(self, **changes) -> "HeadLoad":
         """Returns a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 

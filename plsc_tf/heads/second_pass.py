@@ -3,19 +3,13 @@
 See `plsc_tf.heads.tiled_softmax` for the first pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from plsc_tf.heads.kernels import flat
+from plsc_tf.heads.kernels import Kernels, flat
 from plsc_tf.heads.margins import Target
 from plsc_tf.heads.tiles import read
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.kernels import Kernels
 
 
 class SecondPass:

@@ -14,21 +14,16 @@ no collective runs under a gradient tape.
 The true class is kept out of the sums, since only its logit has a margin.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from plsc_tf.graphs import as_one_function
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
-from plsc_tf.heads.tiles import read
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.margins import Target
-    from plsc_tf.heads.tiles import LocalTiles, SampledTiles
+from plsc_tf.heads.margins import Target
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles, read
 
 
 @dataclasses.dataclass

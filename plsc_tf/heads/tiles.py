@@ -1,7 +1,5 @@
 """Tiles of the classes that a replica processes in a step: all or a sample."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

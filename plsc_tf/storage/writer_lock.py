@@ -20,8 +20,6 @@ as do GCS, Azure and (since December 2020) S3. No operation needs to be atomic.
    is another writer, before it writes again (see `check`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools
@@ -100,7 +98,7 @@ class WriterLock:
         """True if this process holds the lock, as far as it knows."""
         return self._folder is not None
 
-    def acquire(self, folder: str) -> WriterLock:
+    def acquire(self, folder: str) -> "WriterLock":
         """Acquires the lock of a folder; creates the folder if it is missing.
 
         Returns:

@@ -1,7 +1,5 @@
 """Computes the loss of the auxiliary logits that some zoo networks train with."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from keras import layers

@@ -1,19 +1,14 @@
 """Maintains exponential moving averages of the backbone's and the head's weights."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
 
 from plsc_tf.heads.margins import require
-
-if TYPE_CHECKING:
-    from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.parallel.rows import ShardedRows
 
 # Name of the slot that holds the average of the class rows.
 SLOT = "average"

@@ -1,7 +1,5 @@
 """Checks and pads global batches and splits them over the replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any

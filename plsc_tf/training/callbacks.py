@@ -1,23 +1,18 @@
 """Contains Keras callbacks for verification, validation and logging."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 from absl import logging
 
-from plsc_tf.evaluation.verification import verify_pairs
+from plsc_tf.evaluation.verification import VerificationResult, verify_pairs
 from plsc_tf.heads.margins import require
 from plsc_tf.progress import ProgressLine, format_seconds
 from plsc_tf.reporting.recorder import Guard, Recorder, Sink
 from plsc_tf.training.schedules import rate_of_last_step
-
-if TYPE_CHECKING:
-    from plsc_tf.evaluation.verification import VerificationResult
 
 __all__ = ["Tracking", "TrainingLog", "Validation", "Verification", "format_seconds"]
 

@@ -1,13 +1,10 @@
 """Contains the Keras callback that saves checkpoints and resumes training."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import secrets
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import keras
 from absl import logging
@@ -18,9 +15,7 @@ from plsc_tf.heads.margins import require
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 BEST = "best"
 NEXT = ".next"

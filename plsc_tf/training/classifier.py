@@ -1,16 +1,16 @@
 """Contains `Classifier`: a backbone and a classification head, trained together."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import describe
+from plsc_tf.parallel.collectives import Transport
 from plsc_tf.training import (
     batching,
     diagnosis,
@@ -24,18 +24,13 @@ from plsc_tf.training import (
     user_data,
     weight_rules,
 )
+from plsc_tf.training.auxiliary import Auxiliary
+from plsc_tf.training.average import Averaging
 from plsc_tf.training.callbacks import Validation
-from plsc_tf.training.loss_scale import from_keras
+from plsc_tf.training.loss_scale import LossScale, from_keras
+from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.optimizers import Momentum
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head
-    from plsc_tf.parallel.collectives import Transport
-    from plsc_tf.training.auxiliary import Auxiliary
-    from plsc_tf.training.average import Averaging
-    from plsc_tf.training.loss_scale import LossScale
-    from plsc_tf.training.mixing import Mixing
-    from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.training.weight_rules import WeightRule
 
 
 @keras_limits.refused

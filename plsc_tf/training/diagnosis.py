@@ -5,21 +5,17 @@ workers run them and reach the same finding. Layer outputs, losses and gradients
 examined only in this second run, so the graph of an ordinary step is not slower.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.reporting.layers import watched
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 BLOCK_ROWS = 16384
 # How many example or class numbers a finding keeps, and how many its text shows.

@@ -5,25 +5,19 @@ the next step. So each worker adds its votes to every step. They are summed over
 workers together with the flag for NaN or infinity, and all workers act on the sum.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
+from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.rows import outside_scope
 from plsc_tf.parallel.worker_lost import LOST_STATUS
 from plsc_tf.storage import files
-
-if TYPE_CHECKING:
-    from plsc_tf.parallel.group import Group
-    from plsc_tf.training.checkpoint import Checkpoint
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Checkpoint, Classifier
 
 STOP, ABORT = range(2)
 

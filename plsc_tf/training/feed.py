@@ -1,12 +1,10 @@
 """Contains the position of a run in its data, and creates per-replica batches."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +16,7 @@ from plsc_tf.heads.margins import require
 from plsc_tf.parallel.rows import device_kind
 from plsc_tf.parallel.strategy import local_replicas
 from plsc_tf.training import batching
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 # Keys of the counts of a step's examples and their weights; see `Position.sums`.
 COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
@@ -44,7 +40,7 @@ class Position:
     global_step: int = 0
     sums: dict = dataclasses.field(default_factory=dict)
 
-    def go_to(self, other: Position) -> None:
+    def go_to(self, other: "Position") -> None:
         """Copies another position into this one."""
         vars(self).update(vars(other))
 

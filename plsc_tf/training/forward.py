@@ -4,11 +4,9 @@ TensorFlow differentiates whatever this module runs, so that the backward pass i
 compiled, too, or computes the activations of a block again.
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,9 +18,7 @@ from plsc_tf.backbones.stateless import with_values
 from plsc_tf.graphs import with_xla
 from plsc_tf.heads.margins import require
 from plsc_tf.parallel.rows import device_kind
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 # The results of `plain`.
 Outcome = tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]
@@ -71,7 +67,7 @@ def _outputs(model, batch, network):
     return embeddings, model.auxiliary.loss(logits, labels, sample_weights)
 
 
-def make(model: Classifier, jit_compile: Any, recompute: str) -> Forward | None:
+def make(model: Classifier, jit_compile: Any, recompute: str) -> "Forward | None":
     """Creates the `Forward` of a model, or None if Keras's calls do the same.
 
     Args:

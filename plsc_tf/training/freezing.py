@@ -1,7 +1,5 @@
 """Freezes layers, which keep their initial weights during training."""
 
-from __future__ import annotations
-
 import re
 
 import keras

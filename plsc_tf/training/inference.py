@@ -1,11 +1,9 @@
 """Implements `evaluate`, `predict` and `embed` of `Classifier`, in inference mode."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -17,10 +15,8 @@ from plsc_tf.data.images import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.training import batching, feed, user_data
+from plsc_tf.training.circular import Classifier
 from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
 
 # Default number of images per batch (PLSC: test_batch_size).
 BATCH = 120

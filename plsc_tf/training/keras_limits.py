@@ -1,7 +1,5 @@
 """Checks Keras arguments of a `Classifier` and refuses unsupported Keras features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

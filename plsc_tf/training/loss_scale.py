@@ -1,7 +1,5 @@
 """Contains the loss scale, which lifts small gradients into the range of float16."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

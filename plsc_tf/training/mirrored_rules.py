@@ -1,9 +1,6 @@
 """Updates all mirrored weights of a replica in one function."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -11,13 +8,9 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.graphs import with_xla
 from plsc_tf.parallel.collectives import local_copy
-from plsc_tf.training.average import mixed
+from plsc_tf.training.average import Averages, mixed
 from plsc_tf.training.rules import apply_rule
-from plsc_tf.training.weight_rules import COMMON
-
-if TYPE_CHECKING:
-    from plsc_tf.training.average import Averages
-    from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 
 class MirroredRules:

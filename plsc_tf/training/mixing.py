@@ -1,17 +1,12 @@
 """Implements mixup and cutmix: training on mixtures of two images and their labels."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from plsc_tf.heads.base import Head, HeadStep
 from plsc_tf.heads.margins import require
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head, HeadStep
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,21 +1,16 @@
 """Describes a model's backbone and head as JSON, to recreate or compare them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import keras
 from absl import logging
 
 from plsc_tf.heads import adaptive_margins, margins
+from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {

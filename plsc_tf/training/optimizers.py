@@ -1,7 +1,5 @@
 """Contains Momentum and LARS, Keras optimizers that can also update a sharded head."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,28 +1,20 @@
 """Applies a Keras optimizer to class shards, tile by tile."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.data.sampling import Part
 from plsc_tf.graphs import as_one_function, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.tiles import read
-from plsc_tf.parallel.rows import outside_scope
-from plsc_tf.training.average import SLOT, mixed
-from plsc_tf.training.weight_rules import COMMON
-
-if TYPE_CHECKING:
-    from plsc_tf.data.sampling import Part
-    from plsc_tf.parallel.rows import ShardedRows
-    from plsc_tf.training.average import Averaging
-    from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.parallel.rows import ShardedRows, outside_scope
+from plsc_tf.training.average import SLOT, Averaging, mixed
+from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 
 class RowRules:

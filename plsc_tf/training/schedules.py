@@ -1,7 +1,5 @@
 """Contains learning-rate schedules; docs/schedules.md has the formulas."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

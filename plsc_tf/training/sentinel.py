@@ -1,12 +1,10 @@
 """Handles steps whose loss or gradients contain NaN or infinity."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,9 +14,7 @@ from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.margins import require
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 ACTIONS = ("stop", "rollback", "skip")
 

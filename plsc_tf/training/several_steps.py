@@ -16,13 +16,11 @@ statistics and random states nor the loss scale. They are launched again. In a c
 the workers agree after every step whether to continue, so no step is launched ahead.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -32,11 +30,9 @@ from plsc_tf.heads.margins import require
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.training import batching
+from plsc_tf.training.circular import Trainer
+from plsc_tf.training.ending import Votes
 from plsc_tf.training.updates import Updater
-
-if TYPE_CHECKING:
-    from plsc_tf.training.ending import Votes
-    from plsc_tf.training.trainer import Trainer
 
 HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 

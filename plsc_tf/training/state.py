@@ -1,9 +1,6 @@
 """Saves the state of a `Classifier` in checkpoints and restores it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -15,10 +12,8 @@ from plsc_tf.checkpoints.writer import Content
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.training import freezing, model_config
 from plsc_tf.training.average import SLOT
+from plsc_tf.training.circular import Classifier
 from plsc_tf.training.feed import Position
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
 
 # Advice in errors for continuing with another optimizer.
 WEIGHTS_ALONE = (

@@ -4,13 +4,11 @@ In reading order: `Trainer.fit` loops over the epochs, `Trainer.run_step` runs a
 all replicas, and `train_step` is the part of the step that each replica runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,7 +16,7 @@ from absl import logging
 
 from plsc_tf.heads.second_pass import concatenate_parts
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.group import SingleWorker
+from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.training import (
     diagnosis,
     feed,
@@ -27,18 +25,13 @@ from plsc_tf.training import (
     several_steps,
     user_data,
 )
-from plsc_tf.training.ending import EndedElsewhereError
+from plsc_tf.training.circular import Classifier
+from plsc_tf.training.ending import EndedElsewhereError, Votes
 from plsc_tf.training.feed import COUNTS, Position
+from plsc_tf.training.forward import Forward
+from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.updates import Updater
-from plsc_tf.training.weight_rules import COMMON
-
-if TYPE_CHECKING:
-    from plsc_tf.parallel.group import Group
-    from plsc_tf.training.classifier import Classifier
-    from plsc_tf.training.ending import Votes
-    from plsc_tf.training.forward import Forward
-    from plsc_tf.training.sentinel import Sentinel
-    from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 # Arguments of `Trainer.fit` that Keras's `fit` does not have.
 FIT_OPTIONS = ("initial_step", "stop_at_step", "sentinel")
@@ -305,7 +298,7 @@ class Trainer:
         step = functools.partial(train_step, self.model)
         return self.model.strategy.run(step, args=batch)
 
-    def gradients(self, *batch: tf.Tensor) -> StepGradients:
+    def gradients(self, *batch: tf.Tensor) -> "StepGradients":
         """Runs a step's forward and backward pass only; call it in replica context."""
         return gradients(self.model, *batch)
 

@@ -1,29 +1,24 @@
 """Applies one Keras optimizer to both mirrored weights and class shards."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.heads.base import Head
 from plsc_tf.parallel import collectives
-from plsc_tf.training.average import Averages
+from plsc_tf.parallel.collectives import Transport
+from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.training.average import Averages, Averaging
+from plsc_tf.training.ending import Votes
+from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mirrored_rules import MirroredRules
 from plsc_tf.training.optimizers import Lars
 from plsc_tf.training.rules import RowRules
-
-if TYPE_CHECKING:
-    from plsc_tf.heads.base import Head
-    from plsc_tf.parallel.collectives import Transport
-    from plsc_tf.parallel.rows import ShardedRows
-    from plsc_tf.training.average import Averaging
-    from plsc_tf.training.ending import Votes
-    from plsc_tf.training.loss_scale import LossScale
-    from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.training.weight_rules import WeightRule
 
 # The rules of these optimizers use statistics of a whole weight. Applied to each shard
 # separately, they would compute something else.

@@ -5,10 +5,8 @@ The interface consists of `batch_size`, `steps_per_epoch` and
 (images, labels[, weights]).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +14,7 @@ import tensorflow as tf
 from plsc_tf.data.images import check_range
 from plsc_tf.heads.margins import require
 from plsc_tf.training import batching
-
-if TYPE_CHECKING:
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 
 class DatasetBatches:

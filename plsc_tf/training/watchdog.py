@@ -1,20 +1,15 @@
 """Contains the watchdog, which ends the process with an error if training stalls."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import keras
 
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.worker_lost import STALL_STATUS, end_process
-
-if TYPE_CHECKING:
-    from plsc_tf.parallel.group import Group
-    from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.circular import Classifier
 
 # Workers report every second, so a longer silence than this means that one has stalled.
 SILENT_S = 5.0

@@ -1,7 +1,5 @@
 """Gives some weights their own learning rate or weight decay."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
