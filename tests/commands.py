@@ -1,7 +1,6 @@
 """Runs commands of plsc_tf in this process: a start of TensorFlow takes six seconds."""
 
 import contextlib
-import dataclasses
 import importlib
 import io
 import logging
@@ -10,15 +9,7 @@ import signal
 from absl import logging as absl_logging
 
 from plsc_tf.options import cli
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The exit status of a command, and what it wrote."""
-
-    status: int
-    out: str
-    err: str
+from tests.programs import Result
 
 
 def run(name, *words, folder="."):

@@ -1,16 +1,12 @@
 """The command line: forms, errors, help, exit status."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from absl import flags
 
 from plsc_tf import serve
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings, known_options
-from tests import commands
+from tests import commands, programs
 
 
 @pytest.mark.parametrize(
@@ -116,36 +112,28 @@ cli.main(command, doc="Tries things.")
 
 
 def run(body, *arguments, **environment):
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    inherited = dict(os.environ, PYTHONPATH=root)
-    inherited.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(body=body), *arguments],
-        env=inherited | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = "-c", PROGRAM.format(body=body), *arguments
+    return programs.run(*words, status=None, TF_CPP_MIN_LOG_LEVEL=None, **environment)
 
 
 def test_a_command_gets_the_settings_without_tensorflow():
     done = run("sys.stdout.write(str(settings.training.batch_size))", "--batch_size=5")
-    assert (done.returncode, done.stdout) == (0, "5")
-    assert done.stderr.endswith("seed is 0\n")
-    assert len(done.stderr.splitlines()) == 1
+    assert (done.status, done.out) == (0, "5")
+    assert done.err.endswith("seed is 0\n")
+    assert len(done.err.splitlines()) == 1
 
 
 def test_help_needs_no_tensorflow():
     done = run("", "--help")
-    assert done.returncode == 0
-    assert done.stdout.startswith("Tries things.")
-    assert done.stderr == ""
+    assert done.status == 0
+    assert done.out.startswith("Tries things.")
+    assert done.err == ""
 
 
 def test_usage_errors_end_with_status_2():
     done = run("", "batchsize=3")
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
+    assert done.status == 2
+    assert done.err.splitlines() == [
         "plsc_tf: error: unexpected argument 'batchsize=3'; did you mean "
         "--batch_size=3?",
         "--help lists the options.",
@@ -164,27 +152,27 @@ def test_usage_errors_end_with_status_2():
 )
 def test_errors_of_a_command_are_one_block(body, line):
     done = run(body)
-    assert done.returncode == 1
-    assert line in done.stderr.splitlines()
-    assert "Traceback" not in done.stderr
+    assert done.status == 1
+    assert line in done.err.splitlines()
+    assert "Traceback" not in done.err
 
 
 def test_the_traceback_is_shown_on_request():
     done = run("raise ValueError('bad')", PLSC_TF_TRACEBACK="1")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
+    assert done.status == 1
+    assert "Traceback" in done.err
 
 
 def test_a_bug_keeps_its_traceback():
     done = run("{}['missing']")
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
+    assert done.status == 1
+    assert "Traceback" in done.err
 
 
 def test_an_interrupt_is_no_error():
     done = run("raise KeyboardInterrupt")
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
+    assert done.status == 130
+    assert "Traceback" not in done.err
 
 
 def test_errors_of_tensorflow_are_one_block(capsys):
@@ -204,8 +192,8 @@ def test_errors_of_tensorflow_are_one_block(capsys):
 def test_options_without_effect_are_told():
     named = ("--seed=1", "--loss_type=softmax", "--with_test=false")
     done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", *named)
-    assert done.returncode == 0
-    assert [line.split(" ", 1)[1] for line in done.stderr.splitlines()] == [
+    assert done.status == 0
+    assert [line.split(" ", 1)[1] for line in done.err.splitlines()] == [
         "No effect here: enable_paisoar (PAISoar is not used; all GPUs of a machine "
         "train together); protocol (TensorFlow chooses "
         "how workers communicate; see communication).",

@@ -1,52 +1,47 @@
 """What a new user types in the first hour, and what the command says at once."""
 
+import functools
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from plsc_tf.__main__ import COMMANDS
 from plsc_tf.options import cli
+from tests import programs
+from tests.programs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 # Imported before TensorFlow: whoever imports it, fails.
 NO_TENSORFLOW = "raise ImportError('TensorFlow is imported')\n"
 
 
 @pytest.fixture
 def say(tmp_path):
-    """Runs `python -m ...` where TensorFlow cannot be imported: status, out, err."""
+    """Runs `python -m ...` where TensorFlow cannot be imported."""
     (tmp_path / "tensorflow.py").write_text(NO_TENSORFLOW)
 
-    def run(*words):
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=tmp_path,
-            env=dict(os.environ, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    return run
+    return functools.partial(
+        programs.run,
+        "-m",
+        status=None,
+        cwd=tmp_path,
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+    )
 
 
 def test_without_a_command_the_commands_are_listed(say):
-    status, out, err = say("plsc_tf")
-    assert (status, err) == (0, "")
+    listed = say("plsc_tf")
+    assert (listed.status, listed.err) == (0, "")
     for name in COMMANDS:
-        assert f"python -m plsc_tf.{name} " in out
+        assert f"python -m plsc_tf.{name} " in listed.out
     modules = {
         path.stem
         for path in (ROOT / "plsc_tf").glob("*.py")
         if "cli.main(" in path.read_text() and path.stem != "cli"
     }
     assert set(COMMANDS) == modules
-    status, out, err = say("plsc_tf", "train")
-    assert (status, out) == (2, "") and "python -m plsc_tf.train " in err
+    wrong = say("plsc_tf", "train")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "python -m plsc_tf.train " in wrong.err
 
 
 @pytest.mark.parametrize(
@@ -57,23 +52,22 @@ def test_a_typo_in_dataset_dir_is_told_before_tensorflow_is_loaded(
 ):
     (tmp_path / "photos").mkdir()
     found = say(f"plsc_tf.{command}", "--dataset_name=folder", "--dataset_dir=photo")
-    assert found[0] == status
-    assert "dataset_dir 'photo' does not exist. Did you mean 'photos'?" in found[2]
-    assert "TensorFlow is imported" not in found[2]
+    assert found.status == status
+    assert "dataset_dir 'photo' does not exist. Did you mean 'photos'?" in found.err
+    assert "TensorFlow is imported" not in found.err
 
 
 def test_options_without_a_data_set_are_sent_to_the_quick_start(say):
-    _, _, err = say("plsc_tf.train", "--num_epochs=3")
-    assert "add --flagfile=quickstart.cfg." in err
-    _, _, err = say("plsc_tf.train", "--num_epochs=3", "--dataset_name=mock")
-    assert "flagfile" not in err
+    words = "plsc_tf.train", "--num_epochs=3"
+    assert "add --flagfile=quickstart.cfg." in say(*words).err
+    assert "flagfile" not in say(*words, "--dataset_name=mock").err
 
 
 def test_serve_without_a_model_is_a_wrong_command_line(say):
-    status, _, err = say("plsc_tf.serve")
-    assert status == 2
-    assert "model_dir must name the folder of an export" in err
-    assert "TensorFlow is imported" not in err
+    found = say("plsc_tf.serve")
+    assert found.status == 2
+    assert "model_dir must name the folder of an export" in found.err
+    assert "TensorFlow is imported" not in found.err
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])

@@ -2,9 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
-import subprocess
-import sys
 
 import h5py
 import numpy as np
@@ -12,31 +9,20 @@ import pytest
 
 from benchmarks import killed_run, outcomes
 from benchmarks.outcomes import Outcome
-
-ROOT = pathlib.Path(__file__).parent.parent
+from tests import programs
 
 
 @pytest.mark.parametrize("runs", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
     options = [f"--runs={runs}", "--epochs=2", "--most_kills=1"]
     options.append(f"--work_dir={tmp_path}/w")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.kill_resume", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
-    assert {name: figures[name] for name in ("runs", "resumed", "exact", "kills")} == {
-        "runs": runs,
-        "resumed": runs,
-        "exact": runs,
-        "kills": runs,
-    }
+    done = programs.run("-m", "benchmarks.kill_resume", *options)
+    figures = json.loads(done.out.splitlines()[-1])
+    for name in ("runs", "resumed", "exact", "kills"):
+        assert figures[name] == runs, name
     assert 0 <= figures["kills_in_saves"] <= runs and figures["seconds"] > 0
-    assert f"{runs} of {runs} runs, {runs} exact" in done.stderr
-    assert "runs/min" in done.stderr
+    assert f"{runs} of {runs} runs, {runs} exact" in done.err
+    assert "runs/min" in done.err
     assert not (tmp_path / "w").exists()
 
 

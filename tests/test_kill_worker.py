@@ -1,31 +1,25 @@
 """Trainings survive their workers, and the benchmark judges how workers end."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from benchmarks import kill_worker
 from benchmarks.lost_worker_run import wrong_end
-
-ROOT = pathlib.Path(__file__).parent.parent
+from tests import programs
 
 
 @pytest.mark.slow
 def test_trainings_end_as_if_no_worker_had_been_lost(tmp_path):
     options = ["--runs=1", "--num_workers=2", "--epochs=1", "--stop_share=0"]
     options += ["--steps_per_epoch=8", f"--work_dir={tmp_path}/w"]
-    command = [sys.executable, "-m", "benchmarks.kill_worker", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    done = programs.run("-m", "benchmarks.kill_worker", *options)
+    figures = json.loads(done.out.splitlines()[-1])
     expected = {"runs": 1, "ended_in_time": 1, "finished_exact": 1, "resumed": 1}
     assert {name: figures[name] for name in expected} == expected
     assert figures["kills"] == figures["of_the_chief"] + figures["of_others"] == 1
     assert 0 < figures["longest_s_after_kill"] <= 60
-    assert "1 of 1 runs, 1 exact" in done.stderr and "runs/min" in done.stderr
+    assert "1 of 1 runs, 1 exact" in done.err and "runs/min" in done.err
     assert not (tmp_path / "w").exists()
 
 

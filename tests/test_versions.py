@@ -1,13 +1,10 @@
 """Versions of TensorFlow, Keras and numpy that do not fit get one line."""
 
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests import programs
 
 
 @pytest.mark.parametrize(
@@ -27,15 +24,6 @@ def test_a_version_that_does_not_fit_is_named_once(tmp_path, installed, line, st
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (folder / "METADATA").write_text(text)
     code = "import plsc_tf; plsc_tf.Client; plsc_tf.FaceService"
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    outcome = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-    )
-    assert (outcome.returncode, outcome.stderr.count("pip install")) == (
-        status,
-        bool(line),
-    )
-    assert line in outcome.stderr
+    paths = f"{tmp_path}{os.pathsep}{programs.ROOT}"
+    done = programs.run("-c", code, status=status, PYTHONPATH=paths)
+    assert done.err.count("pip install") == bool(line) and line in done.err

@@ -1,14 +1,13 @@
 """The command: its table, its files and its exit status."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from plsc_tf import check
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
+from tests import programs
 
 
 def run(capsys, folder, **values):
@@ -81,11 +80,6 @@ def test_the_command_line_knows_its_options(tmp_path):
         check.GROUPS,
     ).checking.near_duplicates
     # A wrong folder, through the interpreter: status and message, no traceback.
-    done = subprocess.run(
-        [sys.executable, "-m", "plsc_tf.check", f"--dataset_dir={tmp_path}/no"]
-        + ["--dataset_name=folder"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and "does not exist" in done.stderr
-    assert "Traceback" not in done.stderr
+    words = "plsc_tf.check", "--dataset_name=folder", f"--dataset_dir={tmp_path}/no"
+    done = programs.run("-m", *words, status=2)
+    assert "does not exist" in done.err and "Traceback" not in done.err

@@ -1,15 +1,11 @@
 """One save at a time, on a thread of its own."""
 
-import pathlib
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from plsc_tf.checkpoints.writer import BackgroundSaver
-
-ROOT = pathlib.Path(__file__).parents[2]
+from tests import programs
 
 
 def test_the_second_waits_for_the_first_and_the_caller_does_not():
@@ -56,7 +52,5 @@ def test_the_end_of_the_process_waits(tmp_path):
         "BackgroundSaver().submit(save)\n"
         "sys.exit(143)\n"
     )
-    path = tmp_path / "saved"
-    ended = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT)
-    assert ended.returncode == 143
-    assert path.read_text() == "all"
+    programs.run("-c", code, tmp_path / "saved", status=143)
+    assert (tmp_path / "saved").read_text() == "all"

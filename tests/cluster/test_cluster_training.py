@@ -1,15 +1,13 @@
 """Workers that are processes of their own train as one, and end as one."""
 
 import json
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests import programs
+
 LOST = 76
 SIGTERM = 143
 STEPS = [str(step) for step in range(1, 16)]
@@ -19,14 +17,8 @@ STEPS = [str(step) for step in range(1, 16)]
 def scenarios(tmp_path_factory):
     """What came of every scenario of `cluster_driver`, by name."""
     folder = tmp_path_factory.mktemp("cluster")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cluster.cluster_driver", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    done = programs.run("-m", "tests.cluster.cluster_driver", folder)
+    return json.loads(done.out.splitlines()[-1])
 
 
 def curve(found):

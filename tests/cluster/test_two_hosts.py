@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.cluster.cluster_driver import CASE, MOCK, NO_TEST
 from tests.cluster.two_hosts import NotPermittedError, two_hosts
 
@@ -91,10 +92,7 @@ def expected(tmp_path_factory):
     """The losses of one process with two replicas, by step."""
     run_dir = tmp_path_factory.mktemp("one") / "run"
     words = [*TRAINING, "--num_replicas=2", f"--model_save_dir={run_dir}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "plsc_tf.train", *words], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    programs.run("-m", "plsc_tf.train", *words)
     return dict(losses(run_dir))
 
 

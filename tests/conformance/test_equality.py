@@ -6,9 +6,6 @@ the last batch of an epoch of 77 images is smaller.
 
 import functools
 import json
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -17,33 +14,10 @@ import pytest
 import plsc_tf
 from plsc_tf.parallel.addresses import free_ports
 from plsc_tf.parallel.group import SingleWorker
+from tests import programs
 from tests.conformance.loss_curve import CASES, losses
 
-ROOT = pathlib.Path(__file__).parents[2]
 WORKERS = (2, 3)
-
-
-def free_addresses(count):
-    """So many addresses of this machine that nobody listens on."""
-    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
-
-
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.conformance.loss_curve", *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(processes):
-    """What each of them printed, by the same keys."""
-    printed = {key: process.communicate() for key, process in processes.items()}
-    for key, process in processes.items():
-        assert process.returncode == 0, printed[key][1]
-    return {key: json.loads(out.splitlines()[-1]) for key, (out, _) in printed.items()}
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +38,12 @@ def cluster_curves():
     """`{(workers, index): {case: 20 losses}}` of processes that train together."""
     found = {}
     for count in WORKERS:
-        addresses = ",".join(free_addresses(count))
-        found.update(finish({(count, i): start(addresses, i) for i in range(count)}))
+        ports = free_ports("127.0.0.1", count)
+        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        words = "-m", "tests.conformance.loss_curve", addresses
+        ended = programs.run_together([(*words, index) for index in range(count)])
+        for index, done in enumerate(ended):
+            found[count, index] = json.loads(done.out.splitlines()[-1])
     return found
 
 

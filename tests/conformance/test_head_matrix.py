@@ -5,17 +5,14 @@ most of the time; all pairs of choices and the whole matrix run with `pytest -m 
 """
 
 import dataclasses
-import pathlib
-import subprocess
-import sys
 
 import keras
 import pytest
 
+from tests import programs
 from tests.conformance.head_case import OPTIMIZERS, SAMPLINGS, SMOOTHED, TILINGS, Case
 from tests.conformance.head_matrix import check, rotate
 
-ROOT = pathlib.Path(__file__).parents[2]
 REPLICAS = (1, 2, 3, 4)
 # Losses of one class take turns.
 KINDS = [
@@ -131,15 +128,7 @@ def test_in_float64_only_rounding_is_left(case, float64):
 @pytest.mark.parametrize("replicas", REPLICAS)
 def test_the_whole_matrix(replicas, tiling):
     # In a process of its own: TensorFlow keeps some 10 MB of every graph.
-    module = "tests.conformance.head_matrix"
-    process = subprocess.run(
-        [sys.executable, "-m", module, str(replicas), tiling],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
+    done = programs.run("-m", "tests.conformance.head_matrix", replicas, tiling)
     # 14 losses, of which three with one sampling and the others with three.
     dense = 14 if tiling in ("kept", "recomputed") else 0
-    assert process.stdout == f"{3 + 11 * 3 + dense} cases\n"
+    assert done.out == f"{3 + 11 * 3 + dense} cases\n"

@@ -3,10 +3,10 @@
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+
+from tests import programs
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -61,11 +61,5 @@ QUICK = "3_your_backbone.ipynb"
 )
 def test_they_run(path):
     pytest.importorskip("aiohttp", reason="the last notebook needs the extra serving")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "run_notebooks.py"), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert len(re.findall(r"ipynb: [\d.]+ s", done.stdout)) == 1
+    done = programs.run(FOLDER / "run_notebooks.py", path, timeout=1800)
+    assert len(re.findall(r"ipynb: [\d.]+ s", done.out)) == 1

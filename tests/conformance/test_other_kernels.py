@@ -1,12 +1,8 @@
 """The same numbers without oneDNN's kernels, which round as other processors do."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.conformance.guide_commands import ROOT
+from tests import programs
 
 
 @pytest.mark.parametrize(
@@ -19,11 +15,4 @@ from tests.conformance.guide_commands import ROOT
     ],
 )
 def test_without_onednn(tests):
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", tests],
-        cwd=ROOT,
-        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    programs.run("-m", "pytest", "-q", tests, TF_ENABLE_ONEDNN_OPTS="0")

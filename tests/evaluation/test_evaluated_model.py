@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from plsc_tf.jobs import trained as loading
 from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
+from tests import programs
 from tests.evaluation.saved_embeddings import evaluate, write_lists
 from tests.jobs.tiny_run import NETWORK
 
@@ -230,18 +228,11 @@ def test_the_workers_of_a_cluster_share_the_work(trained, evaluated, tmp_path):
     launch = ["--num_workers=2", f"--log_dir={tmp_path}/logs"]
     launch += ["--module=plsc_tf.evaluate", "--", f"--card_dir={tmp_path}/card"]
     launch += [f"--{name}={value}" for name, value in asked.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "plsc_tf.launch", *launch],
-        cwd=pathlib.Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    done = programs.run("-m", "plsc_tf.launch", *launch, timeout=300)
     # Only the chief prints, and the figures are those of one process.
     other = (tmp_path / "logs" / "worker-1.log").read_text()
-    assert "pairs: accuracy" in done.stdout and "pairs: accuracy" not in other
-    assert table["pairs: accuracy"] in done.stdout
+    assert "pairs: accuracy" in done.out and "pairs: accuracy" not in other
+    assert table["pairs: accuracy"] in done.out
     cards = [(at / "card.json").read_text() for at in (tmp_path / "card", card_dir)]
     assert json.loads(cards[0])["sets"] == json.loads(cards[1])["sets"]
 

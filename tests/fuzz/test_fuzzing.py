@@ -1,29 +1,20 @@
 """Mutated files of every layout are read or refused by name: no crash, hang or bomb."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests import programs
 
 
 def fuzz(folder, count, seed):
     """Runs the driver; returns what it saw."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.driver", str(folder), str(count), str(seed)],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
+    words = "-m", "tests.fuzz.driver", folder, count, seed
+    done = programs.run(*words, status=None, TF_CPP_MIN_LOG_LEVEL="3")
     current = folder / "current"
     last = current.read_text() if current.exists() else "the start"
-    assert done.returncode == 0, f"ended by {last}: {done.stderr[-3000:]}"
-    result = json.loads(done.stdout.splitlines()[-1])
+    assert done.status == 0, f"ended by {last}: {done.err[-3000:]}"
+    result = json.loads(done.out.splitlines()[-1])
     assert result["problems"] == []
     assert result["grown_mb"] < 1024
     assert sum(sum(counts.values()) for counts in result["seen"].values()) == count

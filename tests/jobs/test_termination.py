@@ -9,8 +9,6 @@ import pathlib
 import re
 import resource
 import signal
-import subprocess
-import sys
 import time
 
 import keras
@@ -22,10 +20,9 @@ from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.hooks import LEFT_OUT
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
-from tests import commands
-from tests.jobs.tiny_run import TINY, settings
+from tests import commands, programs
+from tests.jobs.tiny_run import TINY, as_flags, settings
 
-ROOT = pathlib.Path(__file__).parents[2]
 LONG = {
     **TINY,
     "num_replicas": 1,
@@ -43,24 +40,6 @@ SHORT = {
 }
 
 
-def flags(folder):
-    values = {**LONG, "model_save_dir": folder}
-    return [f"--{name}={_text(value)}" for name, value in values.items()]
-
-
-def start(folder):
-    return subprocess.Popen(
-        [sys.executable, "-m", "plsc_tf.train", *flags(folder)],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _text(value):
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
 def losses(folder):
     """Returns the lines of losses.txt, one per step."""
     path = pathlib.Path(folder) / "losses.txt"
@@ -75,7 +54,8 @@ def ended(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("ended")
     terminated, interrupted = folder / "SIGTERM", folder / "SIGINT"
-    process = start(terminated)
+    words = as_flags({**LONG, "model_save_dir": terminated})
+    process = programs.start("-m", "plsc_tf.train", *words)
     try:
         while len(losses(terminated)) < 3:
             if process.poll() is not None:
@@ -86,7 +66,8 @@ def ended(tmp_path_factory):
     finally:
         process.kill()
     hook = f"--hooks={','.join(LEFT_OUT)},{__name__}:InTheThirdStep"
-    done = commands.run("train", *flags(interrupted), hook)
+    words = as_flags({**LONG, "model_save_dir": interrupted})
+    done = commands.run("train", *words, hook)
     return {
         signal.SIGTERM: (terminated, process.returncode, said),
         signal.SIGINT: (interrupted, done.status, done.err),

@@ -39,3 +39,12 @@ def settings(folder, **changes):
 def on_one_replica(folder, **changes):
     """Settings of a run whose step takes half as long to trace as on two replicas."""
     return settings(folder, **{"num_replicas": 1, "batch_size": 10, **changes})
+
+
+def as_flags(values):
+    """Returns the flags of a command line for options by name."""
+    texts = {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in values.items()
+    }
+    return [f"--{name}={text}" for name, text in texts.items()]

@@ -1,17 +1,15 @@
 """Launchers as processes of their own, with workers that are small scripts."""
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests import programs
+
 # A test that waits longer has failed.
 LIMIT_S = 60
 # What every script of a worker begins with.
@@ -34,15 +32,6 @@ note("pid", os.getpid())
 """
 
 
-@dataclasses.dataclass
-class Result:
-    """What a launcher has done."""
-
-    status: int
-    out: str
-    err: str
-
-
 class Launchers:
     """Starts launchers in a folder, and leaves none behind."""
 
@@ -55,22 +44,16 @@ class Launchers:
         return name
 
     def start(self, *arguments, **environ):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.launch.driver", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # Under nohup it would be ignored, which a launcher respects.
-            preexec_fn=_heed_hangups,
-        )
+        words = "-m", "tests.launch.driver", *arguments
+        # Under nohup it would be ignored, which a launcher respects.
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        process = programs.start(*words, cwd=self.folder, **environ)
+        signal.signal(signal.SIGHUP, before)
         self.started.append(process)
         return process
 
     def result(self, process):
-        out, err = process.communicate(timeout=LIMIT_S)
-        return Result(process.returncode, out, err)
+        return programs.end(process, LIMIT_S)
 
     def run(self, *arguments, **environ):
         return self.result(self.start(*arguments, **environ))
@@ -101,10 +84,6 @@ class Launchers:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 if runs(pid) and os.readlink(f"/proc/{pid}/cwd") == str(self.folder):
                     os.kill(pid, signal.SIGKILL)
-
-
-def _heed_hangups():
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def runs(pid):

@@ -2,9 +2,6 @@
 
 import functools
 import json
-import pathlib
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -13,9 +10,9 @@ import pytest
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.parallel.addresses import free_ports
+from tests import programs
 from tests.parallel import collectives_worker as worker
 
-ROOT = pathlib.Path(__file__).parents[2]
 MOST_S = 300
 KINDS = {
     "CollectiveGatherV2": "all-gather",
@@ -24,33 +21,18 @@ KINDS = {
 }
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.parallel.collectives_worker", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @functools.cache
 def results(place, rounded):
     """What the first of several workers has found, or the devices of a process."""
+    words = "-m", "tests.parallel.collectives_worker", rounded
     if place == "devices":
-        started = [start(rounded, "3")]
+        commands = [(*words, 3)]
     else:
         ports = free_ports("127.0.0.1", place)
         addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
-        started = [start(rounded, addresses, str(i)) for i in range(place)]
-    try:
-        printed = [process.communicate(timeout=MOST_S) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, (_, errors) in zip(started, printed, strict=True):
-        assert process.returncode == 0, errors
-    return json.loads(printed[0][0].splitlines()[-1])
+        commands = [(*words, addresses, index) for index in range(place)]
+    first, *_ = programs.run_together(commands, timeout=MOST_S)
+    return json.loads(first.out.splitlines()[-1])
 
 
 # Devices of a process exchange float16, workers bfloat16; `-m slow` runs the rest.

@@ -5,13 +5,12 @@ import json
 import pathlib
 import signal
 import subprocess
-import sys
 
 import pytest
 
 from plsc_tf.parallel.addresses import free_ports
+from tests import programs
 
-ROOT = pathlib.Path(__file__).parents[2]
 WORKER = pathlib.Path(__file__).with_name("group_worker.py")
 # Far more than anything here takes: nothing may hang.
 MOST_S = 60
@@ -34,14 +33,7 @@ def start():
                 "role": role,
                 "options": {"timeout_s": 30, "grace_s": 1, **options},
             }
-            process = subprocess.Popen(
-                [sys.executable, WORKER, json.dumps(given)],
-                cwd=ROOT,
-                env={"PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            process = programs.start(WORKER, json.dumps(given))
             stack.callback(process.communicate)
             stack.callback(process.kill)
             return process

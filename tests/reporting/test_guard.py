@@ -11,7 +11,7 @@ from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.options import effects
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
-from tests.jobs.tiny_run import TINY, settings
+from tests.jobs.tiny_run import TINY, as_flags, settings
 
 BLOCKED = (
     "report.html",
@@ -46,14 +46,8 @@ def blocked(tmp_path):
     return folder
 
 
-def _as_flags(values):
-    for name, value in values.items():
-        shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-        yield f"--{name}={shown}"
-
-
 def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
-    flags = _as_flags({**TINY, **EVERYTHING, "model_save_dir": blocked})
+    flags = as_flags({**TINY, **EVERYTHING, "model_save_dir": blocked})
     done = commands.run("train", *flags)
     assert done.status == 0, done.err
     assert json.loads((blocked / "results.json").read_text())["steps"] == 5
@@ -114,7 +108,7 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
     (folder / "starts.jsonl").write_text("7\n")
     (folder / "metrics.jsonl").write_text('{"step": 0, "loss": "much"}\n')
     options = {"stop_at_step": 2, "run_report": True, "model_save_dir": folder}
-    done = commands.run("train", *_as_flags({**TINY, **options}))
+    done = commands.run("train", *as_flags({**TINY, **options}))
     assert done.status == 0, done.err
     outcome = json.loads((folder / "results.json").read_text())
     assert outcome["steps"] == 2 and list(folder.glob("*/manifest.json"))

@@ -2,10 +2,8 @@
 
 import base64
 import os
-import pathlib
 import re
 import shlex
-import subprocess
 import sys
 
 import keras
@@ -17,6 +15,7 @@ import plsc_tf
 from plsc_tf import convert
 from plsc_tf.jobs import trained
 from plsc_tf.options import cli
+from tests import programs
 from tests.seeds import plsc_scripts as scripts
 from tests.seeds.plsc_folder import (
     SMALL,
@@ -26,7 +25,6 @@ from tests.seeds.plsc_folder import (
     write_library,
 )
 
-ROOT = pathlib.Path(__file__).parents[2]
 TOOL = (
     "python tools/process_base64_files.py --data_dir=./dataset "
     "--file_list=file_list.txt --nranks=8"
@@ -88,18 +86,6 @@ def run_script(folder, monkeypatch):
         return names
 
     return run
-
-
-def run(command, folder):
-    """Runs a `python ...` command line in a folder."""
-    done = subprocess.run(
-        [sys.executable, *shlex.split(command)[1:]],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_train_val_and_export(run_script, folder, capsys):
@@ -265,8 +251,8 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     write_library(tmp_path)
     (tmp_path / "script.py").write_text(EVERY_METHOD)
     (tmp_path / "pretrain_model").symlink_to("saved_model")
-    command = f"python -m plsc_tf.launch --num_workers={workers} --log_dir=logs"
-    run(f"{command} script.py", tmp_path)
+    command = f"-m plsc_tf.launch --num_workers={workers} --log_dir=logs script.py"
+    programs.run(*command.split(), cwd=tmp_path)
     # The chief's log is the first one; only the chief prints the tables.
     chief, *others = [
         log.read_text() for log in sorted((tmp_path / "logs").glob("worker-*.log"))
@@ -303,6 +289,6 @@ def test_the_scripts_with_all_defaults(tmp_path):
     (tmp_path / "pretrain_model").symlink_to("saved_model")
     for name in ("TRAIN", "VAL", "EXPORT"):
         (tmp_path / f"{name}.py").write_text(getattr(scripts, name))
-        run(f"python {name}.py", tmp_path)
+        programs.run(f"{name}.py", cwd=tmp_path)
     assert results(tmp_path / "saved_model")["num_classes"] == 3
     assert os.listdir(tmp_path / "inference_model") == ["1"]

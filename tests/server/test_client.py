@@ -4,8 +4,6 @@ import contextlib
 import http.server
 import json
 import socket
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 from server_tools import picture
 
 from plsc_tf.serving.client import Client, FaceService, ServiceError
+from tests import programs
 
 
 def test_as_in_plsc(server, pictures, expected):
@@ -184,4 +183,4 @@ def test_it_needs_no_tensorflow():
         "import sys; from plsc_tf import FaceService, Client; "
         "sys.exit('tensorflow' in sys.modules or 'aiohttp' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    programs.run("-c", code)

@@ -1,15 +1,13 @@
 """The gallery finds the nearest people exactly, and loses nothing."""
 
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 
 from plsc_tf.serving.gallery import Gallery, nearest
+from tests import programs
 
 
 def unit(array):
@@ -87,18 +85,14 @@ for number in range(10**9):
 
 
 def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENROL, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    process = programs.start("-c", ENROL, tmp_path)
     try:
         done = -1
         while done < 10:
             done = int(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-        rest = process.stdout.read().split()
     finally:
         process.kill()
-        process.wait()
+    rest = programs.end(process).out.split()
     done = int(rest[-1]) if rest else done
     with Gallery(tmp_path) as gallery:
         people = gallery.people()
@@ -129,10 +123,7 @@ def test_a_full_disk_changes_nothing(tmp_path):
         "else:\n"
         "    raise SystemExit('no error')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    programs.run("-c", code, tmp_path)
     with Gallery(tmp_path) as gallery:
         assert gallery.people() == {"a": 1, "c": 1}
 

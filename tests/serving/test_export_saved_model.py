@@ -2,8 +2,6 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,6 +11,7 @@ import tensorflow as tf
 from plsc_tf.data import images as image_ops
 from plsc_tf.parallel.strategy import strategy
 from plsc_tf.serving.export import export_saved_model
+from tests import programs
 from tests.server.server_tools import picture
 from tests.serving import tiny
 from tests.serving.tiny import SIZE
@@ -88,9 +87,7 @@ def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
     for index, one in enumerate(encoded):
         (tmp_path / str(index)).write_bytes(one)
     arguments = [str(exported), "0", "1", "2", "result.npy"]
-    subprocess.run(
-        [sys.executable, "-c", LOAD_ELSEWHERE, *arguments], cwd=tmp_path, check=True
-    )
+    programs.run("-c", LOAD_ELSEWHERE, *arguments, cwd=tmp_path)
     result = np.load(tmp_path / "result.npy")
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, embed(network, encoded), rtol=1e-5, atol=1e-6)

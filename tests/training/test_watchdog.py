@@ -2,8 +2,6 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 import time
 import types
 
@@ -12,8 +10,8 @@ import pytest
 from plsc_tf.parallel.addresses import free_ports
 from plsc_tf.training import watchdog
 from plsc_tf.training.watchdog import Watchdog, who_is_behind
+from tests import programs
 
-ROOT = pathlib.Path(__file__).parents[2]
 WORKER = pathlib.Path(__file__).with_name("watchdog_worker.py")
 MOST_S = 120
 
@@ -35,60 +33,26 @@ training_step()
 """
 
 
-def start(arguments):
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.fixture
-def start_workers():
-    """Starts a worker for each activity; whatever happens, none stays behind."""
-    workers = []
-
-    def start_all(addresses, activities):
-        for index, activity in enumerate(activities):
-            workers.append(start([WORKER, ",".join(addresses), str(index), activity]))
-        return workers
-
-    yield start_all
-    for worker in workers:
-        worker.kill()
-        worker.communicate()
-
-
-@pytest.fixture
-def addresses():
-    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
-
-
 def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
-    process = start(["-c", HANGING])
-    try:
-        _, log = process.communicate(timeout=MOST_S)
-    finally:
-        process.kill()
-    assert process.returncode == 75, log
-    assert re.search(r"No progress for \d+ s in: step 58\.", log)
-    assert "in training_step" in log
+    done = programs.run("-c", HANGING, status=75, timeout=MOST_S)
+    assert re.search(r"No progress for \d+ s in: step 58\.", done.err)
+    assert "in training_step" in done.err
 
 
-def test_the_worker_that_holds_up_the_others_is_named_by_all(addresses, start_workers):
+def test_the_worker_that_holds_up_the_others_is_named_by_all():
+    addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
     worker_1 = re.escape(f"Worker 1 ({addresses[1]})")
     finding = (
         rf"failed: no progress for \d+ s\. {worker_1} is still in: reading the batch "
         r"of step 8 \(for \d+ s\); the others wait in: step 8\."
     )
-    for worker in start_workers(addresses, ["step 8", "reading"]):
-        _, log = worker.communicate(timeout=MOST_S)
-        assert worker.returncode == 75, log
-        assert re.search(finding, log), log
-        assert "watchdog_worker.py" in log
+    workers = [
+        (WORKER, ",".join(addresses), index, activity)
+        for index, activity in enumerate(("step 8", "reading"))
+    ]
+    for done in programs.run_together(workers, status=75, timeout=MOST_S):
+        assert re.search(finding, done.err), done.err
+        assert "watchdog_worker.py" in done.err
 
 
 def test_progress_and_the_end_of_training_are_no_stalls():
