@@ -17,6 +17,7 @@ from plsc_tf.training.schedules import rate_of_last_step
 __all__ = ["Tracking", "TrainingLog", "Validation", "Verification", "format_seconds"]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Verification(keras.callbacks.Callback):
     """Verifies pairs during training (PLSC: with_test, val_targets).
 
@@ -36,21 +37,16 @@ class Verification(keras.callbacks.Callback):
         verified_step: the global step of the last verification.
     """
 
-    def __init__(
-        self,
-        pairs: Mapping[str, Any],
-        *,
-        every_n_steps: int = 0,
-        batch_size: int = 120,
-        recorder: Recorder | None = None,
-        after_epochs: bool = False,
-    ) -> None:
+    pairs: Mapping[str, Any]
+    _: dataclasses.KW_ONLY
+    every_n_steps: int = 0
+    batch_size: int = 120
+    recorder: Recorder = None  # type: ignore[assignment]
+    after_epochs: bool = False
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.recorder = recorder or Recorder()
-        self.pairs = pairs
-        self.every_n_steps = every_n_steps
-        self.after_epochs = after_epochs
-        self.batch_size = batch_size
+        self.recorder = self.recorder or Recorder()
         self.results: dict[str, VerificationResult] = {}
         self.verified_step: int | None = None
 

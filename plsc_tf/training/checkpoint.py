@@ -1,6 +1,7 @@
 """Contains the Keras callback that saves checkpoints and resumes training."""
 
 import contextlib
+import dataclasses
 import functools
 import secrets
 import time
@@ -21,6 +22,7 @@ BEST = "best"
 NEXT = ".next"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Checkpoint(keras.callbacks.Callback):
     """Saves `<directory>/<epoch>/` after each epoch, as PLSC does.
 
@@ -64,37 +66,28 @@ class Checkpoint(keras.callbacks.Callback):
     things, option = "checkpoints", "directory"
     averages = True
 
-    def __init__(  # noqa: PLR0913 - every one has a default
-        self,
-        directory: str,
-        *,
-        max_to_keep: int = 5,
-        every_n_steps: int = 0,
-        every_n_epochs: int = 1,
-        weights_only: bool = False,
-        background: bool = True,
-        save_best: bool = False,
-        on_error: str = "stop",
-        on_damaged: str = "stop",
-        extra: dict | None = None,
-    ) -> None:
+    directory: str
+    _: dataclasses.KW_ONLY
+    max_to_keep: int = 5
+    every_n_steps: int = 0
+    every_n_epochs: int = 1
+    weights_only: bool = False
+    background: bool = True
+    save_best: bool = False
+    on_error: str = "stop"
+    on_damaged: str = "stop"
+    extra: dict | None = None
+
+    def __post_init__(self) -> None:
         super().__init__()
         for name, value, allowed in (
-            ("on_error", on_error, ("stop", "continue")),
-            ("on_damaged", on_damaged, ("stop", "previous")),
+            ("on_error", self.on_error, ("stop", "continue")),
+            ("on_damaged", self.on_damaged, ("stop", "previous")),
         ):
             rule = f"{name} must be one of {', '.join(allowed)}"
             require(value in allowed, rule, **{name: repr(value)})
-        self.directory = str(directory)
-        self.max_to_keep = max_to_keep
-        self.every_n_steps = every_n_steps
-        self.every_n_epochs = every_n_epochs
-        self.weights_only = weights_only
-        self.background = background
-        self.save_best = save_best
-        self.on_error = on_error
-        self.on_damaged = on_damaged
-        self.extra = extra or {}
+        self.directory = str(self.directory)
+        self.extra = self.extra or {}
         self.lock = WriterLock(f"Wait until it ends, or set another {self.option}.")
         self._took_lock = False
         self.saved_step: int | None = None

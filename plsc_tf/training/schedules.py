@@ -16,6 +16,7 @@ LUONG = {"luong234": (2 / 3, 4), "luong5": (1 / 2, 5), "luong10": (1 / 2, 10)}
 
 
 @keras.saving.register_keras_serializable("plsc_tf")
+@dataclasses.dataclass(eq=False)
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Warms up to a schedule's initial rate, and follows the schedule afterwards.
 
@@ -37,24 +38,17 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: the scheme is unknown.
     """
 
-    def __init__(
-        self,
-        schedule: Any,
-        warmup_steps: int,
-        scheme: str = "linear",
-        first_rate: float = 0.0,
-        start: int = 0,
-        bound: float = 0.0,
-    ) -> None:
+    schedule: Any
+    warmup_steps: int
+    scheme: str = "linear"
+    first_rate: float = 0.0
+    start: int = 0
+    bound: float = 0.0
+
+    def __post_init__(self) -> None:
         schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
         rule = f"scheme must be one of {', '.join(schemes)}"
-        require(scheme in schemes, rule, scheme=repr(scheme))
-        self.schedule = schedule
-        self.warmup_steps = warmup_steps
-        self.scheme = scheme
-        self.first_rate = first_rate
-        self.start = start
-        self.bound = bound
+        require(self.scheme in schemes, rule, scheme=repr(self.scheme))
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Computes the rate of a step, a float32 scalar."""
@@ -83,7 +77,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
-        names = ("schedule", "warmup_steps", "scheme", "first_rate", "start", "bound")
+        names = [field.name for field in dataclasses.fields(self)]
         return {name: getattr(self, name) for name in names}
 
 
