@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -44,13 +45,19 @@ def mlflow_run(uri):
 
 
 def wandb_records(path):
+    """Reads W&B's file: after a header of 7 bytes, it is a LevelDB log."""
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
-    store = DataStore()
-    store.open_for_scan(str(path))
-    while (data := store.scan_data()) is not None:
-        yield Record.FromString(data)
+    data, position, record = path.read_bytes(), 7, b""
+    while position < len(data):
+        if (rest := -position % 32768) < 7:  # padding at the end of a block
+            position += rest
+        length, kind = struct.unpack_from("<HB", data, position + 4)
+        record += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # a whole record, or its last part
+            yield Record.FromString(record)
+            record = b""
 
 
 def rows_of(seen):
