@@ -19,6 +19,10 @@ from plsc_tf.data.source import (
 # Errors that TensorFlow raises for unreadable records. UnicodeDecodeError occurs when
 # its message quotes bytes that are not UTF-8.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
+# Errors of the store, such as a lost connection: they say nothing about the record.
+# Inside tf.data, Python's OSErrors are unknown errors. TensorFlow's gs:// aborts after
+# its last attempt.
+OUTAGES = (tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError)
 # At most this many bad records are logged.
 _MOST_NAMED = 100
 
@@ -67,11 +71,14 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
 
     Raises:
         ValueError: the image cannot be read, or the label is out of range.
+        tf.errors.OpError: one of `OUTAGES`.
     """
     where = source.describe(int(entry["index"][0]))
     try:
         item = source.read(entry)
         image = prepare(item["image"][0])
+    except OUTAGES:
+        raise
     except tf.errors.NotFoundError as error:
         raise ValueError(
             f"There is no file for {where}: {reason(error)} "
@@ -103,7 +110,8 @@ def without_bad_records(
     """Returns a source that replaces each bad record with the next good one.
 
     The replacement depends only on the data, so a resumed run sees the same examples.
-    Each bad record is logged once, up to a limit.
+    Each bad record is logged once, up to a limit. An error of the store ends the
+    reading.
 
     Args:
         source: provides the examples.

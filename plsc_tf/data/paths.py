@@ -77,6 +77,10 @@ class PathTable:
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
+class _MissingFileError(tf.errors.NotFoundError, ValueError):
+    """Raised for a missing file; in graphs, a ValueError has a kind of its own."""
+
+
 def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a function that reads a file inside tf.data, given its path.
 
@@ -92,11 +96,15 @@ def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
         try:
             return files.read(os.fsdecode(name))
         except FileNotFoundError as error:
-            raise tf.errors.NotFoundError(None, None, str(error)) from error
+            raise _MissingFileError(None, None, str(error)) from error
         except OSError as error:
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
-    return lambda path: tf.numpy_function(read, [path], tf.string, stateful=False)
+    @tf.autograph.experimental.do_not_convert
+    def read_in_python(path):
+        return tf.numpy_function(read, [path], tf.string, stateful=False)
+
+    return read_in_python
 
 
 def join(folder: str, name: str) -> str:

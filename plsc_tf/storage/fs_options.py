@@ -41,9 +41,7 @@ def download_start(storage):
     if target:
         # This reveals errors before days of training, not after.
         files.make_dirs(target)
-    if not source:
-        return None
-    return transfer.download(source, storage.checkpoint_dir)
+    return transfer.download(source, storage.checkpoint_dir) if source else None
 
 
 def upload_end(storage, skip=()):

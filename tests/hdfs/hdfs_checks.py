@@ -5,6 +5,11 @@ import pathlib
 import signal
 import time
 
+import tensorflow as tf
+from hdfs_trainings import no_waits
+
+from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.writer_lock import WriterLock
 from tests.storage import test_storage_files
@@ -12,7 +17,7 @@ from tests.storage import test_storage_files
 BLOCK = bytes(range(256)) * 4096
 # Quick: the tests know whether a server is up.
 QUICK = files.Retry(tries=2, first_wait_s=0.1, limit_s=30)
-LOCKS = {}
+LOCKS, BATCHES = {}, {}
 _signals = []
 
 
@@ -65,6 +70,25 @@ def copy(function, source, target):
     """Copies a folder by `transfer.upload` or `download`."""
     done = getattr(transfer, function)(source, target)
     return [done.copied, done.skipped, done.num_bytes]
+
+
+def write_images(folder, count, missing):
+    """Writes images and the list of them, with one that does not exist."""
+    image = tf.io.encode_jpeg(tf.zeros([8, 8, 3], tf.uint8)).numpy()
+    for number in set(range(count)) - {missing}:
+        files.write(f"{folder}/{number}.jpg", image)
+    lines = [f"{number}.jpg {number}\n" for number in range(count)]
+    files.write(f"{folder}/label.txt", "".join(lines).encode())
+
+
+def read_images(folder):
+    """Returns the labels of the images in a list, and the number of those skipped."""
+    options = PipelineOptions((8, 8), shuffle=False, skip_bad_records=True)
+    if folder not in BATCHES:
+        BATCHES[folder] = Batches(image_list(folder), 4, options=options)
+    with no_waits():
+        labels = [int(label) for _, labels in BATCHES[folder] for label in labels]
+    return labels, len(BATCHES[folder].source.skipped)
 
 
 def take_lock(name, folder, options):

@@ -16,17 +16,23 @@ from hdfs_trainings import OPTIONS
 from plsc_tf.parallel.addresses import free_ports
 
 
+def start_server():
+    """Returns (server, its address); all servers of this process share the buckets."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    return server, "http://{}:{}".format(*server.get_host_and_port())
+
+
 @pytest.fixture(scope="module")
 def environment(without_tensorflow_io):
     """The environment of a process that reaches the server, which has a bucket."""
     try:
-        from moto.server import ThreadedMotoServer
+        server, address = start_server()
     except ImportError as error:
         skip = pytest.fail if os.environ.get("PLSC_TF_REQUIRE_S3") else pytest.skip
         skip(f"S3: {error}: pip install 'moto[server]'")
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
     make_bucket = urllib.request.Request(f"{address}/bucket", method="PUT")
     urllib.request.urlopen(make_bucket).close()
     yield {
@@ -68,6 +74,17 @@ def test_a_server_that_is_down_is_an_error_and_not_absence(start):
     for call in ("exists", "s3://bucket/run", 1, 0.1, 60), ("list_dir", "s3://bucket"):
         with pytest.raises(RemoteCallError, match="StorageError: Could not .*connect"):
             driver.call(f"hdfs_checks:{call[0]}", *call[1:])
+
+
+def test_a_missing_image_is_skipped_and_one_of_a_server_that_is_down_is_not(start):
+    server, address = start_server()
+    driver, folder = start(AWS_ENDPOINT_URL=address), "s3://bucket/images"
+    driver.call("hdfs_checks:write_images", folder, 20, 6)
+    labels, skipped = driver.call("hdfs_checks:read_images", folder)
+    assert (labels[:8], skipped) == ([0, 1, 2, 3, 4, 5, 7, 7], 1)
+    server.stop()
+    with pytest.raises(RemoteCallError, match="cannot be read .*connect"):
+        driver.call("hdfs_checks:read_images", folder)
 
 
 def test_a_run_whose_writer_is_killed_resumes(start, tmp_path):

@@ -214,9 +214,8 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
             f"{name} is not an index: expected a .npy file of int64 [records, 3]. "
             f"Received: {len(data)} bytes, {data[:start][-68:]!r}. Delete the file."
         )
-    begins, lengths, labels = (
-        np.frombuffer(data, "<i8", offset=start).reshape(-1, 3).T.copy()
-    )
+    table = np.frombuffer(data, "<i8", offset=start).reshape(-1, 3)
+    begins, lengths, labels = table.T.copy()
     # Check the columns one by one, because their sum could overflow.
     for column in (begins, lengths):
         if len(column) and not (0 <= column.min() and column.max() <= size):
@@ -228,7 +227,6 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 def index_header(rows: int) -> bytes:
     """Returns the header of a .npy file of int64 `[rows, 3]`; its length is fixed."""
     stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        stream, {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}
-    )
+    array = {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}
+    np.lib.format.write_array_header_1_0(stream, array)
     return stream.getvalue()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.data import alignment, images
 from plsc_tf.data import load as data_load
-from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.faults import OUTAGES, READ_ERRORS, reason
 from plsc_tf.data.paths import file_reader
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
@@ -72,8 +72,8 @@ class Pictures:
             advice: how to fix that error, for its message.
 
         Raises:
-            ValueError: an image cannot be read or decoded, and `skipped` is None; the
-                message contains its path.
+            ValueError: an image cannot be read or decoded, and `skipped` is None or the
+                store failed; the message contains its path.
         """
         shape = (self._batch_size, *self.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
@@ -83,7 +83,7 @@ class Pictures:
                 pixels[len(rows)] = next(iterator)
                 rows.append(row)
             except READ_ERRORS as error:
-                if skipped is None:
+                if skipped is None or isinstance(error, OUTAGES):
                     message = f"{paths[row]} cannot be read: {reason(error)} {advice}"
                     raise ValueError(message) from error
                 skipped[paths[row]] = reason(error)
