@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
+from keras.src.applications import resnet
 from keras.src.backend.common import stateless_scope
 from keras.src.models.functional import Functional
 from keras.src.saving import saving_lib
@@ -109,6 +110,31 @@ def calls(network: keras.Model) -> list[tuple[list, list]]:
     graph = keras.Model(network.inputs, network.outputs)._nodes_by_depth
     nodes = (node for depth in sorted(graph, reverse=True) for node in graph[depth])
     return [(node.input_tensors, node.outputs) for node in nodes if not node.is_input]
+
+
+def resnet200(version: int, image):
+    """Builds a ResNet v1 or v2 of 200 layers; `keras.applications` has up to 152.
+
+    Source of the numbers of blocks: He et al. 2016, arXiv:1603.05027, section 5.
+
+    Args:
+        version: 1, or 2 for normalization before each convolution.
+        image: symbolic images.
+
+    Returns:
+        `[N, features]` tensor.
+    """
+    stack = getattr(resnet, f"stack_residual_blocks_v{version}")
+    depths, strides = (3, 24, 36, 3), (1, 2, 2, 2) if version == 1 else (2, 2, 2, 1)
+
+    def stacks(x):
+        for i, (depth, stride) in enumerate(zip(depths, strides, strict=True)):
+            x = stack(x, 64 * 2**i, depth, stride, f"conv{i + 2}")
+        return x
+
+    options = {"include_top": False, "weights": None, "pooling": "avg"}
+    network = resnet.ResNet(stacks, version == 2, True, input_tensor=image, **options)
+    return network.output
 
 
 def layers_inside(

@@ -7,11 +7,11 @@ from functools import partial
 import keras
 from keras import applications, layers
 
+from plsc_tf import private_apis
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.blocks import Style, fan_in_uniform
 from plsc_tf.backbones.zoo import inception, nasnet, plain
 from plsc_tf.backbones.zoo.layers import dropout
-from plsc_tf.backbones.zoo.resnet200 import resnet200
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,10 @@ def application(maker: str, default_dropout: float, options: dict, image, argume
     return x
 
 
+def _resnet200(version, image, arguments):
+    return dropout(private_apis.resnet200(version, image), arguments, 0.0)
+
+
 def _plain(table, **initial):
     return partial(plain.plain, table, initial)
 
@@ -129,8 +133,8 @@ ENTRIES: dict[str, Entry] = {
         _INCEPTION_RESNET, 299, 75, "inception", "block17_20_ac"
     ),
     **_RESNETS,
-    "resnet_v1_200": Entry(partial(resnet200, 1), 224, 32, "vgg"),
-    "resnet_v2_200": Entry(partial(resnet200, 2), 224, 32, "vgg"),
+    "resnet_v1_200": Entry(partial(_resnet200, 1), 224, 32, "vgg"),
+    "resnet_v2_200": Entry(partial(_resnet200, 2), 224, 32, "vgg"),
     **_MOBILENETS,
     "nasnet_cifar": Entry(nasnet.NASNET_CIFAR, 32, 8, "cifarnet", "cell_11"),
     "nasnet_mobile": Entry(_NASNET_MOBILE, 224, 32, "inception", "normal_concat_8"),
