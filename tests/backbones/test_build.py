@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf import backbones
+from tests.marks import slow
 
 SMALL = {"depths": (1, 1), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
 
@@ -173,10 +174,8 @@ def test_a_float64_policy_is_float64_throughout(policy):
         ("iresnet", {**SMALL, "head": "gap"}),
         ("mobilefacenet", {"image_shape": (32, 32, 3), "embedding_size": 8}),
         ("resnet10", {"image_shape": (16, 16, 3), "embedding_size": 8, "dropout": 0}),
-        pytest.param(
-            "resnet101",
-            {"image_shape": (16, 16, 3), "variant": "v0.1", "dropout": 0},
-            marks=pytest.mark.slow,
+        slow(
+            "resnet101", {"image_shape": (16, 16, 3), "variant": "v0.1", "dropout": 0}
         ),
     ],
 )

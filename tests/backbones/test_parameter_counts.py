@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.marks import slow
+
 # Trainable, and moving means and variances. From arcface_torch's iresnet.py itself,
 # instantiated in PyTorch: its requires_grad parameters and its float buffers. Known
 # there as 24.03, 34.14, 43.59, 65.16 and 118.83 million, which includes the 512
@@ -27,10 +29,7 @@ PLSC = {
 
 
 def some_slow(rows, fast):
-    return [
-        row if row in fast else pytest.param(row, marks=pytest.mark.slow)
-        for row in rows
-    ]
+    return [row if row in fast else slow(row) for row in rows]
 
 
 @pytest.mark.parametrize("name", some_slow(ARCFACE_TORCH, ["iresnet18", "iresnet50"]))

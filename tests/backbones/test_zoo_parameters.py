@@ -4,6 +4,7 @@ import keras
 import pytest
 
 from plsc_tf.backbones.zoo.catalog import ENTRIES
+from tests.marks import slow
 
 # All parameters, with moving statistics: the tables of keras.io/api/applications.
 KERAS = {
@@ -55,12 +56,7 @@ def some_slow(names):
     """Parameters of a test: those of many layers, and repetitions, are slow."""
     large = ("_101", "_152", "nasnet_", "inception_resnet")
     large += ("vgg_19", "inception_v3", "resnet_v1_50", "v1_050", "v1_025")
-    return [
-        pytest.param(name, marks=pytest.mark.slow)
-        if any(part in name for part in large)
-        else name
-        for name in names
-    ]
+    return [slow(n) if any(part in n for part in large) else n for n in names]
 
 
 @pytest.mark.parametrize("name", some_slow(KERAS))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import plsc_tf
 from tests.boost.test_reduced_step import ROUNDING, carried, run, vector
+from tests.marks import slow
 from tests.training.checkpointed import assert_equal
 
 
@@ -24,14 +25,7 @@ def prepare(reduce):
     return make
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        "float16",
-        pytest.param("float32", marks=pytest.mark.slow),
-        pytest.param("bfloat16", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("dtype", ["float16", slow("float32"), slow("bfloat16")])
 def test_a_trial_of_no_length_has_the_batchs_loss(prepare, pictures, dtype):
     model, steps = prepare(dtype, dropout=0.5)
     found, seen, move = [], {}, steps._move
@@ -55,12 +49,7 @@ def test_a_trial_of_no_length_has_the_batchs_loss(prepare, pictures, dtype):
 
 
 @pytest.mark.parametrize(
-    ("scope", "replicas"),
-    [
-        ("all", 1),
-        pytest.param("all", 2, marks=pytest.mark.slow),
-        pytest.param("backbone", 2, marks=pytest.mark.slow),
-    ],
+    ("scope", "replicas"), [("all", 1), slow("all", 2), slow("backbone", 2)]
 )
 def test_an_overflow_moves_nothing_and_lowers_the_scale(
     prepare, pictures, scope, replicas

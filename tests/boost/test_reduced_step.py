@@ -7,6 +7,7 @@ import pytest
 import plsc_tf
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.training import state
+from tests.marks import slow
 
 STEPS = 6
 # Two graphs that compute the loss of one point, or the same graph on another number of
@@ -79,10 +80,8 @@ def start(folder):
     ("scope", "others"),
     [
         ("all", [(2, ShardedHead), (1, DenseHead)]),
-        pytest.param("all", [(4, ShardedHead)], marks=pytest.mark.slow),
-        pytest.param(
-            "backbone", [(2, ShardedHead), (4, ShardedHead)], marks=pytest.mark.slow
-        ),
+        slow("all", [(4, ShardedHead)]),
+        slow("backbone", [(2, ShardedHead), (4, ShardedHead)]),
     ],
 )
 def test_any_replicas_and_head_take_the_same_path(

@@ -7,6 +7,7 @@ import plsc_tf
 from plsc_tf.boost import snapshots, trajectory
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.training import state
+from tests.marks import slow
 
 
 def train(model, pictures, path, epochs=3, **options):
@@ -51,12 +52,7 @@ def test_a_training_too_short_for_snapshots_says_so(model, pictures, tmp_path, c
         # Four steps to an epoch. Step 1 makes the graph; then calls of two steps end
         # where a snapshot is due: after 3, 6 and 9, or after 2 and 4 of an epoch.
         ({"every_n_steps": 3}, [3, 6, 9, 12], 4),
-        pytest.param(
-            {"per_epoch": 2, "start_epoch": 1},
-            [6, 8, 10, 12],
-            5,
-            marks=pytest.mark.slow,
-        ),
+        slow({"per_epoch": 2, "start_epoch": 1}, [6, 8, 10, 12], 5),
     ],
 )
 def test_several_steps_per_call_end_at_a_snapshot(

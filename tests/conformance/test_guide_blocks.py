@@ -23,6 +23,7 @@ from plsc_tf.options import cli
 from plsc_tf.serving.export import Extras
 from tests.conformance import guide_commands as guides
 from tests.conformance import guide_folder
+from tests.marks import slow
 
 DOCS = guides.ROOT / "docs"
 EMBEDDING, SIDE = 512, 48
@@ -257,11 +258,7 @@ CHECKS = {
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
-        for page in PAGES
-        if page not in RUN_BY
-    ],
+    [slow(page) if page in SLOW else page for page in PAGES if page not in RUN_BY],
 )
 def test_the_blocks_of_a_page_run(page, world, here):
     names = GIVEN[page](world, here) if page in GIVEN else {}

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests import programs
+from tests.marks import slow
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -53,10 +54,7 @@ QUICK = "3_your_backbone.ipynb"
 
 @pytest.mark.parametrize(
     "path",
-    [
-        path if path.name == QUICK else pytest.param(path, marks=pytest.mark.slow)
-        for path in NOTEBOOKS
-    ],
+    [path if path.name == QUICK else slow(path) for path in NOTEBOOKS],
     ids=lambda path: path.name,
 )
 def test_they_run(path):

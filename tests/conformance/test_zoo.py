@@ -14,6 +14,7 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
 from plsc_tf.training import state
+from tests.marks import slow
 
 CLASSES = 3
 # Loss scales of 128, 32, 8, 2 and 1.
@@ -38,10 +39,7 @@ SIZES = {
 # Batch normalisation of four numbers, 152 layers deep, multiplies gradients beyond what
 # float16 holds, whatever the loss scale.
 FLOAT16_SIZES = {"resnet_v1_152": 64, "resnet_v1_200": 64}
-NAMES = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in SIZES
-]
+NAMES = [name if name in QUICK else slow(name) for name in SIZES]
 
 
 def settings_of(name, **changes):
@@ -149,7 +147,7 @@ def untraced_where_large(name):
         ("float16", "mobilenet_v1_025"),
         ("bfloat16", "lenet"),
         *(
-            pytest.param(dtype, name, marks=pytest.mark.slow)
+            slow(dtype, name)
             for dtype in ("bfloat16", "float16", "float32")
             for name in (FAMILIES if dtype == "float32" else SIZES)
         ),

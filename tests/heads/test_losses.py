@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.parallel import collectives
+from tests.marks import slow
 
 CLASSES, BATCH, EMBEDDING = 37, 12, 8
 
@@ -17,12 +18,7 @@ CLASSES, BATCH, EMBEDDING = 37, 12, 8
         (plsc_tf.ShardedHead, 2, {"tile_rows": 7}),
         (plsc_tf.ShardedHead, 1, {"sample_rate": 0.5, "loss": plsc_tf.CURRICULARFACE}),
         (plsc_tf.ShardedHead, 1, {"dtype": "float16", "scale": 128.0}),
-        pytest.param(
-            plsc_tf.ShardedHead,
-            1,
-            {"loss": plsc_tf.SOFTMAX, "label_smoothing": 0.1},
-            marks=pytest.mark.slow,
-        ),
+        slow(plsc_tf.ShardedHead, 1, {"loss": plsc_tf.SOFTMAX, "label_smoothing": 0.1}),
         (plsc_tf.DenseHead, 2, {"jit_compile": True, "label_smoothing": 0.1}),
     ],
 )

@@ -19,6 +19,7 @@ from tests.conformance.head_case import (
     make_example,
 )
 from tests.conformance.head_matrix import Stepper, check
+from tests.marks import slow
 
 
 @pytest.mark.parametrize(
@@ -84,11 +85,7 @@ def test_replicas_on_cpus_have_tiles_of_cpus_beside_a_gpu(monkeypatch):
         # 37 classes are 13, 12, 12: three tiles of 6 and two.
         (Case("softmax", 3, "kept", "all", "global_clipnorm"), {}),
         # 19 and 18: products of 18 classes and a half fit on the second only.
-        pytest.param(
-            Case("arcface", 2, "kept"),
-            {"logits_mb": 18.5 * BATCH * 4e-6},
-            marks=pytest.mark.slow,
-        ),
+        slow(Case("arcface", 2, "kept"), {"logits_mb": 18.5 * BATCH * 4e-6}),
         # 12 and 11 are sampled for a batch of 12: the first replica knows beforehand.
         (Case("arcface", 2, "kept"), {"sample_rate": 0.64, "tile_rows": 7}),
     ],
@@ -104,16 +101,13 @@ def test_replicas_may_differ_in_their_tiles(case, options):
         # The losses whose kernels differ.
         (Case("smoothed_softmax", 1, "recomputed", ranks=True), {"jit_compile": True}),
         (Case("curricularface", 2, "untiled", "positives"), {"jit_compile": True}),
-        pytest.param(
-            Case("arcface", 1, "untiled"), {"jit_compile": True}, marks=pytest.mark.slow
-        ),
+        slow(Case("arcface", 1, "untiled"), {"jit_compile": True}),
         # With a scale of 16 every logit fits into exp as it is; here they do not.
         # Rounding of a cosine grows with the scale.
         (Case("arcface", 2, "untiled", "positives", scale=128.0), {"tolerance": 5e-5}),
-        pytest.param(
+        slow(
             Case("curricularface", 2, "recomputed", "sampled", scale=64.0),
             {"tolerance": 5e-5},
-            marks=pytest.mark.slow,
         ),
         (Case("smoothed_arcface", 1, "partly", scale=128.0), {"tolerance": 5e-5}),
     ],
@@ -127,10 +121,7 @@ def test_compiled_kernels_and_large_scales_equal_the_oracle(case, options):
     "case",
     [
         Case("arcface", 2, "untiled", "large", "adamw"),
-        pytest.param(
-            Case("softmax", 1, "untiled", "large_sampled", "momentum"),
-            marks=pytest.mark.slow,
-        ),
+        slow(Case("softmax", 1, "untiled", "large_sampled", "momentum")),
     ],
     ids=str,
 )
@@ -178,7 +169,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
         ("bfloat16", 8, "CPU", False),
         ("bfloat16", 8, "GPU", False),
         ("float16", 11, "GPU", True),
-        pytest.param("float16", 11, "CPU", False, marks=pytest.mark.slow),
+        slow("float16", 11, "CPU", False),
     ],
 )
 def test_half_precision_products_are_close_to_float32(

@@ -16,6 +16,7 @@ from plsc_tf import convert
 from plsc_tf.jobs import trained
 from plsc_tf.options import cli
 from tests import programs
+from tests.marks import slow
 from tests.seeds import plsc_scripts as scripts
 from tests.seeds.plsc_folder import (
     SMALL,
@@ -239,12 +240,7 @@ def test_the_base64_tool(folder, monkeypatch):
     assert sorted(lines(made)) == sorted(before[6:])
 
 
-def _few(workers):
-    marks = () if workers == 2 else pytest.mark.slow
-    return pytest.param(workers, marks=marks)
-
-
-@pytest.mark.parametrize("workers", [_few(count) for count in (1, 2, 3)])
+@pytest.mark.parametrize("workers", [2, slow(1), slow(3)])
 def test_every_method_under_the_launcher(workers, tmp_path):
     """Runs `python -m paddle.distributed.launch --selected_gpus=... script.py`."""
     make_train_data(tmp_path, [number % 5 for number in range(12)])

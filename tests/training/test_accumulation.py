@@ -16,6 +16,7 @@ from tests.conformance.head_case import (
     make_example,
 )
 from tests.conformance.head_matrix import sampled_classes
+from tests.marks import slow
 
 FEATURES = 12  # pictures of 2 × 2
 STATEFUL = ("adaface", "curricularface")
@@ -62,25 +63,10 @@ def make_batches(example, size):
 @pytest.mark.parametrize(
     ("case", "parts", "size"),
     [
-        pytest.param(
-            Case("arcface", 1, optimizer="global_clipnorm"),
-            3,
-            12,
-            marks=pytest.mark.slow,
-        ),
+        slow(Case("arcface", 1, optimizer="global_clipnorm"), 3, 12),
         (Case("curricularface", 2, sampling="sampled", optimizer="adam"), 2, 12),
-        pytest.param(
-            Case("softmax", 2, sampling="positives", optimizer="global_clipnorm"),
-            2,
-            12,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            Case("magface", 3, optimizer="clipnorm", dense=True),
-            2,
-            12,
-            marks=pytest.mark.slow,
-        ),
+        slow(Case("softmax", 2, "kept", "positives", "global_clipnorm"), 2, 12),
+        slow(Case("magface", 3, optimizer="clipnorm", dense=True), 2, 12),
         (Case("adaface", 1, optimizer="nesterov", dense=True), 2, 12),
         # Two examples are added that weigh nothing.
         (Case("smoothed_arcface", 1, optimizer="adamw"), 3, 10),

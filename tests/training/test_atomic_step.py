@@ -8,6 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
 from plsc_tf.training.loss_scale import LossScale
+from tests.marks import slow
 from tests.training import checkpointed
 
 CLASSES, BATCH = 13, 16
@@ -63,12 +64,11 @@ def head_of(kind, **options):
             plsc_tf.Momentum,
             {"head_slot_dtype": "bfloat16"},
         ),
-        pytest.param(
+        slow(
             2,
             head_of(plsc_tf.ShardedHead, loss=ADAFACE, sample_rate=0.7),
             lambda: keras.optimizers.Adam(global_clipnorm=1.0),
             {"gradient_accumulation_steps": 2},
-            marks=pytest.mark.slow,
         ),
         (2, head_of(plsc_tf.DenseHead, loss=plsc_tf.SOFTMAX), plsc_tf.Momentum, {}),
     ],

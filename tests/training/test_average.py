@@ -16,6 +16,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
 from tests.jobs.tiny_run import settings
+from tests.marks import slow
 
 
 def weights(model):
@@ -41,12 +42,7 @@ def train(model, pictures, steps=3):
 
 
 @pytest.mark.parametrize(
-    ("replicas", "warm_up"),
-    [
-        (2, True),
-        pytest.param(1, False, marks=pytest.mark.slow),
-        pytest.param(2, False, marks=pytest.mark.slow),
-    ],
+    ("replicas", "warm_up"), [(2, True), slow(1, False), slow(2, False)]
 )
 def test_averages_follow_their_formula(make_model, pictures, replicas, warm_up):
     model = make_model(replicas, averaging=Averaging(0.6, warm_up))
@@ -153,14 +149,7 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
     assert exported(of_weights) == {}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "adamweightdecay",
-        pytest.param("momentum", marks=pytest.mark.slow),
-        pytest.param("adam", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("name", ["adamweightdecay", slow("momentum"), slow("adam")])
 def test_weights_without_decay(pictures, name):
     flags = Settings.from_values(
         optimizer=name, momentum=0.0, no_weight_decay_on=("norms", "biases")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
+from tests.marks import slow
 
 RNG = np.random.default_rng(2)
 IMAGES = RNG.integers(0, 256, (23, 8, 8, 3)).astype(np.uint8)
@@ -49,9 +50,7 @@ def set_weights(model, plain):
     model.head.arrays()["bias"].write(0, weights[-1])
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 2], ids=["1", "2"]
-)
+@pytest.fixture(scope="module", params=[slow(1), 2], ids=["1", "2"])
 def built(request):
     metrics = {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]}
     return build(request.param, **metrics)
@@ -117,11 +116,7 @@ def test_evaluate_and_test_on_batch(models, sample_weight):
 
 @pytest.mark.parametrize(
     "weights",
-    [
-        {"sample_weight": SAMPLES},
-        {"class_weight": CLASSES},
-        pytest.param({}, marks=pytest.mark.slow),
-    ],
+    [{"sample_weight": SAMPLES}, {"class_weight": CLASSES}, slow({})],
     ids=["samples", "classes", "none"],
 )
 def test_train_on_batch(models, weights):

@@ -7,6 +7,7 @@ import pytest
 import plsc_tf
 from plsc_tf.options import cli
 from plsc_tf.training.weight_rules import WeightRule
+from tests.marks import slow
 from tests.training import checkpointed
 
 RATE, COMMON, OWN = 0.1, 0.02, 0.5
@@ -37,14 +38,7 @@ def step(kind, factors, spared=()):
     return values, {one.path: one.numpy() for one in network.weights}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "adamweightdecay",
-        pytest.param("momentum", marks=pytest.mark.slow),
-        pytest.param("sgd", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("kind", ["adamweightdecay", slow("momentum"), slow("sgd")])
 def test_only_the_named_layer_decays_otherwise(kind):
     before, common = step(kind, {})
     _, own = step(kind, {"conv1$": OWN})
@@ -74,10 +68,7 @@ def test_names_that_are_none_are_refused():
             cli.parse([f"--weight_decay_on={text}"])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [plsc_tf.ShardedHead, pytest.param(plsc_tf.DenseHead, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, slow(plsc_tf.DenseHead)])
 def test_a_rate_of_nothing_keeps_weights_whatever_the_rule(kind):
     def ftrl():
         return keras.optimizers.Ftrl(0.1)  # divides by its rate

@@ -11,6 +11,7 @@ import plsc_tf
 from plsc_tf.checkpoints import catalog
 from plsc_tf.training import batching, diagnosis
 from plsc_tf.training.sentinel import Sentinel
+from tests.marks import slow
 
 
 def batch_of(model, images, labels):
@@ -89,14 +90,7 @@ def test_half_precision_overflows_where_float32_does_not(make_model, batch):
     assert (found.kind, found.name, found.dtype) == ("output", conv.path, "float16")
 
 
-@pytest.mark.parametrize(
-    ("replicas", "row"),
-    [
-        (2, 3),
-        pytest.param(1, 0, marks=pytest.mark.slow),
-        pytest.param(3, 0, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("replicas", "row"), [(2, 3), slow(1, 0), slow(3, 0)])
 def test_a_class(make_model, batch, replicas, row):
     images, labels = (np.concatenate([part, part[:4]]) for part in batch)
     model = make_model(replicas)
@@ -139,8 +133,8 @@ class RootOfZero(keras.layers.Layer):
     [
         (plsc_tf.ShardedHead, 1, 2),
         (plsc_tf.DenseHead, 1, 1),
-        pytest.param(plsc_tf.ShardedHead, 2, 1, marks=pytest.mark.slow),
-        pytest.param(plsc_tf.DenseHead, 2, 2, marks=pytest.mark.slow),
+        slow(plsc_tf.ShardedHead, 2, 1),
+        slow(plsc_tf.DenseHead, 2, 2),
     ],
 )
 def test_the_gradient_that_is_bad_first_on_the_way_back(batch, head, replicas, parts):

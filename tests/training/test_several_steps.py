@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.training.sentinel import Sentinel
+from tests.marks import slow
 
 
 class Told(keras.callbacks.Callback):
@@ -74,14 +75,8 @@ def trained(make_model, folder, count, bad_step, callbacks, scaled=False, **opti
         # Step 5 is bad; those that followed it are made again.
         (1, 4, {"scaled": True}, [0, 1, 1, 1, 0, 1, 1, 1, 0]),
         # Step 3 is bad, and step 4 of its call is made again.
-        pytest.param(
-            *(3, 2, {"replicas": 1}, [0, 1, 0, 5, 4, 3, 2, 1, 0]),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(3, 4, {"scaled": True}, [0, 5, 4, 3, 0, 3, 2, 1, 0]),
-            marks=pytest.mark.slow,
-        ),
+        slow(3, 2, {"replicas": 1}, [0, 1, 0, 5, 4, 3, 2, 1, 0]),
+        slow(3, 4, {"scaled": True}, [0, 5, 4, 3, 0, 3, 2, 1, 0]),
     ],
 )
 def test_all_is_as_with_single_steps(
