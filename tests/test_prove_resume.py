@@ -6,17 +6,9 @@ import shutil
 import pytest
 
 from benchmarks import prove_resume
+from tests.jobs.tiny_run import TINY, as_flags
 
-OPTIONS = {
-    "dataset_name": "mock",
-    "num_classes": 7,
-    "num_sample_per_epoch": 42,
-    "model_name": "lenet",
-    "image_shape": "3,16,16",
-    "num_replicas": 1,
-    "batch_size": 10,
-    "dropout": 0.4,
-}
+OPTIONS = {**TINY, "num_replicas": 1, "batch_size": 10, "dropout": 0.4}
 
 
 @pytest.mark.slow
@@ -28,8 +20,7 @@ def test_a_resume_is_exact_and_one_bit_is_noticed(tmp_path, monkeypatch, capsys)
         return compare(folder)
 
     monkeypatch.setattr(prove_resume, "compare", keep)
-    options = [f"--{name}={value}" for name, value in OPTIONS.items()]
-    assert prove_resume.main(["--steps=3", *options]) == 0
+    assert prove_resume.main(["--steps=3", *as_flags(OPTIONS)]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["exact"], found["steps"], found["files_differ"]) == (True, 6, [])
     path = kept / "resumed" / "losses.txt"

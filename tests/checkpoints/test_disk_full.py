@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 
 import keras
 import numpy as np
@@ -12,22 +11,14 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import catalog
 from plsc_tf.training import state
-
-SIZE = 1 << 20
+from tests.small_disk import mounted
 
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory):
     """A file system of 1 MiB."""
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("only root can mount a small tmpfs")
-    folder = tmp_path_factory.mktemp("disk")
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path_factory.mktemp("disk"), "1m") as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -162,17 +162,6 @@ def test_the_map_is_written_and_told_by_the_state(tmp_path):
         "added": 1,
         "added_names": ["Eve"],
     }
-    labels.write(str(tmp_path / "map.txt"), tuple("abcdefg"), ("Eve",))
-    assert (tmp_path / "map.txt").read_text().splitlines() == [
-        "0\t0\ta",
-        "1\t1\tb",
-        "2\t2\tc",
-        "3\t-\td",
-        "4\t3\te",
-        "5\t4\tf",
-        "6\t0\tg",
-        "-\t5\tEve",
-    ]
     # An edit of an edit tells of both.
     editing.edit(new, str(tmp_path / "newer"), Edit(LabelsMap(6, removed=[0])))
     again = manifest.read(str(tmp_path / "newer"))["state"][editing.EDITS]

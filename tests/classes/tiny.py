@@ -12,18 +12,13 @@ from plsc_tf.data.source import IndexedSource
 from plsc_tf.jobs.classes import edit, noise
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
+from tests.jobs.tiny_run import NETWORK
 
 CLASSES, CENTERS, PICTURES, SIZE = 6, 3, 5, (16, 16)
 TINY = {
+    **NETWORK,
     "dataset_name": "folder",
     "num_classes": CLASSES,
-    "image_shape": (3, *SIZE),
-    "model_name": "lenet",
-    "dropout": 0.0,
-    "preprocessing_name": "face",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "batch_size": 5,
     "num_epochs": 1,
     "learning_rate": 0.05,
     "lr_base_batch_size": 0,

@@ -117,16 +117,8 @@ def elastic(folder):
     """One run that continues on another number of workers."""
     outcomes = []
     for turn, (count, stop) in enumerate(((1, 5), (3, STEPS))):
-        outcomes.append(
-            train(
-                folder / f"logs-{turn}",
-                folder / "run",
-                count,
-                *MOCK,
-                *NO_TEST,
-                f"--stop_at_step={stop}",
-            )
-        )
+        words = [*MOCK, *NO_TEST, f"--stop_at_step={stop}"]
+        outcomes.append(train(folder / f"logs-{turn}", folder / "run", count, *words))
     statuses = [status for outcome in outcomes for status in outcome["statuses"]]
     names = sorted(path.name for path in (folder / "run").iterdir())
     return {

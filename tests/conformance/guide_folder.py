@@ -1,14 +1,12 @@
 """The folders and files that the guides speak of, with drawn people in them."""
 
 import base64
-import io
 import json
 import pickle
 
 import numpy as np
-from PIL import Image
 
-from plsc_tf.data import figures
+from plsc_tf.data import figures, images
 from tests.importers.paddle_writer import stream
 from tests.importers.theirs import Plsc
 
@@ -42,10 +40,8 @@ def fill(folder):
 
 def jpeg(label, number):
     """The bytes of a JPEG of a drawn person."""
-    stream = io.BytesIO()
     pixels = figures.draw(0, label, number, (SIZE, SIZE))
-    Image.fromarray(pixels).save(stream, "JPEG", quality=92)
-    return stream.getvalue()
+    return images.encode(pixels, "JPEG", quality=92)
 
 
 def _lists(folder, names):

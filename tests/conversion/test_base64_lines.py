@@ -79,17 +79,3 @@ def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     assert [number for number, _, _ in lines] == [1, 4]
     begins, _, _ = base64_text.find_lines(str(tmp_path / "part"))
     assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ([TEXT + b"\t1", TEXT], "part, line 2: expected an image in base64"),
-        ([TEXT + b"\t1"] * 40 + [TEXT[:-1] + b"\t1"], "part, line 41: .*multiple of 4"),
-        ([b"\x89PNG"], "part, line 1: expected an image in base64"),
-    ],
-)
-def test_errors_name_file_and_line(tmp_path, lines, words):
-    (tmp_path / "part").write_bytes(b"\n".join(lines))
-    with pytest.raises(ValueError, match=words):
-        base64_text.find_lines(str(tmp_path / "part"))

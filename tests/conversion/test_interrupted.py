@@ -13,6 +13,7 @@ from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.storage.errors import StorageError
 from tests.conversion import drawn, killed
+from tests.small_disk import mounted
 
 EXAMPLES = drawn.images(900)
 
@@ -161,15 +162,8 @@ def test_files_that_change_meanwhile_are_noticed(tmp_path):
 
 
 def test_a_full_disk_is_gone_on_from(tmp_path):
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("only root can mount a small tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    try:
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "400k") as disk:
         source = source_of("base64", tmp_path / "in")
         options = {"seed": 1, "memory_mb": 1, "commit_every_s": 0}
         plan = run.ConversionPlan(str(disk / "out"), **options)
@@ -180,5 +174,3 @@ def test_a_full_disk_is_gone_on_from(tmp_path):
         run.convert(source, plan)
         run.convert(source, run.ConversionPlan(str(tmp_path / "roomy"), **options))
         assert drawn.digests(disk / "out") == drawn.digests(tmp_path / "roomy")
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)

@@ -51,6 +51,8 @@ def test_a_file_may_be_named_by_train_files(folder):
         (b"abcd 3\n", "part-0, line 1: .*a tab and a label"),
         (b"abcd\t0\nabcd\tx\n", "part-0, line 2"),
         (b"abcd\t-1\n", "part-0, line 1"),
+        (b"abcd\t1\n" * 40 + b"abc\t1", "part-0, line 41: .*multiple of 4"),
+        (b"\x89PNG", "part-0, line 1: expected an image in base64"),
         (b"", "holds no records"),
     ],
 )

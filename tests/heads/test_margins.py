@@ -17,38 +17,27 @@ from plsc_tf.heads.adaptive_margins import (
     MagFace,
 )
 from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
+from tests.conformance import head_case
 
 # Loss, the oracle's name for it, what the oracle must be told.
 LOSSES = {
     "softmax cosines": (Margins(), "combined", {}),
-    "arcface": (plsc_tf.ARCFACE, "arcface", {}),
-    "cosface": (plsc_tf.COSFACE, "cosface", {}),
-    "sphereface": (SPHEREFACE, "sphereface", {}),
-    "combined": (
-        Margins(0.9, 0.4, 0.15),
-        "combined",
-        {"m1": 0.9, "m2": 0.4, "m3": 0.15},
-    ),
-    "arcface_torch": (
-        Margins(m2=0.5, gradient="straight_through"),
-        "arcface",
-        {"straight_through": True},
-    ),
-    "adaface": (ADAFACE, "adaface", {}),
     "adaface, other settings": (AdaFace(0.5, 0.9), "adaface", {"m": 0.5, "h": 0.9}),
-    "curricularface": (CURRICULARFACE, "curricularface", {}),
     "curricularface, other settings": (
         CurricularFace(0.7),
         "curricularface",
         {"m": 0.7},
     ),
-    "magface": (MAGFACE, "magface", {}),
     "magface, other settings": (
         MagFace(5, 60, 0.2, 0.7, 20),
         "magface",
         {"l_a": 5, "u_a": 60, "l_m": 0.2, "u_m": 0.7, "lambda_g": 20},
     ),
 }
+for name, (options, given) in head_case.LOSSES.items():
+    if name != "softmax" and not name.startswith(("filtered", "smoothed")):
+        others = {key: value for key, value in given.items() if key != "loss"}
+        LOSSES[name] = options["loss"], given["loss"], others
 # Each cosine with each norm: margins past 0 and π, norms inside and outside of
 # MagFace's and AdaFace's ranges.
 COSINES, NORMS = (

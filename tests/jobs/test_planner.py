@@ -52,19 +52,11 @@ load = BASE.replace(row_bytes=32, slot_bytes=32).replace
 )
 def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
     # One-dimensional embeddings keep the weights small.
-    head = plsc_tf.ShardedHead(
-        classes, sample_rate=rate, tile_rows=tile, sub_centers=centers
-    )
+    options = {"sample_rate": rate, "tile_rows": tile, "sub_centers": centers}
+    head = plsc_tf.ShardedHead(classes, **options)
     head.build(1, plsc_tf.strategy(replicas))
-    planned = load(
-        num_classes=classes,
-        embedding_size=1,
-        replicas=replicas,
-        global_batch=4,
-        sample_rate=rate,
-        tile_rows=tile,
-        sub_centers=centers,
-    )
+    given = {"num_classes": classes, "embedding_size": 1, "replicas": replicas}
+    planned = load(global_batch=4, **given, **options)
     assert planned.rows_per_tile == head.layout.rows_per_tile
     assert planned.rows == head.weight.split.size(0)
 

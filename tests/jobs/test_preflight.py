@@ -1,10 +1,6 @@
 """Tests that workers which differ or are unreachable are found before training."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -13,10 +9,9 @@ import tensorflow as tf
 import plsc_tf as plsc
 from plsc_tf import private_apis
 from plsc_tf.parallel import preflight
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.group import Group
+from tests.parallel.test_group import make_clusters, on_each
 
-ROOT = pathlib.Path(__file__).parents[2]
-WORKER = pathlib.Path(__file__).with_name("preflight_worker.py")
 MOST_S = 120
 
 FACTS = {
@@ -76,19 +71,6 @@ def test_nccl_is_not_asked_for_bfloat16(monkeypatch):
     assert set(asked) == {tf.float32, tf.float16}
 
 
-class TwoWorkers:
-    """A group whose other worker has a broken card."""
-
-    names = ("Worker 0 (a:1)", "Worker 1 (b:1)")
-
-    def report_activity(self, activity):
-        """Does nothing."""
-
-    def gather(self, name, problem, timeout_s):
-        """Returns this worker's problem and that of the other."""
-        return [problem, "OSError: a broken card"]
-
-
 class Hanging:
     """A strategy whose collectives hang."""
 
@@ -99,45 +81,37 @@ class Hanging:
         threading.Event().wait(5)
 
 
-def test_workers_with_problems_are_named():
-    with pytest.raises(RuntimeError) as caught:
-        preflight.try_collectives(Hanging(), TwoWorkers(), 0.2)
-    assert str(caught.value).splitlines()[1:] == [
-        "  Worker 0 (a:1): still waiting after 0.2 s",
-        "  Worker 1 (b:1): OSError: a broken card",
-    ]
+class Broken:
+    """A strategy that fails on this worker only."""
+
+    num_replicas_in_sync = 2
+
+    def run(self, function):
+        """Fails at once."""
+        raise OSError("a broken card")
 
 
-@pytest.mark.slow
-def test_two_processes_name_workers_with_problems():
-    addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
-    workers = []
-    try:
-        for index in range(2):
-            worker = subprocess.Popen(
-                [sys.executable, WORKER, ",".join(addresses), str(index)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            workers.append(worker)
-        for worker in workers:
-            said, log = worker.communicate(timeout=MOST_S)
-            lines = [json.loads(line) for line in said.splitlines()]
-            assert worker.returncode == 0 and len(lines) == 3, log
-            assert lines[0] == "they work"
-            assert "RuntimeError: TensorFlow's collectives failed" in lines[1]
-            assert lines[1].endswith(
-                f"\n  Worker 0 ({addresses[0]}): still waiting after 2 s"
-                f"\n  Worker 1 ({addresses[1]}): OSError: a broken card"
-            )
-            if worker is workers[0]:
-                assert lines[2].startswith(
-                    f"TimeoutError: Worker 1 ({addresses[1]}) did not send a value"
-                )
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.communicate()
+def test_workers_with_problems_are_named(monkeypatch):
+    monkeypatch.setattr(preflight, "PATIENCE_S", 0.5)
+    both = threading.Barrier(2)
+
+    def attempt(cluster):
+        group = Group(cluster, timeout_s=MOST_S)
+        strategy = Hanging() if group.is_chief else Broken()
+        with pytest.raises(RuntimeError) as caught:
+            preflight.try_collectives(strategy, group, 2)
+        if group.is_chief:  # The other worker takes no part in a second attempt.
+            with pytest.raises(TimeoutError, match="Worker 1 .* did not send a value"):
+                preflight.try_collectives(strategy, group, 0.2)
+        both.wait(MOST_S)
+        group.leave()
+        return str(caught.value).splitlines()
+
+    clusters = make_clusters(2)
+    first, second = clusters[0].addresses
+    for reason, *problems in on_each(attempt, clusters):
+        assert reason.startswith("TensorFlow's collectives failed")
+        assert problems == [
+            f"  Worker 0 ({first}): still waiting after 2 s",
+            f"  Worker 1 ({second}): OSError: a broken card",
+        ]

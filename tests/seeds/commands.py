@@ -1,15 +1,13 @@
 """Runs command lines from the documents, and draws the images that they need."""
 
-import io
 import os
 import pathlib
 import subprocess
 import sys
 
 import tensorflow as tf
-from PIL import Image
 
-from plsc_tf.data import figures
+from plsc_tf.data import figures, images
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Options that make the documents' networks small enough for a test.
@@ -46,9 +44,7 @@ def shell(line, folder):
 
 def jpeg(label, number, size=32):
     """Returns the bytes of a JPEG with a synthetic figure."""
-    stream = io.BytesIO()
-    Image.fromarray(figures.draw(0, label, number, (size, size))).save(stream, "JPEG")
-    return stream.getvalue()
+    return images.encode(figures.draw(0, label, number, (size, size)), "JPEG")
 
 
 def class_folders(folder, classes, images, first=0):

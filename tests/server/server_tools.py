@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import http.client
-import io
 import json
 import pathlib
 import re
@@ -15,6 +14,8 @@ import time
 
 import numpy as np
 from PIL import Image
+
+from plsc_tf.data.images import encode
 
 EMBEDDING_SIZE = 8
 
@@ -90,9 +91,7 @@ def picture(seed, size=(20, 30), file_format="JPEG"):
     """Bytes of a picture."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
-    file = io.BytesIO()
-    small.resize(size, Image.Resampling.BICUBIC).save(file, file_format)
-    return file.getvalue()
+    return encode(small.resize(size, Image.Resampling.BICUBIC), file_format)
 
 
 def direct(folder, pictures):

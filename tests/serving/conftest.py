@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from plsc_tf.data.images import encode
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
 from tests.serving import tiny
@@ -26,7 +27,7 @@ def exported(tmp_path_factory, logical_devices):
     extras = Extras(
         formats=tuple(tiny.FORMATS),
         calibration=tiny.images(20, seed=5),
-        pictures=tuple(tiny.png(one) for one in tiny.IMAGES),
+        pictures=tuple(map(encode, tiny.IMAGES)),
         accuracy=_accuracy,
         card=EvaluationCard.read(str(folder / "card.json")),
     )

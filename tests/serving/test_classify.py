@@ -8,9 +8,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 import plsc_tf
+from plsc_tf.data.images import encode
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.signatures import ClosedSet
-from tests.serving.tiny import SIZE, classifier, images, network, png, read
+from tests.serving.tiny import SIZE, classifier, images, network, read
 
 IMAGES = images(5)
 
@@ -64,7 +65,7 @@ def test_the_signature_is_one_of_tensorflow_servings_predict_api(tmp_path):
         model, tmp_path, image_size=SIZE, classes=3, normalize=True, extras=extras
     )
     signature = tf.saved_model.load(folder).signatures["classify"]
-    outputs = signature(bytes=tf.constant([png(one) for one in IMAGES]))
+    outputs = signature(bytes=tf.constant([encode(one) for one in IMAGES]))
     check(outputs, probabilities(model))
     names = pathlib.Path(folder, "assets.extra/classes.txt").read_text()
     assert names.split() == list("abcdefghijk")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from plsc_tf.data.images import encode
 from plsc_tf.serving import formats
 from plsc_tf.serving.export import Extras, export_saved_model
-from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, png, read
+from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, read
 
 
 def normalized(model):
@@ -136,7 +137,7 @@ def test_images_are_prepared_as_in_the_run(tmp_path):
     large = np.kron(IMAGES[0], np.ones((3, 3, 1), np.uint8))
     framed = frame.evaluate(tf.constant(large))
     served = tf.saved_model.load(folder).signatures["serving_default"]
-    found = served(bytes=tf.constant([png(large)]))["embedding"]
+    found = served(bytes=tf.constant([encode(large)]))["embedding"]
     expected = model(tf.cast(framed, tf.float32)[None], training=False)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     whole = model(IMAGES[:1].astype(np.float32), training=False)

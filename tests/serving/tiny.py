@@ -1,7 +1,6 @@
 """Small networks, images and a card that the tests of exports share."""
 
 import importlib.util
-import io
 import json
 import pathlib
 
@@ -57,13 +56,6 @@ def images(count, seed=0):
         small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
         smooth.append(np.asarray(small.resize(SIZE[::-1], Image.Resampling.BICUBIC)))
     return np.stack(smooth)
-
-
-def png(image):
-    """Its bytes as PNG."""
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return file.getvalue()
 
 
 def cosines(rows, expected):

@@ -139,18 +139,6 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
 # What a resume makes of it
 
 
-def test_a_fresh_model_on_other_replicas_goes_on(model, tmp_path):
-    fit(model, plsc_tf.Checkpoint(str(tmp_path)), epochs=2)
-    fresh = build(3)
-    start = plsc_tf.Checkpoint(str(tmp_path)).restore(fresh)
-    assert start == {"initial_epoch": 2, "initial_step": 0}
-    np.testing.assert_array_equal(
-        fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
-    )
-    images = next(iter(data()))[0].numpy()
-    np.testing.assert_allclose(fresh.embed(images), model.embed(images), atol=1e-5)
-
-
 def test_an_empty_directory_is_where_a_run_begins(model, tmp_path):
     model.trainer.position.epoch, model.trainer.position.step = 0, 0
     checkpoint = plsc_tf.Checkpoint(tmp_path / "new")

@@ -96,8 +96,6 @@ def test_what_is_missing_is_said(make_model, pictures):
     elsewhere = plsc_tf.Momentum(0.1)
     with pytest.raises(ValueError, match=r"inside strategy.scope\(\)"):
         make_model(optimizer=lambda: elsewhere)
-    with pytest.raises(ValueError, match="precision"):
-        make_model(metrics=["precision"])
 
 
 def test_without_a_scope_the_one_device_is_used(pictures):
