@@ -44,7 +44,11 @@ _REASONS = {
         "the server is not a NameNode. Is this the RPC port "
         "(fs.defaultFS in core-site.xml), not that of the web page?"
     ),
-    r"GSSException|SaslException|Client cannot authenticate|KerberosAuth": (
+    "Can't get Kerberos realm": (
+        "Hadoop before 3.3 cannot use Kerberos on Java 17 as it is: set LIBHDFS_OPTS="
+        "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
+    ),
+    "GSSExc|SaslExc|Client cannot auth|KerberosAuth|failure to login|SIMPLE auth": (
         "the cluster requires Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH"
     ),
 }
@@ -70,8 +74,10 @@ def prepare_hdfs(uri, timeout_s=LIMIT_S):
     options = os.environ.get("LIBHDFS_OPTS", "").split()
     if "-Xrs" not in options:
         os.environ["LIBHDFS_OPTS"] = " ".join([*options, "-Xrs"])
-    problem = _probe(libraries, root_of(uri), timeout_s)
-    if problem:
+    # tensorflow-io does not pass the ticket on.
+    if ticket := os.environ.get("KERB_TICKET_CACHE_PATH"):
+        os.environ.setdefault("KRB5CCNAME", ticket)
+    if problem := _probe(libraries, root_of(uri), timeout_s):
         raise StorageError(problem, errno.EHOSTUNREACH)
 
 
@@ -88,8 +94,7 @@ def _load_libraries():
     program = os.path.realpath(shutil.which("java") or "/")
     java = os.environ.get("JAVA_HOME") or os.path.dirname(os.path.dirname(program))
     hadoop = os.environ.get("HADOOP_HDFS_HOME") or os.environ.get("HADOOP_HOME", "")
-    libhdfs = _existing(hadoop, "lib/native/libhdfs.so")
-    if libhdfs:
+    if libhdfs := _existing(hadoop, "lib/native/libhdfs.so"):
         os.environ["HADOOP_HDFS_HOME"] = hadoop
         os.environ["ARROW_LIBHDFS_DIR"] = os.path.dirname(libhdfs)
     libjvm = _existing(java, "lib/server/libjvm.so", "jre/lib/*/server/libjvm.so")
@@ -126,10 +131,9 @@ def _set_class_path():
     text = os.environ.get("CLASSPATH", "").strip() or _ask_hadoop()
     entries = []
     for entry in filter(None, text.split(os.pathsep)):
-        if os.path.basename(entry) == "*":
-            entries += sorted(glob.glob(glob.escape(entry[:-1]) + "*.[jJ][aA][rR]"))
-        else:
-            entries.append(entry)
+        jars = glob.escape(entry[:-1]) + "*.[jJ][aA][rR]"
+        wild = os.path.basename(entry) == "*"
+        entries += sorted(glob.glob(jars)) if wild else [entry]
     if not any(map(os.path.exists, entries)):
         raise StorageError(
             "HDFS needs Hadoop's jars, and no file or folder in CLASSPATH exists. "
@@ -180,8 +184,7 @@ def _probe(libraries, root, timeout_s):
 def _reason(output):
     """Explains the error messages of Java or the loader in a few words."""
     for pattern, meaning in _REASONS.items():
-        match = re.search(pattern, output)
-        if match:
+        if match := re.search(pattern, output):
             return meaning.format(*match.groups())
     lines = re.findall(r"^\S*(?:Exception|Error)\b.*", output, re.MULTILINE)
     lines = lines or [line for line in output.splitlines() if line.strip()]

@@ -329,9 +329,8 @@ def _describe(owner):
 
 def _real_path(folder):
     """Returns the folder's path without symbolic links."""
-    if files.is_local(folder):
-        return os.path.realpath(local_path(folder))
-    return canonical(folder)
+    path = canonical(folder)
+    return os.path.realpath(path) if files.is_local(path) else path
 
 
 @functools.cache

@@ -30,10 +30,17 @@ class Hdfs:
     Attributes:
         uri: `hdfs://127.0.0.1:port`.
         packages: the `hdfs_packages.Packages`.
+
+    Args:
+        folder: where the servers keep everything.
+        packages: see above.
+        values: further properties of servers and clients.
+        java_options: further options of the servers' Java.
     """
 
-    def __init__(self, folder, packages):
-        self.packages = packages
+    def __init__(self, folder, packages, values=None, java_options=()):
+        self.packages, self._values = packages, values or {}
+        self._java_options = [*JAVA_OPTIONS, *java_options]
         self._folder = pathlib.Path(folder)
         self._processes = {}
         self._begun_at = {}
@@ -140,10 +147,11 @@ class Hdfs:
         jars = [str(self._folder / "server"), str(self._folder / "web"), *jars]
         java = str(packages.java_home / "bin/java")
         program = f"org.apache.hadoop.hdfs.server.{SERVERS[server]}"
-        return [java, *JAVA_OPTIONS, "-cp", ":".join(jars), program]
+        return [java, *self._java_options, "-cp", ":".join(jars), program]
 
     def _configure(self):
         core = {"fs.defaultFS": self.uri, "hadoop.tmp.dir": f"{self._folder}/tmp"}
+        core |= self._values
         # A refused connection need not be tried for ten seconds.
         client = {**core, "ipc.client.connect.max.retries": 1}
         hdfs = {
@@ -159,6 +167,7 @@ class Hdfs:
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
             "dfs.namenode.safemode.extension": 0,
             "dfs.heartbeat.interval": 1,
+            **self._values,
         }
         for name, level in (("server", "INFO"), ("client", "ERROR")):
             folder = self._folder / name

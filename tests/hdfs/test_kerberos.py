@@ -1,0 +1,72 @@
+"""HDFS with Kerberos: a KDC of this machine (Debian: krb5-kdc krb5-admin-server)."""
+
+import pathlib
+import subprocess
+import time
+
+import hdfs_cluster
+import hdfs_driver
+import pytest
+from hdfs_driver import RemoteCallError
+
+from plsc_tf.parallel.addresses import free_ports
+
+# Hadoop before 3.3 looks into a package that Java 17 does not export.
+EXPORTS = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
+
+
+@pytest.fixture
+def environment(hdfs_servers, tmp_path):
+    """The environment of a user with a ticket."""
+    if not pathlib.Path("/usr/sbin/krb5kdc").exists():
+        pytest.skip("Kerberos: no KDC: apt-get install krb5-kdc krb5-admin-server")
+    script = pathlib.Path(__file__).with_name("kdc.sh")
+    (port,) = free_ports("127.0.0.1", 1)
+    kdc = subprocess.Popen(["sh", script, tmp_path, str(port)])
+    end = time.monotonic() + 60
+    while not (tmp_path / "ticket").exists():
+        assert kdc.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    java = [f"-Djava.security.krb5.conf={tmp_path}/krb5.conf", EXPORTS]
+    values = {
+        "hadoop.security.authentication": "kerberos",
+        "hadoop.security.authorization": "true",
+        "dfs.block.access.token.enable": "true",
+        "dfs.data.transfer.protection": "authentication",
+        "ignore.secure.ports.for.testing": "true",
+        "dfs.permissions.enabled": "false",
+    }
+    for server in hdfs_cluster.SERVERS:
+        values[f"dfs.{server}.kerberos.principal"] = "hdfs/localhost@TEST"
+        values[f"dfs.{server}.keytab.file"] = tmp_path / "keytab"
+    packages = hdfs_servers.packages
+    cluster = hdfs_cluster.Hdfs(tmp_path / "hdfs", packages, values, java)
+    try:
+        cluster.start_all()
+        found = cluster.environment()
+        # Hadoop's client encodes the name of a user with a ticket with commons-codec.
+        found["CLASSPATH"] += f":{packages.server_jars}/*"
+        found |= {"LIBHDFS_OPTS": " ".join(java), "PLSC_TF_HDFS": cluster.uri}
+        yield found | {"KERB_TICKET_CACHE_PATH": str(tmp_path / "ticket")}
+    finally:
+        cluster.stop_all()
+        kdc.kill()
+        kdc.wait()
+
+
+@pytest.mark.slow
+def test_a_ticket_opens_the_store_and_without_one_there_is_an_error(
+    environment, tmp_path
+):
+    path = f"{environment['PLSC_TF_HDFS']}/run/a"
+    driver = hdfs_driver.Driver(environment, tmp_path / "log.txt")
+    assert driver.call("hdfs_checks:write", path, "text")[0] == 4
+    assert driver.call("hdfs_trainings:read", path) == "text"
+    driver.stop()
+    changes = {"LIBHDFS_OPTS": ""}, {"KERB_TICKET_CACHE_PATH": "/none"}
+    advice = "set LIBHDFS_OPTS=--add-exports=.*krb5", "Kerberos: call kinit"
+    for change, message in zip(changes, advice, strict=True):
+        driver = hdfs_driver.Driver({**environment, **change}, tmp_path / "log.txt")
+        with pytest.raises(RemoteCallError, match=f"StorageError: .*{message}"):
+            driver.call("hdfs_checks:exists", path, 1, 0.1, 60)
+        driver.stop()
