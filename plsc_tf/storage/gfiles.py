@@ -48,8 +48,8 @@ def find(root):
         return tf.io.gfile
     problem = (
         f"TensorFlow has no file system for {scheme}://, only for "
-        f"{', '.join(filter(None, sorted(schemes())))}. tensorflow-io adds others on "
-        "TensorFlow 2.17: pip install tensorflow-io==0.37.1. Received: "
+        f"{', '.join(filter(None, sorted(schemes())))}. tensorflow-io adds others, but "
+        "only to TensorFlow 2.17: pip install 'plsc_tf[tfio]' installs both. Received: "
         f"TensorFlow {tf.__version__}, {outcome}."
     )
     if scheme in _ARROW:
