@@ -76,7 +76,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     half = recipe.backbone_precision(settings)
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
-    model.trainer.set_cluster(group, joined.votes)
+    model.trainer.group, model.trainer.votes = group, joined.votes
     stage.begin(model, settings)
     recipe.compile_model(model, settings, plan.schedule, parts.optimizer)
     checkpoints = _checkpoints(settings, parts, origin)

@@ -1,5 +1,6 @@
 """Contains `Classifier`: a backbone and a classification head, trained together."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -179,7 +180,7 @@ class Classifier(keras.Model):
         if mixing is not None:
             mixing.check(self)
         several_steps.check(steps_per_execution, self.trainer.votes)
-        own_forward = forward.make(self, jit_compile, recompute)
+        self.trainer.forward = forward.make(self, jit_compile, recompute)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())
             policy = self.dtype_policy.name
@@ -191,20 +192,28 @@ class Classifier(keras.Model):
         self.mixing = mixing
         self.ranked_metrics = metrics | weighted
         self.weighted_metrics = tuple(weighted)
-        self.trainer.compile(
+        head, factors, decays = self.head, rate_factors or {}, weight_decay_on or {}
+        of_head = [] if head.sharded else head.variables_replicated
+        layer_rules = weight_rules.of_layers(self.backbone, factors, decays)
+        layer_rules |= dict.fromkeys(map(id, of_head), head_rule or weight_rules.COMMON)
+        self.trainer.updater = self.trainer.updater_class(
             optimizer,
-            head_rule=head_rule,
-            layer_rules=weight_rules.of_layers(
-                self.backbone, rate_factors or {}, weight_decay_on or {}
-            ),
+            self.strategy,
+            [*self.trained_network_variables(), *of_head],
+            head if head.sharded else None,
             l2=l2,
             slot_dtype=head_slot_dtype,
             loss_scale=loss_scale,
             transport=transport,
+            votes=self.trainer.votes,
             averaging=averaging,
+            head_rule=head_rule,
+            layer_rules=layer_rules,
             jit_compile=forward.is_compiled(self.strategy, jit_compile),
         )
-        self.trainer.forward = own_forward
+        # AutoGraph would take seconds to convert every function that is called.
+        run = functools.partial(several_steps.run, self.trainer)
+        self.trainer.step_function = tf.function(run, autograph=False)
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,

@@ -31,7 +31,6 @@ from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.forward import Forward
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.updates import Updater
-from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 # Arguments of `Trainer.fit` that Keras's `fit` does not have.
 FIT_OPTIONS = ("initial_step", "stop_at_step", "sentinel")
@@ -48,6 +47,7 @@ class Trainer:
         updater: the `Updater` of all weights; None before `compile`.
         group: the `plsc_tf.parallel.group.Group` of all workers.
         votes: this worker's `plsc_tf.training.ending.Votes`; None in a single process.
+            In a cluster, set both before `compile`.
         calls: the `several_steps.Calls` of the `fit` in progress, or None.
         step_batch: the per-replica batch of the current step.
         step_result: `{name: value}` of the last step's loss and metrics.
@@ -64,6 +64,7 @@ class Trainer:
             `Classifier.forward`.
         custom_step: function that takes a per-replica batch and replaces the step, or
             None.
+        step_function: `several_steps.run` as a `tf.function`; None before `compile`.
     """
 
     def __init__(self, model: Classifier) -> None:
@@ -83,50 +84,7 @@ class Trainer:
         self.updater_class = Updater
         self.forward: Forward | None = None
         self.custom_step: Callable | None = None
-
-    def set_cluster(self, group: Group, votes: Votes | None) -> None:
-        """Sets the workers of a cluster; call it before `compile`.
-
-        Args:
-            group: the `plsc_tf.parallel.group.Group` of all workers.
-            votes: this worker's `plsc_tf.training.ending.Votes`; None in a single
-                process.
-        """
-        self.group = group
-        self.votes = votes
-
-    def compile(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        *,
-        head_rule: WeightRule | None,
-        layer_rules: Mapping[int, WeightRule],
-        **options,
-    ) -> None:
-        """Creates the updater of all weights and the compiled step functions.
-
-        Args:
-            optimizer: the Keras optimizer.
-            head_rule: the head's `WeightRule`, or None.
-            layer_rules: `{id of a keras.Variable: WeightRule}` for weights of layers.
-            **options: further arguments of the `Updater`.
-        """
-        model, head = self.model, self.model.head
-        head_weights = [] if head.sharded else head.variables_replicated
-        of_head = dict.fromkeys(map(id, head_weights), head_rule or COMMON)
-        self.updater = self.updater_class(
-            optimizer,
-            model.strategy,
-            [*model.trained_network_variables(), *head_weights],
-            head if head.sharded else None,
-            votes=self.votes,
-            head_rule=head_rule,
-            layer_rules={**layer_rules, **of_head},
-            **options,
-        )
-        # AutoGraph would take seconds to convert every function that a step calls.
-        run = functools.partial(several_steps.run, self)
-        self.step_function = tf.function(run, autograph=False)
+        self.step_function: Any = None
 
     def fit(  # noqa: PLR0913 - Keras's arguments of `fit`
         self,

@@ -72,7 +72,8 @@ def losses(  # noqa: PLR0913 - a case is what it is
         )
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, sample_rate=sample_rate)
         model = plsc_tf.Classifier(backbone, head)
-        model.trainer.set_cluster(group, Votes(group) if group.size > 1 else None)
+        model.trainer.group = group
+        model.trainer.votes = Votes(group) if group.size > 1 else None
         scale = plsc_tf.LossScale(loss_scale) if loss_scale else None
         model.compile(plsc_tf.Momentum(0.001), loss_scale=scale)
     data = plsc_tf.load(

@@ -109,7 +109,7 @@ def make_model(strategy, transport=None, **options):
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
         if transport is None:  # A launched training votes; others do not.
-            model.trainer.set_cluster(SingleWorker(), Votes(SingleWorker()))
+            model.trainer.votes = Votes(SingleWorker())
         metrics = ["accuracy", "top5_accuracy"] if not options else []
         optimizer = plsc_tf.Momentum(0.02, global_clipnorm=1.0 if options else None)
         model.compile(optimizer, metrics=metrics, transport=transport)

@@ -219,7 +219,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     settings = settings.replace(with_test=True)
     loaded = trained.load(settings, with_head, parts, joined.strategy)
     model, settings = loaded.model, loaded.settings
-    model.trainer.set_cluster(joined.group, joined.votes)
+    model.trainer.group, model.trainer.votes = joined.group, joined.votes
     if without_sets:
         settings = settings.replace(val_targets=())
     test = recipe.load_test(settings)
