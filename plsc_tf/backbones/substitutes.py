@@ -40,7 +40,7 @@ def substitute(mode: str, layer: layers.Layer) -> Callable | None:
         type(layer) is layers.BatchNormalization
         and (layer.synchronized or mode != KERAS)
         and layer.trainable
-        and not layer.renorm
+        and not getattr(layer, "renorm", False)  # since Keras 3.14
         and layer.axis in (-1, layer.input_spec.ndim - 1)
         and layer.variable_dtype == "float32"
     ):
