@@ -89,6 +89,8 @@ def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
     all-reduce: TensorFlow's NCCL all-to-all is wrong across machines, where it divides
     a tensor by the number of the machine's own GPUs.
     """
+    if not value.shape.num_elements():
+        return own_slice(value)  # an empty all-to-all crashes TensorFlow 2.21
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
     if launcher is None or not launcher.is_on_cpu():
