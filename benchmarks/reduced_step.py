@@ -112,6 +112,7 @@ def _reduced(case, under, folder):
         ReducedUpdater,
         ReductionPlan,
     )
+    from plsc_tf.flags.boost import Boost
 
     model = _model(case, under)
     whole = trajectory.layout_of(model, case.scope)
@@ -123,11 +124,7 @@ def _reduced(case, under, folder):
     plan = ReductionPlan(
         projection=projection.Projection(path),
         layout=whole,
-        rho=0.55,
-        gamma=0.9,
-        alpha=1e-6,
-        sigma=0.4,
-        trials=case.trials,
+        options=Boost(dim_reduce_alpha=1e-6, line_search_trials=case.trials),
     )
     model.trainer.updater_class = functools.partial(ReducedUpdater, plan=plan)
     with under.scope():

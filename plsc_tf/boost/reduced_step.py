@@ -22,6 +22,7 @@ import tensorflow as tf
 from plsc_tf.boost.projection import Projection
 from plsc_tf.boost.space import HostRows, Space
 from plsc_tf.boost.trajectory import Layout
+from plsc_tf.flags.boost import Boost
 from plsc_tf.parallel import collectives
 from plsc_tf.training import trainer as training
 from plsc_tf.training.updates import Updater
@@ -85,20 +86,16 @@ class ReductionPlan:
     Attributes:
         projection: the `Projection`.
         layout: the `Layout` of its columns.
-        rho: ρ, ratio of each trial's step size to the previous one.
-        gamma: γ, momentum of the residual gradient.
-        alpha: α, learning rate of the residual gradient.
-        sigma: σ, the Armijo constant.
-        trials: maximum number of step sizes to try.
+        options: the `Boost` options. Their dim_reduce_rho is ρ, the ratio of each
+            trial's step size to the previous one; dim_reduce_gamma is γ, the momentum
+            of the residual gradient, and dim_reduce_alpha is α, its learning rate;
+            dim_reduce_sigma is σ, the Armijo constant; line_search_trials is the
+            maximum number of step sizes to try.
     """
 
     projection: Projection
     layout: Layout
-    rho: float
-    gamma: float
-    alpha: float
-    sigma: float
-    trials: int
+    options: Boost
 
 
 class ReducedUpdater(Updater):
@@ -133,8 +130,9 @@ class ReducedUpdater(Updater):
             None if rows else head,
             **options,
         )
+        kept = plan.options.dim_reduce_alpha > 0
         self.space = Space(
-            strategy, plan.projection, plan.layout, rows, with_residual=plan.alpha > 0
+            strategy, plan.projection, plan.layout, rows, with_residual=kept
         )
         self.bfgs = Bfgs(self.space.dimensions)
 
@@ -224,13 +222,14 @@ class ReducedStepper:
 
     def _search(self, batch, path, loss, slope):
         """Backtracks (Armijo); returns (accepted size or 0, losses of the trials)."""
-        tried = []
-        for m in range(self.plan.trials):
-            size = self.plan.rho**m
+        tried, options = [], self.plan.options
+        for m in range(options.line_search_trials):
+            size = options.dim_reduce_rho**m
             trial = float(self._host(self._try(batch, path, _scalar(size))))
             tried.append(trial)
+            bound = loss + options.dim_reduce_sigma * size * slope
             # NaN and +∞ fail the comparison anyway; the finiteness check rejects −∞.
-            if np.isfinite(trial) and trial < loss + self.plan.sigma * size * slope:
+            if np.isfinite(trial) and trial < bound:
                 return size, tried
         return 0.0, tried
 
@@ -274,9 +273,8 @@ class ReducedStepper:
         # All replicas use replica 0's direction: others may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
         direction = collectives.all_sum(first * wanted)
-        moves, residuals = space.lift(
-            direction, projected, carried["own"], self.plan.gamma
-        )
+        gamma = self.plan.options.dim_reduce_gamma
+        moves, residuals = space.lift(direction, projected, carried["own"], gamma)
         path = {"moves": moves, "flat": space.gather(moves), "residuals": residuals}
         path["random"] = carried["random"]
         if residuals:
@@ -311,7 +309,7 @@ class ReducedStepper:
 
     def _commit(self, carried, path, size):
         """Applies the whole update, or nothing, on one replica."""
-        model, updater, plan = self.model, self.model.trainer.updater, self.plan
+        model, updater = self.model, self.model.trainer.updater
         values = dict.fromkeys(training.StepGradients.__dataclass_fields__) | carried
         values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
         values["pending"] = _without_padding(carried["pending"])
@@ -322,9 +320,10 @@ class ReducedStepper:
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
         if path["residuals"]:
-            change -= plan.alpha * path["residual"]
+            alpha = self.plan.options.dim_reduce_alpha
+            change -= alpha * path["residual"]
             pairs = zip(moves, path["residuals"], strict=True)
-            moves = [move - plan.alpha * residual for move, residual in pairs]
+            moves = [move - alpha * residual for move, residual in pairs]
             updater.space.keep_residuals(path["residuals"], finite)
         updater.move(change, finite)
         for tile, move in self._sharded(moves):

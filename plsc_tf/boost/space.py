@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.boost.trajectory import Piece
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows, TiledRows
 
@@ -53,37 +54,33 @@ class Space:
     """
 
     def __init__(self, strategy, projection, layout, rows, *, with_residual):
-        self.dimensions = projection.shape[0]
-        self._rows = rows
+        self.dimensions, self._rows = projection.shape[0], rows
+        self.size = [one for one in layout.pieces if one.rows not in rows][-1].stop
         dtype = keras.config.floatx()
-        own = [piece for piece in layout.pieces if piece.rows not in rows]
-        self.size = own[-1].stop
-
-        def columns(low, high):
-            return np.ascontiguousarray(projection.columns(low, high).T, dtype)
-
-        def zeros(low, high):
-            return np.zeros(high - low, dtype)
-
         tile_rows = min(TILE, -(-self.size // strategy.num_replicas_in_sync))
-        create = functools.partial(ShardedRows, strategy)
-        basis = create(columns, self.size, "basis", tile_rows=tile_rows)
-        self._basis, self._residual = {"": basis}, {}
-        if with_residual:
-            residual = create(zeros, self.size, "residual", tile_rows=tile_rows)
-            self._residual[""] = residual
-        for piece in layout.pieces:
-            if piece.rows not in rows:
-                continue
-            like = rows[piece.rows]
-            self._basis[piece.rows] = create(
-                _row_columns(projection, piece, dtype),
-                piece.shape[0],
-                f"basis_{piece.rows}",
-                tile_rows=like.tile_rows,
-            )
-            if with_residual:
-                self._residual[piece.rows] = like.filled(0.0, f"residual_{piece.rows}")
+
+        def columns(piece, low, high):
+            width = piece.size // piece.shape[0]
+            start, stop = (piece.start + row * width for row in (low, high))
+            part = projection.columns(start, stop).T
+            shape = (high - low, *piece.shape[1:], self.dimensions)
+            return np.ascontiguousarray(part, dtype).reshape(shape)
+
+        def zeros(piece, low, high):
+            return np.zeros((high - low, *piece.shape[1:]), dtype)
+
+        def create(name, values, piece):
+            like, values = rows.get(piece.rows), functools.partial(values, piece)
+            size = like.tile_rows if like else tile_rows
+            name = f"{name}_{piece.rows}"
+            return ShardedRows(strategy, values, piece.shape[0], name, tile_rows=size)
+
+        # The replicated weights are one piece.
+        pieces = [Piece("replicated", (self.size,), 0)]
+        pieces += [one for one in layout.pieces if one.rows in rows]
+        self._basis = {one.rows: create("basis", columns, one) for one in pieces}
+        kept = pieces if with_residual else ()
+        self._residual = {one.rows: create("residual", zeros, one) for one in kept}
 
     def slots(self):
         """Returns the arrays to store in a checkpoint, `{name: ShardedRows}`."""
@@ -181,16 +178,3 @@ class Space:
 def _local(arrays):
     """Returns the calling replica's tiles of `{name: ShardedRows}`."""
     return [tile for rows in arrays.values() for tile in rows.local()]
-
-
-def _row_columns(projection, piece, dtype):
-    """Returns a function of class rows (low, high) that reads their columns of P."""
-    width = piece.size // piece.shape[0]
-
-    def columns(low, high):
-        start = piece.start
-        part = projection.columns(start + low * width, start + high * width)
-        shape = (high - low, *piece.shape[1:], projection.shape[0])
-        return np.ascontiguousarray(part.T, dtype).reshape(shape)
-
-    return columns

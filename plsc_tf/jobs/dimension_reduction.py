@@ -49,15 +49,8 @@ class BoostStage(Stage):
             return
         whole = layout_of(model, boost.dim_reduce_scope)
         _check_memory(whole, model, boost)
-        self._plan = ReductionPlan(
-            projection=_projection(model, settings, whole),
-            layout=whole,
-            rho=boost.dim_reduce_rho,
-            gamma=boost.dim_reduce_gamma,
-            alpha=boost.dim_reduce_alpha,
-            sigma=boost.dim_reduce_sigma,
-            trials=boost.line_search_trials,
-        )
+        matrix = _projection(model, settings, whole)
+        self._plan = ReductionPlan(projection=matrix, layout=whole, options=boost)
         model.trainer.updater_class = functools.partial(ReducedUpdater, plan=self._plan)
         logging.info(
             f"Reducing {whole.size:,} weights to {boost.n_component} dimensions."

@@ -10,6 +10,7 @@ import plsc_tf
 from plsc_tf.backbones import precision
 from plsc_tf.boost import projection, snapshots, trajectory
 from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
+from plsc_tf.flags.boost import Boost
 from plsc_tf.training import state
 
 COMPONENTS = 5
@@ -84,13 +85,12 @@ def projections(make_model, folder, tmp_path_factory):
 def reduce(make_model, projections, folder):
     """Makes a stage 2 that starts at the last snapshot: (model, `ReducedStepper`)."""
 
-    def prepare(replicas=1, scope="backbone", *, plan=None, compiled=None, **options):
+    def prepare(replicas=1, scope="backbone", *, alpha=0.001, compiled=None, **options):
         model = make_model(replicas, **options)
-        given = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "trials": 8}
         made = ReductionPlan(
             projection=projection.Projection(projections[scope]),
             layout=trajectory.layout_of(model, scope),
-            **{**given, **(plan or {})},
+            options=Boost(dim_reduce_alpha=alpha, line_search_trials=8),
         )
         model.trainer.updater_class = functools.partial(ReducedUpdater, plan=made)
         with model.strategy.scope():

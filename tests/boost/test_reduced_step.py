@@ -105,7 +105,7 @@ def test_any_replicas_and_head_take_the_same_path(
 
 
 def test_the_accepted_point_is_lower_by_armijos_bound(reduce, pictures, projections):
-    model, steps = reduce(scope="all", plan={"alpha": 0.0})
+    model, steps = reduce(scope="all", alpha=0.0)
     before = vector(model, "all")
     _, sizes, searches = run(model, steps, pictures)
     # Without a residual no weight leaves the space.
@@ -189,7 +189,7 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
 
 
 def test_a_trial_that_is_not_finite_is_not_accepted(reduce, pictures):
-    model, steps = reduce(plan={"alpha": 0.0})
+    model, steps = reduce(alpha=0.0)
     before = vector(model, "backbone")
     # Of the second one's length the direction itself is not finite in float32.
     for factor, trials in ((1e38, 8), (1e60, 0)):

@@ -11,6 +11,7 @@ import tensorflow as tf
 import plsc_tf
 from benchmarks.gpu.kernels import Fault, faults
 from plsc_tf.boost import projection, reduced_step, trajectory
+from plsc_tf.flags.boost import Boost
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
 from plsc_tf.private_apis import CollectiveLauncher
 from plsc_tf.training import batching
@@ -132,11 +133,7 @@ def faults_of_stage_2(folder):
     plan = reduced_step.ReductionPlan(
         projection=projection.Projection(str(folder / "pca_mat.npy")),
         layout=whole,
-        rho=0.5,
-        gamma=0.9,
-        alpha=0.001,
-        sigma=0.4,
-        trials=1,
+        options=Boost(line_search_trials=1),
     )
     updater = functools.partial(reduced_step.ReducedUpdater, plan=plan)
     model.trainer.updater_class = updater

@@ -9,7 +9,7 @@ import pytest
 from plsc_tf.flags.cluster import Cluster as Options
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.launch import plan as plans
-from plsc_tf.parallel.launch import worker
+from plsc_tf.parallel.launch import supervise
 from plsc_tf.parallel.launch.plan import make_plan, split_gpus
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -176,7 +176,7 @@ def test_the_culprit(exits, index):
         SimpleNamespace(**dict(zip(names, (*one, False), strict=False)))
         for one in exits
     ]
-    found = worker.first_failure(ended)
+    found = supervise.first_failure(ended)
     assert (None if found is None else found.index) == index
 
 
@@ -190,5 +190,5 @@ def test_the_culprit(exits, index):
     ],
 )
 def test_how_a_worker_ended(status, expected, words):
-    assert worker.exit_status(status) == expected
-    assert worker.describe(status) == words
+    assert supervise.exit_status(status) == expected
+    assert supervise.describe(status) == words
