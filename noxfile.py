@@ -36,11 +36,13 @@ CORE = [
 def install(session, tensorflow, keras):
     """Installs plsc_tf with this TensorFlow and this Keras."""
     packages = [f"tensorflow=={tensorflow}", f"keras=={keras}"]
+    extras = "dev"
     if tensorflow.startswith("2.17."):
+        extras = "dev,tfio"
         # pyarrow 26 needs numpy 2. onnx 1.19 needs an ml_dtypes that TensorFlow 2.17
         # excludes, but does not say so.
-        packages += [".[tfio]", "pyarrow<26", "onnx<1.19"]
-    session.install("-e", ".[dev]", *packages)
+        packages += ["pyarrow<26", "onnx<1.19"]
+    session.install("-e", f".[{extras}]", *packages)
 
 
 @nox.session(python=NEWEST[0])

@@ -10,7 +10,7 @@ import functools
 from absl import logging
 
 # (first, last) version that was tried, as in noxfile.py.
-TRIED = {"tensorflow": ("2.17", "2.21"), "keras": ("3.12", "3.15")}
+TRIED = {"tensorflow": ("2.17.1", "2.21"), "keras": ("3.12", "3.15")}
 
 
 @functools.cache

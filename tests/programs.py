@@ -1,5 +1,6 @@
 """Runs Python programs in processes of their own."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -38,7 +39,10 @@ def start(*words, cwd=ROOT, **environ):
 
 
 def end(process, timeout=None):
-    """Waits until a process ends, and kills it if that takes too many seconds."""
+    """Waits until a process ends, and kills it if that takes too many seconds.
+
+    What was read of its pipes before, and what Python has buffered, is missing.
+    """
     try:
         out, err = process.communicate(timeout=timeout)
     finally:
@@ -68,12 +72,13 @@ def run_together(commands, *, status=0, timeout=None, **options):
         commands: the words of each of them.
         status, timeout, **options: of `run`.
     """
-    started = [start(*words, **options) for words in commands]
-    try:
+    with contextlib.ExitStack() as stack:
+        started = []
+        for words in commands:
+            process = start(*words, **options)
+            started.append(stack.enter_context(process))
+            stack.callback(process.kill)
         found = [end(process, timeout) for process in started]
-    finally:
-        for process in started:
-            process.kill()
     for done in found:
-        assert done.status == status, done.out + done.err
+        assert status in (None, done.status), done.out + done.err
     return found

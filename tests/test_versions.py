@@ -10,7 +10,7 @@ from tests import programs
 @pytest.mark.parametrize(
     ("installed", "line", "status"),
     [
-        ({"tensorflow": "2.15.1"}, "pip install 'tensorflow>=2.17,<2.22'", 1),
+        ({"tensorflow": "2.15.1"}, "pip install 'tensorflow>=2.17.1,<2.22'", 1),
         ({"keras": "3.3.3"}, "needs keras 3.12 or newer. Received: keras 3.3.3", 1),
         ({"tensorflow": "2.17.1", "numpy": "2.1.0"}, "pip install 'numpy<2'", 1),
         ({"tensorflow": "2.99.0rc1"}, "was not tried with tensorflow 2.99.0rc1", 0),

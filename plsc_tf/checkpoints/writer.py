@@ -92,6 +92,7 @@ class Content:
     variables: dict[str, tf.Tensor]
     arrays: dict[str, Any]
 
+    # A view from `getbuffer` would crash Python 3.12.1 when it is garbage-collected.
     # HDF5 writes to memory only: if it fails to write to a file on disk, it keeps the
     # file open, tries again when the process exits, and crashes.
     def backbone_file(self) -> Iterable[memoryview]:
@@ -99,7 +100,7 @@ class Content:
         buffer = io.BytesIO()
         with keras.StatelessScope(state_mapping=self.values):
             private_apis.save_weights(self.network, buffer)
-        return [buffer.getbuffer()]
+        return [memoryview(buffer.getvalue())]
 
     def variables_file(self) -> Iterable[memoryview]:
         """Returns the buffers of a numpy archive of `variables`."""
@@ -127,7 +128,7 @@ def numpy_archive(arrays: dict[str, Any]) -> Iterable[memoryview]:
     """Returns the buffers of an uncompressed numpy archive of named arrays."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy 2
-    return [buffer.getbuffer()]
+    return [memoryview(buffer.getvalue())]
 
 
 def save(

@@ -19,7 +19,8 @@ from plsc_tf.data.source import (
 # Errors that TensorFlow raises for unreadable records. UnicodeDecodeError occurs when
 # its message quotes bytes that are not UTF-8.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
-# Errors of the store, such as a lost connection: they say nothing about the record.
+# Errors of the store or disk, such as a lost connection, that say nothing about the
+# record.
 # Inside tf.data, Python's OSErrors are unknown errors. TensorFlow's gs:// aborts after
 # its last attempt.
 OUTAGES = (tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError)
@@ -77,8 +78,8 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
     try:
         item = source.read(entry)
         image = prepare(item["image"][0])
-    except OUTAGES:
-        raise
+    except OUTAGES as error:
+        raise type(error)(None, None, f"{where}: {reason(error)}") from error
     except tf.errors.NotFoundError as error:
         raise ValueError(
             f"There is no file for {where}: {reason(error)} "

@@ -77,7 +77,7 @@ class PathTable:
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
-class _MissingFileError(tf.errors.NotFoundError, ValueError):
+class NotFoundError(tf.errors.NotFoundError, ValueError):
     """Raised for a missing file; in graphs, a ValueError has a kind of its own."""
 
 
@@ -95,8 +95,8 @@ def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
         name = path if isinstance(path, bytes) else path.item()
         try:
             return files.read(os.fsdecode(name))
-        except FileNotFoundError as error:
-            raise _MissingFileError(None, None, str(error)) from error
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise NotFoundError(None, None, str(error)) from error
         except OSError as error:
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 

@@ -44,10 +44,12 @@ _REASONS = {
         "the server is not a NameNode. Is this the RPC port "
         "(fs.defaultFS in core-site.xml), not that of the web page?"
     ),
-    "Can't get Kerberos realm": (
+    "cannot access class sun.security.krb5": (
         "Hadoop before 3.3 cannot use Kerberos on Java 17 as it is: set LIBHDFS_OPTS="
         "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
     ),
+    "Can't get Kerberos realm": "krb5.conf is missing, or has no default_realm",
+    "invalid null input: name": "this process's user ID has no name in /etc/passwd",
     "GSSExc|SaslExc|Client cannot auth|KerberosAuth|failure to login|SIMPLE auth": (
         "the cluster requires Kerberos: call kinit, and set KERB_TICKET_CACHE_PATH"
     ),

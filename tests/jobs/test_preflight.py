@@ -10,6 +10,7 @@ import plsc_tf as plsc
 from plsc_tf import private_apis
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.group import Group
+from tests import programs
 from tests.parallel.test_group import make_clusters, on_each
 
 MOST_S = 120
@@ -92,7 +93,6 @@ class Broken:
 
 
 def test_workers_with_problems_are_named(monkeypatch):
-    monkeypatch.setattr(preflight, "PATIENCE_S", 0.5)
     both = threading.Barrier(2)
 
     def attempt(cluster):
@@ -101,9 +101,10 @@ def test_workers_with_problems_are_named(monkeypatch):
         with pytest.raises(RuntimeError) as caught:
             preflight.try_collectives(strategy, group, 2)
         if group.is_chief:  # The other worker takes no part in a second attempt.
+            monkeypatch.setattr(preflight, "PATIENCE_S", 0.5)
             with pytest.raises(TimeoutError, match="Worker 1 .* did not send a value"):
                 preflight.try_collectives(strategy, group, 0.2)
-        both.wait(MOST_S)
+        both.wait(10)
         group.leave()
         return str(caught.value).splitlines()
 
@@ -115,3 +116,33 @@ def test_workers_with_problems_are_named(monkeypatch):
             f"  Worker 0 ({first}): still waiting after 2 s",
             f"  Worker 1 ({second}): OSError: a broken card",
         ]
+
+
+REAL = """
+import os, sys
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.group import Group
+cluster = Cluster(tuple(sys.argv[1].split(",")), int(sys.argv[2]), "test")
+group = Group(cluster, timeout_s=60)
+os.environ["TF_CONFIG"] = cluster.tf_config()
+import tensorflow as tf
+from plsc_tf.parallel import preflight
+from tests.jobs.test_preflight import Broken
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+preflight.try_collectives(strategy, group, 60)
+try:
+    preflight.try_collectives(strategy if group.is_chief else Broken(), group, 2)
+except RuntimeError as error:
+    print(error, flush=True)
+group.leave()
+os._exit(0)  # a regular exit would wait forever for the collective
+"""
+
+
+@pytest.mark.slow
+def test_a_collective_of_two_processes_that_hangs_is_named():
+    addresses = make_clusters(2)[0].addresses
+    words = [("-c", REAL, ",".join(addresses), index) for index in range(2)]
+    for done in programs.run_together(words, timeout=MOST_S):
+        assert f"({addresses[0]}): still waiting after 2 s\n" in done.out
+        assert f"({addresses[1]}): OSError: a broken card" in done.out

@@ -47,8 +47,10 @@ class Launchers:
         words = "-m", "tests.launch.driver", *arguments
         # Under nohup it would be ignored, which a launcher respects.
         before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        process = programs.start(*words, cwd=self.folder, **environ)
-        signal.signal(signal.SIGHUP, before)
+        try:
+            process = programs.start(*words, cwd=self.folder, **environ)
+        finally:
+            signal.signal(signal.SIGHUP, before)
         self.started.append(process)
         return process
 

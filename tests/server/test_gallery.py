@@ -92,7 +92,8 @@ def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
             done = int(process.stdout.readline())
     finally:
         process.kill()
-    rest = programs.end(process).out.split()
+    rest = process.stdout.read().split()
+    programs.end(process)
     done = int(rest[-1]) if rest else done
     with Gallery(tmp_path) as gallery:
         people = gallery.people()

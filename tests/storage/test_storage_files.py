@@ -3,14 +3,13 @@
 import errno
 import hashlib
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
+from tests import programs
 
 CONTENT = bytes(range(256)) * 40_000  # 10.24 MB: more than a chunk
 
@@ -186,6 +185,4 @@ def test_tensorflow_io_is_imported_only_where_it_is_needed(tmp_path):
         "files.prepare('s3://bucket/a')\n"
         "assert 'tensorflow_io' in sys.modules"
     )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    programs.run("-c", code, cwd=tmp_path)

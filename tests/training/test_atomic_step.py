@@ -65,6 +65,12 @@ def head_of(kind, **options):
             {"head_slot_dtype": "bfloat16"},
         ),
         slow(
+            4,
+            head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4),
+            plsc_tf.Momentum,
+            {"head_slot_dtype": "bfloat16"},
+        ),
+        slow(
             2,
             head_of(plsc_tf.ShardedHead, loss=ADAFACE, sample_rate=0.7),
             lambda: keras.optimizers.Adam(global_clipnorm=1.0),
@@ -72,7 +78,7 @@ def head_of(kind, **options):
         ),
         (2, head_of(plsc_tf.DenseHead, loss=plsc_tf.SOFTMAX), plsc_tf.Momentum, {}),
     ],
-    ids=["curricularface", "adaface_sampled", "dense"],
+    ids=["curricularface", "four_replicas", "adaface_sampled", "dense"],
 )
 def test_a_bad_number_anywhere_skips_the_step_on_all(
     replicas, head, optimizer, options
