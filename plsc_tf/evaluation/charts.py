@@ -110,26 +110,19 @@ class Chart:
         axes = figure.add_subplot()
         for color, curve in zip(itertools.cycle(COLORS), self.curves, strict=False):
             x, y = zip(*curve.points, strict=True)
-            axes.plot(
-                x,
-                y,
-                color=color,
-                label=curve.label,
-                drawstyle="steps-post" if curve.steps else "default",
-                marker="o" if len(x) == 1 else "",  # a one-point line is invisible
-            )
+            style = "steps-post" if curve.steps else "default"
+            marker = "o" if len(x) == 1 else ""  # a one-point line is invisible
+            axes.plot(x, y, color=color, label=curve.label, ds=style, marker=marker)
             if self.filled:
                 step = "post" if curve.steps else None
                 axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)
         for mark in self.marks:
-            axes.axvline(
-                mark.x, color=INK, lw=1, ls=mark.dash, label=mark.label or "_unnamed"
-            )
+            label = mark.label or "_unnamed"
+            axes.axvline(mark.x, color=INK, lw=1, ls=mark.dash, label=label)
         for name, axis in (("x", self.x), ("y", self.y)):
             scale = "log" if axis.log else "linear"
-            limits = axis.low, axis.high
             axes.set(**{f"{name}scale": scale, f"{name}label": axis.label})
-            axes.set(**{f"{name}lim": limits})
+            axes.set(**{f"{name}lim": (axis.low, axis.high)})
         axes.grid(color=GRID)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

@@ -96,8 +96,8 @@ def shown_options(settings: Settings) -> dict[str, str]:
     return {n: _PASSWORD.sub(r"\1***@", t) or "(empty)" for n, t in texts.items()}
 
 
-def environment(strategy: tf.distribute.Strategy, group) -> dict:
-    """Returns {name: text} that describes the software and the devices."""
+def environment(model) -> dict:
+    """Returns {name: text} that describes the software and a `Classifier`'s devices."""
     devices = [device.device_type for device in tf.config.get_visible_devices()]
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled
     counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
@@ -111,23 +111,23 @@ def environment(strategy: tf.distribute.Strategy, group) -> dict:
         "cores": os.cpu_count(),
         "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
         "TF32 on GPUs": "on" if tf32() else "off",
-        "replicas": strategy.num_replicas_in_sync,
-        "workers": group.size,
+        "replicas": model.strategy.num_replicas_in_sync,
+        "workers": model.trainer.group.size,
     }
 
 
-def add_start(folder: str, step: int, environment: dict, changes: dict) -> None:
+def add_start(folder: str, model, changes: dict) -> None:
     """Records that a process starts or resumes the run.
 
     Args:
         folder: the run's folder.
-        step: global step at which the process starts.
-        environment: result of `environment`.
+        model: the `Classifier`, at the step at which the process starts.
         changes: the options that the resume changed, `{name: [old, new]}`.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    names = ("plsc_tf", "TensorFlow", "replicas", "workers")
-    entry = {"time": now, "step": step, **{name: environment[name] for name in names}}
+    names, facts = ("plsc_tf", "TensorFlow", "replicas", "workers"), environment(model)
+    entry = {"time": now, "step": model.trainer.position.global_step}
+    entry |= {name: facts[name] for name in names}
     entry |= {"changed": changes} if changes else {}
     text = "".join(f"{json.dumps(one)}\n" for one in [*starts(folder), entry])
     files.replace(files.join(folder, STARTS), text.encode())

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import itertools
 import math
 
@@ -26,26 +27,22 @@ def watched(network, see):
         network: the Keras model; restored at the end of the block.
         see: the function to call.
     """
-    before = []
 
-    def wrapped(layer, call):
-        def call_and_see(*args, **kwargs):
-            outputs = call(*args, **kwargs)
-            see(layer, outputs)
-            return outputs
+    def call_and_see(layer, call, /, *args, **kwargs):
+        outputs = call(*args, **kwargs)
+        see(layer, outputs)
+        return outputs
 
-        return call_and_see
+    def restore(layer, call):
+        del layer.call
+        if call is not None:
+            layer.call = call
 
-    try:
+    with contextlib.ExitStack() as stack:
         for layer in private_apis.layers_inside(network, include_self=True):
-            before.append((layer, vars(layer).get("call")))
-            layer.call = wrapped(layer, layer.call)
+            stack.callback(restore, layer, vars(layer).get("call"))
+            layer.call = functools.partial(call_and_see, layer, layer.call)
         yield
-    finally:
-        for layer, call in before:
-            del layer.call
-            if call is not None:
-                layer.call = call
 
 
 class LayerCheck(keras.callbacks.Callback):

@@ -117,12 +117,8 @@ class RunReporter:
                 logging.info("%s:\n%s", title, text)
         stores_starts = self.options.run_report or self.options.metrics_files
         if self.group.is_chief and stores_starts:
-            self.guarded(run_report.STARTS, lambda: self._add_start(model, changes))
-
-    def _add_start(self, model, changes):
-        environment = run_report.environment(model.strategy, self.group)
-        step = model.trainer.position.global_step
-        run_report.add_start(self.folder, step, environment, changes)
+            add = functools.partial(run_report.add_start, self.folder, model, changes)
+            self.guarded(run_report.STARTS, add)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes the projector's files and the report; call it on all workers.
@@ -173,8 +169,7 @@ class RunReporter:
             files.replace(files.join(self.folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
-        strategy, folder = model.strategy, self.folder
-        rows = self.metrics.rows
+        folder, rows = self.folder, self.metrics.rows
         facts = {
             "data": lambda: {
                 "data set": self.settings.dataset.dataset_name,
@@ -183,8 +178,8 @@ class RunReporter:
                 "images per step": self.settings.training.global_batch_size,
                 "steps per epoch": batches.steps_per_epoch or "unknown",
             },
-            "memory": lambda: run_report.peak_memory(strategy),
-            "environment": lambda: run_report.environment(strategy, self.group),
+            "memory": lambda: run_report.peak_memory(model.strategy),
+            "environment": lambda: run_report.environment(model),
             "network": lambda: run_report.network(model),
             "checkpoints": lambda: run_report.checkpoints(folder),
             "images": self._images.jpegs,

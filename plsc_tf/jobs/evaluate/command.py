@@ -118,8 +118,7 @@ class _Evaluation:
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
-                    contents = map(files.read, located)
-                    prints = provenance.fingerprints(contents)
+                    prints = provenance.fingerprints(map(files.read, located))
                     self.images[report.name] = prints, listed
                 provenance.add_worst(
                     report, *pairs, listed, functools.partial(_read, located)

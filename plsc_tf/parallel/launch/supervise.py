@@ -229,15 +229,11 @@ class Supervisor:
         signums = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # set by nohup
             signums.append(signal.SIGHUP)
-        before = {
-            signum: signal.signal(signum, lambda n, _: self._signals.append(n))
-            for signum in signums
-        }
-        try:
+        with contextlib.ExitStack() as stack:
+            for signum in signums:
+                before = signal.signal(signum, lambda n, _: self._signals.append(n))
+                stack.callback(signal.signal, signum, before)
             yield
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
     def _may_restart(self, failed, attempt):
         if failed.status == USAGE_STATUS and self._max_restarts:
