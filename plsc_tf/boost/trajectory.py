@@ -76,11 +76,6 @@ class Layout:
         """n, the length of the vector."""
         return self.pieces[-1].stop
 
-    @property
-    def backbone_size(self):
-        """Number of backbone weights in the vector."""
-        return sum(piece.size for piece in self.pieces if not piece.rows)
-
     def describe(self):
         """Returns `[[name, shape]]` of the pieces for a projection's description.
 
@@ -98,18 +93,16 @@ def layout_of(model, scope):
     """
     network = model.backbone
     places = _datasets(network)
-    pieces, start = [], 0
     variables = list(network.trainable_variables)
-    for variable in variables:
-        place = places[id(variable)]
-        pieces.append(Piece(variable.path, tuple(variable.shape), start, place))
-        start = pieces[-1].stop
+    weights = [(v.path, v.shape, places[id(v)], "") for v in variables]
     if scope == "all":
-        for name, rows in model.head.arrays().items():
-            shape = tuple(rows.shape)
-            pieces.append(Piece(f"head/{name}", shape, start, rows=name))
-            start = pieces[-1].stop
+        arrays = model.head.arrays().items()
+        weights += [(f"head/{name}", rows.shape, "", name) for name, rows in arrays]
         variables += [] if model.head.sharded else model.head.variables_replicated
+    pieces, start = [], 0
+    for name, shape, dataset, rows in weights:
+        pieces.append(Piece(name, tuple(shape), start, dataset, rows))
+        start = pieces[-1].stop
     shapes = [tuple(weight.shape) for weight in network.weights]
     return Layout(tuple(pieces), shapes, tuple(variables))
 

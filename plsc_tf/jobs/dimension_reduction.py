@@ -33,8 +33,7 @@ def of(settings: Settings) -> Stage:
 class BoostStage(Stage):
     """Saves snapshots (stage 1), trains in the reduced space (stage 2), or both."""
 
-    def __init__(self):
-        self._plan = None
+    _plan = None
 
     def begin(self, model, settings):
         """Checks the options and makes the projection; see `Stage.begin`.
@@ -143,7 +142,8 @@ def _check_memory(whole, model, boost):
     """Raises ValueError if the projection does not fit in memory."""
     workers = model.trainer.group.size
     replicas = max(1, model.strategy.num_replicas_in_sync // workers)
-    replicated = whole.backbone_size if model.head.sharded else whole.size
+    sharded = model.head.sharded
+    replicated = sum(one.size for one in whole.pieces if not (one.rows and sharded))
     needed = sum(_bytes(whole.size // workers, replicated, replicas, boost))
     free = free_memory()
     if free and needed > free:

@@ -102,16 +102,14 @@ def table(settings: Settings, outcome: dict) -> str:
 
 def _table(settings, outcome):
     folder = settings.checkpoints.model_save_dir
-    lines = list(rows(outcome))
-    lines.append(("flags", files.join(folder, "flags.cfg")))
+    lines = [*rows(outcome), ("flags", files.join(folder, "flags.cfg"))]
     lines.append(("results", files.join(folder, "results.json")))
     page = files.join(folder, "report.html")
     if settings.logging.run_report and files.exists(page) and not files.is_dir(page):
         lines.append(("report", page))
     if outcome["export_dir"]:
         lines.append(("SavedModel", outcome["export_dir"]))
-    command = next_command(settings, outcome)
-    if command:
+    if command := next_command(settings, outcome):
         lines.append(("next, try", command))
     return report.format_table(lines)
 

@@ -238,8 +238,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     check_report.write_report(path, content)
     _write(f"{stem}.txt", "\n".join(text))
     table += [("report", f"{path} and {stem}.txt")]
-    groups = findings.duplicates.groups()
-    if groups:
+    if groups := findings.duplicates.groups():
         merged = f"{stem}.merge.txt"
         _write(merged, "".join(f"{' '.join(map(str, group))}\n" for group in groups))
         table.append(("to merge them", f"--edit_dir=<new> --merge_classes={merged}"))

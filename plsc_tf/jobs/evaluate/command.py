@@ -163,8 +163,7 @@ class _Evaluation:
         shared = provenance.overlaps(self.images, data)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
-            count = report.duplicates.get("training set", {}).get("same_pixels")
-            if count:
+            if count := report.duplicates.get("training set", {}).get("same_pixels"):
                 logging.warning(
                     "%d images of %s are also training images: its results are biased.",
                     count,
