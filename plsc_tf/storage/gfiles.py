@@ -21,10 +21,13 @@ from plsc_tf.storage.paths import HADOOP_SCHEMES, scheme_of
 
 # Schemes that pyarrow supports.
 _ARROW = {*HADOOP_SCHEMES, "s3"}
-# TensorFlow's names of errors.
-_KINDS = dict.fromkeys((errno.EACCES, errno.EPERM), "PermissionDenied")
-_KINDS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "ResourceExhausted")
-_KINDS |= {errno.ENOENT: "NotFound", errno.EEXIST: "AlreadyExists"}
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_KINDS = {"NotFoundError": errno.ENOENT, "AlreadyExistsError": errno.EEXIST}
+# TensorFlow's errors and system errors that the same call would raise again.
+_FINAL = {f"{kind}Error" for kind in ("PermissionDenied", "Unauthenticated")}
+_FINAL |= {f"{kind}Error" for kind in ("InvalidArgument", "Unimplemented")}
+_FINAL |= {"ResourceExhaustedError", *_KINDS, *_KINDS.values()}
+_FINAL |= {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
 # pyarrow raises the errors of S3 without a number.
 _NO_ACCESS = re.compile("ACCESS_DENIED|INVALID_ACCESS|SIGNATURE_|HTTP status 403")
 
@@ -78,19 +81,37 @@ def _load_plugins():
     return f"tensorflow-io {tensorflow_io.__version__}"
 
 
+class GFileError(Exception):
+    """A call of a store failed; the message is the reason.
+
+    Attributes:
+        number: the system's error number, or None if unknown.
+        is_final: whether the same call would fail in the same way again.
+    """
+
+    def __init__(self, reason, number=None, is_final=False):
+        super().__init__(reason)
+        self.number, self.is_final = number, is_final
+
+
 @contextlib.contextmanager
 def reporting():
-    """Turns pyarrow's errors into TensorFlow's."""
+    """Turns TensorFlow's and pyarrow's errors into a `GFileError`."""
     import tensorflow as tf
 
     try:
         yield
+    except tf.errors.OpError as error:
+        # The message is "<path>; <the system's message>".
+        kind = type(error).__name__
+        words = str(error.message).rpartition(";")[2].strip() or kind
+        number = _KINDS.get(kind, _NUMBERS.get(words))
+        raise GFileError(words, number, kind in _FINAL) from error
     except (OSError, NotImplementedError) as error:
         words, number = str(error), getattr(error, "errno", None)
         number = errno.EACCES if _NO_ACCESS.search(words) else number
         words = os.strerror(number) if number else words
-        kind = getattr(tf.errors, f"{_KINDS.get(number, 'Unknown')}Error")
-        raise kind(None, None, words) from error
+        raise GFileError(words, _NUMBERS.get(words), number in _FINAL) from error
 
 
 class ArrowFiles:

@@ -23,8 +23,6 @@ from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
-_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
-
 
 @dataclasses.dataclass(frozen=True)
 class Retry:
@@ -68,13 +66,11 @@ def call(doing, function, path, *more, retry, done=None):
         done: function that returns whether the call succeeded in spite of an error; the
             store's response may have been lost.
     """
-    tf = _tensorflow()
 
     def once():
         try:
-            with gfiles.reporting():
-                return getattr(_gfile(path), function)(path, *more)
-        except tf.errors.OpError:
+            return getattr(_gfile(path), function)(path, *more)
+        except Exception:
             if done is None or not done():
                 raise
 
@@ -111,21 +107,17 @@ class RandomReader:
         If `stop`, the known end of the file, is given, an empty result counts as an
         error and is retried: another process may be rewriting the file.
         """
-        tf = _tensorflow()
 
         def read():
             try:
-                with gfiles.reporting():
-                    if not self._file:
-                        self._file.append(_gfile(self._path).GFile(self._path, "rb"))
-                    self._file[0].seek(start)
-                    content = self._file[0].read(length)
+                if not self._file:
+                    self._file.append(_gfile(self._path).GFile(self._path, "rb"))
+                self._file[0].seek(start)
+                content = self._file[0].read(length)
                 if stop is not None and not content:
-                    raise tf.errors.DataLossError(
-                        None, None, f"{self._path}; it ends before byte {stop}"
-                    )
+                    raise OSError(f"it ends before byte {stop}")
                 return content
-            except tf.errors.OpError:
+            except Exception:
                 _close(self._file)
                 raise
 
@@ -155,19 +147,19 @@ def write(path, make_pieces, retry):
 
 
 def _write_once(path, pieces, limit_s):
-    tf, digest, gfile = _tensorflow(), hashlib.sha256(), _gfile(path)
+    digest, gfile = hashlib.sha256(), _gfile(path)
     doing, opened, held = f"write {path}", False, []
 
+    @gfiles.reporting()
     def put(content):
-        with gfiles.reporting():
-            if not held:
-                held.append(gfile.GFile(path, "wb"))
-            held[0].write(content)
+        if not held:
+            held.append(gfile.GFile(path, "wb"))
+        held[0].write(content)
 
+    @gfiles.reporting()
     def close():
-        with gfiles.reporting():
-            held[0].close()
-            return gfile.stat(path).length
+        held[0].close()
+        return gfile.stat(path).length
 
     try:
         with Worker() as worker:
@@ -182,9 +174,7 @@ def _write_once(path, pieces, limit_s):
                 # block.
                 closed = worker.start(functools.partial(_close, held))
         if stored != size:
-            raise tf.errors.DataLossError(
-                None, None, f"{path}; {stored} of {size} bytes arrived"
-            )
+            raise gfiles.GFileError(f"{stored} of {size} bytes arrived")
     except Exception:
         # If the file could not be opened, it may be an older one, which is kept.
         if opened:
@@ -217,26 +207,26 @@ def check_scheme(path):
 
 def _attempt(doing, path, function, retry, worker=None):
     """Makes a call on another thread, with retries and a time limit per attempt."""
+    reported = gfiles.reporting()(function)
 
     def once():
         with contextlib.nullcontext(worker) if worker else Worker() as runner:
-            return runner.run(function, retry.limit_s, f"{doing} {path}")
+            return runner.run(reported, retry.limit_s, f"{doing} {path}")
 
     return _repeat(doing, path, once, retry)
 
 
 def _repeat(doing, path, function, retry):
     """Calls `function` until it succeeds, fails permanently, or is out of attempts."""
-    tf = _tensorflow()
     wait = retry.first_wait_s
     for attempt in range(1, retry.tries + 1):
         try:
             return function()
-        except tf.errors.OpError as error:
-            if attempt == retry.tries or _is_final(error):
+        except gfiles.GFileError as error:
+            if attempt == retry.tries or error.is_final:
                 raise _translate(error, doing, path, retry is not ONCE) from error
             following = f"Attempt {attempt + 1} of {retry.tries} in {wait:.1f} s."
-            problem = f"Could not {doing} {oss.masked(path)} ({_reason(error)})."
+            problem = f"Could not {doing} {oss.masked(path)} ({error})."
             logging.warning("%s %s", problem, following)
         time.sleep(wait)
         wait *= 2
@@ -249,22 +239,11 @@ def _is_absent(path):
     return False
 
 
-def _is_final(error):
-    """Returns whether the same call would fail in the same way again."""
-    names = "NotFound AlreadyExists PermissionDenied Unauthenticated InvalidArgument"
-    names += " Unimplemented ResourceExhausted"
-    return type(error).__name__.removesuffix("Error") in names.split()
-
-
 def _translate(error, doing, path, diagnose):
-    """Converts a TensorFlow error; with `diagnose`, includes the server's state."""
-    errors = _tensorflow().errors
-    if isinstance(error, errors.NotFoundError):
-        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if isinstance(error, errors.AlreadyExistsError):
-        return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-    words = _reason(error)
-    number = _NUMBERS.get(words)
+    """Returns the OSError to raise; with `diagnose`, includes the server's state."""
+    words, number = str(error), error.number
+    if error.is_final and number in (errno.ENOENT, errno.EEXIST):
+        return OSError(number, os.strerror(number), path)
     if words.startswith("Unknown error"):
         words += "; the store's own message may be above, on standard error"
     message = f"Could not {doing} {path}: {words}."
@@ -276,21 +255,12 @@ def _translate(error, doing, path, diagnose):
     return StorageError(message, number)
 
 
-def _reason(error):
-    """Returns the reason in a TensorFlow error: "<path>; <the system's message>"."""
-    return str(error.message).rpartition(";")[2].strip() or type(error).__name__
-
-
 def in_tensorflow(path):
     """Returns whether TensorFlow itself can open files on the path's store."""
-    return _gfile(path) is _tensorflow().io.gfile
+    import tensorflow as tf
+
+    return _gfile(path) is tf.io.gfile
 
 
 def _gfile(path):
     return gfiles.find(root_of(path))
-
-
-def _tensorflow():
-    import tensorflow as tf
-
-    return tf
