@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import dataclasses
 import faulthandler
+import ipaddress
 import os
 import platform
 import uuid
@@ -16,8 +17,8 @@ from absl import logging
 import plsc_tf
 from plsc_tf import private_apis
 from plsc_tf.options import effects
+from plsc_tf.parallel import bind_guard, gpus, joining, preflight
 from plsc_tf.parallel import cluster as clusters
-from plsc_tf.parallel import gpus, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.rows import device_kind
 from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
@@ -70,6 +71,12 @@ class Membership:
             f"Worker {cluster.index} of {cluster.size} ({cluster.address}, from "
             f"{cluster.source}): waiting up to {given.join_timeout:g} s for the others."
         )
+        if not cluster.secret:
+            logging.warning(
+                "The workers do not prove who they are: whoever can connect to "
+                f"{cluster.addresses[0]} can end this training. Set "
+                "cluster_secret_file to a file that all workers share."
+            )
         self._group = Group(
             cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
         )
@@ -225,6 +232,7 @@ def _start_servers(group, cluster, settings):
     effects.log_unused(settings, {"alone": False, "gpus": num_gpus > 0})
     used = group.gather("before the servers", num_gpus)
     implementation = gpus.implementation(wanted.communication, used)
+    _restrict_server(cluster)
     logging.info(
         f"Starting TensorFlow's servers. If this process ends after {SERVERS_S:g} s, "
         "they cannot reach a worker."
@@ -234,6 +242,29 @@ def _start_servers(group, cluster, settings):
         return cluster_strategy(cluster, num_gpus, implementation=implementation)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _restrict_server(cluster):
+    """Makes TensorFlow's server listen on this worker's address only, if possible."""
+    _, (host, port, *_) = joining.own_place(cluster)
+    try:
+        if not host:
+            raise OSError(
+                f"this machine resolves its name in {cluster.address} to itself"
+            )
+        bind_guard.install(host, port)
+    except OSError as error:
+        logging.warning(
+            f"TensorFlow's server listens on port {port} of all network interfaces, "
+            f"not only on {cluster.address} ({error})."
+        )
+        host = ""
+    if not host or not ipaddress.ip_address(host).is_loopback:
+        logging.warning(
+            f"TensorFlow's server at {cluster.address} asks nobody for a password: "
+            "whoever can connect to it can read and write this user's files. Let only "
+            "the workers connect (docs/launch.md)."
+        )
 
 
 def _try_collectives(settings, strategy, group):

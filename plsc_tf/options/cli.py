@@ -42,6 +42,8 @@ _TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 # Text that TensorFlow adds to the message of an error in a graph: where the operation
 # was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
+# Control characters, except tab and newline.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TENSORFLOW_NOISE = re.compile(
     r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
     r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
@@ -274,7 +276,12 @@ class _LogFormatter(logging.Formatter):
 
     def formatMessage(self, record):
         level = f"{record.levelname} " if record.levelno > logging.INFO else ""
-        return oss.masked(f"{record.asctime} {level}{record.message}")
+        return _shown(f"{record.asctime} {level}{record.message}")
+
+
+def _shown(text):
+    """Masks keys, and escapes control characters, which would change a terminal."""
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], oss.masked(text))
 
 
 def _is_user_error(error):
@@ -291,11 +298,11 @@ def _is_of_tensorflow(error):
 def _message(error):
     """Returns an error's message without the text that OSError and TensorFlow add."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return oss.masked(f"{error.strerror}: {error.filename}")
+        return _shown(f"{error.strerror}: {error.filename}")
     text = str(error)
     if _is_of_tensorflow(error):
         text = _TENSORFLOW_NOISE.sub("", text)
-    return oss.masked(text.strip() or repr(error))
+    return _shown(text.strip() or repr(error))
 
 
 def _report(error, advice):

@@ -5,8 +5,13 @@ launcher or Kubeflow's TFJob), flags or Slurm describe the cluster. The names of
 flags come from Paddle's launcher, except for FastNN's task_index.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
+import secrets
+import stat
+import tempfile
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -14,6 +19,8 @@ from plsc_tf.parallel import addresses
 
 # The default of started_port in Paddle's launcher.
 DEFAULT_PORT = 6170
+# The environment variable in which the launcher gives its workers their secret.
+SECRET = "PLSC_TF_CLUSTER_SECRET"
 # The environment variable with a pod's index in an indexed Kubernetes job.
 _POD_INDEX = "JOB_COMPLETION_INDEX"
 _KINDS = ("chief", "worker")
@@ -40,11 +47,14 @@ class Cluster:
         addresses: "host:port" of every worker.
         index: this worker's index.
         source: where the addresses come from, for messages.
+        secret: bytes that only the workers know; with them they sign their messages.
+            Empty if there is none.
     """
 
     addresses: tuple[str, ...]
     index: int
     source: str
+    secret: bytes = dataclasses.field(default=b"", repr=False)
 
     @property
     def size(self) -> int:
@@ -78,7 +88,15 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
         ValueError: the flags or the environment are malformed or describe an unusable
             cluster; TF_CONFIG and the flags differ; or this machine matches no entry of
             cluster_node_ips, or more than one.
+        OSError: cluster_secret_file cannot be read or created.
     """
+    cluster = _find_cluster(options, environ)
+    if cluster is None:
+        return None
+    return dataclasses.replace(cluster, secret=_secret(options, environ))
+
+
+def _find_cluster(options, environ):
     wanted = options.cluster_resolver
     if wanted == "none":
         return None
@@ -104,6 +122,38 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
         missing = {"flags": "cluster_node_ips", "tf_config": "TF_CONFIG"}[wanted]
         raise ValueError(f"cluster_resolver={wanted}, but {missing} names no workers.")
     return None
+
+
+def _secret(options, environ):
+    """Returns the workers' secret, or b"" if there is none."""
+    path = options.cluster_secret_file
+    if not path:
+        return environ.get(SECRET, "").encode()
+    if not os.path.exists(path):
+        _create_secret(path)
+    with open(path, "rb") as file:
+        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            raise ValueError(
+                f"cluster_secret_file must be readable by its owner only. Received: "
+                f"{path}, which others may read. Run: chmod 600 {path}"
+            )
+        secret = file.read().strip()
+    if len(secret) < 16:
+        raise ValueError(
+            "cluster_secret_file must have at least 16 bytes. Received: "
+            f"{path} with {len(secret)}. Remove it; the next start creates a new one."
+        )
+    return secret
+
+
+def _create_secret(path):
+    """Creates a secret's file, readable by its owner only, unless it exists."""
+    with tempfile.NamedTemporaryFile(dir=os.path.dirname(path) or ".") as new:
+        new.write(secrets.token_hex(32).encode())
+        new.flush()
+        # Of several workers that start at the same time, one creates the file.
+        with contextlib.suppress(FileExistsError):
+            os.link(new.name, path)
 
 
 def _cluster(place, source):

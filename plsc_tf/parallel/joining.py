@@ -12,6 +12,8 @@ import os
 import socket
 import time
 
+from absl import logging
+
 from plsc_tf.parallel import addresses, wire
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.wire import PROTOCOL, Connection
@@ -95,7 +97,7 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         left = max(deadline - time.monotonic(), 0.1)
         try:
             connection = await Connection.open(
-                cluster.addresses[0], min(left, ATTEMPT_S)
+                cluster.addresses[0], min(left, ATTEMPT_S), cluster.secret
             )
             hello = {
                 "protocol": PROTOCOL,
@@ -117,11 +119,11 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         await asyncio.sleep(RETRY_S)
 
 
-def listen(cluster: Cluster) -> socket.socket:
-    """Returns a socket that listens on this worker's address.
+def own_place(cluster: Cluster) -> tuple[int, tuple]:
+    """Returns (family, address) of the socket on which this worker listens.
 
     Raises:
-        JoinError: this process cannot listen on its address.
+        JoinError: this machine cannot resolve the worker's host name.
     """
     own = name(cluster, cluster.index)
     host, port = addresses.split(cluster.address)
@@ -139,6 +141,17 @@ def listen(cluster: Cluster) -> socket.socket:
         # Some systems resolve their own host name to a loopback address, which other
         # machines cannot reach, so listen on all addresses.
         place = ("", port or 0)
+    return family, place
+
+
+def listen(cluster: Cluster) -> socket.socket:
+    """Returns a socket that listens on this worker's address.
+
+    Raises:
+        JoinError: this process cannot listen on its address.
+    """
+    own = name(cluster, cluster.index)
+    family, place = own_place(cluster)
     both = family == socket.AF_INET6 and not place[0]
     deadline = time.monotonic() + BIND_S
     while True:
@@ -208,7 +221,7 @@ class ChiefJoin:
 
     async def _greet(self, reader, writer):
         """Checks who connects; other programs cannot delay the workers."""
-        connection = Connection(reader, writer)
+        connection = Connection(reader, writer, self._cluster.secret)
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 await connection.greet()
@@ -216,7 +229,20 @@ class ChiefJoin:
             if hello["protocol"] != PROTOCOL:
                 _refuse(connection, "The workers run different versions of plsc_tf.")
                 return
-            self._callers.put_nowait((connection, hello))
+            checked = {
+                "index": int(hello["index"]),
+                "addresses": [str(address) for address in hello["addresses"]],
+                "wait_s": float(hello["wait_s"]),
+                "problem": str(hello["problem"]),
+            }
+            self._callers.put_nowait((connection, checked))
+        except wire.SignatureError:
+            connection.close()
+            logging.warning(
+                "Refused a connection from %s, which does not know the secret of this "
+                "cluster. If it is a worker, give it the same cluster_secret_file.",
+                writer.get_extra_info("peername")[0],
+            )
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             connection.close()  # another program, or a worker that has ended
 

@@ -1,8 +1,15 @@
-"""Sends JSON messages over TCP, each preceded by its length."""
+"""Sends JSON messages over TCP, each preceded by its length and a signature.
+
+Both sides know the cluster's secret. Each connection has its own keys, which depend on
+random bytes of both sides, and the signature covers the message's number, so that a
+message of another connection, or one that is repeated, is not accepted.
+"""
 
 import asyncio
 import errno
+import hmac
 import json
+import secrets
 import socket
 import struct
 from typing import Any
@@ -12,10 +19,15 @@ from plsc_tf.parallel import addresses
 # Both sides send these bytes first, to detect connections with other programs.
 MAGIC = b"plsc_tf\n"
 # Increase this number if the messages change: workers refuse other versions.
-PROTOCOL = 3
+PROTOCOL = 4
 # Maximum size of a message, in bytes, until the other side is known to be a worker.
 HELLO_BYTES = 1 << 20
 _LENGTH = struct.Struct(">Q")
+_NONCE_BYTES = _SIGNATURE_BYTES = 32
+
+
+class SignatureError(OSError):
+    """The other side does not know the cluster's secret."""
 
 
 def encode(message: Any) -> bytes:
@@ -29,15 +41,24 @@ class Connection:
     Args:
         reader: the connection's incoming stream.
         writer: the connection's outgoing stream.
+        secret: the cluster's secret; see `plsc_tf.parallel.cluster`.
+        opened: whether this side opened the connection.
 
     Attributes:
         max_bytes: maximum size of a received message, in bytes.
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        secret: bytes,
+        *,
+        opened: bool = False,
     ) -> None:
         self._reader, self._writer = reader, writer
+        self._secret, self._opened = secret, opened
+        self._sent = self._received = 0
         self.max_bytes = HELLO_BYTES
         # This socket's local port may be another worker's port, on which that worker
         # must still be able to listen.
@@ -45,8 +66,8 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
     @classmethod
-    async def open(cls, address: str, timeout_s: float) -> "Connection":
-        """Connects to a worker and exchanges `MAGIC` with it.
+    async def open(cls, address: str, timeout_s: float, secret: bytes) -> "Connection":
+        """Connects to a worker and greets it.
 
         Raises:
             OSError, EOFError: the worker cannot be reached or does not answer, or
@@ -54,7 +75,7 @@ class Connection:
         """
         place = addresses.split(address)
         streams = await asyncio.wait_for(asyncio.open_connection(*place), timeout_s)
-        connection = cls(*streams)
+        connection = cls(*streams, secret, opened=True)
         try:
             names = map(streams[1].get_extra_info, ("sockname", "peername"))
             if len(set(names)) == 1:
@@ -70,29 +91,49 @@ class Connection:
         return connection
 
     async def greet(self) -> None:
-        """Exchanges `MAGIC` with the other side; raises like `open`."""
-        self._writer.write(MAGIC)
+        """Exchanges `MAGIC` and random bytes, and derives the keys.
+
+        Raises like `open`.
+        """
+        own = secrets.token_bytes(_NONCE_BYTES)
+        self._writer.write(MAGIC + own)
         answer = await self._reader.readexactly(len(MAGIC))
         if answer != MAGIC:
             raise OSError(f"another program listens there and sent {answer!r}")
+        other = await self._reader.readexactly(_NONCE_BYTES)
+        nonces = own + other if self._opened else other + own
+        keys = [
+            hmac.digest(self._secret, nonces + sender, "sha256")
+            for sender in (b"opener", b"listener")
+        ]
+        self._own_key, self._other_key = keys if self._opened else reversed(keys)
 
     def send(self, message: bytes) -> None:
         """Sends a message from `encode`; never blocks."""
-        self._writer.write(_LENGTH.pack(len(message)) + message)
+        signature = _sign(self._own_key, self._sent, message)
+        self._sent += 1
+        self._writer.write(_LENGTH.pack(len(message)) + signature + message)
 
     async def receive(self) -> Any:
         """Returns the next message.
 
         Raises:
             EOFError: the other side has closed the connection.
-            OSError: the connection is broken.
+            OSError: the connection is broken; or, as a `SignatureError`, the other side
+                does not know the secret.
             ValueError: the received bytes are not a message, or the message is too
                 long.
         """
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         if length > self.max_bytes:
             raise ValueError(f"a message of {length} bytes is too long")
-        return json.loads(await self._reader.readexactly(length))
+        signature = await self._reader.readexactly(_SIGNATURE_BYTES)
+        message = await self._reader.readexactly(length)
+        expected = _sign(self._other_key, self._received, message)
+        if not hmac.compare_digest(signature, expected):
+            raise SignatureError("it does not know the secret of this cluster")
+        self._received += 1
+        return json.loads(message)
 
     def is_open(self) -> bool:
         """Returns whether the other side has not closed the connection."""
@@ -106,3 +147,7 @@ class Connection:
     def close(self) -> None:
         """Sends the remaining messages and closes the connection."""
         self._writer.close()
+
+
+def _sign(key, number, message):
+    return hmac.digest(key, _LENGTH.pack(number) + message, "sha256")

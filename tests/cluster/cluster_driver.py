@@ -56,7 +56,8 @@ class Cluster:
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         places = addresses(count)
         self.logs = [self.folder / f"worker-{i}.log" for i in range(count)]
-        self.workers, here = [], os.getcwd()
+        self.workers, here, self.listening = [], os.getcwd(), set()
+        self.ports = [f":{int(place.rpartition(':')[2]):04X}" for place in places]
         for i in range(count):
             own = [*CASE, *arguments, *(each(i) if each else [])]
             if count > 1:
@@ -81,7 +82,13 @@ class Cluster:
         """`{"statuses", "logs"}` once all have ended."""
         while not all([worker.ended() for worker in self.workers]):
             time.sleep(0.02)
+            for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+                rows = [row.split() for row in pathlib.Path(table).open()]
+                listeners = [row[1] for row in rows if row[3] == "0A"]  # LISTEN
+                own = [one for one in listeners if one[-5:] in self.ports]
+                self.listening.update(one[:-5] for one in own)
         return {
+            "listening": sorted(self.listening),
             "statuses": [worker.status for worker in self.workers],
             "logs": [log.read_text()[-4000:] for log in self.logs],
         }

@@ -63,11 +63,16 @@ def test_a_tf_config_is_replaced_by_that_of_the_worker():
         "PYTHONUNBUFFERED": "1",
     }
     shared = make_plan(Options(num_workers=2), (4, 7), {"CUDA_VISIBLE_DEVICES": "4,7"})
-    gpus = [shared.environment(p, {})["CUDA_VISIBLE_DEVICES"] for p in shared.places()]
-    assert gpus == ["4", "7"]
+    own = [shared.environment(place, {}) for place in shared.places()]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in own] == ["4", "7"]
+    # All of a cluster's workers on one machine know a secret, which no other has.
+    secrets = {one["PLSC_TF_CLUSTER_SECRET"] for one in own}
+    (secret,), other = secrets, make_plan(Options(num_workers=2), (), CPU)
+    assert len(secret) == 64 and secret != other.secret
     kept = make_plan(Options(), (), environ)
     place = Cluster(kept.addresses, 1, "launcher")
-    assert kept.environment(place, environ)["TF_CONFIG"] == theirs
+    kept = kept.environment(place, environ)
+    assert kept["TF_CONFIG"] == theirs and "PLSC_TF_CLUSTER_SECRET" not in kept
 
 
 def test_a_tf_config_means_one_worker_here():

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import stat
 
 import pytest
 
@@ -36,6 +37,31 @@ def slurm_step(procid, localid, node):
         "SLURM_STEP_NODELIST": "n[2,10]",
         "SLURM_STEP_TASKS_PER_NODE": "2,1",
     }
+
+
+def test_the_workers_share_a_secret_that_others_cannot_read(tmp_path):
+    path = tmp_path / "secret"
+    options = [
+        Options(cluster_node_ips=HOSTS, task_index=i, cluster_secret_file=str(path))
+        for i in range(3)
+    ]
+    (secret,) = {resolve(one, {}).secret for one in options}
+    assert len(secret) == 64 and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["secret"]
+    path.chmod(0o640)
+    with pytest.raises(ValueError, match=f"chmod 600 {path}"):
+        resolve(options[0], {})
+    path.chmod(0o400)
+    path.write_bytes(b"short\n")
+    with pytest.raises(ValueError, match="at least 16 bytes. Received: .* with 5"):
+        resolve(options[0], {})
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OSError, match="nowhere|secret"):
+        resolve(options[0], {})
+    # The launcher's secret comes in the environment.
+    found = resolve(Options(), {**tf_config(), "PLSC_TF_CLUSTER_SECRET": "abc"})
+    assert found.secret == b"abc" and "abc" not in repr(found)
 
 
 def test_nothing_said_is_a_single_process():

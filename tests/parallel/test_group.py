@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import http.client
 import socket
 import threading
@@ -21,9 +22,9 @@ from plsc_tf.parallel.joining import ChiefJoin
 MOST_S = 60
 
 
-def make_clusters(size):
+def make_clusters(size, secret=b"known to the workers only"):
     addresses = tuple(f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", size))
-    return [Cluster(addresses, index, "test") for index in range(size)]
+    return [Cluster(addresses, index, "test", secret) for index in range(size)]
 
 
 def on_each(function, items):
@@ -211,13 +212,81 @@ def test_messages_longer_than_allowed_end_the_connection():
         one, other = socket.socketpair()
         _, writer = await asyncio.open_connection(sock=one)
         try:
-            await wire.Connection(reader, writer).receive()
+            await wire.Connection(reader, writer, b"").receive()
         finally:
             writer.close()
             other.close()
 
     with pytest.raises(ValueError, match="too long"):
         asyncio.run(receive())
+
+
+def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
+    """Otherwise, one message of anybody on the network would end a training."""
+    guess = [dataclasses.replace(one, secret=b"a guess") for one in clusters]
+
+    async def join():
+        chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
+        await asyncio.sleep(0.1)
+        for stranger in guess[:2]:
+            (await joining.connect(stranger, 30, "\x1b[2J")).end_sending()
+        guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
+        assert sorted(await chief) == [1, 2]
+        for guest in guests:
+            assert await guest.receive() == {"joined": True}
+            guest.close()
+
+    asyncio.run(join())
+    assert caplog.text.count("does not know the secret of this cluster") == 2
+    assert "\x1b" not in caplog.text
+
+
+def test_a_repeated_message_is_not_accepted():
+    """Otherwise, who sees a worker join could join instead of it."""
+
+    async def replay():
+        recorded: asyncio.Future = asyncio.Future()
+        outcome: asyncio.Future = asyncio.Future()
+
+        async def record(reader, writer):
+            writer.write(wire.MAGIC + bytes(32))
+            recorded.set_result(await reader.read())
+            writer.close()
+
+        async def receive(reader, writer):
+            connection = wire.Connection(reader, writer, b"secret")
+            await connection.greet()
+            outcome.set_result(
+                (await asyncio.gather(connection.receive(), return_exceptions=True))[0]
+            )
+            connection.close()
+
+        places = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
+        await asyncio.start_server(record, *split(places[0]))
+        await asyncio.start_server(receive, *split(places[1]))
+        worker = await wire.Connection.open(places[0], 9, b"secret")
+        worker.send(wire.encode("hello"))
+        worker.end_sending()
+        _, writer = await asyncio.open_connection(*split(places[1]))
+        writer.write(await recorded)
+        result = await outcome
+        writer.close()
+        return result
+
+    assert isinstance(asyncio.run(replay()), wire.SignatureError)
+
+
+def test_a_worker_without_the_secret_is_told_nothing(clusters):
+    stranger = dataclasses.replace(clusters[1], secret=b"a guess")
+
+    async def join():
+        chief = asyncio.create_task(ChiefJoin(clusters[0], 3).meet_all())
+        with pytest.raises(JoinError, match="the chief, accepted .* closed the conn"):
+            await joining.join(stranger, 1)
+        with pytest.raises(JoinError, match="Worker 1 .* did not join"):
+            await chief
+
+    asyncio.run(join())
 
 
 def test_two_with_the_same_index_are_an_error(clusters):

@@ -3,12 +3,13 @@
 import dataclasses
 import glob
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plsc_tf.parallel import addresses
-from plsc_tf.parallel.cluster import Cluster, resolve, worker_addresses
+from plsc_tf.parallel.cluster import SECRET, Cluster, resolve, worker_addresses
 
 _HERE = "127.0.0.1"
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -24,12 +25,16 @@ class Plan:
         addresses: "host:port" of all workers; None if all run on this machine and use
             free ports.
         gpus: CUDA_VISIBLE_DEVICES of each local worker; None leaves it unchanged.
+        secret: the workers' secret, if all of them run on this machine.
     """
 
     size: int
     local: range
     addresses: tuple[str, ...] | None
     gpus: tuple[str, ...] | None
+    secret: str = dataclasses.field(
+        default_factory=lambda: secrets.token_hex(32), repr=False
+    )
 
     def places(self) -> list[Cluster]:
         """Returns each local worker's `Cluster`; every call chooses new free ports.
@@ -60,6 +65,8 @@ class Plan:
         result.pop("TF_CONFIG", None)
         if self.size > 1:
             result["TF_CONFIG"] = cluster.tf_config()
+            if len(self.local) == self.size:  # no other launcher starts workers
+                result[SECRET] = self.secret
         if self.gpus is not None:
             result[_GPUS] = self.gpus[cluster.index - self.local.start]
         return result
