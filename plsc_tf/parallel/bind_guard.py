@@ -48,7 +48,10 @@ def install(host: str, port: int) -> None:
     own, theirs = socket.socketpair()
     with own, theirs:
         words = [sys.executable, "-m", __name__, host, str(port), str(theirs.fileno())]
-        child = subprocess.Popen(words, pass_fds=[theirs.fileno()])
+        # In a session of its own, Ctrl-C does not end it.
+        child = subprocess.Popen(
+            words, pass_fds=[theirs.fileno()], start_new_session=True
+        )
         _call("prctl", _SET_PTRACER, child.pid, 0, 0, 0, allowed=True)
         _call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
         listener = _listener()
@@ -107,8 +110,8 @@ def _serve(host, port, listener):
             error, flags = 0, _CONTINUE
             try:
                 copy, address = _bound_socket(pid, sock, place, length, host, port)
-            except OSError:
-                copy = None  # not allowed
+            except (OSError, struct.error):
+                copy = None  # not allowed, or not an address
             if copy:
                 flags = 0
                 with copy:
@@ -130,10 +133,11 @@ def _bound_socket(pid, sock, place, length, host, port):
     with open(f"/proc/{pid}/mem", "rb", 0) as memory:
         memory.seek(place)
         given = memory.read(min(length, 128))
-    (family,) = struct.unpack_from("=H", given)
-    if family not in (socket.AF_INET, socket.AF_INET6):
-        return None, None
-    if struct.unpack_from(">H", given, 2) != (port,):
+    (family,), asked = (
+        struct.unpack_from("=H", given),
+        struct.unpack_from(">H", given, 2),
+    )
+    if family not in (socket.AF_INET, socket.AF_INET6) or asked != (port,):
         return None, None
     # `pid` is that of a thread; its process has the first number.
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
@@ -147,13 +151,8 @@ def _bound_socket(pid, sock, place, length, host, port):
     return copy, (f"::ffff:{host}" if mapped else host, port)
 
 
-def _main():
-    host, port, channel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with socket.socket(fileno=channel) as own:
-        _, descriptors, _, _ = socket.recv_fds(own, 1, 1)
-    if descriptors:  # otherwise, the filter could not be installed
-        _serve(host, port, descriptors[0])
-
-
 if __name__ == "__main__":
-    _main()
+    with socket.socket(fileno=int(sys.argv[3])) as channel:
+        _, received, _, _ = socket.recv_fds(channel, 1, 1)
+    if received:  # otherwise, the filter could not be installed
+        _serve(sys.argv[1], int(sys.argv[2]), received[0])
