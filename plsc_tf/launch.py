@@ -22,8 +22,7 @@ from plsc_tf.parallel.launch import plan, supervise
 GROUPS = (
     *("launching", "cluster", "no join_timeout", "no worker_timeout"),
     *("no step_timeout", "no communication", "no gradient_bucket_mb"),
-    "no gradient_dtype",
-    "no cluster_secret_file",
+    *("no gradient_dtype", "no cluster_secret_file"),
 )
 # Options that may have no effect here; the cluster's other options concern the workers.
 LOGGED = ("launching", "node_port")

@@ -32,9 +32,7 @@ class Plan:
     local: range
     addresses: tuple[str, ...] | None
     gpus: tuple[str, ...] | None
-    secret: str = dataclasses.field(
-        default_factory=lambda: secrets.token_hex(32), repr=False
-    )
+    secret: str = dataclasses.field(default_factory=secrets.token_hex, repr=False)
 
     def places(self) -> list[Cluster]:
         """Returns each local worker's `Cluster`; every call chooses new free ports.
