@@ -153,6 +153,6 @@ def _bound_socket(pid, sock, place, length, host, port):
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[3])) as channel:
-        _, received, _, _ = socket.recv_fds(channel, 1, 1)
+        received = socket.recv_fds(channel, 1, 1)[1]
     if received:  # otherwise, the filter could not be installed
         _serve(sys.argv[1], int(sys.argv[2]), received[0])
