@@ -1,7 +1,8 @@
 """Wraps all private APIs of TensorFlow and Keras that this package uses.
 
 Check this module first for a new version of TensorFlow or Keras. It was tested with
-TensorFlow 2.17.1 and, without clusters and GPUs, 2.21.0, each with Keras 3.15.1.
+TensorFlow 2.17.1 to 2.21.0 and Keras 3.12.1 to 3.15.1, without GPUs; docs/versions.md
+lists what ran.
 """
 
 import contextlib
