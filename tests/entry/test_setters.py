@@ -221,8 +221,8 @@ def test_paddles_list_object_names_layers():
 
 def test_the_password_is_not_shown():
     entry = Entry()
-    entry.set_hdfs_info("hdfs://name:9000", "me,secret", "saved")
-    assert "secret" not in repr(entry.settings)
+    entry.set_hdfs_info("hdfs://name:9000", "me,hush", "saved")
+    assert "hush" not in repr(entry.settings)
 
 
 def test_values_may_be_given_by_name():
