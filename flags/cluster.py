@@ -46,9 +46,9 @@ class Cluster(OptionGroup):
     )
     cluster_secret_file: str = _in_cluster(
         "",
-        "file with which the workers prove who they are, the same for all, created if "
-        "missing, readable by its owner only; empty: the launcher's secret, if it "
-        "starts all workers",
+        "file with the secret that authenticates the workers, the same for all, "
+        "created if missing, readable by its owner only; empty: the launcher's secret, "
+        "if it starts all workers",
     )
     join_timeout: float = _in_cluster(
         300.0, "seconds within which all workers must join", within="(0, inf)"

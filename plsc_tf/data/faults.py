@@ -20,9 +20,8 @@ from plsc_tf.data.source import (
 # its message quotes bytes that are not UTF-8.
 READ_ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 # Errors of the store or disk, such as a lost connection, that say nothing about the
-# record.
-# Inside tf.data, Python's OSErrors are unknown errors. TensorFlow's gs:// aborts after
-# its last attempt.
+# record. Inside tf.data, Python's OSErrors are unknown errors. TensorFlow's gs://
+# aborts after its last attempt.
 OUTAGES = (tf.errors.UnavailableError, tf.errors.UnknownError, tf.errors.AbortedError)
 # At most this many bad records are logged.
 _MOST_NAMED = 100

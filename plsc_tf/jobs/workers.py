@@ -73,7 +73,7 @@ class Membership:
         )
         if not cluster.secret:
             logging.warning(
-                "The workers do not prove who they are: whoever can connect to "
+                "The workers have no shared secret: anyone who can connect to "
                 f"{cluster.addresses[0]} can end this training. Set "
                 "cluster_secret_file to a file that all workers share."
             )
@@ -261,9 +261,9 @@ def _restrict_server(cluster):
         host = ""
     if not host or not ipaddress.ip_address(host).is_loopback:
         logging.warning(
-            f"TensorFlow's server at {cluster.address} asks nobody for a password: "
-            "whoever can connect to it can read and write this user's files. Let only "
-            "the workers connect (docs/launch.md)."
+            f"TensorFlow's server at {cluster.address} has no authentication: anyone "
+            "who can connect to it can read and write this user's files. Let only the "
+            "workers connect (docs/launch.md)."
         )
 
 

@@ -40,10 +40,10 @@ TRAINED_MODEL = (
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 _TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
-# Text that TensorFlow adds to the message of an error in a graph: where the operation
-# was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 # Control characters, except tab and newline.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Text that TensorFlow adds to the message of an error in a graph: where the operation
+# was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 _TENSORFLOW_NOISE = re.compile(
     r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
     r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",

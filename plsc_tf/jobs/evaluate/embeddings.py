@@ -84,10 +84,9 @@ class Pictures:
                 rows.append(row)
             except READ_ERRORS as error:
                 if skipped is None or isinstance(error, OUTAGES):
-                    message = f"{paths[row]} cannot be read: {reason(error)}"
-                    raise ValueError(
-                        message if skipped is not None else f"{message} {advice}"
-                    ) from error
+                    remedy = f" {advice}" if skipped is None else ""
+                    message = f"{paths[row]} cannot be read: {reason(error)}{remedy}"
+                    raise ValueError(message) from error
                 skipped[paths[row]] = reason(error)
             if rows and (len(rows) == len(pixels) or row == len(paths) - 1):
                 batch = embed_batch(self._embed, pixels[: len(rows)], self.flip)
