@@ -1,7 +1,7 @@
 """Tests plsc_tf on every TensorFlow that it supports: `nox`, or `nox -s core`.
 
-`nox -l` lists the sessions, each of which has its own environment. docs/versions.md
-holds the results.
+`nox -s core -- tests` runs the whole suite on each of them. `nox -l` lists the
+sessions, each of which has its own environment. docs/versions.md holds the results.
 """
 
 import nox
@@ -56,8 +56,8 @@ def newest(session):
 @nox.session
 @nox.parametrize("python,tensorflow,keras", OTHERS)
 def core(session, tensorflow, keras):
-    """Runs the tests of the core and the quick start."""
+    """Runs the tests of the core, or those that are given, and the quick start."""
     install(session, tensorflow, keras)
-    session.run("python", "-m", "pytest", *CORE, *session.posargs)
+    session.run("python", "-m", "pytest", *(session.posargs or CORE))
     with session.chdir(session.create_tmp()):
         session.run("python", "-m", "plsc_tf.train")
