@@ -15,7 +15,6 @@ from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
-from plsc_tf.storage.paths import local_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,11 +149,10 @@ class Snapshot:
             (piece, functools.partial(_of_rows, StoredRows(path, array)))
             for piece, array in zip(classes, arrays, strict=True)
         ]
-        path = files.join(path, content["backbone"]["file"])
-        whole = local_path(path) if files.is_local(path) else BytesIO(files.read(path))
-        with h5py.File(whole, "r") as file:
+        name = files.join(path, content["backbone"]["file"])
+        with h5py.File(reader.open_weights(path, content)) as file:
             self._parts += [
-                (piece, functools.partial(_of_file, path, *self._place(file, piece)))
+                (piece, functools.partial(_of_file, name, *self._place(file, piece)))
                 for piece in layout.pieces
                 if not piece.rows
             ]

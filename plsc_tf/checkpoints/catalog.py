@@ -168,21 +168,17 @@ def _look(directory):
             state = manifest.read(path)["state"]
             places.append((state["global_step"], state.get("epoch", 0), path))
         except FileNotFoundError:
+            problem = f"{manifest.NAME} is missing"
+            if files.exists(files.join(path, PLSC_META)):
+                problem += (
+                    f" ({PLSC_META} is PLSC's: python -m plsc_tf.import_checkpoint "
+                    "reads such checkpoints, and model_save_dir must be another folder)"
+                )
             if files.atomic_rename(path):
-                problems.append(DamagedCheckpointError(path, _why_no_manifest(path)))
+                problems.append(DamagedCheckpointError(path, problem))
         except DamagedCheckpointError as error:
             problems.append(error)
     return [(step, path) for step, _, path in sorted(places)], problems
-
-
-def _why_no_manifest(path):
-    problem = f"{manifest.NAME} is missing"
-    if files.exists(files.join(path, PLSC_META)):
-        problem += (
-            f" ({PLSC_META} is PLSC's: python -m plsc_tf.import_checkpoint reads such "
-            "checkpoints, and model_save_dir must be another folder)"
-        )
-    return problem
 
 
 def _check_name(path, content):

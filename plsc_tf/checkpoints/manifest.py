@@ -63,6 +63,14 @@ def read(path: str) -> dict:
             f"{path} has checkpoint format {content['format']}; this version of "
             f"plsc_tf reads format {FORMAT}. Update plsc_tf, or train again."
         )
+    parts = [part for array in content["arrays"].values() for part in array["parts"]]
+    entries = [content["backbone"], *filter(None, [content["training"]]), *parts]
+    for name in {*content["files"], *(entry["file"] for entry in entries)}:
+        # Only listed files are compared with their checksums.
+        below = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
+        if not below or name not in content["files"]:
+            problem = f"{NAME} must list {name!r} under files, below its own folder"
+            raise DamagedCheckpointError(path, problem)
     return content
 
 

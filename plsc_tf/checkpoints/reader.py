@@ -32,23 +32,20 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
         DamagedCheckpointError: a file is missing or differs; the message names the
             first one.
     """
-    names = sorted(content["files"] if names is None else names)
-    for name in names:
-        if name not in content["files"]:
-            raise DamagedCheckpointError(path, f"its manifest does not list {name}")
-        expected, place = content["files"][name]["bytes"], files.join(path, name)
+
+    def find_problem(name):
+        place, expected = files.join(path, name), content["files"][name]
         if not files.exists(place):
-            raise DamagedCheckpointError(path, f"{name} is missing")
-        size = files.size(place)
-        if size != expected:
-            problem = f"{name} has {size} bytes instead of {expected}"
-            raise DamagedCheckpointError(path, problem)
+            return f"{name} is missing"
+        if (size := files.size(place)) != expected["bytes"]:
+            return f"{name} has {size} bytes instead of {expected['bytes']}"
+        same = files.checksum(place)[1] == expected["sha256"]
+        return not same and f"{name} does not have the SHA-256 that its manifest gives"
+
+    names = sorted(content["files"] if names is None else names)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        digests = pool.map(lambda n: files.checksum(files.join(path, n))[1], names)
-        for name, digest in zip(names, digests, strict=True):
-            if digest != content["files"][name]["sha256"]:
-                problem = f"{name} does not have the SHA-256 that its manifest gives"
-                raise DamagedCheckpointError(path, problem)
+        for problem in filter(None, pool.map(find_problem, names)):
+            raise DamagedCheckpointError(path, problem)
 
 
 def restore(
@@ -94,14 +91,32 @@ def restore(
         for name, variable in variables.items():
             variable.assign(values[name])
     if network is not None:
-        private_apis.load_weights(network, _opened(path, content["backbone"]["file"]))
+        private_apis.load_weights(network, open_weights(path, content))
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
     return content["state"]
 
 
-def _opened(path, name):
-    return io.BytesIO(files.read(files.join(path, name)))
+def open_weights(path: str, content: dict) -> io.BytesIO:
+    """Reads the backbone's verified file; returns it in memory.
+
+    Raises:
+        DamagedCheckpointError: it refers to data in other files.
+    """
+    name = content["backbone"]["file"]
+    buffer = io.BytesIO(files.read(files.join(path, name)))
+
+    def outside(place, link):
+        item = file[place] if isinstance(link, h5py.HardLink) else None
+        stored = isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)
+        return place if stored or item is None else None
+
+    # HDF5 would read any file that a link or an external array names.
+    with h5py.File(buffer) as file:
+        place = file.visititems_links(outside)
+    if place is not None:
+        raise DamagedCheckpointError(path, f"{name} has data elsewhere, at {place!r}")
+    return buffer
 
 
 def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
@@ -112,7 +127,8 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
         content: its manifest.
         names: the variables' names.
     """
-    with np.load(_opened(path, content["training"]["file"])) as stored:
+    file = files.read(files.join(path, content["training"]["file"]))
+    with np.load(io.BytesIO(file)) as stored:
         return {name: stored[name] for name in names}
 
 
@@ -195,12 +211,12 @@ def load_matching(path: str, network: keras.Model) -> Matched:
         ValueError: no weight matches.
     """
     content = manifests.read(path)
-    file = content["backbone"]["file"]
-    verify(path, content, [file])
+    verify(path, content, [content["backbone"]["file"]])
     loaded: list[str] = []
     kept, buffer = {}, io.BytesIO()
     private_apis.save_weights(network, buffer)
-    with h5py.File(buffer, "r+") as target, h5py.File(_opened(path, file)) as source:
+    weights = open_weights(path, content)
+    with h5py.File(buffer, "r+") as target, h5py.File(weights) as source:
         stored = _arrays(source)
         for name, array in _arrays(target).items():
             if name not in stored:

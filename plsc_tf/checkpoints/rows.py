@@ -65,35 +65,31 @@ class StoredRows(Rows):
     def __init__(self, path: str, described: dict):
         super().__init__(described["shape"], described["dtype"])
         parts = sorted(described["parts"], key=lambda part: part["first"])
-        self._files = [files.join(path, part["file"]) for part in parts]
-        self._firsts = np.array([part["first"] for part in parts], np.int64)
-        self._ends = np.array([part["last"] + 1 for part in parts], np.int64)
-        if [*self._firsts, self.shape[0]] != [0, *self._ends]:
+        ends = [0, *(part["last"] + 1 for part in parts)]
+        if [*(part["first"] for part in parts), self.shape[0]] != ends:
             problem = f"its {len(parts)} files do not make up {self.shape[0]} rows"
             raise DamagedCheckpointError(path, problem)
-        rows = self._ends - self._firsts
-        sizes = np.array([files.size(file) for file in self._files], np.int64)
-        # A numpy file consists of a header and the rows.
-        self._headers = sizes - rows * self.row_bytes
-        for file, header, count in zip(self._files, self._headers, rows, strict=True):
+        self._parts = []
+        for part, first, end in zip(parts, ends, ends[1:], strict=False):
+            # A numpy file consists of a header and the rows.
+            file = files.join(path, part["file"])
+            header = files.size(file) - (end - first) * self.row_bytes
             start = files.read(file, 0, min(10, files.size(file)))
             length = 10 + int.from_bytes(start[8:], "little")
             if start[:8] != _NUMPY or header != length:
-                problem = f"does not hold {count} rows of {self.dtype}"
+                problem = f"does not hold {end - first} rows of {self.dtype}"
                 raise DamagedCheckpointError(path, f"{files.name(file)} {problem}")
+            self._parts.append((first, end, file, header))
 
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the rows `[low, high)`; read-only if all are in one file."""
-        pieces, row = [np.empty((0, *self.shape[1:]), self.dtype)], low
-        part = int(np.searchsorted(self._ends, low, side="right"))
-        while row < high:
-            stop = min(high, int(self._ends[part]))
-            start = row - int(self._firsts[part])
-            begin = int(self._headers[part]) + start * self.row_bytes
-            end = begin + (stop - row) * self.row_bytes
-            raw = files.read(self._files[part], begin, end)
-            pieces.append(np.frombuffer(raw, self.dtype).reshape(-1, *self.shape[1:]))
-            row, part = stop, part + 1
+        pieces = [np.empty((0, *self.shape[1:]), self.dtype)]
+        for first, end, file, header in self._parts:
+            start, stop = max(low, first) - first, min(high, end) - first
+            if start < stop:
+                span = header + start * self.row_bytes, header + stop * self.row_bytes
+                rows = np.frombuffer(files.read(file, *span), self.dtype)
+                pieces.append(rows.reshape(-1, *self.shape[1:]))
         return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
 
 
@@ -220,5 +216,4 @@ def merge_means(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def merge_biases(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns log(sum(exp(rows))), which adds up the classes' softmax probabilities."""
-    largest = rows.max()
-    return largest + np.log(np.sum(np.exp(rows - largest)))
+    return np.logaddexp.reduce(rows)

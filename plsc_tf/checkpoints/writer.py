@@ -109,11 +109,9 @@ class Content:
 
     def describe_backbone(self) -> list[dict]:
         """Returns the paths, shapes and data types of the weights in the file."""
-        held = {id(variable) for variable, _ in self.values}
         return [
             {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
             for weight in self.network.weights
-            if id(weight) in held
         ]
 
     def describe_variables(self) -> dict[str, dict]:

@@ -1,6 +1,7 @@
 """Runs calls that may hang forever under a time limit."""
 
 import concurrent.futures
+import contextlib
 import errno
 import queue
 import threading
@@ -8,7 +9,7 @@ import threading
 from plsc_tf.storage.errors import StorageError
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager):
     """Runs calls on a separate thread; its owner can stop waiting for them.
 
     A file system that accepts a connection and never answers blocks its caller in C
@@ -19,9 +20,6 @@ class Worker:
     def __init__(self):
         self._calls = queue.SimpleQueue()
         threading.Thread(target=_work, args=(self._calls,), daemon=True).start()
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self._calls.put(None)

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import weakref
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.paths import FileStat
@@ -51,6 +51,9 @@ class RandomReader:
     """
 
     def __init__(self, path):
+        # Opening a FIFO waits for a writer, and a device may never end.
+        if not S_ISREG(os.stat(path).st_mode):
+            raise OSError(f"{path} is not a file, but a FIFO, device or folder.")
         self._path, self.descriptor = path, os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self.descriptor)
 

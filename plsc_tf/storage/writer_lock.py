@@ -55,7 +55,7 @@ class FolderInUseError(RuntimeError):
     """Raised if another process is writing to the folder; the message names it."""
 
 
-class WriterLock:
+class WriterLock(contextlib.AbstractContextManager):
     """Lock that only one process at a time can hold; the holder may write to a folder.
 
         with WriterLock() as lock:
@@ -87,9 +87,6 @@ class WriterLock:
         self._renew_s, self._lease_s = renew_s, lease_s
         self._folder, self._permanent = None, False
 
-    def __enter__(self):
-        return self
-
     def __exit__(self, *_):
         self.release()
 
@@ -113,11 +110,12 @@ class WriterLock:
         files.make_dirs(folder)
         self._token = secrets.token_hex(8)
         self._path = files.join(folder, PREFIX + self._token)
+        place = canonical(folder)
         self._claim = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "since": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S} UTC",
-            "folder": _real_path(folder),
+            "folder": os.path.realpath(place) if files.is_local(place) else place,
             "machine": self._machine,
             "start": _start_and_state(os.getpid())[0],
             "state": "waiting",
@@ -325,12 +323,6 @@ def _parse(raw):
 def _describe(owner):
     """Returns a description of a claim's process for messages."""
     return f"process {owner['pid']} on {owner['host']}" if owner else "another process"
-
-
-def _real_path(folder):
-    """Returns the folder's path without symbolic links."""
-    path = canonical(folder)
-    return os.path.realpath(path) if files.is_local(path) else path
 
 
 @functools.cache

@@ -1,0 +1,92 @@
+"""Checkpoints made by an attacker, whose checksums are right."""
+
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from plsc_tf.checkpoints import manifest, reader
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.storage import files
+from tests.checkpoints.small import make_network, save
+
+SECRET = np.arange(6, dtype=np.float32)
+
+
+def seal(path, content):
+    """Writes the manifest that belongs to the files as they are."""
+    for name in content["files"]:
+        size, digest = files.checksum(str(path / name))
+        content["files"][name] = {"bytes": size, "sha256": digest}
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+
+
+# An attacker's checkpoint would copy any file of the user into weights that the user
+# trains on and publishes.
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("name", ["../secret", "rows/../../secret", "{0}/secret"])
+def test_a_manifest_names_only_its_own_files(tmp_path, name, listed):
+    name, path = name.format(tmp_path), tmp_path / "0"
+    save(path)
+    (tmp_path / "secret").write_bytes(SECRET.tobytes())
+    content = manifest.read(str(path))
+    for entry in (content["backbone"], content["arrays"]["weight"]["parts"][0]):
+        before, entry["file"] = entry["file"], name
+        if listed:
+            content["files"][name] = content["files"][before]
+        seal(path, content)
+        with pytest.raises(DamagedCheckpointError, match=r"manifest\.json.*secret"):
+            manifest.read(str(path))
+        entry["file"] = before
+
+
+# As above, by HDF5's own ways to refer to other files.
+@pytest.mark.parametrize("kind", ["external", "virtual", "link", "folder link", "soft"])
+def test_weights_come_from_their_own_file(tmp_path, kind):
+    path, secret = tmp_path / "0", str(tmp_path / "secret")
+    save(path)
+    place, shape = "layers/dense/vars/0", (2, 3)
+    (tmp_path / "secret").write_bytes(SECRET.tobytes())
+    with h5py.File(f"{secret}.h5", "w") as file:
+        file[place] = SECRET.reshape(shape)
+    with h5py.File(path / "backbone.weights.h5", "r+") as file:
+        del file[place]
+        if kind == "external":
+            file.create_dataset(place, shape, "f4", external=[(secret, 0, 24)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout(shape, "f4")
+            layout[:] = h5py.VirtualSource(f"{secret}.h5", place, shape)
+            file.create_virtual_dataset(place, layout)
+        elif kind == "link":
+            file[place] = h5py.ExternalLink(f"{secret}.h5", place)
+        elif kind == "folder link":
+            del file["layers/dense"]
+            file["layers/dense"] = h5py.ExternalLink(f"{secret}.h5", "layers/dense")
+        else:
+            file[place] = h5py.SoftLink("/layers/dense/vars/1")
+    seal(path, manifest.read(str(path)))
+    for load in (
+        lambda network: reader.load_matching(str(path), network),
+        lambda network: reader.restore(str(path), network=network),
+    ):
+        network = make_network()
+        with pytest.raises(DamagedCheckpointError, match=r"weights\.h5 has data else"):
+            load(network)
+        assert not np.any(network.layers[0].kernel)
+
+
+# A command that waits forever, or fills the memory, on a folder that a user was sent.
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+def test_only_files_are_opened(tmp_path, kind):
+    save(tmp_path / "0")
+    for name in (manifest.NAME, "training.npz"):
+        path = tmp_path / "0" / name
+        shutil.move(path, tmp_path / "kept")
+        os.mkfifo(path) if kind == "FIFO" else path.symlink_to("/dev/zero")
+        for read in (files.read, files.checksum, files.open_random):
+            with pytest.raises(OSError, match="not a file, but a FIFO, device"):
+                read(str(path))
+        path.unlink()
+        shutil.move(tmp_path / "kept", path)
