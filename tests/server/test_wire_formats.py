@@ -106,7 +106,7 @@ def test_grpc(channel, pictures, expected):
         ({"label": "gold"}, "INVALID_ARGUMENT", "label: gold"),
         ({"signature": "fast"}, "INVALID_ARGUMENT", "signatures are .*'fast'"),
         ({"input": "jpeg"}, "INVALID_ARGUMENT", "inputs must be \\['bytes'\\]"),
-        ({"value": [1.0]}, "INVALID_ARGUMENT", "bytes must .* string.*float"),
+        ({"value": [1.0]}, "INVALID_ARGUMENT", "bytes must .* string.*DT_FLOAT"),
         ({"value": ["x"]}, "INVALID_ARGUMENT", "Image 0 is not"),
         ({"filter": "loss"}, "INVALID_ARGUMENT", "may contain.*loss"),
         ({"size": 10**9}, "INVALID_ARGUMENT", "fewer values|shape"),

@@ -8,11 +8,9 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow_serving.apis import (
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import model_service_pb2_grpc as models_grpc
+from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import prediction_service_pb2_grpc as predict_grpc
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
@@ -36,10 +34,8 @@ def make_server(app) -> grpc.aio.Server:
         maximum_concurrent_rpcs=app.options.max_connections,
     )
     services = Services(app.models, app.metrics)
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        services, server
-    )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, server)
+    predict_grpc.add_PredictionServiceServicer_to_server(services, server)
+    models_grpc.add_ModelServiceServicer_to_server(services, server)
     return server
 
 
@@ -53,13 +49,14 @@ def _answered(method):
             response = await method(self, request)
             code = "OK"
             return response
-        except RequestError as error:
-            code = error.code
-            await _abort(context, error)
-        except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
-            logging.exception("%s failed", method.__name__)
-            code = "INTERNAL"
-            await _abort(context, RequestError(code, "The server failed."))
+        except Exception as error:  # noqa: BLE001 - logged, and answered with INTERNAL
+            if not isinstance(error, RequestError):
+                logging.exception("%s failed", method.__name__)
+                error = RequestError("INTERNAL", "The server failed.")
+            code, seconds = error.code, error.retry_after
+            if seconds is not None:
+                context.set_trailing_metadata((("retry-after", str(seconds)),))
+            await context.abort(getattr(grpc.StatusCode, code), error.message)
         finally:
             self.metrics.request("grpc", code, time.perf_counter() - start)
 
@@ -67,8 +64,7 @@ def _answered(method):
 
 
 class Services(
-    prediction_service_pb2_grpc.PredictionServiceServicer,
-    model_service_pb2_grpc.ModelServiceServicer,
+    predict_grpc.PredictionServiceServicer, models_grpc.ModelServiceServicer
 ):
     """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods."""
 
@@ -80,15 +76,17 @@ class Services(
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature, name, dtype, _ = version.input(request.model_spec.signature_name)
-        if list(request.inputs) != [name]:
-            raise invalid(f"inputs must be {[name]}. Received: {list(request.inputs)}.")
+        if [*request.inputs] != [name]:
+            raise invalid(
+                f"inputs must be {[name]}. Received: {[*request.inputs][:9]}."
+            )
         values = _values(name, request.inputs[name], dtype)
         outputs = await version.predict(signature, values)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
         response.model_spec.version.value = version.version
         response.model_spec.signature_name = signature
-        for name in list(request.output_filter) or outputs:
+        for name in set(request.output_filter) or outputs:
             if name not in outputs:
                 raise invalid(
                     f"output_filter may contain {sorted(outputs)}. Received: {name!r}."
@@ -117,12 +115,10 @@ def _which(spec):
 
 
 def _values(name, proto, dtype):
-    received = tf.dtypes.as_dtype(proto.dtype)
-    if np.dtype(received.as_numpy_dtype) != dtype:
-        raise invalid(
-            f"Input {name} must have the dtype {tf.dtypes.as_dtype(dtype).name}. "
-            f"Received: {received.name}."
-        )
+    expected = tf.dtypes.as_dtype(dtype)
+    if proto.dtype != expected.as_datatype_enum:
+        received = str(type(proto)(dtype=proto.dtype)).strip()
+        raise invalid(f"Input {name} must be {expected.name}. Received: {received}.")
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if dtype.kind == "O":
         if shape != [len(proto.string_val)]:
@@ -139,9 +135,3 @@ def _values(name, proto, dtype):
         return np.asarray(tf.make_ndarray(proto))
     except (ValueError, TypeError) as error:
         raise invalid(f"Input {name} is not a tensor: {error}") from None
-
-
-async def _abort(context, error):
-    if error.retry_after is not None:
-        context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
-    await context.abort(getattr(grpc.StatusCode, error.code), error.message)

@@ -25,6 +25,8 @@ _LAST_SECONDS = 1.0
 _IDLE, _HEAD, _BODY, _ANSWER = range(4)
 # Bodies with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
+# Values of JSON in a request, besides the numbers of arrays.
+MANY = 100_000
 
 
 class Guard(asyncio.Protocol):
@@ -137,6 +139,14 @@ def guard_of(request: web.Request) -> Guard | None:
     return request.transport.get_protocol()
 
 
+def _parse(body, most):
+    # Python's lock is held while JSON is parsed, so its values are counted before.
+    if sum(map(body.count, (b",", b"[", b"{"))) > most:
+        message = f"A request may contain at most {most} values of JSON."
+        raise RequestError("INVALID_ARGUMENT", message, status=413)
+    return rest.read_json(body)
+
+
 class Bodies:
     """Reads request bodies and limits the memory that they use together.
 
@@ -150,8 +160,12 @@ class Bodies:
         self._seconds = options.receive_timeout
         self._held = 0
 
-    async def read_json(self, request: web.Request) -> dict:
+    async def read_json(self, request: web.Request, most: int = MANY) -> dict:
         """Returns the JSON object in a request's body.
+
+        Args:
+            request: the request.
+            most: largest number of values in the JSON.
 
         Raises:
             RequestError: the body is not a JSON object, is too large or arrives too
@@ -160,7 +174,8 @@ class Bodies:
         length = request.content_length
         if length is not None and length > self._limit:
             raise self._too_large()
-        reserved = self._limit if length is None else length
+        packed = length is None or "Content-Encoding" in request.headers
+        reserved = self._limit if packed else length
         if self._held and self._held + reserved > self._limit_together:
             raise RequestError(
                 "UNAVAILABLE", "The server is receiving too many requests.", 1
@@ -172,8 +187,8 @@ class Bodies:
             if guard is not None:
                 guard.body_received()
             if len(body) > _LARGE:
-                return await asyncio.to_thread(rest.read_json, body)
-            return rest.read_json(body)
+                return await asyncio.to_thread(_parse, body, most)
+            return _parse(body, most)
         finally:
             self._held -= reserved
 

@@ -14,8 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from plsc_tf.serving.gallery import Gallery
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.guard import guard_of
-from plsc_tf.serving.server.limits import check_count
+from plsc_tf.serving.server.guard import MANY, guard_of
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
@@ -53,7 +52,8 @@ class Routes:
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
         body = await self._app.bodies.read_json(request)
-        embeddings = await self._models.get().embed(images_of(body, self._app.options))
+        images = await asyncio.to_thread(images_of, body)
+        embeddings = await self._models.get().embed(images)
         return _json(instance=[{"embedding": row} for row in embeddings])
 
     async def tensorflow(self, request: web.Request) -> web.Response:
@@ -65,27 +65,28 @@ class Routes:
         if request.method == "GET" and match:
             write = rest.metadata_json if match["metadata"] else rest.status_json
             return answer(write(self._models, *_which(match)))
-        raise invalid(f"Malformed request: {request.method} {request.path}")
+        raise invalid(f"Malformed request: {request.method} {request.path}"[:200])
 
     async def _predict(self, request, match):
-        which = _which(match)
-        self._models.get(*which)
-        body = await self._app.bodies.read_json(request)
+        which, images = _which(match), self._app.options.max_request_images
+        # Each number has a comma and may be in a list, and in a list of lists.
+        most = MANY + 4 * images * self._models.get(*which).largest_input
+        body = await self._app.bodies.read_json(request, most)
         # Look the version up again: it may have been unloaded while the body arrived.
         version = self._models.get(*which)
         signature = body.get("signature_name", "")
         if not isinstance(signature, str):
             raise invalid("signature_name must be a string.")
-        signature, name, dtype, _ = version.input(signature)
-        form, values = rest.input_from_json(body, name, dtype)
+        signature, *one = version.input(signature)
+        form, values = await asyncio.to_thread(rest.input_from_json, body, *one)
         outputs = await version.predict(signature, values)
         return answer(rest.outputs_to_json(form, outputs))
 
     async def health(self, request: web.Request) -> web.Response:
         """Answers 200 if the server accepts requests, else 503."""
-        if self._app.draining or not self._models.ready:
+        if self._app.draining:
             return _json(503, status="not serving")
-        return _json(status="serving")
+        return _json(status="serving", **self._models.failed)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Answers with the metrics in Prometheus's text format."""
@@ -93,16 +94,15 @@ class Routes:
         return web.Response(body=self._app.metrics.text(), headers=headers)
 
 
-def images_of(body: dict, options) -> list[bytes]:
+def images_of(body: dict) -> list[bytes]:
     """Decodes the images in PLSC's `base64_string`.
 
     Raises:
-        RequestError: there are no images or too many, or one is not base64.
+        RequestError: there is no list of images, or one is not base64.
     """
     texts = body.get("base64_string")
     if not isinstance(texts, list):
         raise invalid("base64_string must be a list of base64 strings.")
-    check_count(len(texts), options)
     images = [rest.decode_base64(text) for text in texts]
     if None in images:
         raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
@@ -282,7 +282,7 @@ class GalleryRoutes:
         )
 
     async def _embed(self, model, body):
-        embeddings = await model.embed(images_of(body, self._app.options))
+        embeddings = await model.embed(await asyncio.to_thread(images_of, body))
         if model.fingerprint != self._fingerprint:
             raise RequestError(
                 "ABORTED",

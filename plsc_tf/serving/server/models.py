@@ -9,6 +9,7 @@ import functools
 import gc
 import hashlib
 import json
+import math
 import os
 import pathlib
 import timeit
@@ -46,6 +47,7 @@ class LoadedModel:
         fingerprint: hexadecimal SHA-256 of the graph and the checksums of the weights;
             models with the same fingerprint compute the same embeddings.
         seconds: {batch size: measured seconds per batch}.
+        largest_input: the most numbers in one row of any signature's input.
         threshold: the model card's threshold {"cosine", "far", "set", ...}, where
             "cosine" is the smallest cosine of two faces of the same person; None if the
             card has no threshold.
@@ -75,6 +77,8 @@ class LoadedModel:
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
+        inputs = [self.input(signature) for signature in self.signature_defs]
+        self.largest_input = max(math.prod(shape[1:]) for *_, shape in inputs)
         local = transfer.LocalFolder(folder)
         self._loaded = tf.saved_model.load(local.downloaded())
         self._warm_up(sizes_up_to(options.max_batch_images))
@@ -88,7 +92,7 @@ class LoadedModel:
         """True if no row is waiting or being computed."""
         return all(batcher.idle for batcher in self._batchers.values())
 
-    def input(self, signature: str) -> tuple[str, str, np.dtype, tf.TensorShape]:
+    def input(self, signature: str) -> tuple[str, str, np.dtype, list]:
         """Returns the (signature, name, dtype, shape) of a signature's input.
 
         Args:
@@ -106,7 +110,7 @@ class LoadedModel:
         ((name, info),) = self.signature_defs[signature].inputs.items()
         # Strings have numpy's dtype object.
         dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
-        return signature, name, dtype, tf.TensorShape(info.tensor_shape)
+        return signature, name, dtype, tf.TensorShape(info.tensor_shape).as_list()
 
     async def predict(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Checks the values of the input and computes a signature's outputs.
@@ -122,10 +126,10 @@ class LoadedModel:
             RequestError: the values are invalid, or cannot be computed now.
         """
         _, name, dtype, shape = self.input(signature)
-        if dtype.kind != "O" and not shape.is_compatible_with(values.shape):
+        if dtype.kind != "O" and list(values.shape[1:]) != shape[1:]:
+            received = list(values.shape)
             raise invalid(
-                f"Input {name} must have shape {shape.as_list()}. Received: shape "
-                f"{list(values.shape)}."
+                f"Input {name} must have shape {shape}. Received: {received}."
             )
         check_count(len(values), self._options)
         pixels = [0] * len(values)
@@ -233,23 +237,26 @@ class Models:
 
     async def refresh(self) -> None:
         """Loads new versions, then unloads all but the newest ones."""
-        path, loop = self._options.model_path, asyncio.get_running_loop()
-        folders = await asyncio.to_thread(versions.find_models, path)
-        newest = sorted(folders, reverse=True)[: self._options.num_versions]
-        for version in newest:
-            due = self._retries.get(version, 0.0)
-            if version not in self._served and loop.time() >= due:
+        now = asyncio.get_running_loop().time()
+        folders = await asyncio.to_thread(
+            versions.find_models, self._options.model_path
+        )
+        keep = []
+        for version in sorted(folders, reverse=True):
+            if version not in self._served and now >= self._retries.get(version, 0):
                 await self._load(folders[version], version)
+            # In place of a version that cannot be loaded, serve the one before it.
+            keep += [version] if version in self._served else []
+            if len(keep) == self._options.num_versions:
+                break
         for version in set(self._retries) - set(folders):
             del self._retries[version]
             del self._others[version]
         # Like TF Serving, report unloaded versions, but limit their number.
         for version in sorted(self._others)[:-_MOST_ENDED]:
             del self._others[version]
-        keep = [version for version in newest if version in self._served]
-        # Keep a working version in place of a new one that could not be loaded.
-        rest = sorted(set(self._served) - set(keep), reverse=True)
-        keep += rest[: max(1, len(newest)) - len(keep)]
+        # If no folder is left, keep the newest version.
+        keep = keep or sorted(self._served)[-1:]
         for version in set(self._served) - set(keep):
             await self._unload(version)
 
@@ -259,8 +266,7 @@ class Models:
             common = self._executor, self._options, self._metrics
             model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
-            now = asyncio.get_running_loop().time()
-            self._retries[version] = now + _RETRY_SECONDS
+            self._retries[version] = asyncio.get_running_loop().time() + _RETRY_SECONDS
             self._others[version] = ("END", "UNKNOWN", str(error)[:300])
             self._metrics.loads.labels("failed").inc()
             logging.error("Cannot load version %d: %s", version, error)
@@ -288,9 +294,10 @@ class Models:
         return all(model.idle for model in self._served.values())
 
     @property
-    def ready(self) -> bool:
-        """True if at least one version is loaded."""
-        return bool(self._served)
+    def failed(self) -> dict[str, dict[str, str]]:
+        """{"failed": {version: why it could not be loaded}}, or empty."""
+        failed = {str(version): self._others[version][2] for version in self._retries}
+        return {"failed": failed} if failed else {}
 
     def get(
         self,

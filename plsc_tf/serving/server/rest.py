@@ -5,6 +5,7 @@ of tensors. The gRPC services use the same messages for status and metadata.
 """
 
 import binascii
+import itertools
 import json
 
 import google.protobuf
@@ -16,8 +17,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from plsc_tf.serving.server.errors import invalid
 
 ROW, COLUMN = "instances", "inputs"
-# For each kind of input dtype, the kinds that numpy may infer from the JSON values.
-_ALLOWED = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}
+_BASE64 = bytes.maketrans(b"-_", b"+/")
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
 # Prints fields with default values; TensorFlow 2.17 takes protobuf 4.
 _WITH_DEFAULTS = (
@@ -47,8 +47,7 @@ def write_json(value) -> bytes:
 
     NaN and infinity become null.
     """
-    option = orjson.OPT_SERIALIZE_NUMPY
-    return orjson.dumps(value, default=np.ndarray.tolist, option=option)
+    return orjson.dumps(value, np.ndarray.tolist, orjson.OPT_SERIALIZE_NUMPY)
 
 
 def decode_base64(text: object) -> bytes | None:
@@ -58,20 +57,21 @@ def decode_base64(text: object) -> bytes | None:
     """
     if not isinstance(text, str):
         return None
-    text = "".join(text.split()).rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+        data = text.encode("ascii").translate(_BASE64, b" \t\n\v\f\r").rstrip(b"=")
+        return binascii.a2b_base64(data + b"=" * (-len(data) % 4), strict_mode=True)
     except ValueError:
         return None
 
 
-def input_from_json(request: dict, name: str, dtype: np.dtype) -> tuple:
+def input_from_json(request: dict, name: str, dtype: np.dtype, shape: list) -> tuple:
     """Reads the input from a request's `instances` or `inputs`.
 
     Args:
         request: the request's JSON object.
         name: the input's name.
-        dtype: the input's dtype; object for strings.
+        dtype: the input's dtype; object for strings, else float32.
+        shape: the input's shape, whose first size may be None.
 
     Returns:
         (`ROW` or `COLUMN`, array `[N, ...]` or list of N bytes).
@@ -82,11 +82,11 @@ def input_from_json(request: dict, name: str, dtype: np.dtype) -> tuple:
     if (ROW in request) == (COLUMN in request):
         raise invalid("The request must have either 'instances' or 'inputs'.")
     if COLUMN in request:
-        return COLUMN, _tensor(name, _unnamed(request[COLUMN], name), dtype)
+        return COLUMN, _tensor(name, _unnamed(request[COLUMN], name), dtype, shape)
     rows = request[ROW]
     if not isinstance(rows, list) or not rows:
         raise invalid("'instances' must be a list with at least one item.")
-    return ROW, _tensor(name, [_unnamed(row, name) for row in rows], dtype)
+    return ROW, _tensor(name, [_unnamed(row, name) for row in rows], dtype, shape)
 
 
 def _unnamed(value, name):
@@ -102,22 +102,23 @@ def _is_base64(value):
     return isinstance(value, dict) and list(value) == ["b64"]
 
 
-def _tensor(name, value, dtype):
+def _tensor(name, value, dtype, shape):
     if dtype.kind == "O":
         if not isinstance(value, list):
             raise invalid(f"Input {name!r} must be a list of strings or b64 objects.")
         return [_string(name, index, one) for index, one in enumerate(value)]
-    try:
-        array = np.array(value)
-    except ValueError:
-        raise invalid(f"Input {name} has lists of unequal lengths.") from None
-    if array.size and array.dtype.kind not in _ALLOWED.get(dtype.kind, ""):
+    # numpy would make terabytes of a long string beside many short ones.
+    sizes, values = [], [value]
+    for size in shape:
+        lengths = {len(one) if isinstance(one, list) else -1 for one in values}
+        sizes += sorted(lengths)[:2]
+        if len(lengths) != 1 or -1 in lengths or size not in (None, *lengths):
+            raise invalid(f"Input {name} must have shape {shape}. Received: {sizes}.")
+        values = list(itertools.chain.from_iterable(values))
+    if not set(map(type, values)) <= {int, float}:
         raise invalid(f"Input {name} must have the dtype {dtype.name}.")
     with np.errstate(over="ignore"):
-        converted = array.astype(dtype)
-    if dtype.kind in "iu" and not np.array_equal(converted, array):
-        raise invalid(f"Input {name} has a number that does not fit {dtype.name}.")
-    return converted
+        return np.array(values).astype(dtype).reshape(sizes)
 
 
 def _string(name, index, value):
