@@ -5,7 +5,6 @@ of tensors. The gRPC services use the same messages for status and metadata.
 """
 
 import binascii
-import itertools
 import json
 
 import google.protobuf
@@ -114,7 +113,7 @@ def _tensor(name, value, dtype, shape):
         sizes += sorted(lengths)[:2]
         if len(lengths) != 1 or -1 in lengths or size not in (None, *lengths):
             raise invalid(f"Input {name} must have shape {shape}. Received: {sizes}.")
-        values = list(itertools.chain.from_iterable(values))
+        values = [item for one in values for item in one]
     if not set(map(type, values)) <= {int, float}:
         raise invalid(f"Input {name} must have the dtype {dtype.name}.")
     with np.errstate(over="ignore"):
