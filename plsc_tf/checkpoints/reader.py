@@ -1,11 +1,10 @@
 """Reads checkpoints: verifies the requested files, and loads them in chunks."""
 
 import concurrent.futures
-import dataclasses
 import io
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import keras
@@ -178,8 +177,7 @@ def _compare_shape(name, described, value):
     return [] if stored == here else [problem]
 
 
-@dataclasses.dataclass(frozen=True)
-class Matched:
+class Matched(NamedTuple):
     """The result of `load_matching`.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Reads an evaluation card and extracts the thresholds that an export stores."""
 
-import dataclasses
 import json
+from typing import NamedTuple
 
 from plsc_tf.storage import files
 
@@ -9,8 +9,7 @@ from plsc_tf.storage import files
 _THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note")
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationCard:
+class EvaluationCard(NamedTuple):
     """The card that `python -m plsc_tf.evaluate --card_dir=DIR` writes.
 
     Attributes:

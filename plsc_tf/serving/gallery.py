@@ -83,6 +83,9 @@ class Gallery(contextlib.AbstractContextManager):
                     f"The gallery {self._folder!r} is open in another process",
                 ) from None
             path = os.path.join(self._folder, "gallery.db")
+            # Others on this machine may not read faces and names, nor add any.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
             # With FULL, a power loss right after an enrollment loses nothing.
@@ -90,7 +93,13 @@ class Gallery(contextlib.AbstractContextManager):
             self._base.executescript(_SCHEMA)
             about = self._about(dim, dtype, model)
             self.dim, self.dtype, self.model = int(about["dim"]), about["dtype"], model
-            self._read()
+            try:
+                self._read()
+            except (ValueError, TypeError, sqlite3.DatabaseError) as error:
+                raise ValueError(
+                    f"The gallery {self._folder!r} is damaged: {error}. Restore its "
+                    "gallery.db from a backup, or enroll again in a new folder."
+                ) from error
             self._stack = stack.pop_all()
 
     def _about(self, dim, dtype, model):
@@ -131,10 +140,14 @@ class Gallery(contextlib.AbstractContextManager):
         self._rows = np.zeros((room, self.dim), self.dtype)
         self._owner = np.zeros(room, np.int32)  # a removed face has owner 0
         self._count = 0
-        faces = self._base.execute("SELECT person, embedding FROM faces")
+        query = "SELECT id, embedding FROM faces LEFT JOIN people ON id = person"
+        faces = self._base.execute(query)
         while some := faces.fetchmany(_READ_FACES):
             owners, data = zip(*some, strict=True)
             rows = np.frombuffer(b"".join(data), self.dtype).reshape(-1, self.dim)
+            lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
+            if not np.allclose(lengths, 1, atol=0.01):
+                raise ValueError("an embedding does not have length 1")
             self._append(owners, rows)
 
     def _append(self, owners, rows):
@@ -149,8 +162,7 @@ class Gallery(contextlib.AbstractContextManager):
 
     def _one(self, query, *values):
         """Returns the first value of the first row of a query's result, or None."""
-        row = self._base.execute(query, values).fetchone()
-        return None if row is None else row[0]
+        return (self._base.execute(query, values).fetchone() or [None])[0]
 
     @contextlib.contextmanager
     def _transaction(self):
@@ -243,8 +255,12 @@ class Gallery(contextlib.AbstractContextManager):
         Raises:
             ValueError: an argument is invalid.
         """
-        if count < 1:
-            raise ValueError(f"count must be at least 1. Received: count={count}.")
+        # Every cosine would pass a threshold of NaN.
+        if count < 1 or not np.isfinite(threshold or 0):
+            raise ValueError(
+                "count must be at least 1, and threshold finite or None. Received: "
+                f"count={count}, threshold={threshold}."
+            )
         unit = self._unit(embeddings)
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
@@ -258,13 +274,11 @@ class Gallery(contextlib.AbstractContextManager):
         ]
 
     def _matches(self, scores, people, count, threshold):
-        matches, seen = [], set()
-        for score, person in zip(scores, people, strict=True):
+        matches, best = [], dict(zip(people[::-1], scores[::-1], strict=True))
+        for person in dict.fromkeys(people):
+            score = best[person]
             if len(matches) == count or (threshold is not None and score < threshold):
                 break
-            if person in seen:
-                continue
-            seen.add(person)
             with self._lock:
                 name = self._one("SELECT name FROM people WHERE id = ?", person)
             # The name is None if the person was removed after the search began.

@@ -6,7 +6,6 @@ if the store says so. If a remote store cannot be reached, functions raise a
 without another attempt. For local paths, functions raise Python's `OSError`s.
 """
 
-import dataclasses
 import errno
 import fnmatch
 import functools
@@ -235,7 +234,7 @@ def write(path, chunks, retry=RETRY):
         chunks = [chunks]
     make = chunks if callable(chunks) else lambda: chunks
     if not callable(chunks) and iter(chunks) is chunks:
-        retry = dataclasses.replace(retry, tries=1)
+        retry = retry._replace(tries=1)
     if is_local(path):
         return local.write(path, _pieces(make()))
     prepare(path)

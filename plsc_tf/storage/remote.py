@@ -7,7 +7,6 @@ only if `stat` raises a NotFoundError.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import errno
 import functools
 import hashlib
@@ -15,6 +14,7 @@ import os
 import threading
 import time
 import weakref
+from typing import NamedTuple
 
 from absl import logging
 
@@ -24,8 +24,7 @@ from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Retry:
+class Retry(NamedTuple):
     """Specifies how to retry calls after transient errors.
 
     Attributes:

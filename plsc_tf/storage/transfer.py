@@ -7,7 +7,6 @@ checkpoint, are copied last.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import fnmatch
 import functools
 import json
@@ -15,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from absl import logging
 
@@ -29,8 +29,7 @@ FILES_AT_ONCE = 3
 LOG_EVERY_S = 10.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """The result of a copy.
 
     Attributes:

@@ -175,6 +175,12 @@ def test_wrong_arguments(tmp_path):
             gallery.enrol("", np.ones(4))
         with pytest.raises(ValueError, match="count"):
             gallery.identify(np.ones(4), count=0)
+        # With NaN, a stranger would be the nearest person, whatever the cosine.
+        for wrong in (np.nan, np.inf, -np.inf):
+            with pytest.raises(ValueError, match="threshold finite or None. Received"):
+                gallery.identify(np.ones(4), threshold=wrong)
+        # Another user of the machine would read the people's names and faces.
+        assert (tmp_path / "b" / "gallery.db").stat().st_mode & 0o777 == 0o600
         assert gallery.identify(np.ones(4)) == [[]]
     with sqlite3.connect(tmp_path / "b" / "gallery.db") as base:
         base.execute("INSERT INTO about VALUES ('rows', 'rows-0.bin')")
@@ -186,3 +192,23 @@ def test_wrong_arguments(tmp_path):
         Gallery(tmp_path / "b", 5)
     with pytest.raises(ValueError, match="a different model"):
         Gallery(tmp_path / "b", 4, model="m2")
+
+
+# Whoever can change the file makes the server know nobody, without an error.
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE faces SET embedding = zeroblob(16) WHERE person = 2",
+        "UPDATE faces SET embedding = substr(embedding, 1, 8)",
+        "UPDATE faces SET embedding = 'text'",
+        "DELETE FROM people WHERE id = 2",
+    ],
+)
+def test_a_changed_file_is_refused(tmp_path, change):
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("a", np.eye(4)[0])
+        gallery.enrol("b", np.eye(4)[1])
+    with sqlite3.connect(tmp_path / "gallery.db") as base:
+        base.execute(change)
+    with pytest.raises(ValueError, match=r"is damaged: .* Restore its gallery\.db"):
+        Gallery(tmp_path)

@@ -1,10 +1,10 @@
 """Maps another library's weights to Keras layers and reads its class weight shards."""
 
-import dataclasses
 import functools
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -41,8 +41,7 @@ BLOCK = {
 _IN_BLOCK = re.compile(r"stage(\d+)_block(\d+)_(.+)")
 
 
-@dataclasses.dataclass(frozen=True)
-class Names:
+class Names(NamedTuple):
     """The suffixes that a library appends to a layer's name for the layer's arrays.
 
     Args:
@@ -61,8 +60,7 @@ class Names:
     dense_inputs_first: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The assignment of another library's array to a Keras variable.
 
     Attributes:
@@ -162,15 +160,11 @@ def _of_layer(backbone, layer, name, names):
         slopes = tuple(layer.alpha.shape)
         return [Place(layer.alpha, weight, slopes[-1:], lambda a: a.reshape(slopes))]
     if isinstance(layer, keras.layers.BatchNormalization):
-        variables = {
-            weight: layer.gamma if layer.scale else None,
-            bias: layer.beta,
-            name + names.mean: layer.moving_mean,
-            name + names.variance: layer.moving_variance,
-        }
-        return [
-            Place(v, n, tuple(v.shape)) for n, v in variables.items() if v is not None
-        ]
+        variables = {weight: layer.gamma} if layer.scale else {}
+        variables[bias] = layer.beta
+        variables[name + names.mean] = layer.moving_mean
+        variables[name + names.variance] = layer.moving_variance
+        return [Place(v, n, tuple(v.shape)) for n, v in variables.items()]
     # This is a dense layer over the flattened feature map. Keras flattens (height,
     # width, channels); the other libraries flatten (channels, height, width).
     features = tuple(backbone.get_layer("flatten").input.shape[1:])

@@ -15,11 +15,11 @@ Source: Paddle `paddle/fluid/framework/lod_tensor.cc`, `tensor_util.cc`,
 (`paddle.save`) is a pickle of a numpy array, or of a dict of arrays by name.
 """
 
-import dataclasses
 import functools
 import os
 import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from google.protobuf import message
@@ -37,8 +37,7 @@ _NAME_TABLE = "StructuredToParameterName@@"
 _HEADER_BYTES = 1 << 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """A variable in a file.
 
     Attributes:
