@@ -13,6 +13,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.errors import RequestError
+
 PREDICT = "/v1/models/face:predict"
 PLSC = "/FaceClassifyService/inference"
 CUT = b64(picture(0)[:-200])
@@ -232,3 +235,12 @@ def test_refusals_of_http(server, method, path, body, status, words):
     assert found == status
     assert list(answer) == ["error"]
     assert words in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("int32", 1.5), ("int32", 2**40), ("bool", 1), ("float32", "1")],
+)
+def test_numbers_of_another_type_are_not_converted(dtype, value):
+    with pytest.raises(RequestError, match=f"must have the dtype {dtype}"):
+        rest.input_from_json({"inputs": [[value]]}, "x", np.dtype(dtype), [None, 1])

@@ -76,10 +76,8 @@ class Services(
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature, name, dtype, _ = version.input(request.model_spec.signature_name)
-        if [*request.inputs] != [name]:
-            raise invalid(
-                f"inputs must be {[name]}. Received: {[*request.inputs][:9]}."
-            )
+        if (names := [*request.inputs]) != [name]:
+            raise invalid(f"inputs must be {[name]}. Received: {names[:9]}.")
         values = _values(name, request.inputs[name], dtype)
         outputs = await version.predict(signature, values)
         response = predict_pb2.PredictResponse()

@@ -127,10 +127,8 @@ class LoadedModel:
         """
         _, name, dtype, shape = self.input(signature)
         if dtype.kind != "O" and list(values.shape[1:]) != shape[1:]:
-            received = list(values.shape)
-            raise invalid(
-                f"Input {name} must have shape {shape}. Received: {received}."
-            )
+            found = list(values.shape)
+            raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
         check_count(len(values), self._options)
         pixels = [0] * len(values)
         if dtype.kind == "O":

@@ -16,6 +16,8 @@ from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 from plsc_tf.serving.server.errors import invalid
 
 ROW, COLUMN = "instances", "inputs"
+# For each kind of input dtype, the types of its JSON values; integers have only int.
+_TYPES = {"f": {int, float}, "b": {bool}}
 _BASE64 = bytes.maketrans(b"-_", b"+/")
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
 # Prints fields with default values; TensorFlow 2.17 takes protobuf 4.
@@ -69,7 +71,7 @@ def input_from_json(request: dict, name: str, dtype: np.dtype, shape: list) -> t
     Args:
         request: the request's JSON object.
         name: the input's name.
-        dtype: the input's dtype; object for strings, else float32.
+        dtype: the input's dtype; object for strings.
         shape: the input's shape, whose first size may be None.
 
     Returns:
@@ -114,10 +116,12 @@ def _tensor(name, value, dtype, shape):
         if len(lengths) != 1 or -1 in lengths or size not in (None, *lengths):
             raise invalid(f"Input {name} must have shape {shape}. Received: {sizes}.")
         values = [item for one in values for item in one]
-    if not set(map(type, values)) <= {int, float}:
-        raise invalid(f"Input {name} must have the dtype {dtype.name}.")
+    fitting = set(map(type, values)) <= _TYPES.get(dtype.kind, {int})
     with np.errstate(over="ignore"):
-        return np.array(values).astype(dtype).reshape(sizes)
+        array = np.array(values if fitting else []).astype(dtype)
+    if not fitting or (dtype.kind != "f" and array.tolist() != values):
+        raise invalid(f"Input {name} must have the dtype {dtype.name}.")
+    return array.reshape(sizes)
 
 
 def _string(name, index, value):
