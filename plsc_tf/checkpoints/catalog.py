@@ -130,9 +130,8 @@ def remove(path: str) -> None:
     If the removal is interrupted, the remains cannot be mistaken for a checkpoint.
     """
     if files.atomic_rename(path):
-        removed = f"{path}{REMOVING}"
-        files.rename(path, removed)
-        path = removed
+        before, path = path, f"{path}{REMOVING}"
+        files.rename(before, path)
     else:
         files.remove(files.join(path, manifest.NAME))
     files.remove_tree(path)

@@ -30,8 +30,7 @@ def encode(content: dict) -> bytes:
     """Returns the bytes of `manifest.json`: the content and its checksum."""
     # `read` computes the checksum of the parsed JSON, in which all keys are strings.
     content = json.loads(json.dumps(content))
-    whole = {**content, "checksum": _checksum(content)}
-    return json.dumps(whole, indent=1).encode()
+    return json.dumps({**content, "checksum": _checksum(content)}, indent=1).encode()
 
 
 def read(path: str) -> dict:
@@ -53,25 +52,34 @@ def read(path: str) -> dict:
         )
     try:
         content = json.loads(files.read(name))
-    except ValueError as error:
-        raise DamagedCheckpointError(path, f"{NAME} is not JSON ({error})") from error
-    checksum = content.pop("checksum", None) if isinstance(content, dict) else None
-    if checksum is None or checksum != _checksum(content):
-        raise DamagedCheckpointError(path, f"{NAME} does not match its own checksum")
+        if content.pop("checksum") != _checksum(content):
+            raise ValueError("does not match its own checksum")
+        if content["format"] == FORMAT:
+            _check(content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"{NAME} is not as written: {type(error).__name__}: {error!s:.200}"
+        raise DamagedCheckpointError(path, problem) from error
     if content["format"] != FORMAT:
         raise ValueError(
             f"{path} has checkpoint format {content['format']}; this version of "
             f"plsc_tf reads format {FORMAT}. Update plsc_tf, or train again."
         )
+    return content
+
+
+def _check(content):
+    """Raises an error that names an entry if one is missing or of another type."""
     parts = [part for array in content["arrays"].values() for part in array["parts"]]
-    entries = [content["backbone"], *filter(None, [content["training"]]), *parts]
+    # In a "weights" checkpoint, training is empty.
+    entries = content["backbone"], content["backbone"] | content["training"], *parts
     for name in {*content["files"], *(entry["file"] for entry in entries)}:
         # Only listed files are compared with their checksums.
         below = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
         if not below or name not in content["files"]:
-            problem = f"{NAME} must list {name!r} under files, below its own folder"
-            raise DamagedCheckpointError(path, problem)
-    return content
+            raise ValueError(f"must list {name!r} under files, below its own folder")
+    kind, step = content["kind"], content["state"]["global_step"]
+    if kind not in ("training", "weights") or type(step) is not int or step < 0:
+        raise ValueError(f"has kind={kind!r:.40} and state.global_step={step!r:.40}")
 
 
 def _checksum(content):

@@ -1,11 +1,11 @@
 """Exports embedding networks as SavedModels in TensorFlow Serving's layout."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import uuid
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +21,7 @@ from plsc_tf.storage import files, transfer
 WARMUP_BATCHES = (1, 32)
 
 
-@dataclasses.dataclass(frozen=True)
-class Extras:
+class Extras(NamedTuple):
     """The additional parts of an export, and how the export is verified.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Implements the operations of `plsc_tf.storage.files` for local paths."""
 
 import contextlib
-import functools
 import hashlib
 import os
 import weakref
@@ -30,8 +29,7 @@ def write(path, pieces):
     with open(path, "wb", buffering=0) as file, Worker() as worker:
         try:
             # Hashing takes about as long as writing, so the two run in parallel.
-            write_all = functools.partial(_write_all, file)
-            size = worker.share(pieces, write_all, digest.update)
+            size = worker.share(pieces, lambda p: _write_all(file, p), digest.update)
             os.fsync(file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -165,8 +165,8 @@ def _write_once(path, pieces, limit_s):
             try:
                 worker.run(lambda: put(b""), limit_s, doing)
                 opened = True
-                contents = map(bytes, pieces)
-                size = worker.share(contents, digest.update, put, limit_s, doing)
+                pieces = map(bytes, pieces)
+                size = worker.share(pieces, digest.update, put, limit_s, doing)
                 stored = worker.run(close, limit_s, doing)
             finally:
                 # Only the worker thread may close the file: closing a broken one may

@@ -90,3 +90,20 @@ def test_only_files_are_opened(tmp_path, kind):
                 read(str(path))
         path.unlink()
         shutil.move(tmp_path / "kept", path)
+
+
+# A traceback instead of an error, which tells a server's operator nothing.
+def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
+    path = tmp_path / "0"
+    good = manifest.read(save(path))
+    wrong = [{**good, key: value} for key in good for value in (None, [1], "x", -1)]
+    wrong += [{k: v for k, v in good.items() if k != key} for key in good]
+    wrong += [{**good, "state": {"global_step": step}} for step in (-1, "1", None)]
+    for content in wrong:
+        if content.get("format") == 2 and content.get("versions") == good["versions"]:
+            (path / manifest.NAME).write_bytes(manifest.encode(content))
+            with pytest.raises(DamagedCheckpointError, match=r"manifest\.json"):
+                manifest.read(str(path))
+    (path / manifest.NAME).write_text("[" * 10**5)
+    with pytest.raises(DamagedCheckpointError, match=r"manifest\.json.*recursion"):
+        manifest.read(str(path))
