@@ -85,7 +85,8 @@ class Gallery(contextlib.AbstractContextManager):
             path = os.path.join(self._folder, "gallery.db")
             # Others on this machine may not read faces and names, nor add any.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            os.chmod(path, 0o600)
+            with contextlib.suppress(PermissionError):  # another user owns it
+                os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
             # With FULL, a power loss right after an enrollment loses nothing.
