@@ -85,12 +85,12 @@ def restore(
     for name, array in arrays.items():
         stored = StoredRows(path, content["arrays"][name])
         jobs += [(stored, array, part) for part in content["arrays"][name]["parts"]]
+    weights = None if network is None else open_weights(path, content)
     if variables:
-        values = read_variables(path, content, variables)
-        for name, variable in variables.items():
-            variable.assign(values[name])
+        for name, value in read_variables(path, content, variables).items():
+            variables[name].assign(value)
     if network is not None:
-        private_apis.load_weights(network, open_weights(path, content))
+        private_apis.load_weights(network, weights)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
     return content["state"]

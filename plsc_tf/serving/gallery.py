@@ -64,12 +64,12 @@ class Gallery(contextlib.AbstractContextManager):
                 be compared. If empty, the model is not checked.
 
         Raises:
-            ValueError: the gallery has another dim or model, or was made by an earlier
-                version of plsc_tf; or the arguments cannot make a new gallery.
+            ValueError: the gallery is damaged, has another dim or model, or was made by
+                an earlier version of plsc_tf; or the arguments cannot make a new one.
             BlockingIOError: another process has opened the gallery.
             OSError: the gallery cannot be opened.
         """
-        self._folder = os.fspath(folder)
+        self._folder, self.model = os.fspath(folder), model
         os.makedirs(self._folder, exist_ok=True)
         self._lock = threading.RLock()
         with contextlib.ExitStack() as stack:
@@ -89,14 +89,16 @@ class Gallery(contextlib.AbstractContextManager):
                 os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
-            # With FULL, a power loss right after an enrollment loses nothing.
-            self._base.execute("PRAGMA synchronous = FULL")
-            self._base.executescript(_SCHEMA)
-            about = self._about(dim, dtype, model)
-            self.dim, self.dtype, self.model = int(about["dim"]), about["dtype"], model
             try:
+                # With FULL, a power loss right after an enrollment loses nothing.
+                self._base.execute("PRAGMA synchronous = FULL")
+                self._base.executescript(_SCHEMA)
+                about = self._about(dim, dtype, model)
+                self.dim, self.dtype = int(about["dim"]), about["dtype"]
                 self._read()
-            except (ValueError, TypeError, sqlite3.DatabaseError) as error:
+            except sqlite3.OperationalError:  # locked, or the disk is full
+                raise
+            except (TypeError, OverflowError, sqlite3.DatabaseError) as error:
                 raise ValueError(
                     f"The gallery {self._folder!r} is damaged: {error}. Restore its "
                     "gallery.db from a backup, or enroll again in a new folder."
@@ -145,10 +147,10 @@ class Gallery(contextlib.AbstractContextManager):
         faces = self._base.execute(query)
         while some := faces.fetchmany(_READ_FACES):
             owners, data = zip(*some, strict=True)
-            rows = np.frombuffer(b"".join(data), self.dtype).reshape(-1, self.dim)
+            rows = np.ndarray((len(data), self.dim), self.dtype, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
-            if not np.allclose(lengths, 1, atol=0.01):
-                raise ValueError("an embedding does not have length 1")
+            if not np.allclose(lengths, 1, atol=0.01) or min(owners) < 1:
+                raise TypeError("an embedding does not have length 1, or no person")
             self._append(owners, rows)
 
     def _append(self, owners, rows):

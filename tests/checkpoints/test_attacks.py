@@ -5,6 +5,7 @@ import os
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
@@ -65,14 +66,16 @@ def test_weights_come_from_their_own_file(tmp_path, kind):
         else:
             file[place] = h5py.SoftLink("/layers/dense/vars/1")
     seal(path, manifest.read(str(path)))
+    slots = {"optimizer/0000": tf.Variable([0.0, 0.0])}
     for load in (
         lambda network: reader.load_matching(str(path), network),
-        lambda network: reader.restore(str(path), network=network),
+        lambda network: reader.restore(str(path), network=network, variables=slots),
     ):
         network = make_network()
         with pytest.raises(DamagedCheckpointError, match=r"weights\.h5 has data else"):
             load(network)
         assert not np.any(network.layers[0].kernel)
+        assert not np.any(slots["optimizer/0000"])
 
 
 # A command that waits forever, or fills the memory, on a folder that a user was sent.

@@ -202,13 +202,19 @@ def test_wrong_arguments(tmp_path):
         "UPDATE faces SET embedding = substr(embedding, 1, 8)",
         "UPDATE faces SET embedding = 'text'",
         "DELETE FROM people WHERE id = 2",
+        "UPDATE people SET id = -2 WHERE id = 2; UPDATE faces SET person = -2",
+        "UPDATE people SET id = id << 32; UPDATE faces SET person = person << 32",
+        "",
     ],
 )
 def test_a_changed_file_is_refused(tmp_path, change):
     with Gallery(tmp_path, 4) as gallery:
         gallery.enrol("a", np.eye(4)[0])
         gallery.enrol("b", np.eye(4)[1])
-    with sqlite3.connect(tmp_path / "gallery.db") as base:
-        base.execute(change)
+    if not change:
+        (tmp_path / "gallery.db").write_bytes(b"no database" * 99)
+    else:
+        with sqlite3.connect(tmp_path / "gallery.db") as base:
+            base.executescript(change)
     with pytest.raises(ValueError, match=r"is damaged: .* Restore its gallery\.db"):
         Gallery(tmp_path)

@@ -17,15 +17,14 @@ class RequestError(Exception):
 
     Args:
         code: a key of `HTTP_STATUS`.
-        message: the reason, sent to the client; cut after 1000 characters, which are
-            at most 4 KB.
+        message: the reason, sent to the client; cut after 500 characters.
         retry_after: seconds after which the client should try again, or None.
         status: HTTP status; None means that of the code.
     """
 
     def __init__(self, code: str, message: str, retry_after=None, status=None):
-        super().__init__(message[:1000])
-        self.code, self.message, self.retry_after = code, message[:1000], retry_after
+        super().__init__(message[:500])
+        self.code, self.message, self.retry_after = code, message[:500], retry_after
         self.status = status or HTTP_STATUS[code]
 
 

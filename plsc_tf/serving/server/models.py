@@ -235,10 +235,8 @@ class Models:
 
     async def refresh(self) -> None:
         """Loads new versions, then unloads all but the newest ones."""
-        now = asyncio.get_running_loop().time()
-        folders = await asyncio.to_thread(
-            versions.find_models, self._options.model_path
-        )
+        path, now = self._options.model_path, asyncio.get_running_loop().time()
+        folders = await asyncio.to_thread(versions.find_models, path)
         keep = []
         for version in sorted(folders, reverse=True):
             if version not in self._served and now >= self._retries.get(version, 0):
@@ -249,7 +247,7 @@ class Models:
                 break
         for version in set(self._retries) - set(folders):
             del self._retries[version]
-            del self._others[version]
+            self._others.pop(version, None)
         # Like TF Serving, report unloaded versions, but limit their number.
         for version in sorted(self._others)[:-_MOST_ENDED]:
             del self._others[version]
@@ -294,7 +292,7 @@ class Models:
     @property
     def failed(self) -> dict[str, dict[str, str]]:
         """{"failed": {version: why it could not be loaded}}, or empty."""
-        failed = {str(version): self._others[version][2] for version in self._retries}
+        failed = {str(k): reason for k, (*_, reason) in self._others.items() if reason}
         return {"failed": failed} if failed else {}
 
     def get(

@@ -117,7 +117,7 @@ def _tensor(name, value, dtype, shape):
             raise invalid(f"Input {name} must have shape {shape}. Received: {sizes}.")
         values = [item for one in values for item in one]
     fitting = set(map(type, values)) <= _TYPES.get(dtype.kind, {int})
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         array = np.array(values if fitting else []).astype(dtype)
     if not fitting or (dtype.kind != "f" and array.tolist() != values):
         raise invalid(f"Input {name} must have the dtype {dtype.name}.")
