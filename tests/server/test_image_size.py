@@ -31,7 +31,7 @@ def _decoded_size(data):
 
 @pytest.mark.parametrize("extra", (b"\xff\0", b"\xff\0\xff", b"\0\xff", b"\0\0"))
 def test_bytes_before_a_segment_do_not_hide_its_size(extra):
-    # Otherwise 4 KB that are judged as a thumbnail take 0.5 GB in the decoder.
+    # If they did, 4 KB that are judged as a thumbnail would take 0.5 GB in the decoder.
     sizes = [(8, 8), (640, 80)]
     small, large = (encode(Image.new("L", size), "JPEG") for size in sizes)
     at, large_at = small.index(b"\xff\xc0"), large.index(b"\xff\xc0")

@@ -3,9 +3,9 @@
 An image of a few hundred bytes can decode to billions of pixels. The checks read only
 the headers of images; the model's decoder rejects invalid files.
 
-The size is the one that TensorFlow's decoders find, because other parsers find another
-one in a damaged header: libjpeg itself reads it from a JPEG, libpng wants it first, and
-all frames of a GIF are decoded (GIF89a specification).
+The size is the one that TensorFlow's decoders find, because another parser may find
+another one in a damaged header: libjpeg itself reads it from a JPEG, libpng wants it
+first, and all frames of a GIF are decoded (GIF89a specification).
 """
 
 import math
