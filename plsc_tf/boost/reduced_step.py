@@ -24,7 +24,7 @@ from plsc_tf.boost.space import HostRows, Space
 from plsc_tf.boost.trajectory import Layout
 from plsc_tf.flags.boost import Boost
 from plsc_tf.parallel import collectives
-from plsc_tf.training import trainer as training
+from plsc_tf.training import replica_step
 from plsc_tf.training.updates import Updater
 
 # A smaller curvature along a step may be a rounding error (MindSpore's value).
@@ -236,7 +236,7 @@ class ReducedStepper:
     def _gradient(self, batch):
         """Runs one replica's passes and projects its part of the gradient."""
         model, updater = self.model, self.model.trainer.updater
-        passes = training.gradients(model, *batch)
+        passes = replica_step.gradients(model, *batch)
         own = [passes.gradients[i] for i in updater.places]
         for place, variable in enumerate(updater.reduced):
             if own[place] is None:
@@ -301,7 +301,7 @@ class ReducedStepper:
             kept.append((tile, tf.identity(tile.read_value())))
             tile.assign_add(size * change)
         with keras.StatelessScope(state_mapping=moved):
-            loss = training.gradients(model, *batch, backward=False).loss
+            loss = replica_step.gradients(model, *batch, backward=False).loss
         with tf.control_dependencies([loss]):
             for tile, value in kept:
                 tile.assign(value)
@@ -310,12 +310,13 @@ class ReducedStepper:
     def _commit(self, carried, path, size):
         """Applies the whole update, or nothing, on one replica."""
         model, updater = self.model, self.model.trainer.updater
-        values = dict.fromkeys(training.StepGradients.__dataclass_fields__) | carried
+        names = replica_step.StepGradients.__dataclass_fields__
+        values = dict.fromkeys(names) | carried
         values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
         values["pending"] = _without_padding(carried["pending"])
         del values["own"]
-        passes = training.StepGradients(**values)
-        finite, sums = training.update(model, passes)
+        passes = replica_step.StepGradients(**values)
+        finite, sums = replica_step.update(model, passes)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
         moves = [tf.math.multiply_no_nan(move, size) for move in path["moves"]]
@@ -328,7 +329,7 @@ class ReducedStepper:
         updater.move(change, finite)
         for tile, move in self._sharded(moves):
             tile.assign_add(tf.where(finite, move, tf.zeros_like(move)))
-        return training.finish(model, passes, finite, sums)
+        return replica_step.finish(model, passes, finite, sums)
 
     def _on_replicas(self, function):
         def run(*args):

@@ -32,19 +32,23 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
             first one.
     """
 
-    def find_problem(name):
-        place, expected = files.join(path, name), content["files"][name]
+    def compare_size(name):
+        place, expected = files.join(path, name), content["files"][name]["bytes"]
         if not files.exists(place):
             return f"{name} is missing"
-        if (size := files.size(place)) != expected["bytes"]:
-            return f"{name} has {size} bytes instead of {expected['bytes']}"
-        same = files.checksum(place)[1] == expected["sha256"]
+        size = files.size(place)
+        return size != expected and f"{name} has {size} bytes instead of {expected}"
+
+    def compare_checksum(name):
+        found = files.checksum(files.join(path, name))[1]
+        same = found == content["files"][name]["sha256"]
         return not same and f"{name} does not have the SHA-256 that its manifest gives"
 
     names = sorted(content["files"] if names is None else names)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        for problem in filter(None, pool.map(find_problem, names)):
-            raise DamagedCheckpointError(path, problem)
+        for compare in (compare_size, compare_checksum):
+            for problem in filter(None, pool.map(compare, names)):
+                raise DamagedCheckpointError(path, problem)
 
 
 def restore(

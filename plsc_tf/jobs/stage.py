@@ -26,7 +26,7 @@ class Stage:
         """Returns the stage's Keras callbacks; called after the model is compiled.
 
         The method may set `model.trainer.custom_step`, a function of the replicas'
-        batches that returns the same as `plsc_tf.training.trainer.train_step`.
+        batches that returns the same as `plsc_tf.training.replica_step.train_step`.
 
         Args:
             model: the compiled `Classifier`.

@@ -270,10 +270,8 @@ class Classifier(keras.Model):
                 validation_data, batch_size, validation_steps
             )
             others = keras_limits.listed(callbacks)
-            callbacks = [
-                Validation(batches, validation_freq, validation_steps, others),
-                *others,
-            ]
+            first = Validation(batches, validation_freq, validation_steps, others)
+            callbacks = [first, *others]
         return self.trainer.fit(
             data,
             epochs=epochs,
@@ -399,14 +397,8 @@ class Classifier(keras.Model):
         return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
         """Runs `evaluate` on arrays that form one global batch."""
-        return self.evaluate(
-            x,
-            y,
-            batch_size=max(1, len(x)),
-            verbose=0,
-            sample_weight=sample_weight,
-            return_dict=return_dict,
-        )
+        given = {"sample_weight": sample_weight, "return_dict": return_dict}
+        return self.evaluate(x, y, batch_size=max(1, len(x)), verbose=0, **given)
 
     def predict_on_batch(self, x: Any) -> np.ndarray:
         """Runs `predict` on one array of images, as one batch."""

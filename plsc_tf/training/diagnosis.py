@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.reporting.layers import watched
+from plsc_tf.training import replica_step
 from plsc_tf.training.circular import Classifier
 
 BLOCK_ROWS = 16384
@@ -228,7 +229,7 @@ class _Watch:
         model, self._local.tensors, self._local.part = self.model, [], 0
         states = [variable.value for variable in model.untrained_variables()]
         before = [tf.identity(value) for value in states]
-        gradients = model.trainer.gradients(*tensors).gradients
+        gradients = replica_step.gradients(model, *tensors).gradients
         for value, old in zip(states, before, strict=True):
             value.assign(old)
         variables = model.trained_network_variables()

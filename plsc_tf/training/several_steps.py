@@ -32,6 +32,7 @@ from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Trainer
 from plsc_tf.training.ending import Votes
+from plsc_tf.training.replica_step import train_step
 from plsc_tf.training.updates import Updater
 
 HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
@@ -70,12 +71,13 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
         bool scalar, `proceed` of the following step).
     """
     updater, rows = trainer.updater, []
+    step = functools.partial(train_step, trainer.model)
     votes, local_results = updater.votes, _local_results(trainer)
     try:
         for batch in batches:
             if votes is None:
                 updater.votes = _Gate(local_results(proceed))
-            outcome = trainer.distributed_step(batch)
+            outcome = trainer.model.strategy.run(step, args=batch)
             proceed = outcome["finite"]
             row = [local_results(outcome[name])[0] for name in _names(trainer)]
             # Every number of a step is exact in float64.
@@ -234,8 +236,8 @@ class Calls:
             batch: the batch that `gathered` yielded last.
 
         Returns:
-            dict of floats with the results of `plsc_tf.training.trainer.train_step`;
-            None if this is another batch.
+            dict of floats with the results of
+            `plsc_tf.training.replica_step.train_step`; None if this is another batch.
         """
         if not self._gathered or batch is not self._gathered[0]:
             return None

@@ -88,7 +88,7 @@ def test_only_files_are_opened(tmp_path, kind):
             read(str(path))
 
 
-# A traceback instead of an error, which tells a server's operator nothing.
+# Otherwise, whoever loads the checkpoint gets a traceback instead of the cause.
 def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
     path = tmp_path / "0"
     good = manifest.read(save(path))

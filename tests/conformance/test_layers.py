@@ -81,9 +81,8 @@ def test_only_jobs_and_commands_take_settings():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_are_small(path):
-    # The loop and the step of a run are one file, in reading order; Keras's methods
-    # of a model have long signatures.
-    limit = {"trainer.py": 650, "classifier.py": 450}.get(path.name, 400)
+    # Keras's methods of a model have long signatures.
+    limit = 450 if path.name == "classifier.py" else 400
     assert len(path.read_text().splitlines()) <= limit
 
 

@@ -39,7 +39,8 @@ def built(tmp_path_factory):
     for further in ([], ["from sdist"]):
         folders.append(tmp_path_factory.mktemp("wheel"))
         source = folders[-1] / "source"
-        ignored = shutil.ignore_patterns(".git", "*.egg-info", "build", "__pycache__")
+        # Hidden folders, such as .nox, may have gigabytes.
+        ignored = shutil.ignore_patterns(".*", "*.egg-info", "build", "__pycache__")
         shutil.copytree(ROOT, source, ignore=ignored, copy_function=shutil.copyfile)
         command = [sys.executable, "-c", BUILD, folders[-1], *further]
         subprocess.run(command, cwd=source, check=True, capture_output=True)

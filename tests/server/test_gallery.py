@@ -194,7 +194,8 @@ def test_wrong_arguments(tmp_path):
         Gallery(tmp_path / "b", 4, model="m2")
 
 
-# Whoever can change the file makes the server know nobody, without an error.
+# Otherwise, an attacker who can edit the file makes the server recognize nobody, and
+# no error says why.
 @pytest.mark.parametrize(
     "change",
     [

@@ -18,7 +18,7 @@ NUMBERS = b'{"signature_name": "images", "instances": [%s]}'
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
-        # A kilobyte, packed, keeps the server busy: nobody else is answered.
+        # Only a kilobyte when compressed, but parsing it would block all requests.
         (PREDICT, NUMBERS % LISTS, 413),
         (PREDICT, b'{"instances": [%s]}' % LISTS, 413),
         (PLSC, b'{"base64_string": [%s]}' % LISTS, 413),

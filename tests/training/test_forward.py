@@ -14,7 +14,7 @@ from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.precision import Precision
 from plsc_tf.backbones.vit import vit
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.training import batching
+from plsc_tf.training import batching, replica_step
 from tests.conformance.test_zoo import SIZES, settings_of
 
 COMPILED, BLOCKS = {"jit_compile": True}, {"recompute": "blocks"}
@@ -94,7 +94,7 @@ def passes(model, images, labels):
     @tf.function(autograph=False)
     def run(batch):
         def replica(*batch):
-            gradients = model.trainer.gradients(*batch).gradients
+            gradients = replica_step.gradients(model, *batch).gradients
             states = [tf.identity(v.value) for v in model.untrained_variables()]
             return gradients, states
 

@@ -98,7 +98,7 @@ def images_of(body: dict) -> list[bytes]:
     """Decodes the images in PLSC's `base64_string`.
 
     Raises:
-        RequestError: there is no list of images, or one is not base64.
+        RequestError: `base64_string` is not a list, or an image is not valid base64.
     """
     texts = body.get("base64_string")
     if not isinstance(texts, list):

@@ -108,13 +108,15 @@ def _tensor(name, value, dtype, shape):
         if not isinstance(value, list):
             raise invalid(f"Input {name!r} must be a list of strings or b64 objects.")
         return [_string(name, index, one) for index, one in enumerate(value)]
-    # numpy would make terabytes of a long string beside many short ones.
+    # Check sizes and types first: numpy pads all strings to the longest one, so a long
+    # string among many short ones would take terabytes.
     sizes, values = [], [value]
     for size in shape:
-        lengths = {len(one) if isinstance(one, list) else -1 for one in values}
-        sizes += sorted(lengths)[:2]
-        if len(lengths) != 1 or -1 in lengths or size not in (None, *lengths):
-            raise invalid(f"Input {name} must have shape {shape}. Received: {sizes}.")
+        lengths = {len(one) if isinstance(one, list) else "none" for one in values}
+        if len(lengths) != 1 or "none" in lengths or size not in (None, *lengths):
+            found = f"{' and '.join(map(str, [*lengths][:2]))} (size {len(sizes)})"
+            raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
+        sizes += lengths
         values = [item for one in values for item in one]
     fitting = set(map(type, values)) <= _TYPES.get(dtype.kind, {int})
     with np.errstate(over="ignore", invalid="ignore"):
