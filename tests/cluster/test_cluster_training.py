@@ -35,9 +35,11 @@ def one_error(log):
 def test_two_workers_are_two_replicas_bit_for_bit(scenarios):
     found = scenarios["unbroken"]
     assert found["workers"]["statuses"] == [0, 0]
-    # Nobody from outside reaches TensorFlow's servers: 127.0.0.1, as IPv4 and IPv6.
-    addresses = ["0000000000000000FFFF00000100007F", "0100007F"]
-    assert found["workers"]["listening"] == addresses
+    # Nobody from outside reaches TensorFlow's servers (127.0.0.1 in IPv6), nor the port
+    # where workers join (in IPv4), which may be open for milliseconds only.
+    servers, *joining = found["workers"]["listening"]
+    assert servers == "0000000000000000FFFF00000100007F"
+    assert joining in ([], ["0100007F"])
     assert curve(found["workers"]) == curve(found["two"])
     np.testing.assert_allclose(curve(found["two"]), curve(found["one"]), rtol=1e-5)
 
