@@ -149,7 +149,8 @@ class Gallery(contextlib.AbstractContextManager):
             owners, data = zip(*some, strict=True)
             rows = np.ndarray((len(data), self.dim), self.dtype, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
-            if not np.allclose(lengths, 1, atol=0.01) or min(owners) < 1:
+            known = 1 <= min(owners) <= max(owners) < 2**31
+            if not known or not np.allclose(lengths, 1, atol=0.01):
                 raise TypeError("an embedding does not have length 1, or no person")
             self._append(owners, rows)
 
