@@ -6,6 +6,7 @@ in any training set, whatever its size.
 """
 
 import itertools
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -38,9 +39,14 @@ def examples(request: DataRequest) -> Source:
     first = 0 if request.split == "train" else _FIRST_VAL_IMAGE
     size, seed = request.image_size, request.seed
 
+    one_at_a_time = threading.Lock()
+
     def draw_all(indices):
         numbers = [divmod(int(index), classes) for index in indices]
-        return np.stack([draw(seed, k, first + n, size) for n, k in numbers])
+        # Two threads that both draw take twice as long: numpy's calls are short, and
+        # each of them passes the interpreter's lock on.
+        with one_at_a_time:
+            return np.stack([draw(seed, k, first + n, size) for n, k in numbers])
 
     def fetch(indices):
         images = tf.numpy_function(draw_all, [indices], tf.uint8, stateful=False)

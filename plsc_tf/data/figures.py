@@ -285,13 +285,16 @@ class Canvas:
 
     def paint(self, mask: np.ndarray, color) -> None:
         """Blends a color into the image; mask `[h, w]` is its opacity in 0...1."""
-        for plane, value in zip(self.rgb, color, strict=True):
-            plane += mask * (value - plane)
+        change = np.array(color, np.float32)[:, np.newaxis, np.newaxis] - self.rgb
+        change *= mask
+        self.rgb += change
 
     def edge(self, distance: np.ndarray) -> np.ndarray:
         """Returns the mask of negative signed distances; its edge is a pixel wide."""
+        mask = distance * -self._per_pixel
+        mask += 0.5
         # Faster than `np.clip`.
-        return np.minimum(np.maximum(0.5 - distance * self._per_pixel, 0), 1)
+        return np.minimum(np.maximum(mask, 0, out=mask), 1, out=mask)
 
     def ellipse(self, x, y, wide, high, square=0.0, taper=0.0) -> np.ndarray:
         """Returns the mask of an ellipse.
@@ -304,14 +307,22 @@ class Canvas:
             square: 0 for an ellipse; toward 1 it approaches a square.
             taper: how much narrower the lower end is.
         """
-        u, v = (self.x - x) * (1 / wide), (self.y - y) * (1 / high)
+        # In place, which is faster for arrays of this size.
+        u, v = self.x - x, self.y - y
+        u *= 1 / wide
+        v *= 1 / high
         if taper:
-            u = u / np.clip(1 - taper * v, 0.4, 1.6)
-        u2, v2 = u * u, v * v
-        if square:
-            u2, v2 = (each * (1 - square + square * each) for each in (u2, v2))
+            u /= np.clip(1 - taper * v, 0.4, 1.6)
+        for each in (u, v):
+            each *= each
+            if square:
+                each *= 1 - square + square * each
+        u += v
         # Scaling by the smaller semi-axis approximates the distance near the edge.
-        return self.edge((np.sqrt(u2 + v2) - 1) * min(wide, high))
+        distance = np.sqrt(u, out=u)
+        distance -= 1
+        distance *= min(wide, high)
+        return self.edge(distance)
 
     def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
         """Returns the mask of a line with round ends."""
