@@ -228,14 +228,9 @@ def _hair(canvas: "Canvas", who: Identity):
             y = -high * 0.95 + (x / wide) ** 2 * high * 0.42
             canvas.paint(canvas.ellipse(x, y, 0.19, 0.19), color)
         return
-    edge = canvas.y - who.hair_line
-    if who.hair == "fringe":
-        edge = edge - 0.14
-    elif who.hair == "parted":
-        edge = edge + canvas.x * 0.55
-    else:
-        edge = edge - canvas.x * canvas.x * 0.35
-    canvas.paint(scalp * canvas.edge(edge), color)
+    shifts = {"fringe": 0.14, "parted": canvas.x * -0.55}
+    shift = shifts.get(who.hair, canvas.x * canvas.x * 0.35)
+    canvas.paint(scalp * canvas.edge(canvas.y - who.hair_line - shift), color)
 
 
 class Dice:
@@ -255,8 +250,7 @@ class Dice:
     def color(self, hues, saturations, values) -> np.ndarray:
         """Returns a random color as RGB in 0...1; the ranges are in HSV."""
         hue, saturation = self.within(*hues) % 1, self.within(*saturations)
-        rgb = colorsys.hsv_to_rgb(hue, saturation, self.within(*values))
-        return np.array(rgb, np.float32)
+        return np.float32(colorsys.hsv_to_rgb(hue, saturation, self.within(*values)))
 
 
 class Canvas:
@@ -291,8 +285,7 @@ class Canvas:
 
     def edge(self, distance: np.ndarray) -> np.ndarray:
         """Returns the mask of negative signed distances; its edge is a pixel wide."""
-        mask = distance * -self._per_pixel
-        mask += 0.5
+        mask = 0.5 - distance * self._per_pixel
         # Faster than `np.clip`.
         return np.minimum(np.maximum(mask, 0, out=mask), 1, out=mask)
 
@@ -307,10 +300,7 @@ class Canvas:
             square: 0 for an ellipse; toward 1 it approaches a square.
             taper: how much narrower the lower end is.
         """
-        # In place, which is faster for arrays of this size.
-        u, v = self.x - x, self.y - y
-        u *= 1 / wide
-        v *= 1 / high
+        u, v = (self.x - x) * (1 / wide), (self.y - y) * (1 / high)
         if taper:
             u /= np.clip(1 - taper * v, 0.4, 1.6)
         for each in (u, v):
@@ -319,10 +309,7 @@ class Canvas:
                 each *= 1 - square + square * each
         u += v
         # Scaling by the smaller semi-axis approximates the distance near the edge.
-        distance = np.sqrt(u, out=u)
-        distance -= 1
-        distance *= min(wide, high)
-        return self.edge(distance)
+        return self.edge((np.sqrt(u, out=u) - 1) * min(wide, high))
 
     def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
         """Returns the mask of a line with round ends."""
