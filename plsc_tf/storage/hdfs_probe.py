@@ -16,14 +16,10 @@ def main(libjvm, libhdfs, root):
     """Connects like tensorflow-io and reads the root folder's status."""
     ctypes.CDLL(libjvm, mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(libhdfs)
-    library.hdfsNewBuilder.restype = ctypes.c_void_p
-    library.hdfsBuilderConnect.restype = ctypes.c_void_p
-    library.hdfsBuilderConnect.argtypes = [ctypes.c_void_p]
-    library.hdfsGetPathInfo.restype = ctypes.c_void_p
-    library.hdfsGetPathInfo.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    for name in ("hdfsBuilderSetNameNode", "hdfsBuilderSetKerbTicketCachePath"):
-        getattr(library, name).argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    builder = library.hdfsNewBuilder()
+    for name in ("hdfsNewBuilder", "hdfsBuilderConnect", "hdfsGetPathInfo"):
+        getattr(library, name).restype = ctypes.c_void_p
+    # Without the type, ctypes would pass a pointer as an int of 32 bits.
+    builder = ctypes.c_void_p(library.hdfsNewBuilder())
     scheme, _, host = root.rstrip("/").partition("://")
     server = (host or "default") if scheme == "hdfs" else root.rstrip("/")
     # The builder keeps pointers to both strings until it connects.
@@ -31,10 +27,8 @@ def main(libjvm, libhdfs, root):
     library.hdfsBuilderSetNameNode(builder, texts[0])
     if texts[1]:
         library.hdfsBuilderSetKerbTicketCachePath(builder, texts[1])
-    connection = library.hdfsBuilderConnect(builder)
-    if not connection:
-        return 2
-    return 0 if library.hdfsGetPathInfo(connection, b"/") else 3
+    connection = ctypes.c_void_p(library.hdfsBuilderConnect(builder))
+    return 0 if connection and library.hdfsGetPathInfo(connection, b"/") else 2
 
 
 if __name__ == "__main__":

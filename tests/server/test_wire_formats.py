@@ -112,7 +112,8 @@ def test_grpc(channel, pictures, expected):
         ({"value": [1.0]}, "INVALID_ARGUMENT", "bytes must .* string.*DT_FLOAT"),
         ({"value": ["x"]}, "INVALID_ARGUMENT", "Image 0 is not"),
         ({"filter": "loss"}, "INVALID_ARGUMENT", "may contain.*loss"),
-        ({"size": 10**9}, "INVALID_ARGUMENT", "fewer values|shape"),
+        ({"size": 10**9}, "INVALID_ARGUMENT", "too few values"),
+        ({"dims": 9}, "INVALID_ARGUMENT", "bytes must have rank 1. Received: 10"),
     ],
 )
 def test_refusals_of_grpc(channel, pictures, change, code, words):
@@ -125,9 +126,11 @@ def test_refusals_of_grpc(channel, pictures, change, code, words):
         request.model_spec.version_label = change["label"]
     request.model_spec.signature_name = change.get("signature", "")
     proto = tf.make_tensor_proto(change.get("value", pictures[:1]))
+    for _ in range(change.get("dims", 0)):
+        proto.tensor_shape.dim.add()
     if "size" in change:
         # One value that stands for many: a few bytes that would become gigabytes.
-        proto = tf.make_tensor_proto([0.5])
+        proto = tf.make_tensor_proto([[[[0.5]]]])
         proto.tensor_shape.dim[0].size = change["size"]
         request.model_spec.signature_name = "images"
         request.inputs["images"].CopyFrom(proto)

@@ -1,6 +1,7 @@
 """TF Serving's gRPC services: PredictionService and ModelService."""
 
 import functools
+import itertools
 import math
 import time
 
@@ -75,10 +76,10 @@ class Services(
     async def Predict(self, request):
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
-        signature, name, dtype, _ = version.input(request.model_spec.signature_name)
-        if (names := [*request.inputs]) != [name]:
-            raise invalid(f"inputs must be {[name]}. Received: {names[:9]}.")
-        values = _values(name, request.inputs[name], dtype)
+        signature, name, *kind = version.input(request.model_spec.signature_name)
+        if (names := [*itertools.islice(request.inputs, 9)]) != [name]:
+            raise invalid(f"inputs must be {[name]}. Received: {names}.")
+        values = _values(name, request.inputs[name], *kind)
         outputs = await version.predict(signature, values)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
@@ -112,11 +113,15 @@ def _which(spec):
     return spec.name, version, spec.version_label or None
 
 
-def _values(name, proto, dtype):
+def _values(name, proto, dtype, expected_shape):
     expected = tf.dtypes.as_dtype(dtype)
     if proto.dtype != expected.as_datatype_enum:
         received = str(type(proto)(dtype=proto.dtype)).strip()
         raise invalid(f"Input {name} must be {expected.name}. Received: {received}.")
+    # A request may have millions of dimensions or values, so count them first.
+    rank, received = len(expected_shape), len(proto.tensor_shape.dim)
+    if received != rank:
+        raise invalid(f"Input {name} must have rank {rank}. Received: {received}.")
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if dtype.kind == "O":
         if shape != [len(proto.string_val)]:
@@ -124,7 +129,7 @@ def _values(name, proto, dtype):
                 f"Input {name} must be a list of strings. Received: shape {shape} with "
                 f"{len(proto.string_val)} values."
             )
-        return list(proto.string_val)
+        return proto.string_val
     # The format allows one value to fill a whole tensor. Reject this, because a small
     # request could then allocate any amount of memory.
     if min(shape, default=0) < 0 or math.prod(shape) > proto.ByteSize():

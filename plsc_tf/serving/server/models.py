@@ -132,6 +132,7 @@ class LoadedModel:
         check_count(len(values), self._options)
         pixels = [0] * len(values)
         if dtype.kind == "O":
+            values = [*values]
             pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
         return await self._batchers[signature].run(values, pixels)
 
