@@ -9,6 +9,7 @@ mean.
 
 import base64
 import dataclasses
+import hashlib
 import io
 import json
 import os
@@ -43,6 +44,7 @@ class ServingCase(OptionGroup):
     flat_requests: int = option(20_000, "requests while memory is measured", lower=0)
     latency_ms: float = option(100.0, "the server's option", lower=1)
     parallel_batches: int = option(2, "the server's option", lower=1)
+    access: bool = option(False, "measure what keys and TLS cost instead")
     generator: str = option(
         "auto",
         "load generator; auto: wrk if it is installed",
@@ -68,6 +70,8 @@ def measure(case, folder):
     bodies = folder / "bodies"
     texts = [base64.b64encode(picture).decode() for picture in pictures]
     bodies.write_text("".join(f'{{"base64_string":["{t}"]}}\n' for t in texts))
+    if case.access:
+        return _access(case, folder, bodies)
     direct = Direct(model_dir, pictures)
     size = direct.best_size(case.seconds / 8)
     server = ServerProcess(model_dir, case)
@@ -105,6 +109,56 @@ def measure(case, folder):
         "errors": errors + reload["errors"] + flat.get("errors", 0),
         "reload": reload,
         "memory": flat,
+        "parameters": dataclasses.asdict(case),
+    }
+
+
+def _access(case, folder, bodies):
+    """Processor time per request without keys, with them, and with TLS too."""
+    key, certificate = "key", str(folder / "cert.pem")
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    # A hundred keys, of which the last is the right one.
+    others = [f"k{n} sha256:{n:064x} embed\n" for n in range(99)]
+    (folder / "keys").write_text(f"{''.join(others)}own sha256:{digest} embed,admin\n")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -addext"
+    command += f" subjectAltName=IP:127.0.0.1 -out {certificate} -keyout {folder}/key"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    keys = [f"--api_keys_file={folder / 'keys'}"]
+    tls = [*keys, f"--tls_certificate={certificate}", f"--tls_key={folder}/key"]
+    kinds = {
+        "open": ([], "", ""),
+        "keys": (keys, key, ""),
+        "tls": (tls, key, certificate),
+    }
+    servers = {
+        name: ServerProcess(folder / "face", case, *options)
+        for name, (options, *_) in kinds.items()
+    }
+    try:
+        loads = {
+            name: LoadGenerator(case, servers[name].port, bodies, *secrets)
+            for name, (_, *secrets) in kinds.items()
+        }
+        cpu_ms, errors = {name: [] for name in kinds}, 0
+        for turn in range(case.rounds + 1):
+            for name, load in loads.items():
+                before = servers[name].cpu_s()
+                found = load.closed(case.seconds)
+                spent = servers[name].cpu_s() - before
+                if turn:  # the first is to warm up
+                    cpu_ms[name].append(1e3 * spent / found["requests"])
+                errors += found["errors"]
+    finally:
+        for server in servers.values():
+            server.stop()
+    ratios = {
+        name: [one / bare for one, bare in zip(found, cpu_ms["open"], strict=True)]
+        for name, found in cpu_ms.items()
+    }
+    return {
+        "server_cpu_ms": {n: round(statistics.median(f), 4) for n, f in cpu_ms.items()},
+        "ratios": {n: round(statistics.median(f), 3) for n, f in ratios.items()},
+        "errors": errors,
         "parameters": dataclasses.asdict(case),
     }
 
@@ -206,12 +260,12 @@ class Direct:
 class ServerProcess:
     """`python -m plsc_tf.serve`."""
 
-    def __init__(self, model_dir, case):
+    def __init__(self, model_dir, case, *more):
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "plsc_tf.serve", f"--model_path={model_dir}"),
                 *("--port=0", f"--latency_ms={case.latency_ms}"),
-                f"--parallel_batches={case.parallel_batches}",
+                *(f"--parallel_batches={case.parallel_batches}", *more),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -253,8 +307,9 @@ class ServerProcess:
 class LoadGenerator:
     """Runs `benchmarks.serving_load` or wrk, in processes of their own."""
 
-    def __init__(self, case, port, bodies):
+    def __init__(self, case, port, bodies, key="", certificate=""):
         self._case, self._port, self._bodies = case, port, bodies
+        self._key, self._certificate = key, certificate
         self._wrk = case.generator != "own" and shutil.which("wrk")
         if case.generator == "wrk" and not self._wrk:
             raise ValueError("generator=wrk, but wrk is not on the PATH.")
@@ -262,9 +317,11 @@ class LoadGenerator:
     def closed(self, seconds):
         """Every connection asks again when it has its answer."""
         if self._wrk:
-            url = f"http://127.0.0.1:{self._port}{_PATH}"
+            scheme = "https" if self._certificate else "http"
+            url = f"{scheme}://127.0.0.1:{self._port}{_PATH}"
             return serving_wrk.run(
-                self._wrk, url, self._bodies, self._case.connections, seconds
+                *(self._wrk, url, self._bodies, self._case.connections, seconds),
+                self._key,
             )
         return self.finish(self._start(f"--seconds={seconds}"))
 
@@ -292,6 +349,7 @@ class LoadGenerator:
                 *(f"--port={self._port}", f"--path={_PATH}"),
                 f"--bodies={self._bodies}",
                 f"--connections={self._case.connections}",
+                *(f"--key={self._key}", f"--certificate={self._certificate}"),
                 *arguments,
             ],
             stdout=subprocess.PIPE,

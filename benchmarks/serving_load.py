@@ -13,6 +13,7 @@ import json
 import resource
 import selectors
 import socket
+import ssl
 import sys
 import time
 
@@ -25,6 +26,8 @@ def main():
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--path", required=True)
     parser.add_argument("--bodies", required=True)
+    parser.add_argument("--key", default="")
+    parser.add_argument("--certificate", default="")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rate", type=float, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
@@ -38,8 +41,8 @@ def main():
 class Connection:
     """A socket with at most one request on its way."""
 
-    def __init__(self, address, selector):
-        self._address, self._selector = address, selector
+    def __init__(self, address, selector, tls):
+        self._address, self._selector, self._tls = address, selector, tls
         self.socket = None
         self.due = None
         self.open()
@@ -51,6 +54,10 @@ class Connection:
             self.socket.close()
         self.socket = socket.create_connection(self._address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls:
+            self.socket = self._tls.wrap_socket(
+                self.socket, server_hostname=self._address[0]
+            )
         self._selector.register(self.socket, selectors.EVENT_READ, self)
         self._answer = b""
 
@@ -66,6 +73,8 @@ class Connection:
             ConnectionError: the connection is gone.
         """
         data = self.socket.recv(_READ)
+        while self._tls and self.socket.pending():
+            data += self.socket.recv(_READ)
         if not data:
             raise ConnectionResetError("closed")
         self._answer += data
@@ -93,13 +102,17 @@ class Load:
             bodies = file.read().splitlines()
         head = (
             f"POST {given.path} HTTP/1.1\r\nHost: localhost\r\n"
-            "Content-Type: application/json\r\nContent-Length: "
+            f"Content-Type: application/json\r\nAuthorization: Bearer {given.key}\r\n"
+            "Content-Length: "
         ).encode()
+        tls = None
+        if given.certificate:
+            tls = ssl.create_default_context(cafile=given.certificate)
         self._requests = [b"%s%d\r\n\r\n%s" % (head, len(b), b) for b in bodies]
         self._selector = selectors.DefaultSelector()
         address = ("127.0.0.1", given.port)
         self._free = [
-            Connection(address, self._selector) for _ in range(given.connections)
+            Connection(address, self._selector, tls) for _ in range(given.connections)
         ]
         self._sent = self._busy = 0
         self._latencies, self._errors, self._seconds = [], {}, 0.0

@@ -10,7 +10,8 @@ _SCRIPT = """
 local bodies, requests, turn = {}, {}, 0
 for line in io.lines(%(bodies)s) do bodies[#bodies + 1] = line end
 function init(args)
-  local headers = {["Content-Type"] = "application/json"}
+  local headers = {["Content-Type"] = "application/json",
+                   ["Authorization"] = "Bearer %(key)s"}
   for i, body in ipairs(bodies) do
     requests[i] = wrk.format("POST", nil, headers, body)
   end
@@ -31,7 +32,7 @@ end
 """
 
 
-def run(program, url, bodies, connections, seconds):
+def run(program, url, bodies, connections, seconds, key=""):
     """Runs wrk with one thread; returns figures as those of `serving_load`.
 
     Args:
@@ -40,9 +41,11 @@ def run(program, url, bodies, connections, seconds):
         bodies: file with one body per line.
         connections: how many connections are kept busy.
         seconds: how long; whole seconds, at least one.
+        key: API key.
     """
     script = pathlib.Path(bodies).with_name("load.lua")
-    script.write_text(_SCRIPT % {"bodies": json.dumps(str(bodies))}, encoding="ascii")
+    values = {"bodies": json.dumps(str(bodies)), "key": key}
+    script.write_text(_SCRIPT % values, encoding="ascii")
     arguments = ["-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
     # A request that takes so long is an error.
     arguments += ["--timeout", "10s", "-s", str(script), url]

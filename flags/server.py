@@ -1,6 +1,7 @@
 """Defines the options for serving an exported model."""
 
 import functools
+import ipaddress
 from collections.abc import Sequence
 
 from plsc_tf.flags import checks
@@ -23,6 +24,13 @@ def read_labels(name: str, items: Sequence[str]) -> dict[str, int]:
     return checks.read_pairs(name, items, ":", form, lambda _, n: int(n))
 
 
+def _is_loopback(host):
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class Server(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.serve`: models, addresses and limits."""
 
@@ -41,13 +49,25 @@ class Server(OptionGroup, saved=False):
     )
 
     host: str = option(
-        "127.0.0.1", "address to listen on; 0.0.0.0: all, without authentication"
+        "127.0.0.1", "address to listen on; 0.0.0.0: all, which needs api_keys_file"
     )
     port: int = option(8866, "HTTP port; 0: any free port (PLSC)", within="[0, 65535]")
     grpc_port: int | None = option(
         None, "gRPC port; 0: any free port; None: no gRPC", within="[0, 65535]"
     )
     gpu_index: int = option(0, "index of the GPU to use, if any (PLSC)", lower=0)
+
+    api_keys_file: str = option(
+        "", "file with clients' keys, their rights and rates; empty: no keys"
+    )
+    tls_certificate: str = option(
+        "", "PEM file with the certificate and its chain; empty: no encryption"
+    )
+    tls_key: str = option("", "PEM file with the private key of tls_certificate")
+    allowed_hosts: tuple[str, ...] = option(
+        (), "more names of this server in Host, and names of web sites in Origin"
+    )
+    insecure: bool = option(False, "let other machines connect without keys")
 
     latency_ms: float = _above_0(100.0, "milliseconds in which to answer an image")
     max_batch_images: int = option(
@@ -87,6 +107,25 @@ class Server(OptionGroup, saved=False):
         choices="float32 float16",
         applies="gallery_dir",
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError(
+                "tls_certificate and tls_key must be set together. Received: "
+                f"{self.tls_certificate!r} and {self.tls_key!r}."
+            )
+        if not (self.local or self.api_keys_file or self.insecure):
+            raise ValueError(
+                "A server that other machines can reach must have clients' keys: set "
+                "api_keys_file. Or set insecure, and everyone may read and change the "
+                f"gallery. Received: host={self.host!r}."
+            )
+
+    @property
+    def local(self) -> bool:
+        """True if only this machine can connect."""
+        return _is_loopback(self.host)
 
     def labels(self) -> dict[str, int]:
         """Returns `version_labels` as `{label: version}`."""

@@ -2,7 +2,7 @@ r"""Serves an exported model over HTTP and gRPC.
 
     python -m plsc_tf.serve --model_dir=serving/face --port=8010
     python -m plsc_tf.serve --model_dir=serving/face --port=8010 --grpc_port=8500 \
-        --host=0.0.0.0 --gallery_dir=people
+        --host=0.0.0.0 --api_keys_file=keys --gallery_dir=people
 
 The server supports PLSC's protocol (POST /FaceClassifyService/inference) and TensorFlow
 Serving's (REST and gRPC). It loads new version folders as they appear. On SIGTERM, it

@@ -10,8 +10,12 @@ The module needs only numpy, not TensorFlow.
 import base64
 import collections
 import contextlib
+import functools
 import http.client
 import json
+import os
+import re
+import ssl
 import threading
 import time
 from collections.abc import Iterable
@@ -48,6 +52,8 @@ class Client(contextlib.AbstractContextManager):
         protocol: str = "auto",
         timeout: float = 10.0,
         batch_images: int = 64,
+        api_key: str | None = None,
+        tls: bool | str = False,
     ):
         """Creates a client, which connects when it sends its first request.
 
@@ -60,9 +66,15 @@ class Client(contextlib.AbstractContextManager):
             timeout: seconds to wait for a server to connect, and again to answer.
             batch_images: maximum number of images per request; larger lists are sent
                 as several requests, one after another.
+            api_key: the key that all servers get; None for the environment variable
+                PLSC_TF_API_KEY, if it is set.
+            tls: whether servers use TLS, with certificates that the system trusts; or
+                the path of a PEM file with the certificates to trust instead.
 
         Raises:
-            ValueError: protocol or an address is malformed, or batch_images below 1.
+            ValueError: protocol, an address or api_key is malformed, or batch_images
+                below 1.
+            OSError: the file of certificates cannot be read.
         """
         if protocol not in ("auto", "plsc", "tensorflow"):
             raise ValueError(
@@ -73,14 +85,29 @@ class Client(contextlib.AbstractContextManager):
                 f"batch_images must be at least 1. Received: {batch_images}."
             )
         self._model, self._protocol = model, protocol
-        self._timeout, self._batch_images = timeout, batch_images
+        self._batch_images = batch_images
+        self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
+        if tls is not False:
+            context = ssl.create_default_context(cafile=None if tls is True else tls)
+            self._connect = functools.partial(
+                http.client.HTTPSConnection, timeout=timeout, context=context
+            )
+        self._headers = {"Content-Type": "application/json"}
+        if api_key is None:
+            api_key = os.environ.get("PLSC_TF_API_KEY", "")
+        if api_key:
+            # http.client's own error would show the key.
+            if not re.fullmatch("[!-~]+", api_key):
+                raise ValueError("api_key must consist of ASCII characters, no blanks.")
+            self._headers["Authorization"] = f"Bearer {api_key}"
         self._lock = threading.Lock()
         self._servers, self._turn = [], 0
         self.connect_all_server(servers)
 
     def connect(self, server: str = "127.0.0.1:8010") -> "Client":
         """Adds a server, host:port; returns the client."""
-        added = _Server(server, self._timeout, self._protocol, self._model)
+        shared = self._connect, self._headers, self._protocol, self._model
+        added = _Server(server, *shared)
         with self._lock:
             self._servers.append(added)
         return self
@@ -173,7 +200,7 @@ class _Unavailable(Exception):
 class _Server:
     """A server's address and its unused connections."""
 
-    def __init__(self, address, timeout, protocol, model):
+    def __init__(self, address, connect, headers, protocol, model):
         self.address = address
         host, colon, port = str(address).rpartition(":")
         if not colon or not host or not port.isdecimal():
@@ -181,7 +208,8 @@ class _Server:
                 "A server must be host:port, for example 127.0.0.1:8010. Received: "
                 f"{address!r}."
             )
-        self._host, self._port, self._timeout = host.strip("[]"), int(port), timeout
+        self._connect = functools.partial(connect, host.strip("[]"), int(port))
+        self._headers = headers
         self._protocol, self._model = protocol, model
         self._unused = collections.deque()
         self.avoided_until = 0.0
@@ -234,17 +262,13 @@ class _Server:
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""
         body = json.dumps(value).encode()
-        headers = {"Content-Type": "application/json"}
         while True:
             try:
                 connection, used = self._unused.pop(), True
             except IndexError:
-                connection = http.client.HTTPConnection(
-                    self._host, self._port, timeout=self._timeout
-                )
-                used = False
+                connection, used = self._connect(), False
             try:
-                connection.request("POST", path, body, headers)
+                connection.request("POST", path, body, self._headers)
                 response = connection.getresponse()
                 data = response.read()
                 break

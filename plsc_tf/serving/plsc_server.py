@@ -29,8 +29,8 @@ def run(options: Server, ready: Callable) -> None:
 
     Raises:
         ModuleNotFoundError: the extra `serving` is not installed.
-        ValueError: the GPU does not exist.
-        OSError: no model can be loaded, or a port is in use.
+        ValueError: the GPU does not exist, or a file of keys or of TLS is malformed.
+        OSError: no model or file can be read, or a port is in use.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:

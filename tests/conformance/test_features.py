@@ -14,7 +14,7 @@ from plsc_tf.options.settings import known_options
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "features.md"
 # Numbers of the design: how many rows each group has.
-GROUPS = {"D": 13, "M": 6, "H": 9, "T": 15, "C": 6, "E": 5, "L": 4, "S": 4}
+GROUPS = {"D": 13, "M": 6, "H": 9, "T": 15, "C": 6, "E": 5, "L": 4, "S": 5}
 
 
 def rows():

@@ -27,8 +27,8 @@ from tests.marks import slow
 
 DOCS = guides.ROOT / "docs"
 EMBEDDING, SIDE = 512, 48
-# Pages whose blocks test_readme.py and test_guides.py run.
-RUN_BY = ("README.md", "python.md", "from_plsc.md")
+# Pages whose blocks test_readme.py, test_guides.py and server/test_access.py run.
+RUN_BY = ("README.md", "python.md", "from_plsc.md", "public_server.md")
 # Pages that build a large network.
 SLOW = {"importing.md", "zoo.md"}
 # A block that serves until it is ended: seeds/test_plsc.py serves.

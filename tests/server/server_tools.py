@@ -107,9 +107,14 @@ def direct(folder, pictures):
 def ask(server, method, path, body=None, headers=None):
     """(status, JSON or text of the answer, its headers)."""
     connection = http.client.HTTPConnection("127.0.0.1", server["port"], timeout=20)
+    if "tls" in server:
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", server["port"], timeout=20, context=server["tls"]
+        )
     try:
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
+            headers = {"Content-Type": "application/json"} | (headers or {})
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         data = response.read()

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+from server_tools import ask
 
 ROOT = pathlib.Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -20,14 +21,16 @@ def here(tmp_path, monkeypatch, pictures):
 
 
 def test_curl_lines(server, here):
-    (block,) = [block for block in SHELL if "curl" in block]
-    block = block.replace("localhost:8010", f"localhost:{server['port']}")
+    lines = [line for block in SHELL for line in block.splitlines() if "curl" in line]
+    block = "\n".join(lines).replace("localhost:8010", f"localhost:{server['port']}")
     done = subprocess.run(
         ["bash", "-euc", block.replace("curl ", "curl -sSf ")], capture_output=True
     )
     assert done.returncode == 0, done.stderr
     for words in (b'"instance":', b'"predictions":', b"AVAILABLE", b"signature_def"):
         assert words in done.stdout
+    assert b'{"name":"ada","faces":1}' in done.stdout
+    assert ask(server, "POST", "/gallery/remove", {"name": "ada"})[0] == 200
 
 
 def test_named_options_exist_and_defaults_are_right():
@@ -41,8 +44,6 @@ def test_named_options_exist_and_defaults_are_right():
 
 
 def test_named_metrics_exist(server):
-    from server_tools import ask
-
     text = ask(server, "GET", "/metrics")[1]
     for name in set(re.findall(r"`(plsc_tf_\w+)", GUIDE)):
         assert f"# TYPE {name} " in text, name

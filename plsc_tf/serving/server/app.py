@@ -11,6 +11,7 @@ import prometheus_client as prometheus
 from absl import logging
 from aiohttp import web
 
+from plsc_tf.serving.server.access import Access, tls_context
 from plsc_tf.serving.server.guard import Bodies, Guard
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
 from plsc_tf.serving.server.models import Models
@@ -29,18 +30,22 @@ class App:
     Args:
         options: the option group `server`.
 
+    Raises:
+        ValueError, OSError: the files of keys or TLS cannot be used.
+
     Attributes:
         options: the option group `server`.
         port, grpc_port: the ports it listens on; set when `serve` calls `ready`.
         draining: True while the server is shutting down.
-        metrics, bodies, models: the objects that handlers share; `models` is None
-            before `serve`.
+        access, metrics, bodies, models: the objects that handlers share; `models` is
+            None before `serve`.
     """
 
     def __init__(self, options):
         self.options = options
         self.port = self.grpc_port = self.models = None
         self.draining = False
+        self.access, self._tls = Access(options), tls_context(options)
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = set()
         self.metrics.connections.set_function(self._connections.__len__)
@@ -82,8 +87,9 @@ class App:
             rpc = await self._open_grpc()
             watcher = self._loop.create_task(models.watch())
             logging.info(
-                "Serving %s at http://%s:%d%s",
+                "Serving %s at %s://%s:%d%s",
                 models.name,
+                "http" if self._tls is None else "https",
                 options.host,
                 self.port,
                 "" if rpc is None else f", gRPC at port {self.grpc_port}",
@@ -126,10 +132,20 @@ class App:
             inner = runner.server()
             return Guard(inner, self._connections, options, _IDLE_SECONDS)
 
+        tls = {}
+        if self._tls is not None:
+            # asyncio's limits are longer.
+            tls["ssl_handshake_timeout"] = options.receive_timeout
+            tls["ssl_shutdown_timeout"] = _LINGER_SECONDS
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                make_protocol, options.host, options.port, backlog=1024
+                make_protocol,
+                options.host,
+                options.port,
+                backlog=1024,
+                ssl=self._tls,
+                **tls,
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error
@@ -146,7 +162,7 @@ class App:
         server = grpc_service.make_server(self)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            self.grpc_port = server.add_insecure_port(address)
+            self.grpc_port = grpc_service.open_port(server, address, self.options)
         except RuntimeError as error:
             raise _not_bound("grpc_port", host, port, error) from error
         await server.start()

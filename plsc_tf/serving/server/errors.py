@@ -3,8 +3,11 @@
 # TF Serving's status codes, which are gRPC's, and their HTTP statuses.
 HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
     "NOT_FOUND": 404,
     "ABORTED": 409,
+    "RESOURCE_EXHAUSTED": 429,
     "UNIMPLEMENTED": 501,
     "INTERNAL": 500,
     "UNAVAILABLE": 503,

@@ -24,6 +24,7 @@ def make_server(app) -> grpc.aio.Server:
         app: the `App`, with its options, models and metrics.
     """
     server = grpc.aio.server(
+        interceptors=[_Keys(app)] if app.access.keyed else [],
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
             ("grpc.max_send_message_length", -1),
@@ -40,6 +41,48 @@ def make_server(app) -> grpc.aio.Server:
     return server
 
 
+def open_port(server: grpc.aio.Server, address: str, options) -> int:
+    """Lets a server listen, with TLS if `options` name a certificate; returns its port.
+
+    Raises:
+        RuntimeError: the port is in use.
+    """
+    if not options.tls_certificate:
+        return server.add_insecure_port(address)
+    with (
+        open(options.tls_key, "rb") as key,
+        open(options.tls_certificate, "rb") as file,
+    ):
+        pair = key.read(), file.read()
+    return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+
+
+class _Keys(grpc.aio.ServerInterceptor):
+    """Refuses calls without a key that may embed."""
+
+    def __init__(self, app):
+        self._app = app
+
+    async def intercept_service(self, continuation, details):
+        """Lets a call go on, or answers it with the error."""
+        credentials = dict(details.invocation_metadata).get("authorization")
+        try:
+            self._app.access.check_key(credentials, "embed")
+            return await continuation(details)
+        except RequestError as error:
+            self._app.metrics.request("grpc", error.code, 0.0)
+            # A method that takes a stream does not wait for the message, so a client
+            # without a key cannot fill the memory with messages.
+            abort = functools.partial(_abort, error)
+            return grpc.stream_unary_rpc_method_handler(abort)
+
+
+async def _abort(error, _, context):
+    if error.retry_after is not None:
+        context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
+    await context.abort(getattr(grpc.StatusCode, error.code), error.message)
+
+
 def _answered(method):
     """Wraps a method (self, request) to answer with gRPC errors and count requests."""
 
@@ -54,10 +97,8 @@ def _answered(method):
             if not isinstance(error, RequestError):
                 logging.exception("%s failed", method.__name__)
                 error = RequestError("INTERNAL", "The server failed.")
-            code, seconds = error.code, error.retry_after
-            if seconds is not None:
-                context.set_trailing_metadata((("retry-after", str(seconds)),))
-            await context.abort(getattr(grpc.StatusCode, code), error.message)
+            code = error.code
+            await _abort(error, request, context)
         finally:
             self.metrics.request("grpc", code, time.perf_counter() - start)
 

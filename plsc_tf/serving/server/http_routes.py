@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from plsc_tf.serving.gallery import Gallery
 from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.audit import AuditLog
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.guard import MANY, guard_of
 
@@ -86,7 +87,9 @@ class Routes:
         """Answers 200 if the server accepts requests, else 503."""
         if self._app.draining:
             return _json(503, status="not serving")
-        return _json(status="serving", **self._models.failed)
+        # Everyone may ask this, and an error may name folders.
+        failed = {} if self._app.access.keyed else self._models.failed
+        return _json(status="serving", **failed)
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Answers with the metrics in Prometheus's text format."""
@@ -131,7 +134,7 @@ def make_middleware(app):
         if guard is not None:
             guard.head_received()
         try:
-            response = await _handle(request, handler)
+            response = await _handle(app, request, handler)
         finally:
             if guard is not None:
                 guard.answered()
@@ -155,8 +158,9 @@ def _interface(path):
     return path if path in ("/healthz", "/metrics") else "other"
 
 
-async def _handle(request, handler):
+async def _handle(app, request, handler):
     try:
+        request.match_info["key"] = app.access.admit(request)
         return await handler(request)
     except RequestError as error:
         if error.code == "INTERNAL":
@@ -164,6 +168,8 @@ async def _handle(request, handler):
         response = _json(error.status, error=error.message)
         if error.retry_after is not None:
             response.headers["Retry-After"] = str(error.retry_after)
+        if error.status == 401:
+            response.headers["WWW-Authenticate"] = "Bearer"
         return response
     except web.HTTPException as error:
         response = _json(error.status, error=error.reason)
@@ -208,6 +214,7 @@ class GalleryRoutes:
             dtype=app.options.gallery_dtype,
             model=model.fingerprint,
         )
+        self._audit = AuditLog(app.options.gallery_dir)
         app.metrics.gallery.set_function(self._gallery.__len__)
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
@@ -231,7 +238,7 @@ class GalleryRoutes:
         body = await self._app.bodies.read_json(request)
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
-        faces = await self._do(self._gallery.enrol, name, embeddings)
+        faces = await self._change(request, self._gallery.enrol, name, embeddings)
         return _json(name=name, faces=faces)
 
     async def identify(self, request: web.Request) -> web.Response:
@@ -264,7 +271,7 @@ class GalleryRoutes:
     async def remove(self, request: web.Request) -> web.Response:
         """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
         name = _name(await self._app.bodies.read_json(request))
-        faces = await self._do(self._gallery.remove, name)
+        faces = await self._change(request, self._gallery.remove, name)
         if not faces:
             raise RequestError("NOT_FOUND", f"The gallery does not contain {name!r}.")
         return _json(name=name, faces=faces)
@@ -290,6 +297,11 @@ class GalleryRoutes:
                 "with. Start the server with a new gallery_dir and enroll again.",
             )
         return embeddings
+
+    async def _change(self, request, change, *arguments):
+        who = {"key": request.match_info["key"], "address": request.remote}
+        # In the same thread, so that it is recorded even if the client disconnects.
+        return await self._do(self._audit.record, change, who, *arguments)
 
     async def _do(self, function, *arguments):
         loop = asyncio.get_running_loop()

@@ -1,0 +1,223 @@
+"""Decides who may call: clients with keys, and no web pages of other sites.
+
+A browser sends the requests of any page, also to servers that only its machine can
+reach. It names the page's site in `Origin`. A page that reaches the server by DNS
+rebinding, under a name of its own, has this name in `Host`.
+"""
+
+import hashlib
+import hmac
+import math
+import os
+import re
+import socket
+import ssl
+import time
+import typing
+import urllib.parse
+
+from absl import logging
+
+from plsc_tf.serving.server.errors import RequestError
+
+RIGHTS = ("embed", "identify", "enrol", "admin")
+# The right that each HTTP handler requires. Others, such as that of unknown paths,
+# require "admin".
+_REQUIRED = {
+    "plsc": "embed",
+    "tensorflow": "embed",
+    "identify": "identify",
+    "about": "identify",
+    "enrol": "enrol",
+    "remove": "enrol",
+    "health": None,
+}
+_LINE = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})\s+([\w,]+)(?:\s+(\d*\.?\d+))?")
+
+_ADDRESS = re.compile(r"[\d.]+|[\da-f.]*:.*").fullmatch
+
+
+class Key(typing.NamedTuple):
+    """A line of the file of keys; `digest` is the key's SHA-256 in hexadecimal."""
+
+    name: str
+    digest: str
+    rights: frozenset
+    requests_s: float
+
+
+def read_keys(path: str) -> list[Key]:
+    """Reads a file of keys.
+
+    Each line has a name, `sha256:` and the key's SHA-256, rights separated by commas,
+    and optionally the number of requests per second. Empty lines and those that start
+    with # are skipped.
+
+    Raises:
+        ValueError: a line is malformed, a name or key is repeated, or there is no key.
+        OSError: the file cannot be read.
+    """
+    keys = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(map(str.strip, file), 1):
+            if not line or line.startswith("#"):
+                continue
+            match = _LINE.fullmatch(line)
+            rights = frozenset(match[3].split(",") if match else ())
+            rate = float(match[4] or "inf") if match else 0.0
+            if not rate or not rights <= set(RIGHTS):
+                # The message does not repeat the line, which might contain a key.
+                raise ValueError(
+                    f"Line {number} of {path} must be: name, sha256:digest, rights "
+                    f"from {','.join(RIGHTS)}, and optionally requests per second."
+                )
+            keys.append(Key(match[1], match[2], rights, rate))
+    names, digests = {key.name for key in keys}, {key.digest for key in keys}
+    if not keys or len(names) != len(keys) or len(digests) != len(keys):
+        raise ValueError(f"{path} must contain keys, and no name or key twice.")
+    return keys
+
+
+class Access:
+    """Checks requests.
+
+    Args:
+        options: the option group `server`.
+
+    Raises:
+        ValueError, OSError: the file of keys is malformed or cannot be read.
+
+    Attributes:
+        keyed: whether clients need keys.
+    """
+
+    def __init__(self, options):
+        self.keyed = bool(options.api_keys_file)
+        self._path = options.api_keys_file
+        self._allowed = {name.lower() for name in options.allowed_hosts}
+        self._names = {"localhost", options.host, socket.gethostname().lower()}
+        self._free, self._version, self._keys = {}, None, []
+        if self.keyed:
+            # Take the version first: a change after it is then read again.
+            self._version = _version(self._path)
+            self._keys = read_keys(self._path)
+            if not (options.local or options.tls_certificate):
+                logging.warning(
+                    "Keys and faces cross the network unencrypted: set tls_certificate "
+                    "and tls_key, unless a proxy on a trusted network encrypts."
+                )
+
+    def admit(self, request) -> str:
+        """Checks an HTTP request; returns its key's name, "" if clients need none.
+
+        Raises:
+            RequestError: the request is refused.
+        """
+        required = _REQUIRED.get(request.match_info.handler.__name__, "admin")
+        if required is None:
+            return ""
+        self._check_site(request.headers)
+        name = self.check_key(request.headers.get("Authorization"), required)
+        # Other types need no permission of the server if a web page sends them.
+        if required == "enrol" and request.content_type != "application/json":
+            message = "Send the header Content-Type: application/json."
+            raise RequestError("INVALID_ARGUMENT", message, status=415)
+        return name
+
+    def check_key(self, credentials: str | None, required: str) -> str:
+        """Returns the name of a key that has a right, "" if clients need no keys.
+
+        Args:
+            credentials: "Bearer " and the key, or None.
+            required: one of `RIGHTS`.
+
+        Raises:
+            RequestError: the key is unknown, has not this right, or is used too often.
+        """
+        if not self.keyed:
+            return ""
+        self._reload()
+        scheme, _, text = (credentials or "").partition(" ")
+        digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+        # Compare all keys, each in constant time, so that times tell nothing.
+        found = [key for key in self._keys if hmac.compare_digest(key.digest, digest)]
+        if scheme.lower() != "bearer" or not text or not found:
+            message = "A known key is required: Authorization: Bearer <key>."
+            raise RequestError("UNAUTHENTICATED", message)
+        (key,) = found
+        if required not in key.rights:
+            message = f"The key {key.name} does not have the right {required}."
+            raise RequestError("PERMISSION_DENIED", message)
+        self._limit(key)
+        return key.name
+
+    def _limit(self, key):
+        """Lets the requests of one second pass at once, then one every 1 / rate."""
+        now, interval = time.monotonic(), 1 / key.requests_s
+        free = max(now, self._free.get(key.name, now))
+        wait = free - now - max(0.0, 1 - interval)
+        if wait > 0:
+            message = f"The key {key.name} allows {key.requests_s:g} requests/s."
+            raise RequestError("RESOURCE_EXHAUSTED", message, math.ceil(wait))
+        self._free[key.name] = free + interval
+
+    def _reload(self):
+        version = _version(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._keys = read_keys(self._path)
+            logging.info("Read %d keys from %s.", len(self._keys), self._path)
+        except (OSError, ValueError) as error:
+            logging.error("The previous keys remain valid: %s", error)
+
+    def _check_site(self, headers):
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        name = _name(f"//{host}")
+        # A page of another site has no key to send, and cannot rebind an IP address.
+        known = self.keyed or name in self._names | self._allowed or _ADDRESS(name)
+        same = origin is None or origin.partition("//")[2] == host
+        if not known or not (same or _name(origin) in self._allowed):
+            raise RequestError(
+                "PERMISSION_DENIED",
+                f"Web pages of other sites may not call this server: Host={host[:100]}"
+                f", Origin={origin and origin[:100]}. To allow a name, start it with "
+                "--allowed_hosts=name.",
+            )
+
+
+def _version(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _name(url):
+    try:
+        return urllib.parse.urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def tls_context(options) -> ssl.SSLContext | None:
+    """Returns the context of HTTPS, or None without `tls_certificate`.
+
+    Raises:
+        ValueError: the files cannot be used.
+    """
+    if not options.tls_certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # Without a password, OpenSSL would ask for that of an encrypted key.
+        context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
+    except OSError as error:
+        raise ValueError(
+            "tls_certificate and tls_key must be PEM files that belong together, the "
+            f"key without a password. Received: {options.tls_certificate!r} and "
+            f"{options.tls_key!r}: {error}."
+        ) from error
+    return context
