@@ -16,14 +16,14 @@ def read_pairs(
         sign: separator between key and value.
         form: description of an item for error messages.
         read: function of (key, value as text) that returns the value or raises
-            ValueError.
+            ValueError or `re.error`.
     """
     pairs = {}
     for item in items:
         key, _, text = (part.strip() for part in item.rpartition(sign))
         try:
             value = read(key, text)
-        except ValueError:
+        except (ValueError, re.error):
             key = ""
         if not key or key in pairs:
             raise ValueError(
@@ -41,10 +41,7 @@ def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
 
 
 def _factor(layer, text):
-    try:
-        re.compile(layer)
-    except re.error as error:
-        raise ValueError(str(error)) from error
+    re.compile(layer)
     factor = float(text)
     if not 0 <= factor < math.inf:
         raise ValueError("out of bounds")
