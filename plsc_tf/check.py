@@ -21,24 +21,17 @@ GROUPS = (
 def main(settings):
     """Checks the data set, prints a table of the results and exits with the status."""
     try:
-        result, rows = _check(settings)
-    except (ValueError, OSError) as error:
+        cli.check_dataset_dir(settings)
+        from plsc_tf.jobs import check
+
+        result, rows = check.check(settings, GROUPS)
+    except Exception as error:
+        if not cli.is_fixable(error):
+            raise
         sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
         sys.exit(2)
     cli.print_table(rows)
     sys.exit(0 if result.sound else 1)
-
-
-def _check(settings):
-    cli.check_dataset_dir(settings)
-    import tensorflow as tf
-
-    from plsc_tf.jobs import check
-
-    try:
-        return check.check(settings, GROUPS)
-    except tf.errors.OpError as error:
-        raise ValueError(str(error)) from error
 
 
 if __name__ == "__main__":

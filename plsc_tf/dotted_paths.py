@@ -29,8 +29,7 @@ def load_module(name, what, path=""):
             raise  # The user's module exists, but a package that it imports is missing.
         raise ImportError(
             f"Python cannot find the module {error.name!r} of the {what} "
-            f"{path or name!r}. Run from the folder that contains this module, or add "
-            "that folder to PYTHONPATH."
+            f"{path or name!r}. Run from its folder, or add that to PYTHONPATH."
         ) from error
 
 

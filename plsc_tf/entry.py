@@ -127,9 +127,8 @@ class Entry:
         """
         if isinstance(model, str) and not all(dotted_paths.split(model)):
             raise ValueError(
-                "set_model takes a network of your own or its dotted path, such as "
-                f"'package.module.Name'. Received: {model!r}. For a network of the "
-                f"library, call set_model_name({model!r})."
+                f"set_model takes your own network or its path. Received: {model!r}. "
+                f"For one of the library's, call set_model_name({model!r})."
             )
         # Not an isinstance check: importing Keras takes seconds and may not be needed.
         known = isinstance(model, str) or hasattr(model, "build_network")
@@ -170,10 +169,7 @@ class Entry:
     def set_use_quant(self, quant):
         """Logs a warning; PLSC 0.2 stores this value but does not use it."""
         if quant:
-            logging.warning(
-                "set_use_quant has no effect, as in PLSC. python -m plsc_tf.export "
-                "writes quantized models."
-            )
+            logging.warning("set_use_quant has no effect. plsc_tf.export quantizes.")
 
     def set_optimizer(self, optimizer):
         """Sets a Keras optimizer, with its learning rate or schedule, or its name.
@@ -187,9 +183,8 @@ class Entry:
         made = hasattr(optimizer, "apply_gradients") and not isinstance(optimizer, type)
         if not (named or made):
             raise ValueError(
-                "set_optimizer takes the name of a Keras optimizer or an instance, as "
-                f"in keras.optimizers.SGD(learning_rate=0.1). Received: {optimizer!r}. "
-                "To set only the learning rate, call set_lr."
+                "set_optimizer takes the name of a Keras optimizer or an instance. "
+                f"Received: {optimizer!r}. To set only the learning rate, call set_lr."
             )
         self._optimizer = optimizer
 
@@ -233,7 +228,7 @@ class Entry:
             than the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.jobs import dimension_reduction, results
+        from plsc_tf.jobs import results
         from plsc_tf.jobs import train as run
         from plsc_tf.training.ending import Termination
 
@@ -243,12 +238,7 @@ class Entry:
         settings = self.settings
         effects.log_unused(settings)
         try:
-            settings, outcome = run.train(
-                settings,
-                termination,
-                parts=self._parts(),
-                stage=dimension_reduction.of(settings),
-            )
+            settings, outcome = run.train(settings, termination, self._parts())
         finally:
             termination.stop_listening()
         if outcome is not None:

@@ -66,22 +66,19 @@ def main(settings):
             "of the quick start, add --flagfile=quickstart.cfg."
         )
     if settings.performance.dry_run:
-        from plsc_tf.jobs import dimension_reduction
         from plsc_tf.jobs.memory_plan import planner, table
 
-        job = planner.plan(settings, stage=dimension_reduction.of(settings))
+        job = planner.plan(settings)
         report = table.as_json if settings.performance.json else table.text
         sys.stdout.write(f"{report(job)}\n")
         sys.exit(0 if job.fits() else 1)
     cli.check_dataset_dir(settings)
-    from plsc_tf.jobs import dimension_reduction, results, train
+    from plsc_tf.jobs import results, train
     from plsc_tf.training.ending import Termination
 
     termination = Termination()
     termination.listen()
-    settings, outcome = train.train(
-        settings, termination, stage=dimension_reduction.of(settings)
-    )
+    settings, outcome = train.train(settings, termination)
     if outcome is None:
         return  # Only the chief has an outcome to print.
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")

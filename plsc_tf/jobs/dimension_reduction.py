@@ -14,8 +14,6 @@ from plsc_tf.boost.space import TILE
 from plsc_tf.boost.trajectory import layout_of, open_folder
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
-from plsc_tf.jobs.stage import ORDINARY, Stage
-from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.memory import free_memory
 from plsc_tf.reporting.steps import StepLines
 from plsc_tf.storage import files
@@ -24,89 +22,106 @@ PROJECTION = "pca_mat.npy"
 LOG = "line_search.jsonl"
 
 
-def of(settings: Settings) -> Stage:
-    """Returns the stage that the settings select, `ORDINARY` by default."""
+def begin(model, settings):
+    """Prepares the model for stage 2 before it is compiled; runs on all workers.
+
+    Args:
+        model: the `Classifier`.
+        settings: the `Settings` as they will be used.
+
+    Returns:
+        The `ReductionPlan` for `callbacks`; None if this is not a stage 2.
+
+    Raises:
+        OSError: the projection does not fit on disk or in memory.
+        ValueError: the options or the snapshots do not match the model, or the
+            projection does not fit in memory.
+    """
     boost = settings.boost
-    return BoostStage() if boost.snapshots or boost.reduces else ORDINARY
+    if not boost.reduces:
+        return None
+    whole = layout_of(model, boost.dim_reduce_scope)
+    _check_memory(whole, model, boost)
+    matrix = _projection(model, settings, whole)
+    plan = ReductionPlan(projection=matrix, layout=whole, options=boost)
+    model.trainer.updater_class = functools.partial(ReducedUpdater, plan=plan)
+    logging.info(f"Reducing {whole.size:,} weights to {boost.n_component} dimensions.")
+    return plan
 
 
-class BoostStage(Stage):
-    """Saves snapshots (stage 1), trains in the reduced space (stage 2), or both."""
+def callbacks(model, settings, plan):
+    """Returns the Keras callbacks of both stages, and sets the step of stage 2.
 
-    _plan = None
-
-    def begin(self, model, settings):
-        """Checks the options and makes the projection; see `Stage.begin`.
-
-        Raises:
-            OSError: the projection does not fit on disk or in memory.
-            ValueError: the options or the snapshots do not match the model, or the
-                projection does not fit in memory.
-        """
-        boost = settings.boost
-        if not boost.reduces:
-            return
-        whole = layout_of(model, boost.dim_reduce_scope)
-        _check_memory(whole, model, boost)
-        matrix = _projection(model, settings, whole)
-        self._plan = ReductionPlan(projection=matrix, layout=whole, options=boost)
-        model.trainer.updater_class = functools.partial(ReducedUpdater, plan=self._plan)
-        logging.info(
-            f"Reducing {whole.size:,} weights to {boost.n_component} dimensions."
+    Args:
+        model: the compiled `Classifier`.
+        settings: the `Settings` as they will be used.
+        plan: the result of `begin`.
+    """
+    boost, found = settings.boost, []
+    save_dir = settings.checkpoints.model_save_dir
+    if plan is not None:
+        stepper = ReducedStepper(model, plan)
+        model.trainer.custom_step = stepper.step
+        if model.trainer.group.is_chief and files.is_local(save_dir):
+            line = functools.partial(_log_line, stepper)
+            found.append(StepLines(files.join(save_dir, LOG), line))
+    if boost.snapshots:
+        snapshots = Snapshots(
+            boost.snapshot_dir or files.join(save_dir, NAME),
+            every_n_steps=boost.snapshot_every_n_steps,
+            per_epoch=boost.snapshots_per_epoch,
+            start_epoch=boost.snapshot_start_epoch,
+            max_to_keep=boost.snapshot_max,
+            scope=boost.dim_reduce_scope,
+            background=settings.checkpoints.save_in_background,
+            on_error=settings.checkpoints.on_save_error,
+            extra={"flags": settings.as_dict()},
         )
+        found.append(snapshots)
+    return found
 
-    def callbacks(self, model, settings):
-        """See `Stage.callbacks`."""
-        boost, callbacks = settings.boost, []
-        save_dir = settings.checkpoints.model_save_dir
-        if self._plan is not None:
-            stepper = ReducedStepper(model, self._plan)
-            model.trainer.custom_step = stepper.step
-            if model.trainer.group.is_chief and files.is_local(save_dir):
-                line = functools.partial(_log_line, stepper)
-                callbacks.append(StepLines(files.join(save_dir, LOG), line))
-        if boost.snapshots:
-            callbacks.append(
-                Snapshots(
-                    boost.snapshot_dir or files.join(save_dir, NAME),
-                    every_n_steps=boost.snapshot_every_n_steps,
-                    per_epoch=boost.snapshots_per_epoch,
-                    start_epoch=boost.snapshot_start_epoch,
-                    max_to_keep=boost.snapshot_max,
-                    scope=boost.dim_reduce_scope,
-                    background=settings.checkpoints.save_in_background,
-                    on_error=settings.checkpoints.on_save_error,
-                    extra={"flags": settings.as_dict()},
-                )
-            )
-        return callbacks
 
-    def trimmed(self, backbone, head, settings):
-        """Removes the slots, which reduced weights do not have; see `Stage.trimmed`."""
-        boost = settings.boost
-        if boost.reduces:
-            backbone = dataclasses.replace(backbone, slots=0)
-            if boost.dim_reduce_scope == "all":
-                head = head.replace(slot_bytes=0)
-        return backbone, head
+def trimmed(backbone, head, boost):
+    """Removes the slots, which reduced weights do not have, from the planner's counts.
 
-    def memory(self, backbone, head, settings):
-        """See `Stage.memory`."""
-        boost = settings.boost
-        if not boost.reduces:
-            return {}
-        size = replicated = backbone.weights // FLOAT
+    Args:
+        backbone: the `plsc_tf.jobs.memory_plan.planner.Backbone`.
+        head: the `plsc_tf.heads.memory.HeadLoad`.
+        boost: the `Boost` options.
+
+    Returns:
+        (backbone, head).
+    """
+    if boost.reduces:
+        backbone = dataclasses.replace(backbone, slots=0)
         if boost.dim_reduce_scope == "all":
-            classes = head.num_classes * head.row_bytes // FLOAT
-            size += classes
-            replicated += 0 if head.sharded else classes
-        kept, working = _bytes(size, replicated, head.replicas, boost)
-        # TensorFlow's allocator keeps the memory used to compute one tile of P.
-        tile = FLOAT * boost.n_component * min(TILE, -(-size // head.replicas))
-        return {
-            "projection": kept // head.replicas + tile,
-            "path": working // head.replicas,
-        }
+            head = head.replace(slot_bytes=0)
+    return backbone, head
+
+
+def memory(backbone, head, boost):
+    """Returns the bytes that stage 2 needs per device beyond an ordinary step.
+
+    Args:
+        backbone, head, boost: as in `trimmed`.
+
+    Returns:
+        `{item: bytes}`, {} if this is not a stage 2.
+    """
+    if not boost.reduces:
+        return {}
+    size = replicated = backbone.weights // FLOAT
+    if boost.dim_reduce_scope == "all":
+        classes = head.num_classes * head.row_bytes // FLOAT
+        size += classes
+        replicated += 0 if head.sharded else classes
+    kept, working = _bytes(size, replicated, head.replicas, boost)
+    # TensorFlow's allocator keeps the memory used to compute one tile of P.
+    tile = FLOAT * boost.n_component * min(TILE, -(-size // head.replicas))
+    return {
+        "projection": kept // head.replicas + tile,
+        "path": working // head.replicas,
+    }
 
 
 def _log_line(stepper, model: keras.Model):

@@ -4,7 +4,6 @@ import os
 
 import tensorflow as tf
 
-from plsc_tf import backbones
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs.builders import recipe
@@ -42,12 +41,7 @@ def import_checkpoint(settings):
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from, options.import_format)
     settings = _completed(settings, source)
-    backbone = backbones.build(
-        settings.model.model_name,
-        embedding_size=settings.model.emb_size,
-        image_shape=(*settings.preprocessing.image_size, 3),
-        **settings.model.backbone_options(),
-    )
+    backbone = recipe.build_backbone(settings)
     importers.assign(source, backbone)
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
         if not settings.checkpoints.checkpoint_dir:

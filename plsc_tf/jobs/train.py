@@ -4,12 +4,13 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.jobs import export, results, resume_changes, run_facts, trained, workers
+from plsc_tf.jobs import dimension_reduction, export, results, resume_changes, workers
 from plsc_tf.jobs.builders import class_count, hooks, recipe
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.parts import NONE
+from plsc_tf.jobs.run_facts import log_run
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
-from plsc_tf.jobs.stage import ORDINARY
+from plsc_tf.jobs.trained import start_from
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.strategy import make_deterministic
@@ -27,7 +28,7 @@ from plsc_tf.training.watchdog import Watchdog
 IN_USE = "Wait until it ends, set another model_save_dir, or start over with --restart."
 
 
-def train(settings, termination=None, parts=NONE, stage=ORDINARY):
+def train(settings, termination=None, parts=NONE):
     """Starts or resumes the training that the settings describe.
 
     Args:
@@ -35,7 +36,6 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
         termination: a `Termination` that already listens to signals; None handles
             no signals.
         parts: the `Parts` given in Python; all workers of a cluster must pass the same.
-        stage: a `plsc_tf.jobs.stage.Stage` that adds to or replaces the ordinary steps.
 
     Returns:
         (the settings as they were used, the results). In a cluster only the chief gets
@@ -56,10 +56,10 @@ def train(settings, termination=None, parts=NONE, stage=ORDINARY):
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
     with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
         termination.listen_again()
-        return _train(settings, joined, termination, parts, stage, lock)
+        return _train(settings, joined, termination, parts, lock)
 
 
-def _train(settings, joined, termination, parts, stage, lock):
+def _train(settings, joined, termination, parts, lock):
     group, strategy = joined.group, joined.strategy
     settings = hooks.turn_off_omitted(parts.drop_replaced_targets(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
@@ -77,7 +77,7 @@ def _train(settings, joined, termination, parts, stage, lock):
     reporter = RunReporter(settings, group)
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.group, model.trainer.votes = group, joined.votes
-    stage.begin(model, settings)
+    reduction = dimension_reduction.begin(model, settings)
     recipe.compile_model(model, settings, plan.schedule, parts.optimizer)
     checkpoints = _checkpoints(settings, parts, origin)
     if group.is_chief:
@@ -94,11 +94,12 @@ def _train(settings, joined, termination, parts, stage, lock):
     )
     verify.set_model(model)
     log = _training_log(plan, reporter)
-    seen = [*reporter.callbacks(), *stage.callbacks(model, settings)]
+    seen = reporter.callbacks()
+    seen += dimension_reduction.callbacks(model, settings, reduction)
     callbacks = [*losses, termination, log, verify, *seen, checkpoints]
     reporter.guarded(
         "the description of the run",
-        lambda: run_facts.log_run(plan, model, batches, pairs, parts),
+        lambda: log_run(plan, model, batches, pairs, parts),
     )
     reporter.begin(model, changes)
     before = model.trainer.position.global_step
@@ -222,7 +223,7 @@ def _load_weights(model, plan, checkpoints):
         )
         return start
     if plan.settings.checkpoints.checkpoint_dir:
-        trained.start_from(model, plan.settings)
+        start_from(model, plan.settings)
     return {"initial_epoch": 0, "initial_step": 0}
 
 

@@ -90,10 +90,7 @@ def main(
         _report(error, "--help lists the options.")
         sys.exit(2)
     except Exception as error:
-        # Types of errors that a user, not a developer, can fix.
-        known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
-        fixable = isinstance(error, known) or _is_of_tensorflow(error)
-        if not fixable or os.environ.get(_TRACEBACK_VARIABLE) == "1":
+        if not is_fixable(error) or os.environ.get(_TRACEBACK_VARIABLE) == "1":
             raise
         _report(error, f"({_TRACEBACK_VARIABLE}=1 shows where it happened.)")
         if hasattr(error, "exit_status"):
@@ -285,6 +282,12 @@ class _LogFormatter(logging.Formatter):
 def _shown(text):
     """Masks keys, and escapes control characters, which would change a terminal."""
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], oss.masked(text))
+
+
+def is_fixable(error: Exception) -> bool:
+    """Returns whether an error is of a type that a user, not a developer, can fix."""
+    known = (ValueError, OSError, RuntimeError, ImportError, FloatingPointError)
+    return isinstance(error, known) or _is_of_tensorflow(error)
 
 
 def _is_of_tensorflow(error):

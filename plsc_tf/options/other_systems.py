@@ -7,6 +7,7 @@ from the command lines of AdaFace and MagFace. MindSpore's `boost_config_dict` a
 """
 
 import ast
+import contextlib
 import json
 from collections.abc import Collection, Mapping, Set
 
@@ -140,19 +141,12 @@ def fastnn_assumptions(names: Collection[str]) -> dict:
     return assumed
 
 
-# Keys of MindSpore's boost_config_dict, and the options that they set.
-_BOOST = {
-    **{
-        f"dim_reduce.{name}": f"dim_reduce_{name}"
-        for name in ("rho", "gamma", "alpha", "sigma", "timeout")
-    },
-    "dim_reduce.n_component": "n_component",
-    "dim_reduce.n_components": "n_component",
-    "dim_reduce.pca_mat_path": "pca_mat_path",
-    "dim_reduce.weight_load_dir": "weight_load_dir",
-}
+# Keys of MindSpore's boost_config_dict. Those of dim_reduce are names of our options.
 _KEYS = (
-    *("boost.mode", "boost.dim_reduce", *_BOOST),
+    *("boost.mode", "boost.dim_reduce", "dim_reduce.rho", "dim_reduce.gamma"),
+    *("dim_reduce.alpha", "dim_reduce.sigma", "dim_reduce.timeout"),
+    *("dim_reduce.n_component", "dim_reduce.n_components"),
+    *("dim_reduce.pca_mat_path", "dim_reduce.weight_load_dir"),
     # These are ignored: num_replicas sets the number of devices.
     *("common.device_num", "common.device_number"),
 )
@@ -192,8 +186,9 @@ def translate(
         values["checkpoint_dir"] = f"{folder.rstrip('/')}/{name}"
         given = given - {"ckpt_file_name"} | {"checkpoint_dir"}
     for source, options in sources.items():
-        for name, value in options.items():
-            value = known[name].check(value)
+        given.discard(source)
+        for alias, text in options.items():
+            name, value = known[alias].name, known[alias].check(text)
             if name in given and values[name] != value:
                 hint = " (mode=auto leaves it off)" if name == "dim_reduce" else ""
                 raise ValueError(
@@ -201,7 +196,7 @@ def translate(
                     f"but {source} sets {value!r}{hint}."
                 )
             values[name] = value
-        given = given - {source} | options.keys()
+            given.add(name)
     return values, given
 
 
@@ -226,23 +221,19 @@ def read_boost_config(text: str) -> dict:
     if on is not None:
         options["dim_reduce"] = on and mode == "manual"
     for key, value in values.items():
-        if key in _BOOST:
-            options[_BOOST[key]] = "" if value is None else value
-        elif key not in _KEYS and (key not in _OTHER_TRICKS or value is not False):
+        if key not in _KEYS and (key not in _OTHER_TRICKS or value is not False):
             _refuse(key, value, _KEYS)
+        if key.startswith("dim_reduce."):
+            options[key.partition(".")[2]] = "" if value is None else value
     return options
 
 
 def _dictionary(content, text):
     """Parses a dictionary in JSON or Python syntax; returns a dict unchanged."""
-    if isinstance(content, str):
-        try:
-            content = json.loads(content)
-        except ValueError:
-            try:
-                content = ast.literal_eval(content)
-            except (ValueError, SyntaxError):
-                pass
+    for read in (json.loads, ast.literal_eval):
+        if isinstance(content, str):
+            with contextlib.suppress(ValueError, SyntaxError):
+                content = read(content)
     if not isinstance(content, dict):
         raise ValueError(
             "boost_config_dict must be a dictionary of dictionaries in JSON or Python. "

@@ -19,19 +19,11 @@ DECADES = 20
 # "log" is for values that may differ by orders of magnitude.
 _CHARTS = {
     "Loss": ("loss", "Mean loss since the last progress line", "log"),
-    "Accuracy": (
-        "(verification/)?[^/]*accuracy",
-        "Training accuracy, verification accuracy",
-        None,
-    ),
+    "Accuracy": ("(verification/)?[^/]*accuracy", "Training and verification", None),
     "Learning rate": ("learning_rate", "Learning rate of the optimizer", 0.0),
     "Images per second": ("images_per_second", "Throughput of all replicas", 0.0),
     "Loss scale": ("loss_scale", "Loss scale of mixed precision", "log"),
-    "Degrees": (
-        "angles/.*",
-        "Mean angle to the own and the nearest other center",
-        None,
-    ),
+    "Degrees": ("angles/.*", "Mean angle to the own and nearest other center", None),
 }
 
 

@@ -53,8 +53,8 @@ class Trainer:
         finish_saving: function that waits for a checkpoint that is being written in the
             background, or None.
         heartbeat: function to call during long operations, for the watchdog.
-        updater_class: class of `updater`; a stage (`plsc_tf.jobs.stage`) may replace
-            it.
+        updater_class: class of `updater`; `ReducedUpdater` of stage 2
+            may replace it.
         forward: the `plsc_tf.training.forward.Forward` of the model; None to use
             `Classifier.forward`.
         custom_step: function that takes a per-replica batch and replaces the step, or

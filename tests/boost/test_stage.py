@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import catalog
-from plsc_tf.jobs import dimension_reduction
 from plsc_tf.jobs import train as run
 from plsc_tf.jobs.memory_plan import planner, table
 from plsc_tf.jobs.parts import Parts
-from plsc_tf.jobs.stage import ORDINARY
 from plsc_tf.options.settings import Settings
 
 COMMON = {
@@ -50,7 +48,7 @@ def network(image_shape, embedding_size):
 def train(**values):
     settings = Settings.from_values(**{**COMMON, **values})
     parts = Parts(backbone=network)
-    return run.train(settings, parts=parts, stage=dimension_reduction.of(settings))[1]
+    return run.train(settings, parts=parts)[1]
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +169,7 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
         dim_reduce_scope="all",
         n_component=4,
     )
-    job = planner.plan(settings, stage=dimension_reduction.of(settings))
+    job = planner.plan(settings)
     found = job.items()
     # Half of k columns and of the residual, of all weights, and what P is made in.
     backbone = job.backbone.weights // 4
@@ -180,12 +178,9 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     assert found["path"] == 4 * (3 * size + 2 * 4 * backbone) // 2
     assert not {"backbone slots", "head slots"} & set(found)
     added = found["projection"] + found["path"]
-    ordinary = dataclasses.replace(job, stage=ORDINARY)
+    off = settings.replace(dim_reduce=False)
+    ordinary = dataclasses.replace(job, settings=off)
     assert sum(found.values()) == sum(ordinary.items().values()) + added
     assert "stage 2: the columns of P" in table.text(job)
     many = settings.replace(n_component=1 << 40)
     assert job.fits() and not dataclasses.replace(job, settings=many).fits()
-
-
-def test_an_ordinary_training_has_no_stage():
-    assert dimension_reduction.of(Settings()) is ORDINARY

@@ -51,14 +51,15 @@ def check(settings, source, *, opened, training):
         ValueError: the data has a different number of classes, or a class is empty.
     """
     name = settings.dataset.dataset_name if opened else source.name
-    known = source.num_classes
+    known, classes = source.num_classes, settings.dataset.num_classes
     given = "num_classes" in settings.given
-    classes = settings.dataset.num_classes
+
+    def differ(number):
+        text = f"num_classes={classes}, but the data set '{name}' has {number} classes."
+        return f"{text} Set --num_classes={number}."
+
     if known is not None and known > classes and (given or not training):
-        raise ValueError(
-            f"num_classes={classes}, but the data set '{name}' has {known} classes. "
-            f"Set --num_classes={known}."
-        )
+        raise ValueError(differ(known))
     if not training or settings.dataset.allow_empty_classes:
         return
     allow = "To train anyway, set --allow_empty_classes."
@@ -83,10 +84,7 @@ def check(settings, source, *, opened, training):
             f"folders to train {found} classes. {allow}"
         )
     if given and found is not None and found < classes:
-        raise ValueError(
-            f"num_classes={classes}, but the data set '{name}' has {found} classes. "
-            f"Set --num_classes={found}. {allow}"
-        )
+        raise ValueError(f"{differ(found)} {allow}")
 
 
 def _classes_in_files(settings, source):

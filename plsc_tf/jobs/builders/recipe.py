@@ -181,7 +181,7 @@ def build_model(settings, strategy, half=None, backbone=None):
     settings = complete(settings, backbone)
     keras.utils.set_random_seed(settings.training.seed)
     with strategy.scope():
-        backbone = _build_backbone(settings, backbone)
+        backbone = build_backbone(settings, backbone)
         backbone = precision.apply(backbone, half or precision.Precision())
         auxiliary = None
         if half is not None:
@@ -231,9 +231,8 @@ def check_accumulation(settings, replicas):
     batch = settings.training.global_batch_size
     if parts > 1 and batch < parts * replicas:
         raise ValueError(
-            f"gradient_accumulation_steps={parts} splits each replica's batch into "
-            f"parts, but there are only {batch} images on {replicas} replica(s). Use "
-            "fewer parts, or a larger batch."
+            f"gradient_accumulation_steps={parts} splits each replica's batch, but "
+            f"there are only {batch} images on {replicas} replica(s). Use fewer parts."
         )
 
 
@@ -329,10 +328,15 @@ def compile_model(model, settings, schedule, own_optimizer=None):
     )
 
 
-def _build_backbone(settings, backbone=None):
+def build_backbone(settings, backbone=None):
     """Builds a network of the library by name, or the user's own network.
 
-    The user's own network is `backbone`, or model_name if it is a dotted path.
+    Args:
+        settings: the `Settings`; model_name may be the dotted path of a network.
+        backbone: the user's own network, see `Parts`; or None.
+
+    Raises:
+        ValueError: options of the library's networks are set for the user's own.
     """
     model = settings.model
     arguments = {

@@ -141,9 +141,8 @@ def _data_facts(settings, labels):
         weights = np.bincount(source.labels, minlength=count).astype(np.float64)
         if len(weights) > count:
             raise ValueError(
-                f"The checkpoint has {count} classes. Received: training data with "
-                f"label {len(weights) - 1}. Use the data that the checkpoint "
-                "was trained on."
+                f"The checkpoint has {count} classes. Received: data with label "
+                f"{len(weights) - 1}. Use the data that it was trained on."
             )
     names = getattr(source, "class_names", ())
     if len(names) != count:

@@ -15,10 +15,10 @@ from plsc_tf.backbones import substitutes
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
+from plsc_tf.jobs import dimension_reduction
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
-from plsc_tf.jobs.stage import ORDINARY, Stage
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.gpu_figures import GPUS
 from plsc_tf.parallel.memory import Devices, devices, process_memory
@@ -110,7 +110,6 @@ class Job:
         process: bytes of a process that has started TensorFlow and done nothing else.
         batches_ahead: number of batches that the input pipeline may hold.
         settings: the `Settings` as the training would use them.
-        stage: the training's `plsc_tf.jobs.stage.Stage`.
     """
 
     head: memory.HeadLoad
@@ -119,7 +118,6 @@ class Job:
     process: int
     batches_ahead: int
     settings: Settings
-    stage: Stage = ORDINARY
 
     def _moments(self) -> list[dict[str, int]]:
         """Returns the tensors at each moment that may be the peak: `{item: bytes}`."""
@@ -169,8 +167,9 @@ class Job:
         if self.head.sample_rate < 1:
             passing += tensors["head weights"]  # copied once when they are created
         allocator = int(UNUSED_SHARE[self.devices.kind] * passing)
-        stage = self.stage.memory(self.backbone, self.head, self.settings)
-        return {**tensors, **stage, "allocator": allocator, **self._host()}
+        boost = self.settings.boost
+        stage_2 = dimension_reduction.memory(self.backbone, self.head, boost)
+        return {**tensors, **stage_2, "allocator": allocator, **self._host()}
 
     def total(self) -> int:
         """Returns the peak bytes of the fullest device."""
@@ -232,7 +231,7 @@ class Job:
         settings = self.settings.replace(recompute="blocks")
         images = self.backbone.traced_images
         backbone = _backbone(_small_model(settings), images, settings, self.devices)
-        backbone, _ = self.stage.trimmed(backbone, self.head, settings)
+        backbone, _ = dimension_reduction.trimmed(backbone, self.head, settings.boost)
         return dataclasses.replace(self, backbone=backbone, settings=settings)
 
     def collectives(self) -> list[memory.Collective]:
@@ -268,12 +267,8 @@ class Job:
         return BLOCKS_KEPT * block
 
 
-def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
+def plan(settings: Settings) -> Job:
     """Returns the `Job` that the settings describe.
-
-    Args:
-        settings: the `Settings`.
-        stage: the training's `plsc_tf.jobs.stage.Stage`.
 
     Raises:
         ValueError: the settings are invalid; a training run would refuse them too.
@@ -316,7 +311,7 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
     backbone = _backbone(model, head.own_batch // head.parts, settings, found)
-    backbone, head = stage.trimmed(backbone, head, settings)
+    backbone, head = dimension_reduction.trimmed(backbone, head, settings.boost)
     return Job(
         head=head,
         backbone=backbone,
@@ -324,7 +319,6 @@ def plan(settings: Settings, stage: Stage = ORDINARY) -> Job:
         process=process,
         batches_ahead=pipeline.prefetch_buffer_size + pipeline.num_parallel_batches,
         settings=settings,
-        stage=stage,
     )
 
 
