@@ -79,14 +79,6 @@ def test_flag_files_of_windows_are_read(tmp_path, encoding):
     assert (settings.training.batch_size, settings.training.seed) == (7, 3)
 
 
-@pytest.mark.parametrize("line", ["batch_size: 7", "batch_size:7", "--batch_size : 7"])
-def test_a_colon_in_a_flag_file_is_explained(tmp_path, line):
-    path = tmp_path / "run.cfg"
-    path.write_text(f"{line}\n")
-    with pytest.raises(cli.UsageError, match="Did you mean batch_size="):
-        cli.parse([f"--flagfile={path}"])
-
-
 def test_a_flag_file_in_another_encoding_is_named(tmp_path):
     path = tmp_path / "run.cfg"
     path.write_bytes("model_save_dir=Übung\n".encode("latin-1"))

@@ -3,7 +3,6 @@
 import pytest
 
 import plsc_tf
-from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.heads import make_head, make_loss
 from plsc_tf.options.settings import Settings
 
@@ -144,10 +143,3 @@ def test_a_head_that_only_embeds_may_be_smaller_than_its_tiles():
     settings = Settings.from_values(num_classes=2, head_tile_rows=100, sample_rate=0.1)
     made = make_head(settings, training=False)
     assert (made.tile_rows, made.sample_rate) == (None, 1.0)
-
-
-def test_every_part_of_a_batch_needs_an_example():
-    settings = Settings.from_values(global_batch_size=8, gradient_accumulation_steps=4)
-    recipe.check_accumulation(settings, replicas=2)
-    with pytest.raises(ValueError, match="=4 splits .* only 8 images on 3 replica"):
-        recipe.check_accumulation(settings, replicas=3)

@@ -38,19 +38,10 @@ LOSSES = {
         {"loss": InterclassFilter(CURRICULARFACE, 0.3)},
         {"loss": "curricularface", "interclass_filter": 0.3},
     ),
-    "smoothed_softmax": (
-        {"loss": plsc_tf.SOFTMAX, "label_smoothing": 0.25},
-        {"loss": "softmax", "label_smoothing": 0.25},
-    ),
-    "smoothed_arcface": (
-        {"loss": plsc_tf.ARCFACE, "label_smoothing": 0.25},
-        {"loss": "arcface", "label_smoothing": 0.25},
-    ),
-    "smoothed_curricularface": (
-        {"loss": CURRICULARFACE, "label_smoothing": 0.25},
-        {"loss": "curricularface", "label_smoothing": 0.25},
-    ),
 }
+for _name in ("softmax", "arcface", "curricularface"):
+    _pair = ({**given, "label_smoothing": 0.25} for given in LOSSES[_name])
+    LOSSES[f"smoothed_{_name}"] = tuple(_pair)
 # Refused under Partial FC.
 SMOOTHED = [loss for loss in LOSSES if loss.startswith("smoothed")]
 # Lengths of the embeddings: MagFace's range with both ends, around AdaFace's mean.

@@ -47,13 +47,7 @@ def cluster_curves():
     return found
 
 
-TOLERANCES = {
-    "float32": 1e-5,
-    "float64": 1e-9,
-    "synchronized": 1e-5,
-    "partial_fc": 1e-5,
-    "loss_scale": 1e-5,
-}
+TOLERANCES = dict.fromkeys(CASES, 1e-5) | {"float64": 1e-9}
 # With Partial FC, each replica samples its own classes, so the curves differ. Three
 # replicas divide neither the batch nor the classes.
 QUICK = [("float64", 3), ("synchronized", 3)]

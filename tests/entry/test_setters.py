@@ -6,12 +6,20 @@ import pytest
 
 from plsc_tf import Entry
 
+# Stands for keras.regularizers.L2(1e-4), whose import takes seconds.
+L2 = types.SimpleNamespace(l2=1e-4)
 # The fields of Paddle's ParamAttr.
 PARAM_ATTR = {
     "name": "fc",
     "initializer": "he_normal",
     "learning_rate": 10.0,
     "regularizer": 1e-4,
+}
+# The parameters of set_mixed_precision, in order.
+PRECISION = {
+    **{"use_fp16": True, "init_loss_scaling": 8.0, "incr_every_n_steps": 100},
+    **{"decr_every_n_nan_or_inf": 1, "incr_ratio": 4.0, "decr_ratio": 0.25},
+    **{"use_dynamic_loss_scaling": True, "amp_lists": "white:Dense"},
 }
 # Setter, its arguments, and the options that follow.
 SETTERS = [
@@ -41,16 +49,12 @@ SETTERS = [
     ("set_loss_type", ("sphereface", 1.5), {"margin1": 1.5, "margin3": None}),
     ("set_image_shape", ([3, 64, 48],), {"image_shape": (3, 64, 48)}),
     ("set_with_test", (False,), {"with_test": False}),
-    (
-        "set_distfc_attr",
-        (0.01, 0.5),
-        {"head_initial_deviation": 0.01, "head_initial_bias": 0.5},
-    ),
-    (
-        "set_distfc_attr",
-        ("truncated_normal(stddev=0.02)", "ones"),
-        {"head_initializer": "truncated_normal(stddev=0.02)", "head_initial_bias": 1.0},
-    ),
+    ("set_distfc_attr", (0.01, 0.5), {"head_initial_deviation": 0.01}),
+    ("set_distfc_attr", ("zeros",), {"head_initializer": "zeros"}),
+    ("set_distfc_attr", (None, "ones"), {"head_initial_bias": 1.0}),
+    ("set_distfc_attr", ({"trainable": False},), {"head_learning_rate_factor": 0.0}),
+    # Keras's penalty is 1e-4 x sum(w^2), whose derivative is 2e-4 x w.
+    ("set_distfc_attr", ({"regularizer": L2},), {"head_weight_decay": 2e-4}),
     (
         "set_distfc_attr",
         (PARAM_ATTR, {"initializer": 0.5}),
@@ -78,20 +82,7 @@ SETTERS = [
         ("hdfs://name:9000", "me,secret", "saved"),
         {"fs_name": "hdfs://name:9000", "fs_dir_for_save": "saved"},
     ),
-    (
-        "set_mixed_precision",
-        (True, 8.0, 100, 1, 4.0, 0.25, True, "white:Dense"),
-        {
-            "use_fp16": True,
-            "init_loss_scaling": 8.0,
-            "incr_every_n_steps": 100,
-            "decr_every_n_nan_or_inf": 1,
-            "incr_ratio": 4.0,
-            "decr_ratio": 0.25,
-            "use_dynamic_loss_scaling": True,
-            "amp_lists": "white:Dense",
-        },
-    ),
+    ("set_mixed_precision", tuple(PRECISION.values()), PRECISION),
 ]
 # Attributes of PLSC 0.1.1 and 0.2 that are methods.
 PLSC = """set_val_targets set_train_batch_size set_mixed_precision set_test_batch_size
@@ -228,11 +219,6 @@ def test_the_password_is_not_shown():
 def test_values_may_be_given_by_name():
     entry = Entry()
     entry.set_class_num(num=9)
-    entry.set_train_batch_size(size=3)
-    entry.set_lr(rate=0.25)
+    assert entry.settings.dataset.num_classes == 9
     with pytest.raises(TypeError, match="missing a required argument: 'num'"):
         entry.set_class_num(value=9)
-    settings = entry.settings
-    assert settings.dataset.num_classes == 9
-    assert settings.training.batch_size == 3
-    assert settings.learning_rate.learning_rate == 0.25

@@ -94,10 +94,3 @@ def test_a_wrong_path_is_explained(path, error, words):
     head = Settings.from_values(loss_type=path).head
     with pytest.raises(error, match=words):
         heads.make_loss(head)
-
-
-def test_names_are_still_checked():
-    with pytest.raises(ValueError, match="Did you mean 'arcface'|arcface"):
-        Settings.from_values(loss_type="arcfase")
-    with pytest.raises(ValueError, match="margin is for arcface"):
-        Settings.from_values(loss_type="my.Loss", margin=0.3)

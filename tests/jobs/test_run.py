@@ -5,7 +5,6 @@ import pathlib
 import re
 import shutil
 
-import keras
 import numpy as np
 import pytest
 
@@ -13,11 +12,8 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data.sampling import Order
 from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.evaluate import command
-from plsc_tf.jobs.parts import Parts
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
-from plsc_tf.options.settings import Settings
 from tests.jobs import tiny_run
 from tests.jobs.tiny_run import FULL
 from tests.jobs.tiny_run import on_one_replica as settings
@@ -282,19 +278,6 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
 def test_another_training_does_not_resume(finished, changes, message):
     with pytest.raises(ValueError, match=message):
         train.train(settings(finished[0], **changes))
-
-
-def test_parts_that_are_added_later_are_an_error(finished):
-    added = Parts(optimizer=keras.optimizers.SGD())
-    with pytest.raises(ValueError, match="no parts from Python. Received: optimizer"):
-        train.train(settings(finished[0], num_epochs=3), parts=added)
-
-
-def test_evaluate_knows_the_network_from_the_checkpoint(finished_run):
-    asked = Settings.from_values(checkpoint_dir=str(finished_run.folder))
-    rows = dict(command.evaluate(asked))
-    accuracy = finished_run.outcome["verification"]["mock"]["accuracy"]
-    assert rows["mock: accuracy"].startswith(f"{accuracy:.5f}")
 
 
 def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):

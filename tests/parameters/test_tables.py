@@ -1,53 +1,36 @@
 """Every parameter of FastNN's and PLSC's manuals, by name, type and default."""
 
-import pathlib
-
 import pytest
-from tables import FASTNN, FASTNN_CHOICES, NO_DEFAULT, OURS, PLSC, PRECISION_DEFAULTS
+from tables import FASTNN, FASTNN_CHOICES, OURS, PLSC, rows
 
 from plsc_tf.options import cli
 from plsc_tf.options.other_systems import IGNORED
 from plsc_tf.options.settings import Settings, known_options
+from tests.programs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 KNOWN = known_options()
-PLSC_NAMES = {KNOWN[name].name: default for name, _, default in PLSC}
+PLSC_DEFAULTS = {KNOWN[name].name: text for name, _, text in rows(PLSC)}
 
 
-def listed(value):
-    """A comma-separated default as the tuple that a list option has."""
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
-
-
-def text_of(value):
-    """Ids that are alike in every process of pytest-xdist."""
-    return "no default" if value is NO_DEFAULT else str(value)
-
-
-@pytest.mark.parametrize(("name", "kind", "default"), PLSC, ids=text_of)
+@pytest.mark.parametrize(("name", "kind", "default"), rows(PLSC))
 def test_a_parameter_of_plsc(name, kind, default):
     item = KNOWN[name]
-    if name in OURS:
-        assert item.default == OURS[name]
-        return
-    if item.many:
-        assert item.default == listed(default)
-        return
-    assert item.default == default
+    assert item.default == (OURS[name] if name in OURS else item.parse(default))
     # Fractions of an epoch are allowed here.
     assert item.type is kind or (item.type, kind) == (float, int)
 
 
-@pytest.mark.parametrize(("name", "kind", "default"), FASTNN, ids=text_of)
+@pytest.mark.parametrize(("name", "kind", "default"), rows(FASTNN))
 def test_a_parameter_of_fastnn(name, kind, default):
     if name in IGNORED:
         assert Settings.from_values(**{name: default}) == Settings()
         return
     item = KNOWN[name]
     assert item.type is kind
-    expected = OURS.get(name, PLSC_NAMES.get(item.name, default))
-    assert expected is not NO_DEFAULT
-    assert item.default == (listed(expected) if item.many else expected)
+    if name in OURS:
+        assert item.default == OURS[name]
+    else:
+        assert item.default == item.parse(PLSC_DEFAULTS.get(item.name, default))
 
 
 @pytest.mark.parametrize("name", FASTNN_CHOICES)
@@ -59,21 +42,15 @@ def test_the_values_that_fastnn_lists_are_known(name):
 def test_fastnns_defaults_are_in_their_file():
     path = ROOT / "hparams" / "fastnn_defaults.cfg"
     settings = cli.parse([f"--flagfile={path}"]).as_dict()
-    differing = {}
-    for name, _, default in FASTNN:
-        if name in IGNORED or default in (NO_DEFAULT, None):
-            continue
-        item = KNOWN[name]
-        expected = listed(default) if item.many else default
-        if settings[item.name] != expected:
-            differing[name] = settings[item.name]
+    items = {
+        KNOWN[name]: text
+        for name, _, text in rows(FASTNN)
+        if name not in IGNORED and text not in (None, "None")
+    }
+    found = {item.name: settings[item.name] for item in items}
+    expected = {item.name: item.parse(text) for item, text in items.items()}
     # CPUs have no arithmetic for float16, see the file.
-    assert differing == {"use_fp16": False}
-
-
-def test_the_defaults_of_plscs_mixed_precision():
-    values = Settings().as_dict()
-    assert {name: values[name] for name in PRECISION_DEFAULTS} == PRECISION_DEFAULTS
+    assert found == expected | {"use_fp16": False}
 
 
 def test_two_options_of_fastnn_name_a_checkpoint():

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf import convert
-from plsc_tf.jobs import trained
 from plsc_tf.options import cli
 from tests import programs
 from tests.marks import slow
@@ -116,39 +115,6 @@ def test_train_val_and_export(run_script, folder, capsys):
 def test_a_number_of_classes_holds_where_it_was_set(run_script):
     with pytest.raises(ValueError, match="has 5 classes.*--num_classes"):
         run_script(scripts.CLASSES, model_save_dir="given")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["dist_arcface", "arcface"])
-def test_the_heads_attributes(loss, run_script, folder):
-    """set_distfc_attr sets the initial weights, and a learning rate of 0 keeps them."""
-    script = scripts.TRAIN.replace(
-        "    ins.train()",
-        "    import keras\n"
-        f"    ins.set_loss_type('{loss}')\n"
-        "    ins.set_with_test(False)\n"
-        f"    ins.set_model_save_dir('head_of_{loss}')\n"
-        "    ins.set_distfc_attr(param_attr={\n"
-        "        'initializer': keras.initializers.HeUniform(),\n"
-        "        'learning_rate': 0.0,\n"
-        "        'regularizer': keras.regularizers.L2(1e-4),\n"
-        "    })\n"
-        "    ins.train()",
-    )
-    run_script(script, seed=3)
-    trained_in = folder / f"head_of_{loss}"
-    settings = cli.parse([f"--flagfile={trained_in}/flags.cfg"])
-    # Keras's penalty is 1e-4 x sum(w^2), whose derivative is 2e-4 x w.
-    assert settings.head.head_weight_decay == 2e-4
-    found = trained.load(
-        settings.replace(checkpoint_dir=str(trained_in / "0")), with_head=True
-    )
-    head = plsc_tf.ShardedHead(5, initializer="he_uniform", seed=3)
-    with plsc_tf.strategy(1).scope():
-        head.build(8, tf.distribute.get_strategy())
-    np.testing.assert_array_equal(
-        found.model.head.weights_as_numpy(), head.weights_as_numpy()
-    )
 
 
 def test_a_network_of_ones_own(run_script, folder):
