@@ -18,15 +18,12 @@ from absl import logging
 
 from plsc_tf.options import cli
 from plsc_tf.options.flagfiles import packaged
+from plsc_tf.options.settings import select
 from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
-# Option groups of other commands, which have no effect here.
-OTHER_COMMANDS = (
-    *("launching", "scoring", "server", "classes"),
-    *("embedding", "importing", "checking", "conversion"),
-)
-GROUPS = tuple(group for group in cli.ALL if group not in OTHER_COMMANDS)
+# The groups of other commands are never saved in a run's flags.cfg.
+GROUPS = tuple(dict.fromkeys(item.group for item in select(cli.ALL) if item.saved))
 
 _NEXT_STEPS = """
 That was the quick start, --flagfile=quickstart.cfg, because no options were set.

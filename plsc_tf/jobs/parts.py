@@ -151,6 +151,5 @@ def check_resumed(path: str, stored: dict, given: Sequence[str]) -> None:
         names = [" and ".join(parts) or "no parts" for parts in (before, given)]
         raise ValueError(
             f"{path} was trained with {names[0]} from Python. Received: {names[1]}. "
-            "Pass the same parts (to plsc_tf.Entry or plsc_tf.jobs.train.train), or "
-            f"start a new run: set checkpoint_dir={path} and a new model_save_dir."
+            f"Pass the same, or start from checkpoint_dir={path} in a new folder."
         )

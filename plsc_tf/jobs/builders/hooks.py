@@ -58,8 +58,7 @@ def _make(path):
         hook = hook()
     if not isinstance(hook, keras.callbacks.Callback):
         raise ValueError(
-            "A hook must be a keras.callbacks.Callback or a function that returns one; "
-            "a SessionRunHook cannot be used. Received: "
-            f"{path!r}, a {type(hook).__name__}."
+            "A hook must be a keras.callbacks.Callback or a function that returns one. "
+            f"Received: {path!r}, a {type(hook).__name__}."
         )
     return hook
