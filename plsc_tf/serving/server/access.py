@@ -33,8 +33,9 @@ _REQUIRED = {
     "health": None,
 }
 _LINE = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})\s+([\w,]+)(?:\s+(\d*\.?\d+))?")
-
-_ADDRESS = re.compile(r"[\d.]+|[\da-f.]*:.*").fullmatch
+_ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:.*").fullmatch
+# Seconds for a client to end TLS after the last answer.
+_CLOSE_SECONDS = 2.0
 
 
 class Key(typing.NamedTuple):
@@ -202,14 +203,14 @@ def _name(url):
         return ""
 
 
-def tls_context(options) -> ssl.SSLContext | None:
-    """Returns the context of HTTPS, or None without `tls_certificate`.
+def tls_arguments(options) -> dict:
+    """Returns the arguments of `create_server` for HTTPS; {} without a certificate.
 
     Raises:
         ValueError: the files cannot be used.
     """
     if not options.tls_certificate:
-        return None
+        return {}
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         # Without a password, OpenSSL would ask for that of an encrypted key.
@@ -220,4 +221,9 @@ def tls_context(options) -> ssl.SSLContext | None:
             f"key without a password. Received: {options.tls_certificate!r} and "
             f"{options.tls_key!r}: {error}."
         ) from error
-    return context
+    # asyncio's own limits are longer.
+    return {
+        "ssl": context,
+        "ssl_handshake_timeout": options.receive_timeout,
+        "ssl_shutdown_timeout": _CLOSE_SECONDS,
+    }

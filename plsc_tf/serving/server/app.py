@@ -11,7 +11,7 @@ import prometheus_client as prometheus
 from absl import logging
 from aiohttp import web
 
-from plsc_tf.serving.server.access import Access, tls_context
+from plsc_tf.serving.server.access import Access, tls_arguments
 from plsc_tf.serving.server.guard import Bodies, Guard
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
 from plsc_tf.serving.server.models import Models
@@ -45,7 +45,7 @@ class App:
         self.options = options
         self.port = self.grpc_port = self.models = None
         self.draining = False
-        self.access, self._tls = Access(options), tls_context(options)
+        self.access, self._tls = Access(options), tls_arguments(options)
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = set()
         self.metrics.connections.set_function(self._connections.__len__)
@@ -89,7 +89,7 @@ class App:
             logging.info(
                 "Serving %s at %s://%s:%d%s",
                 models.name,
-                "http" if self._tls is None else "https",
+                "https" if self._tls else "http",
                 options.host,
                 self.port,
                 "" if rpc is None else f", gRPC at port {self.grpc_port}",
@@ -132,20 +132,10 @@ class App:
             inner = runner.server()
             return Guard(inner, self._connections, options, _IDLE_SECONDS)
 
-        tls = {}
-        if self._tls is not None:
-            # asyncio's limits are longer.
-            tls["ssl_handshake_timeout"] = options.receive_timeout
-            tls["ssl_shutdown_timeout"] = _LINGER_SECONDS
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                make_protocol,
-                options.host,
-                options.port,
-                backlog=1024,
-                ssl=self._tls,
-                **tls,
+                make_protocol, options.host, options.port, backlog=1024, **self._tls
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error
