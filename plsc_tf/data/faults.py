@@ -95,6 +95,14 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
     return image, label
 
 
+def checked_labels(labels: tf.Tensor, num_classes: int | None) -> tf.Tensor:
+    """Returns the labels; fails in the graph if one of them is out of range."""
+    good = tf.reduce_all((labels >= 0) & (labels < (num_classes or tf.int64.max)))
+    check = tf.debugging.Assert(good, ["label out of range", labels])
+    with tf.control_dependencies([check]):
+        return tf.identity(labels)
+
+
 def reason(error: Exception) -> str:
     """Returns TensorFlow's message as one sentence, without node and op names."""
     text = getattr(error, "message", None) or str(error)
@@ -136,11 +144,8 @@ def without_bad_records(
 
     def one(index):
         item = source.read({"index": index[tf.newaxis]})
-        label = item["label"][0]
-        limit = source.num_classes or tf.int64.max
-        check = tf.debugging.Assert((label >= 0) & (label < limit), [label])
-        with tf.control_dependencies([check]):
-            return prepare(item["image"][0]), tf.identity(label)
+        labels = checked_labels(item["label"], source.num_classes)
+        return prepare(item["image"][0]), labels[0]
 
     def good_from(index):
         for step in range(source.num_examples):

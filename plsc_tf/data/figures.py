@@ -76,11 +76,10 @@ def draw(seed: int, label: int, index: int, size: tuple[int, int]) -> np.ndarray
     turn, nod = dice.within(-0.16, 0.16), dice.within(-0.10, 0.10)
     _background(canvas, dice)
     shirt = dice.color((0, 1), (0.2, 0.8), (0.25, 0.9))
-    canvas.paint(canvas.ellipse(0, 2.0, 1.25, 1.0, 0.3), shirt)
+    canvas.oval(shirt, 0, 2.0, 1.25, 1.0, 0.3)
     if who.hair == "long":
         wide, high = who.head_width + 0.17, who.head_height + 0.12
-        mask = canvas.ellipse(0, 0.16, wide, high + 0.12, 0.5)
-        canvas.paint(mask, who.hair_color * 0.9)
+        canvas.oval(who.hair_color * 0.9, 0, 0.16, wide, high + 0.12, 0.5)
     _ears(canvas, who, turn)
     _head(canvas, who)
     canvas.look(turn, nod)
@@ -122,15 +121,15 @@ def _ears(canvas: "Canvas", who: Identity, turn: float):
         elif who.ears in round_ears:
             x, y, *axes = round_ears[who.ears]
             x, (a, b, c, d) = side * who.head_width * x, [size * axis for axis in axes]
-            canvas.paint(canvas.ellipse(x, y, a, b), who.skin * 0.92)
-            canvas.paint(canvas.ellipse(x, y, c, d), inner)
+            canvas.oval(who.skin * 0.92, x, y, a, b)
+            canvas.oval(inner, x, y, c, d)
     canvas.look(0, 0)
 
 
 def _head(canvas: "Canvas", who: Identity):
     wide, high = who.head_width, who.head_height
     shape = (who.squareness, who.taper)
-    canvas.paint(canvas.ellipse(0, 0, wide, high, *shape), who.skin * 0.82)
+    canvas.oval(who.skin * 0.82, 0, 0, wide, high, *shape)
     inner = canvas.ellipse(0, -0.02, wide - 0.06, high - 0.06, *shape)
     canvas.paint(inner, who.skin)
     if who.beard > 0:
@@ -142,7 +141,7 @@ def _marks(canvas: "Canvas", who: Identity):
     if who.patch > 0:
         side = 1 if who.patch > 0.5 else -1
         x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.12
-        canvas.paint(canvas.ellipse(x, y, size, size * 1.2), who.patch_color)
+        canvas.oval(who.patch_color, x, y, size, size * 1.2)
     if who.blush > 0:
         for side in (-1, 1):
             mask = canvas.ellipse(side * who.head_width * 0.58, 0.3, 0.17, 0.13)
@@ -157,13 +156,12 @@ def _eyes(canvas: "Canvas", who: Identity, dice: "Dice"):
     for side in (-1, 1):
         x, y = side * who.eye_spacing, who.eye_height
         white = canvas.ellipse(x, y, wide, high)
-        canvas.paint(canvas.ellipse(x, y, wide + 0.025, high + 0.025), (0.1, 0.08, 0.1))
+        canvas.oval((0.1, 0.08, 0.1), x, y, wide + 0.025, high + 0.025)
         canvas.paint(white, (0.97, 0.97, 0.95))
         x, y = x + gaze_x * (wide - iris), y + gaze_y * (high - iris)
         canvas.paint(canvas.ellipse(x, y, iris, iris) * white, who.iris)
-        canvas.paint(canvas.ellipse(x, y, iris / 2, iris / 2), (0.05, 0.05, 0.07))
-        glint = canvas.ellipse(x - iris * 0.3, y - iris * 0.3, iris / 4, iris / 4)
-        canvas.paint(glint, (1, 1, 1))
+        canvas.oval((0.05, 0.05, 0.07), x, y, iris / 2, iris / 2)
+        canvas.oval((1, 1, 1), x - iris * 0.3, y - iris * 0.3, iris / 4, iris / 4)
         _brow(canvas, who, side, who.eye_height - high)
         if who.glasses != "none":
             _lens(canvas, who, side)
@@ -192,7 +190,7 @@ def _lens(canvas: "Canvas", who: Identity, side: int):
 def _nose(canvas: "Canvas", who: Identity):
     y, size, color = who.nose_height, who.nose_size, who.skin * 0.68
     if who.nose == "button":
-        canvas.paint(canvas.ellipse(0, y, size, size * 0.8), color)
+        canvas.oval(color, 0, y, size, size * 0.8)
         glint = canvas.ellipse(-size * 0.3, y - size * 0.3, size * 0.25, size * 0.2)
         canvas.paint(glint * 0.6, (1, 1, 1))
     elif who.nose == "wedge":
@@ -207,30 +205,26 @@ def _mouth(canvas: "Canvas", who: Identity, dice: "Dice"):
     opened = max(0.0, dice.within(-0.10, 0.10))
     wide, y = who.mouth_width, who.mouth_height
     if opened > 0.02:
-        mask = canvas.ellipse(0, y + opened * 0.6, wide * 0.7, opened + 0.03)
-        canvas.paint(mask, who.mouth_color * 0.4)
+        dark = who.mouth_color * 0.4
+        canvas.oval(dark, 0, y + opened * 0.6, wide * 0.7, opened + 0.03)
     canvas.paint(canvas.arc(0, y, wide, bend, 0.04), who.mouth_color)
 
 
 def _hair(canvas: "Canvas", who: Identity):
-    if who.hair == "bald":
-        return
     wide, high, color = who.head_width, who.head_height, who.hair_color
-    scalp = canvas.ellipse(0, -0.04, wide + 0.05, high + 0.05, who.squareness)
     if who.hair == "crest":
         for k in range(-2, 3):
-            tuft = canvas.ellipse(k * 0.10, -high - 0.02 + abs(k) * 0.04, 0.11, 0.24)
-            canvas.paint(tuft, color)
-        return
-    if who.hair == "curls":
+            canvas.oval(color, k * 0.10, -high - 0.02 + abs(k) * 0.04, 0.11, 0.24)
+    elif who.hair == "curls":
         for k in range(-3, 4):
             x = k / 3 * wide * 0.85
             y = -high * 0.95 + (x / wide) ** 2 * high * 0.42
-            canvas.paint(canvas.ellipse(x, y, 0.19, 0.19), color)
-        return
-    shifts = {"fringe": 0.14, "parted": canvas.x * -0.55}
-    shift = shifts.get(who.hair, canvas.x * canvas.x * 0.35)
-    canvas.paint(scalp * canvas.edge(canvas.y - who.hair_line - shift), color)
+            canvas.oval(color, x, y, 0.19, 0.19)
+    elif who.hair != "bald":
+        scalp = canvas.ellipse(0, -0.04, wide + 0.05, high + 0.05, who.squareness)
+        shifts = {"fringe": 0.14, "parted": canvas.x * -0.55}
+        shift = shifts.get(who.hair, canvas.x * canvas.x * 0.35)
+        canvas.paint(scalp * canvas.edge(canvas.y - who.hair_line - shift), color)
 
 
 class Dice:
@@ -282,6 +276,10 @@ class Canvas:
         change = np.array(color, np.float32)[:, np.newaxis, np.newaxis] - self.rgb
         change *= mask
         self.rgb += change
+
+    def oval(self, color, *shape: float) -> None:
+        """Paints an `ellipse`."""
+        self.paint(self.ellipse(*shape), color)
 
     def edge(self, distance: np.ndarray) -> np.ndarray:
         """Returns the mask of negative signed distances; its edge is a pixel wide."""

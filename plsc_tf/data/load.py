@@ -134,12 +134,11 @@ def _with_records(request):
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
     if chosen:
+        folder, first = oss.masked(request.dataset_dir), os.path.basename(chosen[0])
         logging.info(
             "Training on %d TFRecord files in %s, such as %s. Set train_files to "
             "choose other files.",
-            len(chosen),
-            oss.masked(request.dataset_dir),
-            os.path.basename(chosen[0]),
+            *(len(chosen), folder, first),
         )
     return dataclasses.replace(request, train_files=tuple(chosen))
 

@@ -223,12 +223,11 @@ def _load_bin(path: str, name: str) -> Pairs:
 def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     """Reads a text file of pairs; see `load_pairs` for its formats."""
     rows: dict[str, int] = {}
-    left, right, same = [], [], []
-    for first, second, alike in _listed_pairs(path):
-        left.append(rows.setdefault(first, len(rows)))
-        right.append(rows.setdefault(second, len(rows)))
-        same.append(alike)
-    if not left:
+    pairs = [
+        (rows.setdefault(first, len(rows)), rows.setdefault(second, len(rows)), same)
+        for first, second, same in _listed_pairs(path)
+    ]
+    if not pairs:
         raise ValueError(f"{path} is empty. Expected one pair per line.")
     folder = images_dir or _images_folder(path, next(iter(rows)))
     located = [paths.join(folder, file) for file in rows]
@@ -238,8 +237,8 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
             f"{path} lists {len(missing)} images that do not exist, such as "
             f"{missing[0]!r}. Set images_dir to the folder that contains them."
         )
-    encoded = [files.read(file) for file in located]
-    return Pairs(name, encoded, left, right, same, files=tuple(located), path=path)
+    encoded, columns = map(files.read, located), zip(*pairs, strict=True)
+    return Pairs(name, list(encoded), *columns, files=tuple(located), path=path)
 
 
 def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:

@@ -113,7 +113,8 @@ class PipelineOptions:
             self,
             num_parallel_batches=self.num_parallel_batches or 2,
             prefetch_buffer_size=self.prefetch_buffer_size or min(max(2, ready), 32),
-            num_preprocessing_threads=self.num_preprocessing_threads or _cores(),
+            num_preprocessing_threads=self.num_preprocessing_threads
+            or len(os.sched_getaffinity(0)),
         )
 
     def build_preprocessing(self) -> "preprocessing.Preprocessing":
@@ -121,13 +122,6 @@ class PipelineOptions:
         return preprocessing.build(
             self.preprocessing, self.image_size, self.augmentation
         )
-
-
-def _cores() -> int:
-    """Returns how many cores this process may use, or on macOS how many exist."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Batches:
@@ -349,17 +343,10 @@ class Batches:
             images = make_images(
                 item["image"], decisions, steps, training=training, framed=framed
             )
-            return images, self._checked(item["label"]), entries["weight"]
+            labels = faults.checked_labels(item["label"], self.num_classes)
+            return images, labels, entries["weight"]
 
         return tf.function(block, autograph=False)
-
-    def _checked(self, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the labels; fails in the graph if one of them is out of range."""
-        limit = self.num_classes or tf.int64.max
-        good = tf.reduce_all((labels >= 0) & (labels < limit))
-        check = tf.debugging.Assert(good, ["label out of range", labels])
-        with tf.control_dependencies([check]):
-            return tf.identity(labels)
 
     def _fill_cache(self) -> Source:
         """Decodes and resizes every image once, in file order."""
@@ -369,7 +356,7 @@ class Batches:
         def decoded(entries):
             item = self.source.read(entries)
             images = tf.map_fn(self._decoded, item["image"], fn_output_signature=spec)
-            return images, self._checked(item["label"])
+            return images, faults.checked_labels(item["label"], self.num_classes)
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),

@@ -10,8 +10,8 @@ import pytest
 from plsc_tf.data.checks import report
 from plsc_tf.data.checks.check import check, find_leaks
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.data.checks.survey import ROW, Examined
+from plsc_tf.data.checks.listings import Item, open_listing
+from plsc_tf.data.checks.survey import ROW
 from plsc_tf.data.images import encode
 from plsc_tf.data.request import DataRequest
 from tests.check.conftest import pixels
@@ -322,7 +322,7 @@ def test_difference_hashes_are_compared_bit_by_bit():
         table["near_hash"][row] = near
         if min((near ^ other).bit_count() for other in wanted) <= 3:
             expected.append(row)
-    images = [("x", Examined(near_hash=near)) for near in wanted]
+    images = [("x", Item(near_hash=near)) for near in wanted]
     listing, findings = open_listing("mock", DataRequest(num_classes=2)), Findings()
     find_leaks(table, images, listing, findings)
     (leaks,) = findings.as_list()

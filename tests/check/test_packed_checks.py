@@ -35,14 +35,8 @@ def test_sound_records(records):
     assert result.report["classes"]["histogram"] == {"1": 0, "2-3": 3}
 
 
-def _change(path, position, data):
-    blob = bytearray(path.read_bytes())
-    blob[position : position + len(data)] = data
-    path.write_bytes(blob)
-
-
 def test_a_damaged_record_does_not_hide_the_others(records):
-    _change(records / "0.tfrecord", 60, b"\xff\xff")
+    drawn.overwrite(records / "0.tfrecord", 60, b"\xff\xff")
     result = run_records(records)
     assert counts(result) == {
         "damaged_record": 1,
@@ -56,7 +50,7 @@ def test_a_damaged_record_does_not_hide_the_others(records):
 
 
 def test_a_lost_frame_costs_the_rest_of_its_file_only(records):
-    _change(records / "0.tfrecord", 0, b"\xff")
+    drawn.overwrite(records / "0.tfrecord", 0, b"\xff")
     with tf.io.TFRecordWriter(str(records / "1.tfrecord")) as writer:
         writer.write(drawn.example(PICTURES[0], 7))
         writer.write(b"no example")
@@ -100,7 +94,7 @@ def test_recordio(tmp_path):
     contents[4] = recordio_writer.image(8, 4, PICTURES[3])
     path = tmp_path / "train.rec"
     positions = recordio_writer.write(path, contents)
-    _change(path, positions[3], b"\0")
+    drawn.overwrite(path, positions[3], b"\0")
     result = run(tmp_path, "recordio")
     assert counts(result) == {
         "damaged_record": 1,

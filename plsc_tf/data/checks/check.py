@@ -14,8 +14,8 @@ import numpy as np
 from plsc_tf.data import load as data_load
 from plsc_tf.data import paths
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
-from plsc_tf.data.checks.listings import ListedImages, Listing, open_listing
-from plsc_tf.data.checks.survey import NO_LABEL, Examined, examine, hash64, survey
+from plsc_tf.data.checks.listings import Item, ListedImages, Listing, open_listing
+from plsc_tf.data.checks.survey import examine, hash64, survey
 from plsc_tf.data.readers import image_list
 from plsc_tf.data.request import DataRequest
 
@@ -100,7 +100,7 @@ def check(
 
 
 def _examine_set(name, request, target, near, findings):
-    """Yields (place, `Examined`) for each image of a verification set."""
+    """Yields (place, examined `Item`) for each image of a verification set."""
     try:
         pairs = data_load.load_val(name, request, target)
     except ValueError as error:
@@ -150,7 +150,7 @@ def find_duplicates(table: np.ndarray, listing: Listing, findings: Findings) -> 
 
 def find_leaks(
     table: np.ndarray,
-    verification: list[tuple[str, Examined]],
+    verification: list[tuple[str, Item]],
     listing: Listing,
     findings: Findings,
 ) -> None:
@@ -161,7 +161,7 @@ def find_leaks(
 
     Args:
         table: the survey's table.
-        verification: (place, `Examined`) of each image of the verification sets.
+        verification: (place, examined `Item`) of each image of the verification sets.
         listing: the images of the data set.
         findings: findings to add to.
     """
@@ -214,10 +214,8 @@ def class_figures(
         JSON-compatible values for the report; {} if no label could be read.
     """
     labels = table["label"]
-    in_range = (labels >= 0) & (labels < (num_classes or 2**63 - 1))
-    labels, counts = np.unique(
-        labels[in_range & (labels != NO_LABEL)], return_counts=True
-    )
+    known = (labels >= 0) & (labels < (num_classes or 2**63 - 1))
+    labels, counts = np.unique(labels[known], return_counts=True)
     if not len(labels):
         return {}
     num_classes = num_classes or int(labels[-1]) + 1

@@ -31,25 +31,34 @@ _FAULTS = (tf.errors.OpError, ValueError, OSError, EOFError)
 
 @dataclasses.dataclass(slots=True)
 class Item:
-    """An image, or an entry that should be an image.
+    """An image, or an entry that should be an image, and the result of examining it.
 
     Attributes:
         label: the label as in training; None if it cannot be read.
         path: path of the image's file, if it has its own file.
         content: the image's bytes or pixels, if it does not have its own file.
-        fault: kind of problem, if there is neither `path` nor `content`.
-        detail: details of the fault.
+        faults: list of (kind, detail); there is one if neither `path` nor `content` is
+            given.
         place: short text from which `Listing.describe` describes the item.
         share: fraction of the data set read so far, in 0...1.
+        byte_hash: 64-bit hash of the encoded image; for an array, of its pixels.
+        pixel_hash: 64-bit hash of the decoded pixels; 0 if they cannot be decoded.
+        near_hash: 64-bit difference hash; 0 if it was not requested.
     """
 
     label: int | None = None
     path: bytes | None = None
     content: bytes | np.ndarray | None = None
-    fault: str | None = None
-    detail: str = ""
+    faults: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     place: bytes = b""
     share: float = 0.0
+    byte_hash: int = 0
+    pixel_hash: int = 0
+    near_hash: int = 0
+
+    def add(self, kind: str, detail: str = "") -> None:
+        """Adds a fault."""
+        self.faults.append((kind, detail))
 
 
 class Listing:
@@ -123,7 +132,7 @@ class ListedImages(Listing):
                 item = Item(label, root + path)
                 if label is None:
                     fault = "label_not_whole" if path else "bad_line"
-                    item = Item(fault=fault, detail=repr(text.decode(errors="replace")))
+                    item = Item(faults=[(fault, repr(text.decode(errors="replace")))])
                 # A line has a path, a space, a label and a newline.
                 done += len(path) + len(str(label)) + 2
                 item.share = min(done / size, 1.0)
@@ -205,7 +214,7 @@ class SourceImages(Listing):
                     image = dense(example["image"][0]).numpy()
                     item = Item(int(example["label"][0]), content=image)
                 except _FAULTS as error:
-                    item = Item(fault="damaged_record", detail=reason(error)[:300])
+                    item = Item(faults=[("damaged_record", reason(error)[:300])])
                 item.share = min(count / total, 1.0) if total else 0.0
                 yield item
         except _FAULTS as error:
@@ -240,7 +249,7 @@ class PackedImages(Listing):
                         image, label = unpack(record)
                         item = Item(label, content=image)
                     except ValueError as error:
-                        item = Item(fault=fault, detail=str(error))
+                        item = Item(faults=[(fault, str(error))])
                     item.place = b"%d %d" % (place, number)
                     item.share = min((before + position) / total, 1.0)
                     yield item
@@ -266,7 +275,7 @@ class RecordioImages(Listing):
                 if image.error is not None:
                     fault = "empty" if image.is_empty else "label_not_whole"
                     fault = fault if image.header else "damaged_record"
-                    item = Item(fault=fault, detail=str(image.error))
+                    item = Item(faults=[(fault, str(image.error))])
                 else:
                     share = min(image.end / finder.file.size, 1.0)
                     item = Item(image.label, content=finder.content(image))

@@ -5,7 +5,6 @@ The resulting table takes 33 bytes per image, so that millions fit in memory.
 
 import collections
 import concurrent.futures
-import dataclasses
 import hashlib
 import io
 import itertools
@@ -45,27 +44,6 @@ _PNG_DEPTH = slice(24, 25)
 _AT_ONCE, _AHEAD = 32, 3
 
 
-@dataclasses.dataclass(slots=True)
-class Examined:
-    """The result of examining an image.
-
-    Attributes:
-        byte_hash: 64-bit hash of the encoded image; for an array, of its pixels.
-        pixel_hash: 64-bit hash of the decoded pixels; 0 if they cannot be decoded.
-        near_hash: 64-bit difference hash; 0 if it was not requested.
-        faults: list of (kind, detail).
-    """
-
-    byte_hash: int = 0
-    pixel_hash: int = 0
-    near_hash: int = 0
-    faults: list = dataclasses.field(default_factory=list)
-
-    def add(self, kind: str, detail: str = "") -> None:
-        """Adds a fault."""
-        self.faults.append((kind, detail))
-
-
 def survey(
     listing: Listing,
     findings: Findings,
@@ -91,17 +69,15 @@ def survey(
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             chunks = _examined(listing.items(findings), near, pool, _AHEAD * threads)
-            for items, results in chunks:
-                rows = []
-                for item, result in zip(items, results, strict=True):
+            for items in chunks:
+                for item in items:
                     limit = listing.num_classes or 2**63
                     if item.label is not None and not 0 <= item.label < limit:
-                        result.add("label_out_of_range", f"label {item.label}")
-                    for kind, detail in result.faults:
+                        item.add("label_out_of_range", f"label {item.label}")
+                    for kind, detail in item.faults:
                         findings.add(kind, listing.describe(count), detail)
-                    rows.append(_row(item.label, result))
                     count += 1
-                tables.append(np.array(rows, ROW))
+                tables.append(np.array(list(map(_row, items)), ROW))
                 on_progress(count, items[-1].share)
         finally:
             pool.shutdown(cancel_futures=True)
@@ -109,44 +85,24 @@ def survey(
 
 
 def _examined(items, near, pool, ahead):
-    """Yields (items, their `Examined` results), in order."""
+    """Yields lists of examined items, in order."""
     waiting = collections.deque()
     while chunk := list(itertools.islice(items, _AT_ONCE)):
         examined = map(_examine, chunk, itertools.repeat(near))
-        waiting.append((chunk, pool.submit(list, examined)))
+        waiting.append(pool.submit(list, examined))
         if len(waiting) >= ahead:
-            done, future = waiting.popleft()
-            yield done, future.result()
-    for done, future in waiting:
-        yield done, future.result()
+            yield waiting.popleft().result()
+    for future in waiting:
+        yield future.result()
 
 
-def _row(label, result):
+def _row(item):
+    label, removed = item.label, any(KINDS[kind].removed for kind, _ in item.faults)
     label = NO_LABEL if label is None else max(min(label, 2**63 - 1), NO_LABEL)
-    removed = any(KINDS[kind].removed for kind, _ in result.faults)
-    return label, removed, result.byte_hash, result.pixel_hash, result.near_hash
+    return label, removed, item.byte_hash, item.pixel_hash, item.near_hash
 
 
-def _examine(item: Item, near: bool) -> Examined:
-    """Reads and examines an image; records any problem as a fault."""
-    result = Examined()
-    if item.fault is not None:
-        result.add(item.fault, item.detail)
-        return result
-    content, item.content = item.content, None
-    if content is None:
-        try:
-            content = files.read(os.fsdecode(item.path))
-        except FileNotFoundError:
-            result.add("missing_file")
-            return result
-        except OSError as error:
-            result.add("unreadable", str(error).split("\n")[0][:200])
-            return result
-    return examine(content, near)
-
-
-def examine(content: bytes | np.ndarray, near: bool = False) -> Examined:
+def examine(content: bytes | np.ndarray, near: bool = False) -> Item:
     """Examines an image; never fails, whatever the content.
 
     Decodes pixels exactly as in training, with `images.decode`.
@@ -155,18 +111,30 @@ def examine(content: bytes | np.ndarray, near: bool = False) -> Examined:
         content: an encoded image, or uint8 `[h, w]` or `[h, w, channels]`.
         near: whether to compute the difference hash.
     """
-    result = Examined()
+    return _examine(Item(content=content), near)
+
+
+def _examine(item: Item, near: bool) -> Item:
+    """Reads and examines an item; removes its content, and adds any fault."""
+    try:
+        if item.path is not None:
+            item.content = files.read(os.fsdecode(item.path))
+    except FileNotFoundError:
+        item.add("missing_file")
+    except OSError as error:
+        item.add("unreadable", str(error).split("\n")[0][:200])
+    content, item.content = item.content, None
     is_array = isinstance(content, np.ndarray)
-    pixels = _rgb(content) if is_array else _decoded(content, result)
+    pixels = images.to_rgb(content).numpy() if is_array else _decoded(content, item)
     if pixels is None:
-        return result
-    result.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
-    result.byte_hash = result.byte_hash or result.pixel_hash
+        return item
+    item.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
+    item.byte_hash = item.byte_hash or item.pixel_hash
     if pixels.size and pixels.min() == pixels.max():
-        result.add("blank")
+        item.add("blank")
     elif near:
-        result.near_hash = difference_hash(pixels)
-    return result
+        item.near_hash = difference_hash(pixels)
+    return item
 
 
 def hash64(data, key: bytes = b"") -> int:
@@ -189,35 +157,30 @@ def difference_hash(pixels: np.ndarray) -> int:
     return int.from_bytes(bits.tobytes(), "little")
 
 
-def _rgb(pixels: np.ndarray) -> np.ndarray:
-    """Converts uint8 pixels like `images.to_rgb`, without TensorFlow's overhead."""
-    if pixels.ndim == 2:
-        pixels = pixels[..., np.newaxis]
-    return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
-
-
-def _decoded(data: bytes, result: Examined) -> np.ndarray | None:
+def _decoded(data: bytes, item: Item) -> np.ndarray | None:
     """Returns the pixels as in training; if that fails, adds a fault, returns None."""
-    if not data:
-        result.add("empty")
+    if item.faults:
         return None
-    result.byte_hash = hash64(data)
+    if not data:
+        item.add("empty")
+        return None
+    item.byte_hash = hash64(data)
     try:
-        name = _format(data, result)
+        name = _format(data, item)
     except Image.DecompressionBombError as error:
-        result.add("too_large", str(error))
+        item.add("too_large", str(error))
         return None
     except Image.UnidentifiedImageError:
-        result.add(*_unidentified(data))
+        item.add(*_unidentified(data))
         return None
     except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
-        result.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
+        item.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
         return None
     try:
         return images.decode(data).numpy()
     except tf.errors.OpError as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
-        result.add(kind, f"{name}: {reason(error)}")
+        item.add(kind, f"{name}: {reason(error)}")
         return None
 
 
@@ -231,7 +194,7 @@ def _unidentified(data: bytes) -> tuple[str, str]:
     return "not_an_image", f"starts with {data[:8]!r}"
 
 
-def _format(data: bytes, result: Examined) -> str:
+def _format(data: bytes, item: Item) -> str:
     """Reads an image's headers, adds unusual properties and returns the format."""
     image = Image.open(io.BytesIO(data), formats=_KNOWN)
     width, height = image.size
@@ -249,10 +212,10 @@ def _format(data: bytes, result: Examined) -> str:
     }
     for kind, present in properties.items():
         if present:
-            result.add(kind)
+            item.add(kind)
     orientation = _orientation(image) if "exif" in image.info else 1
     if orientation in range(2, 9):
-        result.add("rotated", f"orientation {orientation}")
+        item.add("rotated", f"orientation {orientation}")
     # Training may fail to decode an animated GIF, but that does not mean it is damaged.
     return "animated GIF" if animated and image.format == "GIF" else image.format
 

@@ -230,13 +230,10 @@ class _Conversion:
         with self._progress(*work) as progress:
             for batch in _prefetched(batches):
                 chosen = self._choose_buckets(count, len(batch.records))
-                order = np.argsort(chosen, kind="stable")
-                ends = np.cumsum(np.bincount(chosen, minlength=len(buckets)))
-                rows_of_each = np.split(order, ends[:-1])
-                for bucket, rows in zip(buckets, rows_of_each, strict=True):
-                    if len(rows):
-                        records = [batch.records[row] for row in rows.tolist()]
-                        bucket.add(records, batch.table[rows])
+                for number in np.unique(chosen).tolist():
+                    rows = np.flatnonzero(chosen == number)
+                    records = [batch.records[row] for row in rows.tolist()]
+                    buckets[number].add(records, batch.table[rows])
                 count += len(batch.records)
                 state["position"] = batch.position
                 state["done"] += batch.done

@@ -157,9 +157,8 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
         path = os.path.join(output_dir, name)
         if not os.path.isfile(path) or os.path.getsize(path) != entry["bytes"]:
             raise FileExistsError(
-                f"output_dir {output_dir!r} contains the finished conversion of this "
-                f"data, but {name} is missing or was changed. Remove the folder to "
-                "convert again."
+                f"output_dir {output_dir!r} contains this conversion, but {name} is "
+                "missing or was changed. Remove the folder to convert again."
             )
     return content
 

@@ -131,24 +131,17 @@ def listed_files(
         FileNotFoundError: the folder, the list or a file in the list does not exist.
         ValueError: the list is empty, or names a file twice.
     """
-    place = paths.join(paths.require_folder(folder, flag), file_list or _FILE_LIST)
-    if file_list and ("://" in file_list or not files.exists(place)):
-        place = file_list
-    try:
-        names = paths.read_names(place)
-    except FileNotFoundError as error:
-        missing = f"{flag} {folder!r} has no {_FILE_LIST}. {paths.names_in(folder)}"
-        if "://" in file_list:
-            missing = f"file_list {file_list!r} does not exist."
-        elif file_list:
-            missing = (
-                f"Neither {flag} {folder!r} nor the working directory has {file_list}."
-            )
+    paths.require_folder(folder, flag)
+    tried = [file_list] if file_list else []
+    if "://" not in file_list:
+        tried.insert(0, paths.join(folder, file_list or _FILE_LIST))
+    place = next(filter(files.exists, tried), None)
+    if place is None:
         raise FileNotFoundError(
-            f"{missing} Expected PLSC's list of base64 part files, one name on each "
-            "line."
-        ) from error
-    return paths.expand(names, folder, flag=place)
+            "Expected PLSC's list of base64 part files, one name on each line. There "
+            f"is no {' or '.join(tried)}. {paths.names_in(folder)}"
+        )
+    return paths.expand(paths.read_names(place), folder, flag=place)
 
 
 def parse_line(line: bytes) -> tuple[bytes, int]:

@@ -74,7 +74,6 @@ def class_folders(
         stamp=table.stamp,
         contents=table.contents,
     )
-    source.files = table
     source.class_names = tuple(names)
     source.empty_folders = empty if min_images_per_class == 1 else []
     return source
@@ -97,9 +96,8 @@ def scan(
     """
     classes, others, empty, visited = {}, [], [], {}
     for place, subfolders, names in files.walk(folder):
-        status = os.stat(place) if "://" not in place else None
-        first = status and visited.setdefault((status.st_dev, status.st_ino), place)
-        if first not in (None, place):
+        first = visited.setdefault(os.path.realpath(place), place)
+        if first != place:
             raise ValueError(
                 f"{place!r} is a link to the folder {first!r}, so its images would "
                 "count twice. Remove the link."

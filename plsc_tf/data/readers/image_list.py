@@ -73,7 +73,6 @@ def image_list(
         stamp=table.stamp,
         contents=table.contents,
     )
-    source.files = table
     # Check a few images so that a wrong root fails immediately.
     for index in {k * (len(table) - 1) // _PROBES for k in range(_PROBES + 1)}:
         if not files.exists(os.fsdecode(table.path(index))):

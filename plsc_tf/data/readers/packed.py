@@ -181,9 +181,8 @@ def find_packed(
     counts = [len(table[0]) for table in tables]
     if not any(counts):
         raise ValueError(
-            f"{name} holds no records. Expected files with at least one image. "
-            f"Received: {', '.join(names[:3]) or 'no files'}. Write them again, or "
-            "choose others."
+            f"{name} holds no records. Expected at least one image. Received: "
+            f"{', '.join(names[:3]) or 'no files'}. Write them again, or choose others."
         )
     begins, lengths, *labels = map(np.concatenate, zip(*tables, strict=False))
     if lengths.max() < 2**31:

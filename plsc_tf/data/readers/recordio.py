@@ -95,23 +95,20 @@ def recordio_source(
             whole number, or the number of images differs from that in record 0. The
             message gives the file, and the byte or line.
     """
-    columns, finder = [array.array("q") for _ in range(4)], ImageFinder(rec)
+    table, finder = array.array("q"), ImageFinder(rec)
     # Header lengths of multi-part records, by number; about one in a million is one.
     split = {}
     for record in finder.find():
         if record.error is not None:
             raise record.error
         if record.parts > 1:
-            split[len(columns[0])] = record.header
-        values = record.key, *record.place, record.label
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-    keys, begins, lengths, labels = (np.frombuffer(c, np.int64) for c in columns)
+            split[len(table) // 4] = record.header
+        table.extend((record.key, *record.place, record.label))
+    keys, begins, lengths, labels = np.array(table, np.int64).reshape(-1, 4).T.copy()
     if finder.num_images not in (None, len(keys)):
         raise ValueError(
             f"{rec}: record 0 gives the number of images as {finder.num_images}. "
-            f"Received: {len(keys)} images in the .idx, or in the file if it has no "
-            ".idx. Copy the files again."
+            f"Received: {len(keys)} images. Copy the .rec and the .idx again."
         )
     if not len(keys):
         raise ValueError(f"{rec} has no images. Its size is {finder.file.size} bytes.")

@@ -246,8 +246,7 @@ def _places(file, position=0, number=0):
         if end > file.size:
             raise ValueError(
                 f"{file.path} is cut off: record {number} at byte {position} ends "
-                f"beyond the end of the file, at byte {file.size}. Copy or write the "
-                "file again."
+                f"beyond the file's end, byte {file.size}. Copy or write it again."
             )
         yield position + HEADER, length
         position, number = end, number + 1

@@ -84,7 +84,7 @@ def write_list(path, settings, new_label):
     def entries():
         listing = open_listing(settings)
         for number, item in enumerate(listing.items(Findings())):
-            label = -1 if item.fault else new_label(number, item.label)
+            label = -1 if item.faults else new_label(number, item.label)
             if label >= 0:
                 yield listing.path(number), label
 
