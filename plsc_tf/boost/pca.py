@@ -18,16 +18,8 @@ TOLERANCE = 1e-5
 SMALLEST = 1e-6
 
 
-def nothing() -> None:
-    """Does nothing; the default `heartbeat`."""
-
-
 def decompose(
-    rows: Sequence[Any],
-    size: int,
-    components: int,
-    name: Callable = str,
-    heartbeat: Callable = nothing,
+    rows: Sequence[Any], size: int, components: int, name: Callable = str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes the principal components of the rows.
 
@@ -36,7 +28,6 @@ def decompose(
         size: n, the length of a row.
         components: k, the number of components.
         name: function that returns the name of a column for error messages.
-        heartbeat: function to call after each block.
 
     Returns:
         (`[k, T]` float64 M with P = M X̄; `[T]` explained variances, descending, as
@@ -49,7 +40,6 @@ def decompose(
     gram = np.zeros((len(rows), len(rows)))
     for _, block in _centered(rows, size, name):
         gram += block @ block.T
-        heartbeat()
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     total = values.sum()
@@ -66,16 +56,12 @@ def decompose(
 
 
 def project(
-    rows: Sequence[Any],
-    size: int,
-    mixing: np.ndarray,
-    write: Callable,
-    heartbeat: Callable = nothing,
+    rows: Sequence[Any], size: int, mixing: np.ndarray, write: Callable
 ) -> np.ndarray:
     """Computes the projection P = M X̄ and passes it to `write`, block by block.
 
     Args:
-        rows, size, heartbeat: see `decompose`.
+        rows, size: see `decompose`.
         mixing: M, as returned by `decompose`.
         write: function of (first column, `[k, m]` float32), called in column order.
 
@@ -87,7 +73,6 @@ def project(
         part = (mixing @ block).astype(np.float32)
         write(low, part)
         product += square(part)
-        heartbeat()
     return product
 
 

@@ -7,6 +7,7 @@ the explained variances; `<name>.svg` plots the variances.
 import functools
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from plsc_tf.storage.paths import local_path
 _CHECKED = 1 << 19
 # The header of a NumPy file ends within this many bytes.
 _HEADER = 4096
+_ADVICE = "To create one, leave out pca_mat_path and set another model_save_dir."
 
 
 class Projection:
@@ -69,9 +71,8 @@ class Projection:
         if self.shape != wanted:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
-                f"{list(wanted)}. Received: {list(self.shape)}: the model, n_component "
-                "or dim_reduce_scope was different. To create it, leave out "
-                "pca_mat_path and set another model_save_dir."
+                f"{list(wanted)}. Received: {list(self.shape)}, of another model, "
+                f"n_component or dim_reduce_scope. {_ADVICE}"
             )
         described = read_description(self.path)
         if described and described["weights"] != layout.describe():
@@ -86,37 +87,31 @@ class Projection:
         if not deviation <= pca.TOLERANCE:
             raise ValueError(
                 f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
-                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. To create it, "
-                "leave out pca_mat_path and set another model_save_dir."
+                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. {_ADVICE}"
             )
 
 
 def _allocate(path, shape):
-    """Creates a NumPy file of its full size and returns the offset of its data.
+    """Creates a NumPy file of its full size.
 
     Raises:
         OSError: the disk has too little free space.
     """
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    whole = 4 * shape[0] * shape[1]
-    with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.flush()
-        offset = file.tell()
-        try:
-            # Reserving all space now avoids minutes of wasted work on a full disk.
-            os.posix_fallocate(file.fileno(), offset, whole)
-        except OSError as error:
-            free = shutil.disk_usage(os.path.dirname(path)).free
-            raise OSError(
-                error.errno,
-                f"The projection needs {whole:,} bytes at {path}, where {free:,} are "
-                "free. Free some, set another model_save_dir, or lower n_component",
-            ) from error
-    return offset
+    try:
+        mapped = np.lib.format.open_memmap(path, "w+", "<f4", shape)
+        # Reserving all space now avoids minutes of wasted work on a full disk.
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), mapped.offset, mapped.nbytes)
+    except OSError as error:
+        free = shutil.disk_usage(os.path.dirname(path)).free
+        raise OSError(
+            error.errno,
+            f"The projection needs {4 * math.prod(shape):,} bytes at {path}, and "
+            f"{free:,} are free. Set another model_save_dir, or lower n_component",
+        ) from error
 
 
-def make(path, snapshots, layout, components, heartbeat=pca.nothing):
+def make(path, snapshots, layout, components):
     """Computes a projection from snapshots and stores it at `path`.
 
     Args:
@@ -124,7 +119,6 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         snapshots: list of `Snapshot`.
         layout: the `Layout` of the model.
         components: k, the number of components.
-        heartbeat: function to call after each block.
 
     Raises:
         OSError: the disk has too little free space.
@@ -142,14 +136,14 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
         os.close(handle)
     shape = (components, layout.size)
     try:
-        offset = _allocate(scratch, shape)
+        _allocate(scratch, shape)
 
         def write(low, part):
             # Mapped only for this call: mapped pages count as the process's memory.
-            mapped = np.memmap(scratch, "<f4", "r+", offset, shape)
+            mapped = np.load(scratch, "r+")
             mapped[:, low : low + part.shape[1]] = part
 
-        variances, off = _compute(write, snapshots, layout, components, heartbeat)
+        variances, off = _compute(write, snapshots, layout, components)
         if local:
             with open(scratch, "rb") as file:
                 os.fsync(file.fileno())
@@ -173,7 +167,7 @@ def make(path, snapshots, layout, components, heartbeat=pca.nothing):
     logging.info(f"{path}: {share:.2%} of the variance, made in {seconds:.1f} s.")
 
 
-def _compute(write, snapshots, layout, components, heartbeat):
+def _compute(write, snapshots, layout, components):
     """Runs both passes, and a third if rounding errors make the rows non-orthonormal.
 
     Returns:
@@ -184,11 +178,11 @@ def _compute(write, snapshots, layout, components, heartbeat):
         return next(p.name for p in layout.pieces if p.start <= place < p.stop)
 
     size = layout.size
-    mixing, variances = pca.decompose(snapshots, size, components, name, heartbeat)
-    product = pca.project(snapshots, size, mixing, write, heartbeat)
+    mixing, variances = pca.decompose(snapshots, size, components, name)
+    product = pca.project(snapshots, size, mixing, write)
     if pca.deviation(product) > pca.TOLERANCE / 10:
         mixing = pca.orthonormal(mixing, product)
-        product = pca.project(snapshots, size, mixing, write, heartbeat)
+        product = pca.project(snapshots, size, mixing, write)
     off = pca.deviation(product)
     if not off <= pca.TOLERANCE:
         raise ValueError(

@@ -74,9 +74,8 @@ class Bfgs:
             step: `[k]` the step.
             inverse: B, as returned by `direction`.
         """
-        self.gradient = np.array(gradient, np.float64)
-        self.step = np.array(step, np.float64)
-        self.inverse = np.array(inverse, np.float64)
+        arrays = (np.array(a, np.float64) for a in (gradient, step, inverse))
+        self.gradient, self.step, self.inverse = arrays
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,9 +80,7 @@ class Snapshots(Checkpoint):
             logging.warning(
                 "An epoch has %d steps, fewer than snapshots_per_epoch=%d: after %d "
                 "epochs (snapshot_start_epoch), each step gets a snapshot.",
-                self._epoch_steps,
-                self.per_epoch,
-                self.start_epoch,
+                *(self._epoch_steps, self.per_epoch, self.start_epoch),
             )
         self._continues = bool(self._step())
         super().on_train_begin(logs)

@@ -10,11 +10,14 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.boost.pca import nothing
 from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
+
+
+def nothing() -> None:
+    """Does nothing; the default `heartbeat`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +133,15 @@ class Snapshot:
     Args:
         path: path of the checkpoint.
         layout: the `Layout` of the model.
+        heartbeat: function to call after each reading.
 
     Raises:
         DamagedCheckpointError: a file is missing or damaged.
         ValueError: the snapshot is of another model.
     """
 
-    def __init__(self, path, layout):
-        self.path = path
+    def __init__(self, path, layout, heartbeat: Callable = nothing):
+        self.path, self._heartbeat = path, heartbeat
         content = manifest.read(path)
         self.step = content["state"]["global_step"]
         _compare(path, content, layout)
@@ -156,6 +160,7 @@ class Snapshot:
                 for piece in layout.pieces
                 if not piece.rows
             ]
+        heartbeat()
 
     def read(self, low, high):
         """Reads elements `[low, high)` of the vector as float32."""
@@ -165,6 +170,7 @@ class Snapshot:
             if start < stop:
                 part = read(start - piece.start, stop - piece.start)
                 numbers[start - low : stop - low] = part
+        self._heartbeat()
         return numbers
 
     def _place(self, file, piece):
@@ -224,7 +230,7 @@ def open_folder(
         folder: the snapshots' folder (MindSpore: weight_load_dir).
         layout: the `Layout` of the model.
         components: number of principal components.
-        heartbeat: function to call after each snapshot.
+        heartbeat: see `Snapshot`.
 
     Returns:
         list of `Snapshot`.
@@ -246,8 +252,6 @@ def open_folder(
             f"snapshots. Received: weight_load_dir='{folder}' with {len(names)}. Lower "
             "n_component, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)."
         )
-    snapshots = []
-    for name in names:
-        snapshots.append(Snapshot(files.join(folder, name), layout))
-        heartbeat()
+    paths = [files.join(folder, name) for name in names]
+    snapshots = [Snapshot(path, layout, heartbeat) for path in paths]
     return sorted(snapshots, key=lambda snapshot: snapshot.step)

@@ -179,7 +179,7 @@ def _projection(model, settings, whole):
             if not boost.pca_mat_path and not _is_current(path, settings):
                 beat, count = model.trainer.heartbeat, boost.n_component
                 rows = open_folder(boost.weight_load_dir, whole, count, beat)
-                projection.make(path, rows, whole, count, beat)
+                projection.make(path, rows, whole, count)
             projection.Projection(path).check(whole, boost.n_component)
         except (OSError, ValueError) as caught:
             error = caught
