@@ -48,8 +48,7 @@ class NetworkArguments:
         if min(self.image_shape[:2]) < least:
             raise ValueError(
                 f"{self.name!r} requires images of at least {least} x {least} pixels. "
-                f"Received: image_shape={self.image_shape}. Use larger images, or "
-                "'iresnet' with fewer stages (depths)."
+                f"Received: {self.image_shape}. Or set fewer depths of 'iresnet'."
             )
 
 

@@ -68,9 +68,8 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
         epsilon=2e-5, one_slope=True, synchronized=arguments.synchronized_batch_norm
     )
     x = style.conv(image, 64, 3, name="stem_conv")
-    x = _stages(
-        style.norm_prelu(x, name="stem"), block, PLSC_DEPTHS[depth], filters, style
-    )
+    x = style.norm_prelu(x, name="stem")
+    x = _stages(x, block, PLSC_DEPTHS[depth], filters, style)
     x = style.norm(x, name="features_bn")
     return style.embedding(x, arguments.embedding_size, arguments.dropout_or(0.4))
 

@@ -113,10 +113,8 @@ def _batch_norm(layer, x):
     )
     normalize = _normalize_together if layer.synchronized else _normalize
     y, mean, variance = normalize(x, scale, offset, layer.epsilon)
-    for moving, value in (
-        (layer.moving_mean, mean),
-        (layer.moving_variance, variance),
-    ):
+    pairs = (layer.moving_mean, mean), (layer.moving_variance, variance)
+    for moving, value in pairs:
         old = moving.value * layer.momentum
         moving.assign(old + value * (1.0 - layer.momentum))
     return y

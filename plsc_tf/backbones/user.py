@@ -126,9 +126,8 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         fits = all(own in (None, size) for own, size in sizes)
         if len(inputs) != 1 or len(own_shape) != 4 or not fits:
             raise ValueError(
-                f"{name} must have one input of the shape {(None, *image_shape)}. "
-                f"Received: {len(inputs)} input(s), the first of shape {own_shape}. "
-                "Change image_shape or the network."
+                f"{name} must have one input of the image_shape {(None, *image_shape)}."
+                f" Received: {len(inputs)} input(s), the first of shape {own_shape}."
             )
     image = keras.Input(image_shape, name="image")
     try:
@@ -159,9 +158,7 @@ def _warn_of_scaling(network):
                 "already scaled to (pixel - 127.5) / 128. Remove the layer (in "
                 "keras.applications: include_preprocessing=False), or put "
                 "keras.layers.Rescaling(128.0, 127.5) before it.",
-                network.name,
-                layer.name,
-                type(layer).__name__,
+                *(network.name, layer.name, type(layer).__name__),
             )
             return
 

@@ -12,7 +12,7 @@ HEADS = 8
 PATCH = 9
 
 
-def truncated_normal():
+def truncated_normal(fan_in: int = 0, fan_out: int = 0):
     """Returns N(0, 0.02²), truncated at two deviations, for a transformer's weights."""
     return keras.initializers.TruncatedNormal(stddev=0.02)
 
@@ -30,10 +30,6 @@ class PositionEmbedding(layers.Layer):
     def call(self, inputs):
         """Adds the vectors to the inputs."""
         return inputs + ops.cast(self.position, inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        """Returns the input's shape."""
-        return input_shape
 
 
 @keras.saving.register_keras_serializable(package="plsc_tf")
@@ -65,10 +61,6 @@ class Attention(layers.Layer):
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, (-1, places, width // 3))
         return ops.cast(mixed, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape):
-        """Returns the input's shape with a third of its last axis."""
-        return (*input_shape[:-1], input_shape[-1] // 3)
 
     def get_config(self):
         """Returns the layer's arguments, for saving."""
@@ -109,7 +101,11 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(patch)
-    style = Style(epsilon=2e-5, synchronized=arguments.synchronized_batch_norm)
+    style = Style(
+        epsilon=2e-5,
+        dense_initializer=truncated_normal,
+        synchronized=arguments.synchronized_batch_norm,
+    )
     x = layers.Conv2D(
         width, patch, strides=patch, kernel_initializer=truncated_normal(), name="patch"
     )(image)
@@ -124,10 +120,7 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
         x = layers.Dropout(arguments.dropout, name="dropout")(x)
     x = _dense(x, width, "features_dense", bias=False)
     x = style.norm(x, name="features_bn")
-    precision = keras.config.dtype_policy().variable_dtype
-    size = arguments.embedding_size
-    x = _dense(x, size, "embedding_dense", bias=False, dtype=precision)
-    return style.norm(x, name="embedding", dtype=precision)
+    return style.embedding_dense(x, arguments.embedding_size, bias=False)
 
 
 def _block(x, width, share, name):
@@ -149,11 +142,7 @@ def _add(x, y, share, name):
     return layers.Add(name=name)([x, y])
 
 
-def _dense(x, size, name, *, bias=True, dtype=None):
-    return layers.Dense(
-        size,
-        use_bias=bias,
-        kernel_initializer=truncated_normal(),
-        dtype=dtype,
-        name=name,
-    )(x)
+def _dense(x, size, name, *, bias=True):
+    kernel = truncated_normal()
+    dense = layers.Dense(size, use_bias=bias, kernel_initializer=kernel, name=name)
+    return dense(x)

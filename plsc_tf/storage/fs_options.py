@@ -80,9 +80,8 @@ def remote_dir(storage, option):
         return path
     if "://" not in storage.fs_name:
         raise ValueError(
-            f"{option} needs a file system: set fs_name=hdfs://namenode:9000, or begin "
-            f"{option} with that. Received: {option}={path!r}, "
-            f"fs_name={storage.fs_name!r}."
+            f"{option} needs a file system: set fs_name=hdfs://namenode:9000. "
+            f"Received: {option}={path!r}, fs_name={storage.fs_name!r}."
         )
     return f"{storage.fs_name.rstrip('/')}/{path.lstrip('/')}"
 

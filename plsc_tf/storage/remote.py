@@ -197,9 +197,8 @@ def check_scheme(path):
     """Raises a StorageError unless the library supports the scheme of `path`."""
     if scheme_of(path) == "oss" and not oss.holds_keys(path):
         raise StorageError(
-            "oss:// is for dataset_dir only: tensorflow-io reports an unreachable "
-            f"server as an empty folder. Received: {path}. Use a local folder, HDFS or "
-            "S3."
+            "oss:// is for dataset_dir only: there, an unreachable server looks like "
+            f"an empty folder. Received: {path}. Use a local folder, HDFS or S3."
         )
     _gfile(path)
 

@@ -120,15 +120,8 @@ def _step(x, step, name):
         return layers.Concatenate(name=name)(sides)
     word, *rest = step.split()
     if word == "separable":
-        return layers.SeparableConv2D(
-            64,
-            7,
-            strides=2,
-            padding="same",
-            depth_multiplier=8,
-            activation="relu",
-            name=name,
-        )(x)
+        options = {"padding": "same", "depth_multiplier": 8, "activation": "relu"}
+        return layers.SeparableConv2D(64, 7, strides=2, name=name, **options)(x)
     if word in _POOLINGS:
         kind, stride, padding = _POOLINGS[word]
         size = int(rest[0]) if rest else 3

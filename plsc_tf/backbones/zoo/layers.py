@@ -7,27 +7,20 @@ from keras import layers
 from plsc_tf.backbones.arguments import NetworkArguments
 
 
-def conv(x, filters, size, *, stride=1, padding="same", bias=False, name):  # noqa: PLR0913
-    """Applies a convolution with He initialization.
+def conv(x, filters, size, *, stride=1, **options):
+    """Applies a convolution, by default with He initialization and without a bias.
 
     Args:
         x: `[N, h, w, c]` tensor.
         filters: output channels.
         size: kernel size in pixels: one number, or (height, width).
         stride: stride in pixels.
-        padding: "same" (TensorFlow's) or "valid".
-        bias: whether the convolution has a bias.
-        name: the layer's name.
+        **options: of `keras.layers.Conv2D`; the padding is "same" by default.
     """
-    return layers.Conv2D(
-        filters,
-        size,
-        strides=stride,
-        padding=padding,
-        use_bias=bias,
-        kernel_initializer=keras.initializers.HeNormal(),
-        name=name,
-    )(x)
+    options = {"padding": "same", "use_bias": False, **options}
+    if "kernel_initializer" not in options:
+        options["kernel_initializer"] = keras.initializers.HeNormal()
+    return layers.Conv2D(filters, size, strides=stride, **options)(x)
 
 
 def norm(x, name, epsilon=1e-3, scale=True):
@@ -63,7 +56,3 @@ class LocalResponseNormalization(layers.Layer):
         constants = {"depth_radius": 4, "bias": 1.0, "alpha": 0.001 / 9, "beta": 0.75}
         normalized = tf.nn.local_response_normalization(values, **constants)
         return tf.cast(normalized, inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        """Returns the input's shape."""
-        return input_shape

@@ -85,13 +85,15 @@ def assign(source: Source, backbone: keras.Model) -> None:
             f"another architecture. {hint}"
         )
     places = layers.places(backbone, names, module.NAMES)
-    problems = layers.differences(places, module.prepare(weights))
+    arrays = module.prepare(weights)
+    problems = layers.differences(places, arrays)
     if problems:
         raise ValueError(
             f"{source.backbone_file} does not contain the weights of "
             f"'{backbone.name}': {problems}. {hint}"
         )
-    layers.assign(places, module.prepare(weights))
+    for place in places:
+        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
 
 
 def _files(path):

@@ -145,9 +145,8 @@ def _load(path):
     except (pickle.UnpicklingError, *_FAULTS) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{path} is truncated, was not written by torch.save, or contains objects "
-            "other than tensors and plain data, which are refused because they could "
-            "run code. "
+            f"{path} is truncated, was not written by torch.save, or contains more "
+            "than tensors and plain data, which is refused because it could run code. "
             f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
 
@@ -182,8 +181,7 @@ def _backbone_file(folder, names):
         return (known or candidates)[0]
     raise FileNotFoundError(
         f"{folder} has no model.pt, which holds arcface_torch's backbone. Found: "
-        f"{layers.listed(candidates) or 'no other .pt file'}. Pass the file itself, or "
-        "a folder with one backbone."
+        f"{layers.listed(candidates) or 'no other .pt file'}. Pass the file itself."
     )
 
 

@@ -136,12 +136,6 @@ def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str
     return "; ".join(f"{kind}: {listed(p)}" for kind, p in problems.items() if p)
 
 
-def assign(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> None:
-    """Assigns arrays to their variables; call it only if there are no `differences`."""
-    for place in found:
-        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
-
-
 def listed(names: Iterable[str]) -> str:
     """Returns a text with the first few names and, if there are more, their number."""
     names = list(names)

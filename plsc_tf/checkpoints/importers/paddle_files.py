@@ -70,17 +70,17 @@ def variables(path: str) -> list[Variable]:
         name = name if extension in PICKLED else file_name
         return [Variable(name, path, read(path).shape, lambda: read(path))]
     arrays = _unpickle(path, name)
-    if len(arrays) > 1:
-        return [
-            Variable(key, path, array.shape, functools.partial(np.asarray, array))
-            for key, array in arrays.items()
-        ]
-    # The array may be a large shard of the head, so it isn't kept in memory, but is
-    # read again when it is needed.
-    return [
-        Variable(key, path, shape, lambda: next(iter(_unpickle(path, name).values())))
-        for key, shape in [(key, array.shape) for key, array in arrays.items()]
-    ]
+
+    def again():
+        return next(iter(_unpickle(path, name).values()))
+
+    # A single array may be a large shard of the head, so it isn't kept in memory, but
+    # is read again when it is needed.
+    found = []
+    for key, array in arrays.items():
+        opens = functools.partial(np.asarray, array) if len(arrays) > 1 else again
+        found.append(Variable(key, path, array.shape, opens))
+    return found
 
 
 def read(path: str) -> np.ndarray:
