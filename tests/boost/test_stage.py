@@ -12,23 +12,16 @@ from plsc_tf.jobs import train as run
 from plsc_tf.jobs.memory_plan import planner, table
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.options.settings import Settings
+from tests.jobs.tiny_run import TINY
 
-COMMON = {
-    "dataset_name": "mock",
+# Networks in Python take no dropout.
+COMMON = {name: value for name, value in TINY.items() if name != "dropout"} | {
     "num_classes": 4,
     "num_sample_per_epoch": 64,
-    "image_shape": (3, 16, 16),
+    "num_replicas": 1,
     "batch_size": 16,
-    "emb_size": 8,
     "loss_type": "dist_softmax",
-    "lr_base_batch_size": 0,
-    "learning_rate": 0.05,
-    "num_epochs": 2,
     "val_targets": (),
-    "with_test": False,
-    "export_at_end": False,
-    "tensorboard": False,
-    "run_report": False,
 }
 
 
@@ -152,23 +145,11 @@ def test_what_does_not_fit_into_memory_is_refused(first, tmp_path):
         second(first, tmp_path / "stage_2", n_component=1 << 40)
 
 
-NAMED_NETWORK = {
-    "model_name": "iresnet",
-    "model_options": "depths=1-1-1,width=8,head=gap",
-}
-
-
 def test_the_plan_of_the_memory_counts_the_space(tmp_path):
-    settings = Settings.from_values(
-        **COMMON,
-        **NAMED_NETWORK,
-        num_replicas=2,
-        model_save_dir=str(tmp_path),
-        weight_load_dir="snapshots",
-        dim_reduce=True,
-        dim_reduce_scope="all",
-        n_component=4,
-    )
+    values = {"num_replicas": 2, "model_save_dir": str(tmp_path), "n_component": 4}
+    values |= {"model_name": "iresnet", "dim_reduce": True, "dim_reduce_scope": "all"}
+    values |= {"model_options": "depths=1-1-1,width=8,head=gap"}
+    settings = Settings.from_values(**COMMON | values, weight_load_dir="snapshots")
     job = planner.plan(settings)
     found = job.items()
     # Half of k columns and of the residual, of all weights, and what P is made in.

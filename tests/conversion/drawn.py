@@ -99,6 +99,13 @@ def read(folder, layout):
     return {"base64": read_base64, "tfrecord": read_records}[layout](folder)
 
 
+def overwrite(path, position, data):
+    """Changes bytes in the middle of a file."""
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
 def digests(folder):
     """{name: SHA-256} of all files below a folder."""
     folder = pathlib.Path(folder)

@@ -20,15 +20,8 @@ def path(tmp_path):
 @pytest.mark.parametrize("label", [0, 1, 127, 128, 2**31, 2**63 - 1, -1])
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 20_000, 70_000])
 def test_examples_are_protobufs_bytes(label, size):
-    image = bytes(size)
-    feature = {
-        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "image/format": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"png"])),
-        "image/class/label": tf.train.Feature(
-            int64_list=tf.train.Int64List(value=[label])
-        ),
-    }
-    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    image, more = bytes(size), {"image/format": b"png"}
+    example = tf.train.Example.FromString(drawn.example(image, label, **more))
     ours = tfrecord.encode_example(image, b"png", label)
     assert tf.train.Example.FromString(ours) == example
     assert ours == example.SerializeToString(deterministic=True)
@@ -52,24 +45,19 @@ def test_every_record_is_read_once_and_from_any_position(path):
         assert list(tfrecord.read_records(path, end, number + 1)) == found[number + 1 :]
 
 
-def damaged(path, at, value):
-    with open(path, "r+b") as file:
-        file.seek(at)
-        file.write(value)
-
-
 @pytest.mark.parametrize(
     ("at", "value"), [(0, struct.pack("<Q", 2**60)), (8, b"\x00\x00\x00\x00")]
 )
 def test_a_damaged_length_is_named(path, at, value):
-    damaged(path, at, value)
+    drawn.overwrite(path, at, value)
     words = f"{path} is damaged at record 0, byte 0.*checksum of the record's length"
-    with pytest.raises(ValueError, match=words):
-        list(tfrecord.read_records(path))
+    for read in (tfrecord.read_records, tfrecord.find_records):
+        with pytest.raises(ValueError, match=words):
+            list(read(path))
 
 
 def test_damaged_data_is_named_by_the_converter(path):
-    damaged(path, 40, b"\x00\x01\x02\x03")
+    drawn.overwrite(path, 40, b"\x00\x01\x02\x03")
     source = RecordInput([path])
     with pytest.raises(ValueError, match=f"{path}, record 0: it is damaged: its check"):
         list(source.batches(OUTPUTS["tfrecord"], {}, 1))
@@ -88,8 +76,9 @@ def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
 def test_files_that_are_cut_off_are_refused(path, cut):
     with open(path, "r+b") as file:
         file.truncate(file.seek(0, 2) - cut)
-    with pytest.raises(ValueError, match=r"is cut off: record 19 at byte \d+ ends"):
-        list(tfrecord.read_records(path))
+    for read in (tfrecord.read_records, tfrecord.find_records):
+        with pytest.raises(ValueError, match=r"is cut off: record 19 at byte \d+ ends"):
+            list(read(path))
 
 
 @pytest.mark.parametrize(

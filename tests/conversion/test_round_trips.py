@@ -67,27 +67,6 @@ def test_the_reader_takes_the_index(tmp_path, layout):
     assert [(r.image, r.label) for r in source.records()] == found
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_index_says_where_payloads_and_labels_are(tmp_path, layout):
-    manifest = converted(inputs("base64", tmp_path / "in"), tmp_path / "out", layout)
-    found = iter(drawn.read(tmp_path / "out", layout))
-    for shard in manifest["shards"]:
-        data = (tmp_path / "out" / shard["name"]).read_bytes()
-        index = np.load(tmp_path / "out" / f"{shard['name']}.index.npy")
-        assert (index.dtype, index.shape) == (np.int64, (shard["count"], 3))
-        for offset, length, label in index.tolist():
-            payload = data[offset : offset + length]
-            image, expected = next(found)
-            assert label == expected
-            if layout == "base64":
-                assert drawn.base64.b64decode(payload, validate=True) == image
-            else:
-                assert image in payload
-                assert (
-                    int.from_bytes(data[offset - 12 : offset - 4], "little") == length
-                )
-
-
 def test_both_column_orders_and_windows_lines_become_plscs(tmp_path):
     paths = drawn.write_base64(tmp_path / "a", EXAMPLES[:20], 1, label_first=True)
     paths += drawn.write_base64(tmp_path / "b", EXAMPLES[20:40], 1, end=b"\r\n")

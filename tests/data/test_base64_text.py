@@ -48,11 +48,7 @@ def test_a_file_may_be_named_by_train_files(folder):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"abcd 3\n", "part-0, line 1: .*a tab and a label"),
-        (b"abcd\t0\nabcd\tx\n", "part-0, line 2"),
-        (b"abcd\t-1\n", "part-0, line 1"),
         (b"abcd\t1\n" * 40 + b"abc\t1", "part-0, line 41: .*multiple of 4"),
-        (b"\x89PNG", "part-0, line 1: expected an image in base64"),
         (b"", "holds no records"),
     ],
 )
@@ -90,11 +86,11 @@ def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
 
 
 def test_lists_that_are_wrong(tmp_path):
-    with pytest.raises(FileNotFoundError, match="has no file_list.txt. Found: nothing"):
+    with pytest.raises(FileNotFoundError, match="no .*/file_list.txt. Found: nothing"):
         listed_files(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="nor the working directory has a.txt"):
+    with pytest.raises(FileNotFoundError, match=f"no {tmp_path}/a.txt or a.txt. Fou"):
         listed_files(str(tmp_path), "a.txt")
-    with pytest.raises(FileNotFoundError, match="'ram://h/a.txt' does not exist"):
+    with pytest.raises(FileNotFoundError, match="There is no ram://h/a.txt. Found: "):
         listed_files(str(tmp_path), "ram://h/a.txt")
     (tmp_path / "file_list.txt").write_text(" \n")
     with pytest.raises(ValueError, match="file_list.txt is empty"):

@@ -35,11 +35,6 @@ def test_small_classes_are_left_out_and_the_rest_renumbered(folders):
         class_folders(str(folders), min_images_per_class=4)
 
 
-def test_keep_chooses_classes(folders):
-    source = class_folders(str(folders), keep=lambda name: name.startswith("b/"))
-    assert source.class_names == ("b/one", "b/two")
-
-
 def test_too_few_classes_asked_for(folders):
     with pytest.raises(ValueError, match="which is 3. Received: num_classes=2"):
         class_folders(str(folders), num_classes=2)

@@ -15,7 +15,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "1")]
-    + [("GIF", "RGB")],
+    + [("PNG", "P"), ("GIF", "RGB")],
 )
 def test_decode_equals_pillow(kind, mode):
     data = images.encode(Image.fromarray(PIXELS).convert(mode), kind)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.load import find, info, load, load_val, names, open_source
 from plsc_tf.data.request import DataRequest
+from tests.conversion import drawn
 
 
 def test_all_data_sets_are_found_and_say_what_they_are():
@@ -18,8 +19,9 @@ def test_all_data_sets_are_found_and_say_what_they_are():
         *("folder", "image_list", "lfw112", "omniglot"),
     }
     for name in names():
-        augmentation = Augmentation.named(info(find(name)).augmentation)
-        assert augmentation in (None, Augmentation(flip=0.5))
+        # Digits and letters are not mirrored.
+        expected = "none" if name in ("mnist", "omniglot") else "face"
+        assert info(find(name)).augmentation == expected
 
 
 def test_unknown_name_suggests_the_near_one():
@@ -75,12 +77,8 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
     )
     with tf.io.TFRecordWriter(str(tmp_path / "dots.tfrecord")) as writer:
         for number in range(3):
-            features = {
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-                for name, value in (("grey", 10 * number), ("kind", 1 + number))
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+            keys = {"grey": 10 * number, "kind": 1 + number}
+            writer.write(drawn.example(b"", 0, **keys))
     monkeypatch.syspath_prepend(str(tmp_path))
     request = DataRequest(str(tmp_path), train_files="dots.*", labels_offset=1)
     source = open_source("my_dots", request)
@@ -134,11 +132,6 @@ def test_load_passes_fields_on(list_folder):
     np.testing.assert_array_equal(next(iter(batches))[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match="no argument 'cache'"):
         load("mock", batch_size=4, cache=True)
-
-
-def test_digits_are_not_mirrored_by_default(tmp_path):
-    assert find("mnist").INFO.augmentation == "none"
-    assert load("mock", batch_size=1).options.augmentation == Augmentation(flip=0.5)
 
 
 def test_load_val_looks_in_the_data_folder(tmp_path, picture):

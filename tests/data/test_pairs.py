@@ -136,8 +136,6 @@ def test_pairs_txt_names_missing_pictures_and_bad_lines(pairs_folder):
     path.write_text(f"{path} {path} 1\n")
     with pytest.raises(FileNotFoundError, match="lists 1 images"):
         load_pairs(path, str(pairs_folder / "faces"))
-    words = "pairs.txt, line 2: expected a line like"
-    _refused(path, b"Ann_Lee\t1\t2\nBo\tone\t2\n", words)
     _refused(path, b"\n", "is empty")
 
 
@@ -167,9 +165,7 @@ def test_decoded_keeps_pixels_and_names_what_it_cannot_decode(picture):
 @pytest.mark.parametrize("stored", ["bytes", "array"])
 @pytest.mark.parametrize("image_size", [None, (6, 5)])
 def test_some_rows_are_decoded_as_all_are(pictures, stored, image_size):
-    pairs = Pairs(
-        "p", pictures, [0], [1], [True], files=tuple("abcdefgh"[: len(pictures)])
-    )
+    pairs = Pairs("p", pictures, [0], [1], [True])
     if stored == "array":
         pairs = Pairs("p", pairs.decoded((8, 8)), [0], [1], [True])
     rows = np.array([2, 0])
@@ -204,12 +200,13 @@ def test_bins_that_would_fill_the_memory_are_refused(tmp_path, content):
     _refused(tmp_path / "bomb.bin", content, "bomb.bin")
 
 
-@pytest.mark.parametrize("line", [b"A\t1\t\xff", b"A\0\t1\t2", b"A\t1\t" + b"9" * 5000])
+@pytest.mark.parametrize(
+    "line", [b"Bo\tone\t2", b"A\t1\t\xff", b"A\0\t1\t2", b"A\t1\t" + b"9" * 5000]
+)
 def test_pairs_txt_of_other_bytes_names_the_line(pairs_folder, line):
-    path = pairs_folder / "pairs.txt"
-    path.write_bytes(b"Ann_Lee\t1\t2\n" + line + b"\n")
-    with pytest.raises(ValueError, match="pairs.txt, line 2: expected a line like"):
-        load_pairs(path)
+    content = b"Ann_Lee\t1\t2\n" + line + b"\n"
+    words = "pairs.txt, line 2: expected a line like"
+    _refused(pairs_folder / "pairs.txt", content, words)
 
 
 # What each preprocessing leaves of a picture: where that needs no resizing, the very

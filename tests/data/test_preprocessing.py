@@ -206,12 +206,6 @@ def test_sixteen_bits_keep_their_upper_eight():
     np.testing.assert_array_equal(decoded, PIXELS[..., :1].repeat(3, -1))
 
 
-def test_palettes_become_colors():
-    palette = Image.fromarray(PIXELS).quantize(16)
-    decoded, _ = _decoded(palette)
-    np.testing.assert_array_equal(decoded, np.asarray(palette.convert("RGB")))
-
-
 def test_cmyk_jpeg_becomes_rgb_as_pillow_has_it():
     smooth = np.indices((32, 32)).sum(0)[..., np.newaxis] * np.array([3, 2, 1])
     cmyk = Image.fromarray(smooth.astype(np.uint8)).convert("CMYK")

@@ -8,6 +8,7 @@ import pytest
 from plsc_tf.data.load import load, open_source
 from plsc_tf.data.readers.recordio import ImageFinder, recordio_source
 from plsc_tf.data.request import DataRequest
+from tests.conversion import drawn
 from tests.data import recordio_writer as writer
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -79,12 +80,6 @@ def test_the_order_and_the_choice_are_those_of_the_idx(tmp_path):
     assert [record.image for record in source.records()] == [b"\3", b"\1"]
 
 
-def _damaged(rec, position, data):
-    blob = bytearray(rec.read_bytes())
-    blob[position : position + len(data)] = data
-    rec.write_bytes(blob)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -119,7 +114,7 @@ def test_faults_name_file_and_place(faces, change, message):
         "counts": (32, struct.pack("<f", -1)),
     }
     if change in changes:
-        _damaged(rec, *changes[change])
+        drawn.overwrite(rec, *changes[change])
     elif change == "cut":
         rec.write_bytes(rec.read_bytes()[:-30])
     else:

@@ -1,10 +1,13 @@
 """TFRecords: all records once per epoch, counted without reading them."""
 
+import pathlib
+
 import pytest
 import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.tfrecord import tfrecords
+from tests.conversion import drawn
 
 SMALL = PipelineOptions(image_size=(12, 10))
 
@@ -43,17 +46,6 @@ def test_counts_and_reads_all_files(files, picture):
     assert source.describe(8) == f"record 0 of {files[2]}"
 
 
-def test_a_file_that_is_cut_off_is_named(files):
-    with open(files[0], "rb") as stream:
-        data = stream.read()
-    with open(files[0], "wb") as stream:
-        stream.write(data[:-3])
-    with pytest.raises(
-        ValueError, match=r"part-0 is cut off: record 6 at byte .* ends beyond"
-    ):
-        tfrecords(files)
-
-
 def test_missing_and_empty_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="No such file.*none"):
         tfrecords([str(tmp_path / "none")])
@@ -82,20 +74,10 @@ def test_offset_and_damaged_record(files, tmp_path, picture, write_records):
 
 
 def test_a_changed_byte_is_noticed_and_its_record_named(files):
-    with open(files[2], "r+b") as stream:
-        stream.seek(60)
-        byte = stream.read(1)[0]
-        stream.seek(60)
-        stream.write(bytes([byte ^ 1]))
+    byte = pathlib.Path(files[2]).read_bytes()[60]
+    drawn.overwrite(files[2], 60, bytes([byte ^ 1]))
     with pytest.raises(ValueError, match="record 0 of .*part-2: it is damaged"):
         list(Batches(tfrecords(files), 4, options=SMALL))
-
-
-def test_a_changed_length_is_noticed_before_training(files):
-    with open(files[2], "r+b") as stream:
-        stream.write(b"\x01")
-    with pytest.raises(ValueError, match="part-2 is damaged at record 0, byte 0"):
-        tfrecords(files)
 
 
 def test_records_of_another_kind_are_parsed_by_a_function(files, picture):

@@ -7,6 +7,8 @@ from plsc_tf.data.figures import draw
 from plsc_tf.data.load import load, load_val
 from plsc_tf.data.request import DataRequest
 
+PLAIN = {"image_size": (16, 16), "shuffle": False, "augmentation": None}
+
 
 def test_a_picture_depends_on_seed_class_and_index_alone():
     picture = draw(0, 5, 2, (32, 24))
@@ -23,15 +25,7 @@ def test_the_pictures_are_the_same_in_every_version():
 
 
 def test_source_deals_classes_in_turn_and_batches_equal_draw():
-    batches = load(
-        "mock",
-        batch_size=4,
-        image_size=(16, 16),
-        num_classes=3,
-        num_examples=8,
-        shuffle=False,
-        augmentation=None,
-    )
+    batches = load("mock", batch_size=4, num_classes=3, num_examples=8, **PLAIN)
     images, labels = next(iter(batches))
     np.testing.assert_array_equal(labels, [0, 1, 2, 0])
     np.testing.assert_array_equal(images[3], draw(0, 0, 1, (16, 16)))
@@ -41,14 +35,7 @@ def test_source_deals_classes_in_turn_and_batches_equal_draw():
 
 def test_val_split_shows_the_same_classes_in_other_pictures():
     def first(split):
-        batches = load(
-            "mock",
-            batch_size=1,
-            split=split,
-            image_size=(16, 16),
-            num_examples=4,
-            shuffle=False,
-        )
+        batches = load("mock", batch_size=1, split=split, num_examples=4, **PLAIN)
         return next(iter(batches))
 
     (train, label), (val, val_label) = first("train"), first("val")

@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import gzip
-import io
 import pickle
 import random
 import struct
@@ -25,6 +24,7 @@ from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.tfrecord import encode_example, frame
 from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
+from tests.data.test_index_table import saved
 from tests.fuzz.mutations import mutate
 
 _SIZE = (12, 10)
@@ -111,12 +111,6 @@ def _places(payloads):
     return np.array(rows, np.int64)
 
 
-def _saved(array):
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
-
-
 def _read_index(path):
     read_index(path.removesuffix(".index.npy"))
 
@@ -167,7 +161,7 @@ def targets():
     part = {"train_files": ("part-0",)}
     alone = [rec, b"".join(recordio_writer.record(data) for data in plain)]
     pairs = [b"1\t1\nA\t1\t2\nA\t1\tA\t2\n"]
-    index, packed = [_saved(_places(payloads))], {"part-0": records}
+    index, packed = [saved(_places(payloads))], {"part-0": records}
     image_file, label_file = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
     labels = {label_file: numbers}
     return {

@@ -8,14 +8,14 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import hdfs_cluster
 import hdfs_driver
 import hdfs_packages
 import pytest
 import tensorflow as tf
+
+from tests import programs
 
 USER = "trainer"
 HERE = pathlib.Path(__file__).parent
@@ -114,13 +114,6 @@ def written_by_another_client(hdfs):
 def another_client(hdfs, command, address, *arguments):
     """Calls hdfs_client.py, as HDFS's own superuser; returns what it prints."""
     port, _, path = address.rpartition(":")[2].partition("/")
-    program = [sys.executable, str(HERE / "hdfs_client.py"), port, command, f"/{path}"]
-    done = subprocess.run(
-        [*program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(hdfs.packages.python_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    words = HERE / "hdfs_client.py", port, command, f"/{path}", *arguments
+    python_path = str(hdfs.packages.python_path)
+    return programs.run(*words, timeout=60, PYTHONPATH=python_path).out

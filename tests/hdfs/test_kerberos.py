@@ -66,18 +66,12 @@ def test_a_ticket_opens_the_store_and_without_one_there_is_an_error(
     driver.stop()
     closed = re.sub("--add-exports=[^ ]*krb5[^ ]*", "", environment["LIBHDFS_OPTS"])
     no_file = re.sub("krb5.conf=[^ ]*", "krb5.conf=/none", environment["LIBHDFS_OPTS"])
-    changes = (
-        {"LIBHDFS_OPTS": closed},
-        {"LIBHDFS_OPTS": no_file},
-        {"KERB_TICKET_CACHE_PATH": "/none"},
-    )
-    advice = (
-        "set LIBHDFS_OPTS=--add-exports=",
-        "krb5.conf",
-        "Kerberos: call kinit",
-    )
-    for change, message in zip(changes, advice, strict=True):
-        driver = hdfs_driver.Driver({**environment, **change}, tmp_path / "log.txt")
+    for name, value, message in (
+        ("LIBHDFS_OPTS", closed, "set LIBHDFS_OPTS=--add-exports="),
+        ("LIBHDFS_OPTS", no_file, "krb5.conf"),
+        ("KERB_TICKET_CACHE_PATH", "/none", "Kerberos: call kinit"),
+    ):
+        driver = hdfs_driver.Driver({**environment, name: value}, tmp_path / "log.txt")
         with pytest.raises(RemoteCallError, match=f"StorageError: .*{message}"):
             driver.call("hdfs_checks:exists", path, 1, 0.1, 60)
         driver.stop()

@@ -27,36 +27,26 @@ def source(weights, format):
     return importers.Source(format=format, backbone=weights, backbone_file="file")
 
 
-@pytest.fixture
-def theirs():
-    """Network and embeddings; the last scale is 1, as arcface_torch keeps it."""
-    network = ArcfaceTorch()
-    network.weights["features.weight"] = np.ones(SIZE, np.float32)
-    return network, network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
-
-
-def test_an_iresnet_embeds_as_in_arcface_torch(theirs):
-    network, expected = theirs
-    backbone = small_iresnet()
-    importers.assign(source(network.weights, "arcface_torch"), backbone)
-    np.testing.assert_allclose(embed(backbone, IMAGES), expected, atol=2e-5)
-
-
-def test_a_last_scale_that_was_trained_is_kept():
-    network = ArcfaceTorch(seed=1)
+# The last scale is 1, as arcface_torch keeps it, or was trained.
+@pytest.mark.parametrize("scale", [{"features.weight": np.ones(SIZE, "f4")}, {}])
+def test_an_iresnet_embeds_as_in_arcface_torch(scale):
+    network, backbone = ArcfaceTorch(), small_iresnet()
+    network.weights |= scale
     expected = network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
-    assert not np.all(network.weights["features.weight"] == 1)
-    backbone = small_iresnet()
+    assert np.all(network.weights["features.weight"] == 1) == bool(scale)
+    before = {name: array.copy() for name, array in network.weights.items()}
     importers.assign(source(network.weights, "arcface_torch"), backbone)
     np.testing.assert_allclose(embed(backbone, IMAGES), expected, atol=2e-5)
-
-
-def test_the_given_arrays_are_left_as_they_are(theirs):
-    network, _ = theirs
-    before = {name: array.copy() for name, array in network.weights.items()}
-    importers.assign(source(network.weights, "arcface_torch"), small_iresnet())
     for name, array in before.items():
         np.testing.assert_array_equal(network.weights[name], array)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """Weights of arcface_torch's network."""
+    network = ArcfaceTorch()
+    network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
+    return network.weights
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +75,7 @@ def test_plscs_resnet50_embeds_as_there(resnet50, plscs):
 
 
 def test_what_does_not_fit_is_named_and_nothing_is_changed(theirs):
-    network, _ = theirs
-    weights = dict(network.weights)
+    weights = dict(theirs)
     del weights["layer1.1.conv2.weight"]
     weights["layer3.0.bn1.weight"] = np.ones(5, np.float32)
     weights["bn2.bias"] = np.ones(7, np.float32)
@@ -102,18 +91,16 @@ def test_what_does_not_fit_is_named_and_nothing_is_changed(theirs):
 
 
 def test_another_embedding_size_is_named(theirs):
-    network, _ = theirs
     backbone = small_iresnet(embedding_size=4)
     with pytest.raises(ValueError, match=r"fc.weight is \[6, 30\], not \[4, 30\]"):
-        importers.assign(source(network.weights, "arcface_torch"), backbone)
+        importers.assign(source(theirs, "arcface_torch"), backbone)
 
 
 @pytest.mark.parametrize("format", ["arcface_torch", "plsc"])
 def test_another_kind_of_network_is_refused(theirs, format):
-    network, _ = theirs
     backbone = backbones.build("lenet", embedding_size=SIZE, image_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="another architecture"):
-        importers.assign(source(network.weights, format), backbone)
+        importers.assign(source(theirs, format), backbone)
 
 
 def test_the_network_that_would_fit_is_proposed():

@@ -1,6 +1,6 @@
 """Many processes that want to write into one folder, in rounds, without TensorFlow.
 
-    python lock_rounds.py FOLDER ROUNDS one|two
+    python -m tests.storage.lock_rounds FOLDER ROUNDS one|two
 
 In each round two processes start together, a third is killed while it tries, the
 writer is killed, and a last one takes over; on one machine, or each on a machine of its

@@ -2,19 +2,14 @@
 
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 import time
 
 import pytest
 
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
-
-ROOT = pathlib.Path(__file__).parents[2]
-ROUNDS = ROOT / "tests" / "storage" / "lock_rounds.py"
+from tests import programs
 
 
 @pytest.mark.parametrize(
@@ -27,23 +22,10 @@ ROUNDS = ROOT / "tests" / "storage" / "lock_rounds.py"
     ],
 )
 def test_one_of_two_gets_in_and_a_killed_one_blocks_nobody(tmp_path, machines, rounds):
-    done = subprocess.run(
-        [sys.executable, str(ROUNDS), str(tmp_path), str(rounds), machines],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=580,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == dict.fromkeys(
-        (
-            "1 of 2 in",
-            "the refused names the writer",
-            "the next one: in",
-            "0 claims left",
-        ),
-        rounds,
-    )
+    words = "-m", "tests.storage.lock_rounds", tmp_path, rounds, machines
+    seen = json.loads(programs.run(*words, timeout=580).out)
+    expected = "1 of 2 in", "the refused names the writer", "the next one: in"
+    assert seen == dict.fromkeys([*expected, "0 claims left"], rounds)
 
 
 @pytest.fixture(params=["one", "two"])
@@ -124,9 +106,7 @@ with WriterLock() as lock:
         lock.release()
         time.sleep(60)
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    parent = programs.start("-c", code)
     child = int(parent.stdout.readline())
     try:
         with pytest.raises(FolderInUseError, match=f"process {parent.pid} on"):
