@@ -28,14 +28,10 @@ def policy():
     keras.config.set_dtype_policy(before)
 
 
-def test_list_names_every_family():
-    names = backbones.list()
-    for name in (
-        *("resnet10", "resnet50", "resnet101", "resnet152", "mobilefacenet", "iresnet"),
-        *(f"iresnet{layers}" for layers in (10, 18, 34, 50, 100, 200)),
-    ):
-        assert name in names
-    assert names.index("iresnet50") < names.index("iresnet100")
+def test_list_names_a_family_by_size():
+    numbers = ["", 10, 18, 34, 50, 100, 200]
+    found = [name for name in backbones.list() if name.startswith("iresnet")]
+    assert found == [f"iresnet{number}" for number in numbers]
 
 
 @pytest.mark.parametrize(

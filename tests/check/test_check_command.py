@@ -19,12 +19,6 @@ def run(capsys, folder, **values):
     return end.value.code, shown.out, shown.err
 
 
-def test_a_sound_set(sound, capsys):
-    status, table, _ = run(capsys, sound, num_classes=3)
-    assert status == 0
-    assert "3, 0 of them empty" in table
-
-
 def test_a_number_of_classes_counts_though_it_is_the_default(sound, capsys):
     _, table, _ = run(capsys, sound, num_classes=85742)
     assert "85,742, 85,739 of them empty" in table
