@@ -29,8 +29,12 @@ class Boost(OptionGroup):
     snapshot_max: int = _stage_1(
         40, "newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)", lower=0
     )
-    snapshot_dir: str = _stage_1("", "folder; empty: model_save_dir/snapshots")
-    dim_reduce: bool = _not_o0(False, "stage 2: train in the span of the snapshots")
+    snapshot_dir: str = _stage_1(
+        "", "folder for the snapshots; empty: model_save_dir/snapshots"
+    )
+    dim_reduce: bool = _not_o0(
+        False, "stage 2: train in the dimensions that the snapshots span (MindSpore)"
+    )
     boost_level: str | None = option(
         None,
         "O0 turns dim_reduce off; O1 and O2 change nothing (MindSpore)",
@@ -49,8 +53,12 @@ class Boost(OptionGroup):
     weight_load_dir: str = option(
         "", "folder of snapshots (MindSpore)", applies=f"{_STAGE_2} and no pca_mat_path"
     )
-    pca_mat_path: str = _stage_2("", "projection, .npy; empty: from weight_load_dir")
-    n_component: int = _stage_2(32, "dimensions kept", lower=1, aliases="n_components")
+    pca_mat_path: str = _stage_2(
+        "", ".npy file of a projection; empty: from weight_load_dir (MindSpore)"
+    )
+    n_component: int = _stage_2(
+        32, "dimensions to keep (MindSpore)", lower=1, aliases="n_components"
+    )
     dim_reduce_rho: float = _stage_2(
         0.55, "factor of the step length per trial", within="(0, 1)", aliases="rho"
     )
@@ -61,11 +69,19 @@ class Boost(OptionGroup):
         0.001, "learning rate in the other dimensions", lower=0, aliases="alpha"
     )
     dim_reduce_sigma: float = _stage_2(
-        0.4, "share of the expected decrease to reach", within="(0, 1)", aliases="sigma"
+        0.4,
+        "share of the expected decrease that a trial must reach (MindSpore sigma)",
+        within="(0, 1)",
+        aliases="sigma",
     )
-    line_search_trials: int = _stage_2(2, "most step lengths to try", lower=1)
+    line_search_trials: int = _stage_2(
+        2, "largest number of step lengths to try", lower=1
+    )
     dim_reduce_timeout: float = _stage_2(
-        1800.0, "seconds for the projection", within="(0, inf)", aliases="timeout"
+        1800.0,
+        "seconds to wait for the chief's projection (MindSpore)",
+        within="(0, inf)",
+        aliases="timeout",
     )
 
     REFUSED = {

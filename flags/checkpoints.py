@@ -31,7 +31,9 @@ class Checkpoints(OptionGroup):
     )
     save_weights_only: bool = option(False, "save only the data that evaluation needs")
     save_best: bool = option(
-        False, "keep the most accurate in best/", applies="with_test and val_targets"
+        False,
+        "also keep the checkpoint with the best accuracy, in model_save_dir/best",
+        applies="with_test and val_targets",
     )
     save_in_background: bool = option(
         True, "continue training while a checkpoint is written; needs more memory"
@@ -40,7 +42,9 @@ class Checkpoints(OptionGroup):
         "stop", "if a save fails: stop, or continue without it", choices="stop continue"
     )
     on_damaged_checkpoint: str = option(
-        "stop", "for a damaged one: stop, or use the previous", choices="stop previous"
+        "stop",
+        "if the newest checkpoint is damaged: stop, or resume from the previous one",
+        choices="stop previous",
     )
     allow_changes: tuple[str, ...] = option(
         (),
@@ -51,7 +55,7 @@ class Checkpoints(OptionGroup):
 
     fs_name: str = option(
         "",
-        "file system, as hdfs://h:9000",
+        "file system of the folders below, such as hdfs://namenode:9000 (PLSC)",
         applies="fs_checkpoint_dir or fs_dir_for_save",
     )
     fs_ugi: Secret = option(
@@ -60,8 +64,12 @@ class Checkpoints(OptionGroup):
         "or saved; PLSC_TF_FS_UGI in the environment is safer (PLSC)",
         saved=False,
     )
-    fs_checkpoint_dir: str = option("", "folder copied to checkpoint_dir first (PLSC)")
-    fs_dir_for_save: str = option("", "copy model_save_dir to it after training (PLSC)")
+    fs_checkpoint_dir: str = option(
+        "", "folder to copy into checkpoint_dir before training (PLSC)"
+    )
+    fs_dir_for_save: str = option(
+        "", "folder to copy model_save_dir into after training (PLSC)"
+    )
 
     REFUSED = {
         "ckpt_file_name and no checkpoint_dir": "ckpt_file_name needs checkpoint_dir.",

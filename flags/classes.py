@@ -13,8 +13,12 @@ class Classes(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.classes`."""
 
     edit_dir: str = option("", "new folder for a checkpoint with edited classes")
-    remove_classes: str = _edit("", "labels to remove: 3,17, or a file, one per line")
-    merge_classes: str = _edit("", "groups to merge: 3+17,5+9, or a file, one per line")
+    remove_classes: str = _edit(
+        "", "labels to remove, such as 3,17, or a file with one per line"
+    )
+    merge_classes: str = _edit(
+        "", "classes to merge, such as 3+17,5+9+11, or a file with one group per line"
+    )
     merge_weights: str = option(
         "pictures",
         "weight of a class in a merge: pictures (its number of images) or equal",
@@ -28,21 +32,33 @@ class Classes(OptionGroup, saved=False):
         False, "keep only each class's center that is nearest to most of its images"
     )
     drop_angle: float = option(
-        75.0, "most degrees in new_list", within="[0, 180]", applies="drop_sub_centers"
+        75.0,
+        "angle from that center, in degrees, above which new_list leaves an image out",
+        within="[0, 180]",
+        applies="drop_sub_centers",
     )
     edit_weights_only: bool = _edit(False, "leave out the optimizer state")
-    noise_report: str = option("", ".json file of wrong labels", check=checks.json_file)
+    noise_report: str = option(
+        "", ".json file of labels that look wrong; also as text", check=checks.json_file
+    )
     noise_centers: str = _noise(
-        "embeddings", "means of embeddings, or head rows", choices="embeddings weights"
+        "embeddings",
+        "center of a class: mean of its embeddings, or its row in the head (weights)",
+        choices="embeddings weights",
     )
     noise_pair: float | None = _noise(
-        None, "cosine from which classes are one; None: 0.97 (weights: 0.7)", lower=0.5
+        None,
+        "cosine at which classes count as one; None: 0.97 (weights: 0.7)",
+        lower=0.5,
     )
     noise_margin: float = _noise(
         0.2, "difference in cosine by which another center must be nearer", lower=0.0
     )
     noise_split: float = _noise(
-        6.0, "deviations by which two groups of a class are too unlike", lower=0.0
+        6.0,
+        "deviations by which two groups of a class must be less alike than usual "
+        "to count as two classes",
+        lower=0.0,
     )
     noise_top: int = _noise(200, "number of findings of each kind to list", lower=1)
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")

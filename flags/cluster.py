@@ -27,14 +27,21 @@ class Cluster(OptionGroup):
     task_index: int | None = _unsaved(
         None, "index of this machine in cluster_node_ips (FastNN)", lower=0
     )
-    job_name: str = _unsaved("worker", "must be worker (FastNN)", check=_WORKER)
-    node_port: int | None = _in_cluster(
-        None, "first worker's; None: 6170", within="[1, 65535]", aliases="started_port"
+    job_name: str = _unsaved(
+        "worker", "kind of process; must be worker (FastNN)", check=_WORKER
     )
-    num_workers: int = _unsaved(1, "processes per machine; see plsc_tf.launch", lower=1)
+    node_port: int | None = _in_cluster(
+        None,
+        "port of the first worker; None: 6170, or any on a single machine (Paddle)",
+        within="[1, 65535]",
+        aliases="started_port",
+    )
+    num_workers: int = _unsaved(
+        1, "processes per machine, started by `python -m plsc_tf.launch`", lower=1
+    )
     cluster_resolver: str = _unsaved(
         "auto",
-        "source of workers' addresses",
+        "where to read the workers' addresses; auto: the first source that is set",
         choices="auto none flags tf_config slurm",
     )
     cluster_secret_file: str = _in_cluster(
@@ -43,15 +50,21 @@ class Cluster(OptionGroup):
         "created if missing, readable by its owner only; empty: the launcher's secret, "
         "if it starts all workers",
     )
-    join_timeout: float = _in_cluster(300.0, "seconds for joining", within="(0, inf)")
+    join_timeout: float = _in_cluster(
+        300.0, "seconds within which all workers must join", within="(0, inf)"
+    )
     worker_timeout: float = _in_cluster(
         30.0, "seconds of silence after which a worker is lost", within="(0, inf)"
     )
     step_timeout: float = option(
-        600.0, "most seconds of a step, or of preparing its batch; 0: no limit", lower=0
+        600.0,
+        "longest time of a step, or of preparing its batch, in seconds; 0: no limit",
+        lower=0,
     )
     communication: str = _in_cluster(
-        "auto", "collectives: ring (gRPC), nccl (GPUs), auto", choices="auto ring nccl"
+        "auto",
+        "collectives: ring (gRPC), nccl (GPUs), or auto (TensorFlow chooses)",
+        choices="auto ring nccl",
     )
     gradient_bucket_mb: float = option(
         8.0, "megabytes of gradients to sum at once; 0: all", lower=0, applies="buckets"

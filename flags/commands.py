@@ -31,19 +31,27 @@ class Conversion(OptionGroup, saved=False):
         choices="tfrecord base64 bin",
         aliases="to",
     )
-    pairs: str = option("", "bin: pairs.txt of LFW, CALFW, CPLFW, or 'left right 1'")
+    pairs: str = option(
+        "", "for bin: pairs.txt of LFW, CALFW or CPLFW, or lines 'left right 1'"
+    )
     pairs_dir: str = _shards("", "folder of the pairs' images; empty: that of the file")
     num_shards: int = _shards(
-        8, "files of nearly equal length; best a multiple of the replicas", lower=1
+        8,
+        "number of files, of nearly equal length; best a multiple of the replicas",
+        lower=1,
     )
     shuffle: bool = _records(True, "shuffle all records, by the seed")
-    pad_shards: bool = _shards(False, "repeat random records to make shards equal")
+    pad_shards: bool = _shards(
+        False, "repeat random records so that all shards have the same size"
+    )
     split: str = option("train", "part of the data set: train, val or test")
     memory_mb: int = _records(256, "megabytes (2^20 bytes) of memory to use", lower=8)
     preview: str = option("", "PNG file for the first images after each augmentation")
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
     file_list: str = option("", "file with the names of the part files (PLSC's tool)")
-    nranks: int = option(0, "files in data_dir/shuffled_<nranks> (PLSC tool)", lower=0)
+    nranks: int = option(
+        0, "number of files in <data_dir>/shuffled_<nranks> (PLSC's tool)", lower=0
+    )
 
     REFUSED = {
         "pairs and no output_format=bin or output_format=bin and no pairs": (
@@ -62,12 +70,18 @@ class Conversion(OptionGroup, saved=False):
 class Embedding(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.embed`."""
 
-    images: str = option("", "folder, or a list, one per line, possibly with landmarks")
+    images: str = option(
+        "", "folder of images, or a list with one per line, optionally with landmarks"
+    )
     image_dir: str = option("", "folder of the listed images; empty: that of the list")
     landmarks: str = option("", "file with lines 'image x y x y x y x y x y' in pixels")
-    output: str = option("", "new .npy file; names go to .txt", check=checks.npy_file)
+    output: str = option(
+        "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
+    )
     saved_model: str = option("", "exported model to use instead of a checkpoint")
-    flip: bool | None = option(None, "add mirror images; None: as in verification")
+    flip: bool | None = option(
+        None, "add the embedding of each mirror image; None: as in verification"
+    )
     normalize: bool = option(False, "finally, divide each embedding by its length")
     embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
 
@@ -81,7 +95,9 @@ class Importing(OptionGroup, saved=False):
 
     import_from: str = option("", "local folder or file of the checkpoint to import")
     import_format: str = option(
-        "auto", "arcface_torch needs extra [torch]", choices="auto arcface_torch plsc"
+        "auto",
+        "arcface_torch (needs the extra [torch]), plsc, or auto (by the files)",
+        choices="auto arcface_torch plsc",
     )
 
 
@@ -89,7 +105,10 @@ class Launching(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.launch`."""
 
     selected_gpus: tuple[int, ...] = option(
-        (), "GPUs for the workers; empty: all (PLSC)", lower=0, check=checks.unique
+        (),
+        "GPUs of this machine, split over its workers; empty: all (PLSC)",
+        lower=0,
+        check=checks.unique,
     )
     log_dir: str = option("", "folder for each worker's log; empty: no logs (Paddle)")
     max_restarts: int = option(0, "restarts of all workers after one fails", lower=0)

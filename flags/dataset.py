@@ -28,10 +28,14 @@ class Dataset(OptionGroup):
         applies="files and no nranks",
     )
     train_files: tuple[str, ...] = option(
-        (), "TFRecords in dataset_dir (FastNN)", applies="no own_source and no nranks"
+        (),
+        "TFRecord files in dataset_dir; empty: those of the data set (FastNN)",
+        applies="no own_source and no nranks",
     )
     num_classes: int = option(
-        85742, "classes; if not set, the data set's, if known (PLSC; FastNN)", lower=1
+        85742,
+        "number of classes; if not set, the data set's, if known (PLSC; FastNN)",
+        lower=1,
     )
     allow_empty_classes: bool = option(False, "train even if classes have no images")
     num_sample_per_epoch: int = option(
@@ -45,8 +49,14 @@ class Dataset(OptionGroup):
         0, "number to subtract from labels", applies="examples and label_numbers"
     )
     min_images_per_class: int = option(
-        1, "omit classes of fewer images", lower=1, applies="examples and class_folders"
+        1,
+        "leave out classes with fewer images",
+        lower=1,
+        applies="examples and class_folders",
     )
     held_back: float = option(
-        0.0, "share of images for tests", within="[0, 1)", applies="examples and splits"
+        0.0,
+        "share of the training images that becomes the test split",
+        within="[0, 1)",
+        applies="examples and splits",
     )

@@ -15,12 +15,16 @@ class Evaluation(OptionGroup):
         "<name> for <dataset_dir>/<name>.bin, a path of a .bin file or pairs.txt, or a "
         "name that the data set defines (PLSC)",
     )
-    test_batch_size: int = option(120, "images per step", lower=1, applies="with_test")
+    test_batch_size: int = option(
+        120, "images per step in verification (PLSC)", lower=1, applies="with_test"
+    )
     with_test: bool = option(True, "verify during training, after each epoch (PLSC)")
     eval_every_n_steps: int = _during_training(
         0, "steps between verifications; 0: each epoch (PLSC test_period)", lower=0
     )
-    raw_pixel_baseline: bool = _during_training(False, "also verify by raw pixels")
+    raw_pixel_baseline: bool = _during_training(
+        False, "also print the accuracy of comparing raw pixels"
+    )
 
 
 class Scoring(OptionGroup, saved=False):
@@ -36,14 +40,18 @@ class Scoring(OptionGroup, saved=False):
     detector_scores: bool = option(
         True, "weight images by detector scores, if any", applies="template_dirs"
     )
-    gallery: str = option("", "known images, lines 'name identity'; needs probes")
+    gallery: str = option(
+        "", "file with lines 'name identity' of known images; needs probes"
+    )
     probes: str = option("", "file with lines 'name identity' of images to identify")
     picture_dir: str = option(
         "", "images' folder; empty: that of the list", applies="pair_lists or gallery"
     )
     embeddings: str = option("", "saved embeddings to evaluate, .npy [n, emb_size]")
     embedding_names: str = option(
-        "", "file of row names; empty: embeddings, with .txt", applies="embeddings"
+        "",
+        "file with a name per row; empty: the path of embeddings, with .txt for .npy",
+        applies="embeddings",
     )
     plot_dir: str = option("", "folder for SVG plots of each set's ROC, scores and CMC")
     card_dir: str = option("", "folder for card.json and card.html")
@@ -51,7 +59,9 @@ class Scoring(OptionGroup, saved=False):
         1e-3, "false accept rate of the threshold", within="(0, 1)", applies="card_dir"
     )
     card_duplicates: bool = option(
-        True, "find training images in the sets", applies="card_dir and no embeddings"
+        True,
+        "search the training set for verification images (reads all of it)",
+        applies="card_dir and no embeddings",
     )
     bootstrap_samples: int = option(
         1000, "draws for confidence intervals; 0: none", lower=0, applies="card_dir"

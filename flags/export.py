@@ -13,7 +13,9 @@ _int8 = functools.partial(
 class Export(OptionGroup):
     """Options for export formats and for comparing the exports with the network."""
 
-    export_dir: str = _at_end("", "folder of versions; empty: model_save_dir/export")
+    export_dir: str = _at_end(
+        "", "folder for version folders; empty: <model_save_dir>/export (PLSC)"
+    )
     export_at_end: bool = option(True, "export at the end of the training")
     export_normalized: bool = _at_end(False, "export embeddings of length 1")
     export_formats: tuple[str, ...] = _at_end(
@@ -26,8 +28,12 @@ class Export(OptionGroup):
     )
     calibration_images: int = _int8(100, "training images to calibrate on", lower=1)
     card: str = option("", "card.json of the same checkpoint, to include", saved=False)
-    proof_images: int = _at_end(32, "images to test the export on; 0: noise", lower=0)
-    proof_pairs: int = _at_end(1000, "pairs per set to verify on; 0: none", lower=0)
+    proof_images: int = _at_end(
+        32, "images for comparing export and network; 0: use noise", lower=0
+    )
+    proof_pairs: int = _at_end(
+        1000, "pairs of each verification set for verifying formats; 0: none", lower=0
+    )
     float16_cosine: float = option(
         0.999,
         "smallest mean cosine between the embeddings of tflite_float16 and the network",

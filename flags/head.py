@@ -54,11 +54,14 @@ class Head(OptionGroup):
         dotted=True,
     )
     margin: float | None = _margin("margin")(
-        "radians; None: the loss's own", within=f"[0, {math.pi})", aliases="margin2"
+        "angle to add for the true class, in radians; None: the loss's default (PLSC)",
+        within=f"[0, {math.pi})",
+        aliases="margin2",
     )
     scale: float = _cosines(64.0, "factor of the cosines (PLSC)", within="(0, inf)")
     margin1: float | None = _margin("margin1")(
-        "factor: cos(margin1 x true angle + margin) - margin3 (PLSC)", within="(0, 4]"
+        "factor of the true angle: cos(margin1 x angle + margin) - margin3 (PLSC)",
+        within="(0, 4]",
     )
     margin3: float | None = _margin("margin3")("see margin1", within="[0, 2)")
     margin_gradient: str = option(
@@ -67,47 +70,79 @@ class Head(OptionGroup):
         choices="exact straight_through",
         applies="loss_type=arcface,cosface,sphereface",
     )
-    adaface_h: float = _adaface(0.333, "factor of norms (AdaFace's h)", within="[0, 1]")
+    adaface_h: float = _adaface(
+        0.333, "factor of the standardized norms (AdaFace h)", within="[0, 1]"
+    )
     adaface_t_alpha: float = _adaface(
         0.01, "weight of a batch in the norms' statistics (AdaFace)", within="(0, 1]"
     )
     magface_norms: tuple[float, ...] = _magface(
-        (10.0, 110.0), "norms l_a and u_a", within="(0, inf)", check=checks.growing_pair
+        (10.0, 110.0),
+        "norms between which the margin varies (MagFace l_a, u_a)",
+        within="(0, inf)",
+        check=checks.growing_pair,
     )
     magface_margins: tuple[float, ...] = _magface(
-        (0.45, 0.8), "at these norms", within=f"[0, {math.pi / 2})", check=checks.pair
+        (0.45, 0.8),
+        "margins at these norms, in radians (MagFace l_margin, u_margin)",
+        within=f"[0, {math.pi / 2})",
+        check=checks.pair,
     )
-    magface_lambda_g: float = _magface(35.0, "factor of the penalty (MagFace)", lower=0)
+    magface_lambda_g: float = _magface(
+        35.0, "factor of the penalty on short embeddings (MagFace)", lower=0
+    )
     interclass_filtering_threshold: float = _cosines(
         0.0, "ignore other classes above this cosine; 0: off", within="[0, 1)"
     )
-    sub_centers: int = option(1, "centers per class (Sub-center ArcFace: 3)", lower=1)
+    sub_centers: int = option(
+        1, "centers per class; the nearest counts (Sub-center ArcFace: 3)", lower=1
+    )
     label_smoothing: float = option(
-        0.0, "share to spread over classes", within="[0, 1)", aliases="smooth_factor"
+        0.0,
+        "share of the target to spread evenly over all classes",
+        within="[0, 1)",
+        aliases="smooth_factor",
     )
     sample_rate: float = _sharded(
-        1.0, "Partial FC: share of the classes", within="(0, 1]", aliases="sample_ratio"
+        1.0,
+        "Partial FC: share of the classes in a step (arcface_torch; PLSC 0.2)",
+        within="(0, 1]",
+        aliases="sample_ratio",
     )
     head_tile_rows: int | None = _sharded(
         None, "classes to process at a time; None: to fit the caches", lower=1
     )
-    head_logits_mb: int = option(1024, "megabytes of logits to keep in a step", lower=0)
+    head_logits_mb: int = option(
+        1024, "megabytes of logits that a replica keeps for the second pass", lower=0
+    )
     head_initial_deviation: float | None = option(
-        None, "initial deviation; None: sqrt(2 / (emb_size + num_classes))", lower=0
+        None,
+        "deviation of initial weights; None: sqrt(2 / (emb_size + num_classes))",
+        lower=0,
     )
     head_initializer: str = option(
-        "", "Keras initializer, such as random_normal(stddev=0.02)", check=_initializer
+        "",
+        "Keras initializer, such as he_normal or truncated_normal(stddev=0.02)",
+        check=_initializer,
     )
-    head_initial_bias: float = option(0.0, "initial value", applies="loss_type=softmax")
+    head_initial_bias: float = option(
+        0.0, "initial value of the biases", applies="loss_type=softmax"
+    )
     head_learning_rate_factor: float = option(
         1.0, "factor of the learning rate for the head; 0 freezes it", lower=0
     )
-    head_weight_decay: float | None = option(None, "decay; None: weight_decay", lower=0)
+    head_weight_decay: float | None = option(
+        None, "weight decay of the head; None: weight_decay", lower=0
+    )
     head_dtype: str = option(
-        "float32", "type of products; sums: float32", choices="float32 bfloat16 float16"
+        "float32",
+        "type of the inputs of matrix products; sums are in float32",
+        choices="float32 bfloat16 float16",
     )
     head_slot_dtype: str = _sharded(
-        "float32", "type of the slots; bfloat16 halves them", choices="float32 bfloat16"
+        "float32",
+        "type of the optimizer's slots; bfloat16 halves them",
+        choices="float32 bfloat16",
     )
     calc_acc: bool = option(False, "compute top-1 and top-5 training accuracy (PLSC)")
 

@@ -12,16 +12,14 @@ _SCHEME = f"{_OURS} and decay_scheme"
 _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 
 
-def _of(kinds):
-    """Returns `option` for these types of decay, and further conditions."""
-    return functools.partial(option, applies=f"{_DECAY}={kinds}")
-
-
 class LearningRate(OptionGroup):
     """Options for the learning rate and its schedule."""
 
     learning_rate: float = _ours(
-        0.1, "rate for a batch of lr_base_batch_size (PLSC)", lower=0, aliases="lr"
+        0.1,
+        "rate for a global batch of lr_base_batch_size (PLSC)",
+        lower=0,
+        aliases="lr",
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
@@ -36,14 +34,19 @@ class LearningRate(OptionGroup):
         choices="piecewise fixed polynomial cosine exponential linear",
         applies=f"{_OURS} and no decay_scheme",
     )
-    lr_steps: tuple[int, ...] = _of("piecewise and no lr_epochs")(
+    lr_steps: tuple[int, ...] = option(
         (100000, 160000, 220000),
         "steps at which piecewise decays (PLSC)",
         lower=1,
         check=checks.growing,
+        applies=f"{_DECAY}=piecewise and no lr_epochs",
     )
-    lr_epochs: tuple[float, ...] = _of("piecewise")(
-        (), "lr_steps in epochs, or fractions", within="(0, inf)", check=checks.growing
+    lr_epochs: tuple[float, ...] = option(
+        (),
+        "epochs, or fractions, at which piecewise decays, instead of lr_steps",
+        within="(0, inf)",
+        check=checks.growing,
+        applies=f"{_DECAY}=piecewise",
     )
     lr_steps_batch_size: int = option(
         0,
@@ -51,8 +54,11 @@ class LearningRate(OptionGroup):
         lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
-    learning_rate_decay_factor: float = _of("piecewise,exponential")(
-        0.1, "factor of each decay (PLSC; FastNN)", within="(0, inf)"
+    learning_rate_decay_factor: float = option(
+        0.1,
+        "factor of each decay (PLSC; FastNN)",
+        within="(0, inf)",
+        applies=f"{_DECAY}=piecewise,exponential",
     )
     decay_scheme: str | None = _ours(
         None,
@@ -64,9 +70,13 @@ class LearningRate(OptionGroup):
         0.5, "factor of each decay", within="(0, 1]", applies=_SCHEME
     )
     warmup_epochs: float = _ours(
-        0.0, "epochs, or fractions, in which the rate rises (PLSC)", lower=0
+        0.0,
+        "epochs, or fractions, in which the rate rises to its value (PLSC)",
+        lower=0,
     )
-    warmup_steps: int = _ours(0, "steps, instead of warmup_epochs (FastNN)", lower=0)
+    warmup_steps: int = _ours(
+        0, "length of the warm-up in steps, instead of warmup_epochs (FastNN)", lower=0
+    )
     warmup_scheme: str = option(
         "linear",
         "linear; linear_from_zero: with a rate of 0 in the first step (MindSpore); "
@@ -74,14 +84,24 @@ class LearningRate(OptionGroup):
         choices="linear linear_from_zero linear_from_lr t2t",
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
-    end_learning_rate: float = _of(
-        f"polynomial,cosine,linear,exponential or {_SCHEME}"
-    )(0.0001, "lowest rate of all decays except piecewise (FastNN)", lower=0)
-    lr_total_epochs: float | None = _of(f"polynomial,cosine,linear or {_SCHEME}")(
-        None, "epochs of the decay; None: num_epochs (MindSpore)", within="(0, inf)"
+    end_learning_rate: float = option(
+        0.0001,
+        "lowest rate of all decays except piecewise (FastNN)",
+        lower=0,
+        applies=f"{_DECAY}=polynomial,cosine,linear,exponential or {_SCHEME}",
     )
-    polynomial_power: float = _of("polynomial")(1.0, "the exponent", within="(0, inf)")
-    lr_base_batch_size: int = _ours(1024, "rate x global batch / this; 0: off", lower=0)
+    lr_total_epochs: float | None = option(
+        None,
+        "epochs of the decay; None: num_epochs (MindSpore total_epochs)",
+        within="(0, inf)",
+        applies=f"{_DECAY}=polynomial,cosine,linear or {_SCHEME}",
+    )
+    polynomial_power: float = option(
+        1.0, "exponent; 1: linear", within="(0, inf)", applies=f"{_DECAY}=polynomial"
+    )
+    lr_base_batch_size: int = _ours(
+        1024, "multiply the rate by global batch / this; 0: do not (PLSC)", lower=0
+    )
 
     REFUSED = {
         "warmup_steps and warmup_epochs": "Set warmup_steps or warmup_epochs, not "

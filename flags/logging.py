@@ -37,11 +37,15 @@ class Logging(OptionGroup):
     tracker: tuple[str, ...] = option(
         (), "send settings, figures and report", choices="wandb mlflow tensorboard"
     )
-    metrics_files: bool = option(True, "write figures to metrics.jsonl and metrics.csv")
+    metrics_files: bool = option(
+        True, "write the values of progress lines to metrics.jsonl and metrics.csv"
+    )
     angles_every_n_iters: int = _charts(
         0, "steps between histograms of angles to class centers; 0: none", lower=0
     )
-    images_every_n_iters: int = _charts(0, "steps between images; 0: none", lower=0)
+    images_every_n_iters: int = _charts(
+        0, "steps between logs of the network's input images; 0: none", lower=0
+    )
     projector: bool = option(False, "write data for TensorBoard's projector at the end")
     save_losses: bool = option(False, "write each step's exact loss to losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

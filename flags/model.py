@@ -44,11 +44,18 @@ def _read_numbers(text):
 class Model(OptionGroup):
     """Options of the backbone."""
 
-    model_name: str = option("ResNet50", "backbone, or a dotted path (PLSC; FastNN)")
-    emb_size: int | None = option(
-        None, "None: 512, or as docs/zoo.md", lower=1, aliases="emb_dim embedding_size"
+    model_name: str = option(
+        "ResNet50", "a backbone, or the dotted path of your own (PLSC; FastNN)"
     )
-    dropout: float | None = option(None, "rate; None: the backbone's", within="[0, 1)")
+    emb_size: int | None = option(
+        None,
+        "embedding size; None: 512, or a classic network's own, see docs/zoo.md (PLSC)",
+        lower=1,
+        aliases="emb_dim embedding_size",
+    )
+    dropout: float | None = option(
+        None, "dropout before the embedding; None: the backbone's", within="[0, 1)"
+    )
     aux_logits_weight: float = option(
         0.4, "weight of the auxiliary logits' loss", lower=0, applies="auxiliary_logits"
     )

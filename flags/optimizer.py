@@ -27,8 +27,12 @@ class Optimizer(OptionGroup):
         "update rule; PLSC uses momentum (FastNN)",
         choices="adadelta adagrad adam adamweightdecay ftrl lars momentum sgd rmsprop",
     )
-    momentum: float = _of("momentum", "lars")(0.9, "velocity's decay", within="[0, 1)")
-    weight_decay: float = _ours(5e-4, "L2, added to gradients (PLSC; FastNN)", lower=0)
+    momentum: float = _of("momentum", "lars")(
+        0.9, "decay of the velocity (FastNN)", within="[0, 1)"
+    )
+    weight_decay: float = _ours(
+        5e-4, "L2 decay, added to the gradient (PLSC; FastNN)", lower=0
+    )
     max_gradient_norm: float | None = option(
         None, "clip the gradients to this global norm (FastNN)", within="(0, inf)"
     )
@@ -42,13 +46,19 @@ class Optimizer(OptionGroup):
         ),
     )
     weight_decay_on: tuple[str, ...] = option(
-        (), "weight decay by layer, as in learning_rate_factors", check=checks.by_layer
+        (),
+        "weight decay by layer, such as conv1:1e-4; see learning_rate_factors",
+        check=checks.by_layer,
     )
-    ema_decay: float = option(0.0, "moving average: 0.999; 0: none", within="[0, 1)")
+    ema_decay: float = option(
+        0.0, "moving averages of all weights, such as 0.999; 0: none", within="[0, 1)"
+    )
     ema_warmup: bool = option(
         True, "cap ema_decay at (1 + t) / (10 + t) after t steps", applies="ema_decay"
     )
-    ema_in_use: bool = option(True, "use the averages, if any, to verify and export")
+    ema_in_use: bool = option(
+        True, "use the averages, if they exist, to verify and export"
+    )
     gradient_accumulation_steps: int = option(
         1, "parts into which a replica's batch is split, to save memory", lower=1
     )
@@ -61,13 +71,21 @@ class Optimizer(OptionGroup):
     opt_epsilon: float = _of("adam", "adamweightdecay", "adadelta", "rmsprop")(
         1.0, "added to the denominator (FastNN)", lower=0
     )
-    lars_coefficient: float = _of("lars")(0.001, "coefficient (eta)", within="(0, inf)")
-    ftrl_learning_rate_power: float = _ftrl(-0.5, "rate's exponent", within="[-inf, 0]")
-    ftrl_initial_accumulator_value: float = _ftrl(0.1, "accumulators (FastNN)", lower=0)
+    lars_coefficient: float = _of("lars")(
+        0.001, "trust coefficient (eta)", within="(0, inf)"
+    )
+    ftrl_learning_rate_power: float = _ftrl(
+        -0.5, "exponent of the rate (FastNN)", within="[-inf, 0]"
+    )
+    ftrl_initial_accumulator_value: float = _ftrl(
+        0.1, "initial accumulators (FastNN)", lower=0
+    )
     ftrl_l1: float = _ftrl(0.0, "strength of L1 regularization (FastNN)", lower=0)
     ftrl_l2: float = _ftrl(0.0, "strength of L2 regularization (FastNN)", lower=0)
     rmsprop_momentum: float = _rmsprop(0.9, "momentum (FastNN)", within="[0, 1)")
-    rmsprop_decay: float = _rmsprop(0.9, "decay of squares (FastNN)", within="[0, 1)")
+    rmsprop_decay: float = _rmsprop(
+        0.9, "decay of squared gradients (FastNN)", within="[0, 1)"
+    )
 
     @property
     def layer_decays(self) -> dict[str, float]:

@@ -28,8 +28,9 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     both = sorted(set(lists["white"]) & set(lists["black"]))
     if both:
         raise ValueError(
-            f"{name} has {', '.join(both)} in both lists: leave it in only one of "
-            f"them. Received: {name}={text!r}."
+            f"{name} has {', '.join(both)} in both lists, white and black: leave it in "
+            "only one of them. "
+            f"Received: {name}={text!r}."
         )
     return lists
 
@@ -44,18 +45,25 @@ def _layers(kind, names):
 class Precision(OptionGroup):
     """Options for half precision (PLSC's set_mixed_precision), and NaN or infinity."""
 
-    use_fp16: bool = option(False, "backbone in float16 (PLSC; FastNN)", aliases="fp16")
-    use_bf16: bool = option(False, "backbone in bfloat16", aliases="bf16")
+    use_fp16: bool = option(
+        False, "train the backbone in float16 (PLSC; FastNN)", aliases="fp16"
+    )
+    use_bf16: bool = option(False, "train the backbone in bfloat16", aliases="bf16")
     amp_level: str | None = option(
         None, "O0: float32; others: as use_fp16 (MindSpore)", choices="o0 o1 o2 o3"
     )
-    keep_batchnorm_fp32: bool = _half(False, "batch norms give float32 too (MindSpore)")
+    keep_batchnorm_fp32: bool = _half(
+        False, "batch normalization outputs float32 too (MindSpore)"
+    )
     amp_lists: str = _half(
         "",
-        "half precision (white) or float32 (black): white:Dense;black:PReLU (PLSC)",
+        "layers or classes to compute in half precision (white) or in float32 (black): "
+        "white:embedding_dense;black:PReLU,stem_conv (PLSC)",
         check=read_layer_lists,
     )
-    init_loss_scaling: float = option(1.0, "initial scale", lower=1, applies="use_fp16")
+    init_loss_scaling: float = option(
+        1.0, "initial loss scale (PLSC)", lower=1, applies="use_fp16"
+    )
     use_dynamic_loss_scaling: bool = option(
         True, "adjust the loss scale (PLSC)", applies="use_fp16 and loss_scale=0.0,1.0"
     )
@@ -65,16 +73,26 @@ class Precision(OptionGroup):
     decr_every_n_nan_or_inf: int = _dynamic(
         2, "steps with NaN or infinity in a row before it shrinks (PLSC)", lower=1
     )
-    incr_ratio: float = _dynamic(2.0, "factor of its growth (PLSC)", within="(1, inf)")
-    decr_ratio: float = _dynamic(0.5, "factor, down to 1 (PLSC)", within="(0, 1)")
-    loss_scale: float = option(1.0, "fixed; 0 or 1: none", lower=0, applies="use_fp16")
+    incr_ratio: float = _dynamic(
+        2.0, "factor by which it grows (PLSC)", within="(1, inf)"
+    )
+    decr_ratio: float = _dynamic(
+        0.5, "factor by which it shrinks, down to 1 (PLSC)", within="(0, 1)"
+    )
+    loss_scale: float = option(
+        1.0, "fixed loss scale; 0 or 1: none (FastNN)", lower=0, applies="use_fp16"
+    )
     on_nonfinite: str = option(
         "stop",
-        "if NaN or infinite: stop, rollback and leave the batch out, or skip it",
+        "if a loss or gradient is NaN or infinite: stop, rollback to the last "
+        "checkpoint and leave the batch out, or skip the batch",
         choices="stop rollback skip",
     )
     max_nonfinite: int = option(
-        5, "rollbacks or skips allowed", lower=1, applies="on_nonfinite=rollback,skip"
+        5,
+        "rollbacks or skips before a stop",
+        lower=1,
+        applies="on_nonfinite=rollback,skip",
     )
 
     REFUSED = {

@@ -43,8 +43,12 @@ class Preprocessing(OptionGroup):
         16, "threads of the input pipeline; None: automatic (FastNN)", lower=1
     )
     datasets_use_caching: bool = option(False, "keep decoded images in memory (FastNN)")
-    datasets_cache_dir: str = option("", "folder for decoded images, for later runs")
-    skip_bad_records: bool = option(False, "log unreadable images and use others")
+    datasets_cache_dir: str = option(
+        "", "keep decoded images in a file in this folder, for later runs too"
+    )
+    skip_bad_records: bool = option(
+        False, "log unreadable images and use the next ones; embed leaves them out"
+    )
     sampling: str = option(
         "uniform",
         "class_balanced: all classes equally often; per_identity: images_per_identity "
@@ -75,17 +79,34 @@ class Preprocessing(OptionGroup):
         None, "rotate the hue by up to this share of the circle", within="[0, 0.5]"
     )
     random_grey: float | None = _share("probability of converting to grayscale")
-    cutout: float | None = _share("largest erased square, as a share of the short side")
-    random_erasing: float | None = _share("share to erase by noise (arXiv:1708.04896)")
-    mixup: float = option(0.0, "mix neighbors by Beta(mixup, mixup); 0: off", lower=0)
-    cutmix: float = option(
-        0.0, "paste a part of the neighbor; area: Beta(cutmix, cutmix); 0: off", lower=0
+    cutout: float | None = _share(
+        "largest erased square, as a share of the shorter side"
     )
-    low_resolution: float | None = _share("share to shrink and enlarge (AdaFace: 0.2)")
-    crop_in_place: float | None = _share("share to blacken around a box (AdaFace: 0.2)")
-    randaugment_layers: int | None = option(None, "RandAugment's N", within="[0, 3]")
+    random_erasing: float | None = _share(
+        "probability of noise in a rectangle (arXiv:1708.04896)"
+    )
+    mixup: float = option(
+        0.0, "mix each image with a neighbor, by Beta(mixup, mixup); 0: off", lower=0
+    )
+    cutmix: float = option(
+        0.0,
+        "paste a rectangle of the neighbor; area: Beta(cutmix, cutmix); 0: off",
+        lower=0,
+    )
+    low_resolution: float | None = _share(
+        "probability of shrinking and enlarging (AdaFace: 0.2)"
+    )
+    crop_in_place: float | None = _share(
+        "probability of blackening all but a rectangle (AdaFace: 0.2)"
+    )
+    randaugment_layers: int | None = option(
+        None, "RandAugment's N: operations in sequence", within="[0, 3]"
+    )
     randaugment_magnitude: float | None = option(
-        None, "RandAugment's M; None: 9", within="[0, 10]", applies="randaugment_layers"
+        None,
+        "RandAugment's M: strength; 9 if not set",
+        within="[0, 10]",
+        applies="randaugment_layers",
     )
     rotate_probability: float | None = _share(
         "share of the images to rotate; 1 if not set", applies="rotates"

@@ -34,23 +34,35 @@ def _is_loopback(host):
 class Server(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.serve`: models, addresses and limits."""
 
-    model_path: str = option("", "folder of an export or of a version; or --model_dir")
-    served_name: str = option("", "name in URLs; empty: the end of model_path")
+    model_path: str = option(
+        "", "folder of an export's versions, or one of them; --model_dir works too"
+    )
+    served_name: str = option(
+        "", "model name in URLs; empty: the last part of model_path (TF Serving)"
+    )
     num_versions: int = option(1, "number of newest versions to serve", lower=1)
     version_labels: tuple[str, ...] = option(
         (), "names of versions: stable:3,canary:4 (TF Serving)", check=read_labels
     )
-    poll_seconds: float = option(1.0, "seconds between checks; 0: none", lower=0)
+    poll_seconds: float = option(
+        1.0, "seconds between checks for new versions; 0: none (TF Serving)", lower=0
+    )
 
     host: str = option(
         "127.0.0.1", "address to listen on; 0.0.0.0: all, which needs api_keys_file"
     )
     port: int = option(8866, "HTTP port; 0: any free port (PLSC)", within="[0, 65535]")
-    grpc_port: int | None = option(None, "gRPC port; 0: any free", within="[0, 65535]")
+    grpc_port: int | None = option(
+        None, "gRPC port; 0: any free port; None: no gRPC", within="[0, 65535]"
+    )
     gpu_index: int = option(0, "index of the GPU to use, if any (PLSC)", lower=0)
 
-    api_keys_file: str = option("", "file of clients' keys, rights, rates; empty: none")
-    tls_certificate: str = option("", "PEM file: certificate, chain; empty: no TLS")
+    api_keys_file: str = option(
+        "", "file with clients' keys, their rights and rates; empty: no keys"
+    )
+    tls_certificate: str = option(
+        "", "PEM file with the certificate and its chain; empty: no encryption"
+    )
     tls_key: str = option("", "PEM file with the private key of tls_certificate")
     allowed_hosts: tuple[str, ...] = option(
         (), "more names of this server in Host, and names of web sites in Origin"
@@ -62,19 +74,31 @@ class Server(OptionGroup, saved=False):
         32, "largest batch, in images", within="[1, 1024]", check=checks.power_of_two
     )
     parallel_batches: int = option(2, "batches to compute at the same time", lower=1)
-    queue_images: int = option(1024, "images that may wait; then, answer 503", lower=1)
+    queue_images: int = option(
+        1024, "images that may wait; further requests are answered with 503", lower=1
+    )
 
-    max_request_images: int = option(256, "most images in a request", lower=1)
+    max_request_images: int = option(
+        256, "largest number of images in a request", lower=1
+    )
     max_body_mb: float = _above_0(32.0, "largest request body, in megabytes")
     max_image_mb: float = _above_0(8.0, "largest encoded image, in megabytes")
     max_megapixels: float = _above_0(16.0, "largest image or batch, in megapixels")
-    max_receiving_mb: float = _above_0(512.0, "megabytes of request bodies in memory")
-    max_connections: int = option(1024, "most simultaneous connections", lower=1)
+    max_receiving_mb: float = _above_0(
+        512.0, "largest total of request bodies in memory, in megabytes"
+    )
+    max_connections: int = option(
+        1024, "largest number of simultaneous connections", lower=1
+    )
     receive_timeout: float = _above_0(
         20.0, "seconds for each of: request headers, request body, sending the answer"
     )
-    answer_timeout: float = _above_0(30.0, "seconds to answer an image, with the queue")
-    drain_timeout: float = option(20.0, "seconds to end requests at SIGTERM", lower=0)
+    answer_timeout: float = _above_0(
+        30.0, "seconds to answer an image, including the queue"
+    )
+    drain_timeout: float = option(
+        20.0, "seconds to complete requests after SIGTERM", lower=0
+    )
 
     gallery_dir: str = option("", "folder of a gallery of known faces; empty: none")
     gallery_dtype: str = option(

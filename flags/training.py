@@ -12,9 +12,13 @@ class Training(OptionGroup):
     """Options for the start, length, batches and random seed of a training run."""
 
     task_type: str = option(
-        "pretrain", "finetune starts from checkpoint_dir", choices="pretrain finetune"
+        "pretrain",
+        "finetune starts from the weights in checkpoint_dir (FastNN)",
+        choices="pretrain finetune",
     )
-    num_epochs: int = option(120, "epochs to train", lower=1, aliases="train_epochs")
+    num_epochs: int = option(
+        120, "epochs to train (PLSC; FastNN)", lower=1, aliases="train_epochs"
+    )
     stop_at_step: int = option(
         0, "stop after this step; 0: never", lower=0, applies="hooks=StopAtStepHook"
     )
@@ -25,7 +29,9 @@ class Training(OptionGroup):
         aliases="train_batch_size",
         applies="no global_batch_size",
     )
-    global_batch_size: int = option(0, "per step; 0: batch_size x replicas", lower=0)
+    global_batch_size: int = option(
+        0, "images per step, of all replicas; 0: batch_size x replicas", lower=0
+    )
     seed: int = option(0, "seed of weights, data order, augmentation, dropout", lower=0)
     deterministic: bool = option(False, "compute the same in each run, bit for bit")
 
@@ -39,25 +45,41 @@ class Performance(OptionGroup):
     """Options for replicas, steps per call, and memory planning."""
 
     num_replicas: int = option(
-        0, "devices per worker; 0: all GPUs or 1 CPU", lower=0, applies="gpus or alone"
+        0,
+        "GPUs per worker, or logical CPU devices; 0: all GPUs, or one CPU device",
+        lower=0,
+        applies="gpus or alone",
     )
     steps_per_execution: int = option(
         1, "steps in one call of TensorFlow (Keras)", lower=1, aliases="sink_size"
     )
     jit_compile: str = option(
-        "auto", "compile networks by XLA; auto: GPUs (Keras)", choices="auto true false"
+        "auto",
+        "compile the networks' passes with XLA; auto: on GPUs (Keras)",
+        choices="auto true false",
     )
     recompute: str = option(
-        "none", "blocks: recompute activations, to save memory", choices="none blocks"
+        "none",
+        "blocks: keep no activations within blocks, and compute them again for the "
+        "gradients, which saves memory",
+        choices="none blocks",
     )
     tf32: bool | None = option(
-        None, "float32 products in TF32; None: as TensorFlow, true", applies="gpus"
+        None,
+        "compute float32 products in TF32; None: as TensorFlow does, which is true",
+        applies="gpus",
     )
-    dry_run: bool = option(False, "only estimate memory, classes and time", saved=False)
+    dry_run: bool = option(
+        False, "only estimate memory, classes that fit and, for GPUs, time", saved=False
+    )
     json: bool = _dry_run(False, "print the plan in JSON")
     device_kind: str | None = _dry_run(
-        None, "GPU to plan for; None: this machine's", choices=" ".join(GPUS).lower()
+        None,
+        "GPU to plan for; this machine need not have one. None: this machine's devices",
+        choices=" ".join(GPUS).lower(),
     )
     device_memory_gb: float | None = _dry_run(
-        None, "GB (10^9 bytes) of a device; None: its own", within="(0, inf)"
+        None,
+        "memory of a device in GB (10^9 bytes); None: of device_kind or this machine",
+        within="(0, inf)",
     )
