@@ -9,6 +9,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import threading
 import time
 
 import grpc
@@ -176,7 +177,7 @@ def test_grpc(keyed, pictures):
             return "OK", {}
 
         def endless():
-            time.sleep(15)
+            answered.wait(60)
             yield b""
 
         assert code("app")[0] == "OK"
@@ -184,15 +185,16 @@ def test_grpc(keyed, pictures):
         assert code("unknown")[0] == code(None)[0] == "UNAUTHENTICATED"
         assert code(None, "No/Method")[0] == "UNAUTHENTICATED"
         # Messages of strangers would fill the memory: the answer does not wait for one.
-        start = time.monotonic()
+        answered = threading.Event()
         assert code(None, sent=None)[0] == "UNAUTHENTICATED"
-        assert time.monotonic() - start < 10
+        answered.set()
         assert code("slow")[0] == "OK"
         found, headers = code("slow")
-        assert (found, headers["retry-after"]) == ("RESOURCE_EXHAUSTED", "100")
+        assert found == "RESOURCE_EXHAUSTED"
+        assert 50 < int(headers["retry-after"]) <= 100
     # One client with a key could take the whole server; HTTP shares the limit.
     status, _, headers = ask(keyed, "GET", "/metrics", headers=bearer("slow"))
-    assert (status, headers["Retry-After"]) == (429, "100")
+    assert status == 429 and 50 < int(headers["Retry-After"]) <= 100
     assert ask(keyed, "GET", "/metrics", headers=bearer("probe"))[0] == 200
 
 
@@ -247,9 +249,13 @@ def test_audit_log(keyed, pictures):
                 link.sendall(head.encode() + body)
                 time.sleep(0.002 * number)
     assert change("enrol", "last", **faces) == 200
-    about = ask(keyed, "GET", "/gallery", headers=bearer("desk"))[1]
-    enrolled = log.read_text().count('"enrol"') - before
-    assert about["faces"] == 3 * enrolled > 3
+
+    def recorded():
+        enrolled = log.read_text().count('"enrol"') - before
+        about = ask(keyed, "GET", "/gallery", headers=bearer("desk"))[1]
+        return about["faces"] == 3 * enrolled > 3
+
+    wait_for(recorded)
 
 
 def test_clients_with_key_and_tls(keyed, pictures, monkeypatch):
