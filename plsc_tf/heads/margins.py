@@ -7,7 +7,8 @@ float32 and float64. Losses with adaptive margins are in `adaptive_margins`.
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -139,8 +140,7 @@ class Margins(MarginLoss):
 
     def __post_init__(self):
         m1, m2, m3 = self.m1, self.m2, self.m3
-        rule = f"gradient must be one of {GRADIENTS}"
-        require(self.gradient in GRADIENTS, rule, gradient=self.gradient)
+        require_one_of(GRADIENTS, gradient=self.gradient)
         require(0 < m1 <= LARGEST_FACTOR, "m1 must be in (0, 4]", m1=m1)
         require(0 <= m2 < math.pi, "m2 must be in [0, π), in radians", m2=m2)
         require(0 <= m3 < 2, "m3 must be in [0, 2)", m3=m3)
@@ -243,6 +243,13 @@ def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     sine = tf.sqrt((1.0 - clipped) * (1.0 + clipped))
     # XLA's acos computes 1 − cos²θ, which loses digits near ±1; atan2 doesn't.
     return tf.atan2(sine, clipped), sine
+
+
+def require_one_of(allowed: Collection[Any], **received) -> None:
+    """Raises a ValueError unless each of the received values is allowed."""
+    for name, value in received.items():
+        rule = f"{name} must be one of {', '.join(map(str, allowed))}"
+        require(value in allowed, rule, **{name: repr(value)})
 
 
 def require(condition: bool, rule: str, **received) -> None:

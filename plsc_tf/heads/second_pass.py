@@ -107,48 +107,36 @@ class SecondPass:
             return {"weight": (gradient, extra)}
         return {"weight": (gradient, None), "bias": (extra, None)}
 
-    def square_weights(self, pending: dict) -> tf.Tensor:
-        """Returns the squared norm of the replica's weights in this step, a scalar."""
-        total = tf.zeros([], pending["inputs"].dtype)
-        previous: list[tf.Tensor] = []
-        for _, handles, chosen, part in self.pieces(pending):
-            with tf.control_dependencies(previous):
-                if self.kernels.loss.normalized:
-                    # The first pass has already computed the norms of all rows.
-                    total += tf.reduce_sum(1.0 / tf.square(part["row_scalar"]))
-                else:
-                    weight = read(handles, chosen)["weight"]
-                    total += tf.reduce_sum(tf.square(weight))
-                previous = [total]
-        return total
-
     def square_norms(self, pending: dict) -> dict[str, tf.Tensor]:
-        """Computes squared norms of the gradients of the replica's arrays.
+        """Computes squared norms of the gradients of the replica's arrays, and of rows.
 
         The sum of ‖Σ_b e_cb x_b‖² over classes c equals Σ (EᵀE) ⊙ (X Xᵀ), which needs
         `[batch, batch]` instead of the whole gradient.
 
         Returns:
-            `{"weight": scalar}`, with plain softmax also `"bias"`.
+            `{"weight": scalar}`, with plain softmax also `"bias"`, and `"rows"`, the
+            squared norm of the weights themselves that this step uses.
         """
         inputs = pending["inputs"] * pending["factor"][:, None]
         gram = tf.matmul(inputs, inputs, transpose_b=True)
-        weight, bias = tf.zeros([], gram.dtype), tf.zeros([], gram.dtype)
-        previous: list[tf.Tensor] = []
+        weight = bias = rows = tf.zeros([], gram.dtype)
         for _, handles, chosen, part in self.pieces(pending):
-            with tf.control_dependencies(previous):
-                errors, extra = self.errors(read(handles, chosen), part)
+            with tf.control_dependencies([weight, bias]):
+                arrays = read(handles, chosen)
+                errors, extra = self.errors(arrays, part)
                 errors = tf.cast(errors, gram.dtype)
                 squares = tf.matmul(errors, errors, transpose_a=True)
                 weight += tf.reduce_sum(squares * gram)
                 if self.kernels.loss.normalized:
                     weight -= tf.reduce_sum(tf.square(extra / part["row_scalar"]))
+                    # The first pass has already computed the norms of all rows.
+                    rows += tf.reduce_sum(1.0 / tf.square(part["row_scalar"]))
                 else:
                     bias += tf.reduce_sum(tf.square(extra))
-                previous = [weight, bias]
+                    rows += tf.reduce_sum(tf.square(arrays["weight"]))
         if self.kernels.loss.normalized:
-            return {"weight": tf.maximum(weight, 0.0)}
-        return {"weight": weight, "bias": bias}
+            return {"weight": tf.maximum(weight, 0.0), "rows": rows}
+        return {"weight": weight, "bias": bias, "rows": rows}
 
 
 def concatenate_parts(pendings: Sequence[dict]) -> dict:

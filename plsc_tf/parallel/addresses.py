@@ -108,12 +108,10 @@ def require_free(address: str) -> None:
     """
     host, port = split(address)
     family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # TensorFlow's server sets this too: a port is free even if its last connections
-        # are still in TIME_WAIT.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(place)
-        except OSError as error:
-            problem = listen_problem(error)
-            raise OSError(f"a worker cannot listen on {address}: {problem}.") from None
+    try:
+        # It sets SO_REUSEADDR, as TensorFlow's server does: a port is free even if its
+        # last connections are still in TIME_WAIT.
+        socket.create_server(place, family=family).close()
+    except OSError as error:
+        problem = listen_problem(error)
+        raise OSError(f"a worker cannot listen on {address}: {problem}.") from None

@@ -94,8 +94,8 @@ class Group:
             collections.deque
         )
         self._activity = ("joining", now)
-        self._states, self._states_at = [["joining", 0.0, 0.0]] * cluster.size, now
-        self._heard = now
+        self._states: list[Any] = [["joining", 0.0, 0.0]] * cluster.size
+        self._states_at = self._heard = now
         self.lost: WorkerLostError | None = None
         self._has_failed = self._has_left = self._has_ended = False
         self._chief = None
@@ -161,13 +161,20 @@ class Group:
         """
         self._activity = (activity, time.monotonic())
 
-    def activities(self) -> list[tuple[str, float]]:
-        """Returns the last known (activity, seconds since its start) of each worker."""
-        return [(activity, since) for activity, since, _ in self._current_states()]
+    def states(self) -> list[tuple[str, float, float]]:
+        """Returns what is known of each worker.
 
-    def silences(self) -> list[float]:
-        """Returns the seconds since the chief last heard from each worker."""
-        return [silent for *_, silent in self._current_states()]
+        Returns:
+            [(activity, seconds since its start, seconds since the chief last heard from
+            the worker)].
+        """
+        now = time.monotonic()
+        with self._changed:
+            passed = now - self._states_at
+            states = [(a, since + passed, s + passed) for a, since, s in self._states]
+        activity, began = self._activity
+        states[self.index] = (activity, now - began, 0.0)
+        return states
 
     def fail(
         self, message: str, exit_status: int = LOST_STATUS
@@ -214,8 +221,7 @@ class Group:
     def _in_loop(self, function, *arguments):
         """Calls a function in the event loop's thread.
 
-        The methods below run in that thread too, except `_current_states` and
-        `_end_process`.
+        The methods below run in that thread too, except `_end_process`.
         """
         with contextlib.suppress(RuntimeError):  # the loop ends when this worker leaves
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -300,7 +306,7 @@ class Group:
         """Records the loss of the chief; only the other workers call this."""
         if self.lost or self._has_left or self._has_ended:
             return
-        activities = [activity for activity, _ in self.activities()]
+        activities = [activity for activity, *_ in self.states()]
         text = describe_loss(self.names, 0, what, activities)
         # The chief may merely be suspended. If it resumes, it receives this message.
         content = {"kind": "lost", "index": 0, "text": text}
@@ -308,16 +314,6 @@ class Group:
         with self._changed:
             self._lose(0, text)
             self._changed.notify_all()
-
-    def _current_states(self):
-        """Returns [(activity, seconds since its start, seconds of silence)]."""
-        now = time.monotonic()
-        with self._changed:
-            passed = now - self._states_at
-            states = [(a, since + passed, s + passed) for a, since, s in self._states]
-        activity, began = self._activity
-        states[self.index] = (activity, now - began, 0.0)
-        return states
 
     async def _send_heartbeats(self):
         """Sends heartbeats and checks for lost workers until one is lost."""

@@ -133,6 +133,10 @@ class TiledRows:
         first, end = min(self.tiles), max(self.tiles) + 1
         return self._split.first(first), self._split.first(end)
 
+    def read(self, low: int, high: int) -> np.ndarray:
+        """Returns the global rows `[low, high)`."""
+        return np.concatenate(list(self.pieces(low, high)))
+
     def pieces(self, low: int, high: int) -> Iterator[np.ndarray]:
         """Yields the global rows `[low, high)` in order, as arrays of bounded size.
 
@@ -297,7 +301,7 @@ class ShardedRows(TiledRows):
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the global rows `[low, high)`; all workers must call it together."""
         if len(self.tiles) == self.split.num_shards:
-            return np.concatenate(list(self.pieces(low, high)))
+            return super().read(low, high)
         # Each replica contributes its part of the rows, padded to the largest part.
         firsts = [self.split.first(shard) for shard in range(self.split.num_shards + 1)]
         borders = np.clip(firsts, low, high)
@@ -337,10 +341,6 @@ class ReplicatedRows(TiledRows):
     def local(self) -> list[tf.Tensor]:
         """Returns the calling replica's only tile."""
         return [tf.convert_to_tensor(self.variable)]
-
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
-        return np.concatenate(list(self.pieces(low, high)))
 
     def write(self, low: int, rows: np.ndarray) -> None:
         """Overwrites the rows from `low` with `rows`, `[n, ...]`."""

@@ -59,6 +59,7 @@ def mixed(average: tf.Tensor, weight: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:
     return tf.cast(new, average.dtype)
 
 
+@dataclasses.dataclass
 class Averages:
     """The averages of a model's weights.
 
@@ -69,26 +70,21 @@ class Averages:
         rows: [(`ShardedRows`, their averages)], the weights of a sharded head.
     """
 
-    def __init__(
-        self,
-        averaging: Averaging,
-        strategy: tf.distribute.Strategy,
-        replicated: list[keras.Variable],
-        rows: Sequence[tuple[ShardedRows, ShardedRows]],
-    ) -> None:
-        self.averaging = averaging
-        self.strategy = strategy
-        self.replicated = replicated
-        self.rows = rows
+    averaging: Averaging
+    strategy: tf.distribute.Strategy
+    replicated: list[keras.Variable]
+    rows: Sequence[tuple[ShardedRows, ShardedRows]]
+
+    def __post_init__(self) -> None:
         self.started = self.exchanged = False
-        with strategy.scope():
+        with self.strategy.scope():
             self.variables = [
                 keras.Variable(
                     tf.zeros(weight.shape, weight.dtype),
                     trainable=False,
                     name=f"average_{i:04d}",
                 )
-                for i, weight in enumerate(replicated)
+                for i, weight in enumerate(self.replicated)
             ]
 
     def start(self, step: int) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -110,6 +110,7 @@ class _Clock:
         return self.steps / max(self.seconds, 1e-9)
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class TrainingLog(keras.callbacks.Callback):
     """Logs the loss, the learning rate, images/s and the remaining time.
 
@@ -133,27 +134,20 @@ class TrainingLog(keras.callbacks.Callback):
         timed_steps: [first, last] global step of the mean; None before the first step.
     """
 
-    def __init__(
-        self,
-        *,
-        every_n_steps: int,
-        total_steps: int | None,
-        global_batch_size: int,
-        steps_per_epoch: int | None = None,
-        recorder: Recorder | None = None,
-        interruptions: Iterable[int] = (),
-        lines: bool = True,
-    ) -> None:
+    every_n_steps: int
+    total_steps: int | None
+    global_batch_size: int
+    steps_per_epoch: int | None = None
+    recorder: Recorder = dataclasses.field(default_factory=Recorder)
+    interruptions: Sequence[int] = ()
+    lines: bool = True
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.every_n_steps = every_n_steps
-        self.total_steps = total_steps
-        self.steps_per_epoch = steps_per_epoch
-        self.global_batch_size = global_batch_size
-        self.recorder = recorder or Recorder()
-        self.interruptions = tuple(n for n in interruptions if n)
+        self.interruptions = tuple(filter(None, self.interruptions))
         self.images_per_second: float | None = None
-        self.timed_steps = None
-        self._line = ProgressLine(total_steps) if lines else None
+        self.timed_steps: list[int] | None = None
+        self._line = ProgressLine(self.total_steps) if self.lines else None
         self._shown = Guard("the line of progress")
         self._since_line: list[dict[str, float]] = []
         # Duration of the steps after the first step, since the last line, and since
@@ -234,13 +228,9 @@ class TrainingLog(keras.callbacks.Callback):
             return
         self.steps_per_epoch = None  # warns once
         logging.warning(
-            "Epoch %d had %d steps instead of the planned %d, so the learning rate and "
-            "the remaining time are wrong. Set num_sample_per_epoch to the number of "
-            "examples, which is at most %d.",
-            epoch,
-            steps,
-            planned,
-            steps * self.global_batch_size,
+            f"Epoch {epoch} had {steps} steps instead of the planned {planned}, so the "
+            "learning rate and the remaining time are wrong. Set num_sample_per_epoch "
+            f"to the number of examples, at most {steps * self.global_batch_size}."
         )
 
     def _redraw(self, step, now):

@@ -12,7 +12,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.writer import BackgroundSaver
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state
@@ -80,12 +80,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def __post_init__(self) -> None:
         super().__init__()
-        for name, value, allowed in (
-            ("on_error", self.on_error, ("stop", "continue")),
-            ("on_damaged", self.on_damaged, ("stop", "previous")),
-        ):
-            rule = f"{name} must be one of {', '.join(allowed)}"
-            require(value in allowed, rule, **{name: repr(value)})
+        require_one_of(("stop", "continue"), on_error=self.on_error)
+        require_one_of(("stop", "previous"), on_damaged=self.on_damaged)
         self.directory = str(self.directory)
         self.extra = self.extra or {}
         self.lock = WriterLock(f"Wait until it ends, or set another {self.option}.")
@@ -320,9 +316,9 @@ class Checkpoint(keras.callbacks.Callback):
         if not verified:
             if self._ranked:
                 logging.warning(
-                    "Epoch %d cannot be saved as the best: it is not verified yet. "
-                    "Put a Verification with after_epochs=True before the Checkpoint.",
-                    epoch,
+                    f"Epoch {epoch} cannot be saved as the best: it is not verified "
+                    "yet. Put a Verification with after_epochs=True before the "
+                    "Checkpoint."
                 )
             self._ranked = False  # warns once
             return

@@ -195,7 +195,8 @@ class Classifier(keras.Model):
         head, factors, decays = self.head, rate_factors or {}, weight_decay_on or {}
         of_head = [] if head.sharded else head.variables_replicated
         layer_rules = weight_rules.of_layers(self.backbone, factors, decays)
-        layer_rules |= dict.fromkeys(map(id, of_head), head_rule or weight_rules.COMMON)
+        head_rule = head_rule or weight_rules.COMMON
+        layer_rules |= dict.fromkeys(map(id, of_head), head_rule)
         self.trainer.updater = self.trainer.updater_class(
             optimizer,
             self.strategy,
@@ -204,7 +205,7 @@ class Classifier(keras.Model):
             l2=l2,
             slot_dtype=head_slot_dtype,
             loss_scale=loss_scale,
-            transport=transport,
+            transport=transport or Transport(),
             votes=self.trainer.votes,
             averaging=averaging,
             head_rule=head_rule,

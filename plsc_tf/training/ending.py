@@ -274,11 +274,10 @@ def rescue(
         logging.error("%s", failure)
         return
     if saved_ones and model.trainer.group.is_chief:
+        flags = files.join(save_dir, "flags.cfg")
         logging.info(
-            "%s is saved. The same command resumes from it: python -m "
-            "plsc_tf.train --flagfile=%s",
-            saved_ones[-1][1],
-            files.join(save_dir, "flags.cfg"),
+            f"{saved_ones[-1][1]} is saved. The same command resumes from it: python "
+            f"-m plsc_tf.train --flagfile={flags}"
         )
 
 
@@ -294,11 +293,5 @@ def _log_loss(model, checkpoints, why):
         # The process ends only when the files are written.
         checkpoints.lock.keep_until_exit()
         waits = " A checkpoint is still being written; the process waits for it."
-    logging.warning(
-        "%s %d of %d steps are lost. Last checkpoint: %s.%s",
-        why,
-        max(0, step - saved),
-        step,
-        path,
-        waits,
-    )
+    lost = f"{max(0, step - saved)} of {step} steps are lost"
+    logging.warning(f"{why} {lost}. Last checkpoint: {path}.{waits}")

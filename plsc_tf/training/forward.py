@@ -16,7 +16,7 @@ from plsc_tf import private_apis
 from plsc_tf.backbones import recompute, substitutes
 from plsc_tf.backbones.stateless import with_values
 from plsc_tf.graphs import with_xla
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require_one_of
 from plsc_tf.parallel.rows import device_kind
 from plsc_tf.training.circular import Classifier
 
@@ -80,11 +80,8 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> "Forward | None
     Raises:
         ValueError: an argument is none of these, or the network has no blocks.
     """
-    rule = 'jit_compile must be True, False or "auto"'
-    known = isinstance(jit_compile, bool) or jit_compile == "auto"
-    require(known, rule, jit_compile=repr(jit_compile))
-    rule = 'recompute must be "none" or "blocks"'
-    require(recompute in ("none", "blocks"), rule, recompute=repr(recompute))
+    require_one_of((True, False, "auto"), jit_compile=jit_compile)
+    require_one_of(("none", "blocks"), recompute=recompute)
     gpus = device_kind(model.strategy) == "GPU"
     compiled = is_compiled(model.strategy, jit_compile)
     if not (compiled or gpus or recompute == "blocks" or synchronized(model)):
@@ -212,9 +209,7 @@ class Forward:
                     problem = str(error).partition("\n")[0] or repr(error)
         if problem is not None:
             logging.warning(
-                "XLA cannot compile the network '%s': %s. It runs uncompiled "
-                "(jit_compile).",
-                self._model.backbone.name,
-                problem,
+                f"XLA cannot compile the network '{self._model.backbone.name}': "
+                f"{problem}. It runs uncompiled (jit_compile)."
             )
         return problem is None

@@ -27,12 +27,10 @@ def freeze(network: keras.Model, pattern: str) -> list[str]:
     matches = layers_named(network, pattern, "freeze_layers")
     for layer in matches:
         layer.trainable = False
+    count = sum(1 for layer in network.layers if layer.weights)
     logging.info(
-        "%d of %d layers are frozen, from %s to %s.",
-        len(matches),
-        sum(1 for layer in network.layers if layer.weights),
-        matches[0].name,
-        matches[-1].name,
+        f"{len(matches)} of {count} layers are frozen, from {matches[0].name} to "
+        f"{matches[-1].name}."
     )
     return [layer.name for layer in matches]
 

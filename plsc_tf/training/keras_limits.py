@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require, require_one_of
 
 # `{name: k}` of top-k accuracies.
 METRICS = {"accuracy": 1, "top5_accuracy": 5}
@@ -82,12 +82,10 @@ def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> 
     Raises:
         ValueError: an argument is out of range.
     """
-    count, dtype = gradient_accumulation_steps, head_slot_dtype
+    count = gradient_accumulation_steps
     rule = "gradient_accumulation_steps must be at least 1"
     require(count >= 1, rule, gradient_accumulation_steps=count)
-    rule = 'head_slot_dtype must be "float32" or "bfloat16"'
-    known = dtype in (None, "float32", "bfloat16")
-    require(known, rule, head_slot_dtype=repr(dtype))
+    require_one_of((None, "float32", "bfloat16"), head_slot_dtype=head_slot_dtype)
 
 
 def check_backbone(backbone: Any) -> None:

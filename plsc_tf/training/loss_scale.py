@@ -1,5 +1,6 @@
 """Contains the loss scale, which lifts small gradients into the range of float16."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -16,11 +17,14 @@ MINIMUM = 1.0
 # A dynamic scale of 2^24 takes 48 skips to reach 1: 24 halvings with two skips each. If
 # a fixed scale skips more steps in a row, training makes no progress.
 MAX_SKIPS_IN_A_ROW = 48
+# The variables that a checkpoint holds.
+STORED = ("scale", "good_steps", "bad_steps")
 # Defaults of keras.optimizers.LossScaleOptimizer.
 KERAS_INITIAL = 2.0**15
 KERAS_GROWTH_STEPS = 2000
 
 
+@dataclasses.dataclass(eq=False)
 class LossScale:
     """PLSC's loss scale, dynamic or fixed; create it inside `strategy.scope()`.
 
@@ -49,41 +53,33 @@ class LossScale:
         ValueError: a number is out of range.
     """
 
-    def __init__(
-        self,
-        initial: float = 1.0,
-        dynamic: bool = True,
-        *,
-        incr_every_n_steps: int = 2000,
-        decr_every_n_nan_or_inf: int = 2,
-        incr_ratio: float = 2.0,
-        decr_ratio: float = 0.5,
-    ) -> None:
-        fits = MINIMUM <= initial <= float(np.finfo(np.float32).max)
+    initial: float = 1.0
+    dynamic: bool = True
+    _: dataclasses.KW_ONLY
+    incr_every_n_steps: int = 2000
+    decr_every_n_nan_or_inf: int = 2
+    incr_ratio: float = 2.0
+    decr_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        fits = MINIMUM <= self.initial <= float(np.finfo(np.float32).max)
         rule = f"initial must be at least {MINIMUM:g} and fit in float32"
-        require(fits, rule, initial=initial)
-        every = {
-            "incr_every_n_steps": incr_every_n_steps,
-            "decr_every_n_nan_or_inf": decr_every_n_nan_or_inf,
-        }
-        for name, steps in every.items():
+        require(fits, rule, initial=self.initial)
+        for name in ("incr_every_n_steps", "decr_every_n_nan_or_inf"):
+            steps = getattr(self, name)
             fits = steps >= 1 and steps == int(steps)
             require(fits, f"{name} must be a positive integer", **{name: steps})
-        fits = 1 < incr_ratio < math.inf
-        require(fits, "incr_ratio must be above 1", incr_ratio=incr_ratio)
-        rule = "decr_ratio must be between 0 and 1"
-        require(0 < decr_ratio < 1, rule, decr_ratio=decr_ratio)
-        self.dynamic = bool(dynamic)
-        self._incr_ratio, self._decr_ratio = float(incr_ratio), float(decr_ratio)
-        self._grow_after = int(incr_every_n_steps)
-        self._shrink_after = int(decr_every_n_nan_or_inf)
+        ratio = self.incr_ratio
+        require(1 < ratio < math.inf, "incr_ratio must be above 1", incr_ratio=ratio)
+        ratio = self.decr_ratio
+        require(0 < ratio < 1, "decr_ratio must be between 0 and 1", decr_ratio=ratio)
         # The last two are for `explains_skip`: the scale of the last step, and the
         # number of skipped steps in a row up to and including it.
         self._variables = {
-            "scale": _scalar(initial, tf.float32, "loss_scale"),
+            "scale": _scalar(self.initial, tf.float32, "loss_scale"),
             "good_steps": _scalar(0, tf.int64, "good_steps"),
             "bad_steps": _scalar(0, tf.int64, "bad_steps"),
-            "used": _scalar(initial, tf.float32, "used_loss_scale"),
+            "used": _scalar(self.initial, tf.float32, "used_loss_scale"),
             "skips": _scalar(0, tf.int64, "skips_in_a_row"),
         }
 
@@ -109,10 +105,11 @@ class LossScale:
         if self.dynamic:
             good = tf.where(finite, old["good_steps"] + 1, zero)
             bad = tf.where(finite, zero, old["bad_steps"] + 1)
-            grows, shrinks = good >= self._grow_after, bad >= self._shrink_after
-            larger = scale * self._incr_ratio
+            grows = good >= int(self.incr_every_n_steps)
+            shrinks = bad >= int(self.decr_every_n_nan_or_inf)
+            larger = scale * float(self.incr_ratio)
             larger = tf.where(tf.math.is_finite(larger), larger, scale)
-            smaller = tf.maximum(scale * self._decr_ratio, MINIMUM)
+            smaller = tf.maximum(scale * float(self.decr_ratio), MINIMUM)
             smaller = tf.where(shrinks, smaller, scale)
             new["scale"] = tf.where(grows, larger, smaller)
             new["good_steps"] = tf.where(grows, zero, good)
@@ -138,8 +135,7 @@ class LossScale:
 
     def state(self) -> dict[str, float | int]:
         """Returns the state for a checkpoint: "scale", "good_steps", "bad_steps"."""
-        names = ("scale", "good_steps", "bad_steps")
-        return {name: self._variables[name].numpy().item() for name in names}
+        return {name: self._variables[name].numpy().item() for name in STORED}
 
     def restore(self, state: dict) -> None:
         """Restores a state; a fixed scale keeps its initial value.
@@ -150,7 +146,7 @@ class LossScale:
         self._variables["skips"].assign(0)
         if self.dynamic:
             self._variables["used"].assign(state["scale"])
-            for name in ("scale", "good_steps", "bad_steps"):
+            for name in STORED:
                 self._variables[name].assign(state[name])
 
 

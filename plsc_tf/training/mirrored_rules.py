@@ -1,5 +1,6 @@
 """Updates all mirrored weights of a replica in one function."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import keras
@@ -13,6 +14,7 @@ from plsc_tf.training.rules import apply_rule
 from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class MirroredRules:
     """Checks and clips gradients and applies a Keras optimizer's rule, on each replica.
 
@@ -28,27 +30,26 @@ class MirroredRules:
         jit_compile: whether XLA compiles the update.
     """
 
-    def __init__(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        weights: Sequence[keras.Variable],
-        weight_rules: Mapping[int, WeightRule],
-        l2: float,
-        averages: Averages | None,
-        jit_compile: bool,
-    ) -> None:
-        self.optimizer = optimizer
-        self.weights = list(weights)
-        self.rules = [weight_rules.get(id(weight), COMMON) for weight in weights]
+    optimizer: keras.optimizers.Optimizer
+    weights: Sequence[keras.Variable]
+    weight_rules: Mapping[int, WeightRule]
+    l2: float
+    averages: Averages | None
+    jit_compile: bool
+
+    def __post_init__(self) -> None:
+        optimizer = self.optimizer
+        self.rules = [self.weight_rules.get(id(one), COMMON) for one in self.weights]
         # Each rule has a copy of the optimizer with its weight decay.
         self.twins = {rule: private_apis.on_tensors(optimizer) for rule in self.rules}
-        self.l2 = {rule: rule.decay(twin, l2) for rule, twin in self.twins.items()}
-        self.averages = averages
+        twins = self.twins.items()
+        self.penalties = {rule: rule.decay(twin, self.l2) for rule, twin in twins}
         rate = private_apis.learning_rate_or_schedule(optimizer)
         # The number of updates is one of them.
         self.slots = [v for v in optimizer.variables if v is not rate]
-        self.means = [] if averages is None else averages.variables
-        self._update = with_xla(self._selecting) if jit_compile else self._conditionally
+        self.means = [] if self.averages is None else self.averages.variables
+        compiled = self.jit_compile
+        self._update = with_xla(self._selecting) if compiled else self._conditionally
 
     def update(
         self,
@@ -162,7 +163,7 @@ class MirroredRules:
                 variable, rule = self.weights[number], self.rules[number]
                 # With a rate of 0 the weight must not change; Ftrl would divide by it.
                 if rule.rate_factor:
-                    twin, l2 = self.twins[rule], self.l2[rule]
+                    twin, l2 = self.twins[rule], self.penalties[rule]
                     apply_rule(twin, variable, gradient, rule.rate(rate), l2)
             scope.add_update((self.optimizer.iterations, step + 1))
             new = [scope.get_current_value(variable) for variable in variables]

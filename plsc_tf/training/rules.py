@@ -1,5 +1,6 @@
 """Applies a Keras optimizer to class shards, tile by tile."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,7 @@ from plsc_tf.training.average import SLOT, Averaging, mixed
 from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class RowRules:
     """The update rule of a Keras optimizer as a function of tensors, and its slots.
 
@@ -36,7 +38,7 @@ class RowRules:
         slot_dtype: dtype of the stored slots, "bfloat16" to halve their size; None for
             the weights' dtype.
         averaging: the `Averaging` of the rows, which adds a slot, or None.
-        weight_rule: the head's `WeightRule`, or None.
+        weight_rule: the head's `WeightRule`.
 
     Attributes:
         twin: the copy of the optimizer.
@@ -45,37 +47,32 @@ class RowRules:
         ValueError: the optimizer has state other than one number per weight.
     """
 
-    def __init__(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        arrays: Mapping[str, ShardedRows],
-        gradients: Callable,
-        *,
-        l2: float = 0.0,
-        slot_dtype: str | None = None,
-        averaging: Averaging | None = None,
-        weight_rule: WeightRule | None = None,
-    ) -> None:
-        self.arrays = arrays
-        self.gradients = gradients
-        self.weight_rule = weight_rule or COMMON
-        self.averaging = averaging
-        self.clipvalue = optimizer.clipvalue
+    optimizer: keras.optimizers.Optimizer
+    arrays: Mapping[str, ShardedRows]
+    gradients: Callable
+    _: dataclasses.KW_ONLY
+    l2: float = 0.0
+    slot_dtype: str | None = None
+    averaging: Averaging | None = None
+    weight_rule: WeightRule = COMMON
+
+    def __post_init__(self) -> None:
+        arrays, kind = self.arrays, type(self.optimizer).__name__
         self._stand_ins, self.twin = outside_scope(
-            lambda: _make_twin(optimizer, arrays)
+            lambda: _make_twin(self.optimizer, arrays)
         )
-        self.l2 = self.weight_rule.decay(self.twin, l2)
+        self._l2 = self.weight_rule.decay(self.twin, self.l2)
         self._slot_stand_ins: dict[str, list] = {name: [] for name in arrays}
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
         for variable in self.twin.variables:
             if variable is self.twin.iterations or variable.shape == ():
                 continue  # the twin's step counter and learning rate
-            name, slot = self._owner(variable, type(optimizer).__name__)
+            name, slot = self._owner(variable, kind)
             first = float(np.ravel(variable.numpy())[0])
-            rows = arrays[name].filled(first, f"head_{name}_{slot}", slot_dtype)
+            rows = arrays[name].filled(first, f"head_{name}_{slot}", self.slot_dtype)
             self._slot_stand_ins[name].append(variable)
             self._slots[name][slot] = rows
-        for name in arrays if averaging else ():
+        for name in arrays if self.averaging else ():
             # The last slot is the average, which the optimizer's rule does not use.
             self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
         # A class may have several rows, `[classes, sub_centers, emb]`.
@@ -194,14 +191,14 @@ class RowRules:
             if share is not None:
                 gradient -= share[..., None] * weight
             gradient *= tf.cast(factors[name], weight.dtype)
-            if self.clipvalue:
-                gradient = tf.clip_by_value(gradient, -self.clipvalue, self.clipvalue)
+            if bound := self.optimizer.clipvalue:
+                gradient = tf.clip_by_value(gradient, -bound, bound)
             stand_ins = [stand_in, *self._slot_stand_ins[name]]
             with keras.StatelessScope() as scope:
                 scope.add_update((twin.iterations, step))
                 for variable, value in zip(stand_ins, new, strict=True):
                     scope.add_update((variable, tf.cast(value, weight.dtype)))
-                apply_rule(twin, stand_in, gradient, rate, self.l2)
+                apply_rule(twin, stand_in, gradient, rate, self._l2)
             new = [
                 tf.cast(scope.get_current_value(variable), value.dtype)
                 for variable, value in zip(stand_ins, new, strict=True)

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require, require_one_of
 
 # FastNN's t2t warm-up starts at this share of the rate.
 T2T_START = 0.01
@@ -47,8 +47,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
     def __post_init__(self) -> None:
         schemes = ("linear", "linear_from_zero", "linear_from_lr", "t2t")
-        rule = f"scheme must be one of {', '.join(schemes)}"
-        require(self.scheme in schemes, rule, scheme=repr(self.scheme))
+        require_one_of(schemes, scheme=self.scheme)
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """Computes the rate of a step, a float32 scalar."""

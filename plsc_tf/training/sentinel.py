@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require, require_one_of
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.circular import Classifier
@@ -48,8 +48,7 @@ class Sentinel:
     """
 
     def __init__(self, directory: str, action: str = "stop", *, limit: int = 5) -> None:
-        rule = f"action must be one of {', '.join(ACTIONS)}"
-        require(action in ACTIONS, rule, action=repr(action))
+        require_one_of(ACTIONS, action=action)
         require(limit >= 1, "limit must be at least 1", limit=limit)
         self.directory = os.fspath(directory)
         self.action = action

@@ -1,5 +1,6 @@
 """Saves the state of a `Classifier` in checkpoints and restores it."""
 
+import math
 from collections.abc import Sequence
 
 import keras
@@ -89,9 +90,8 @@ def snapshot(
     Returns:
         a `Content`.
     """
-    stacked = stacked_statistics(model) if model.trainer.statistics_differ else {}
-    means = mean_statistics(model, stacked) if stacked else []
-    averaged = {id(variable): tf.constant(mean) for variable, mean in means}
+    stacked = stacked_statistics(model) if model.trainer.statistics_differ else []
+    averaged = {id(v): tf.constant(np.mean(each, axis=0)) for v, each in stacked}
     values = [
         (v, averaged[id(v)] if id(v) in averaged else _value(model, v))
         for v in model.backbone.variables
@@ -102,7 +102,8 @@ def snapshot(
         variables = {
             name: _value(model, v) for name, v in training_variables(model).items()
         }
-        variables.update(stacked)
+        for i, (_, each) in enumerate(stacked):
+            variables[f"statistics/{i:04d}"] = each
     if held:
         arrays = {name: array.held() for name, array in arrays.items()}
     return Content(
@@ -136,8 +137,7 @@ def _position(model, weights_only):
 
 def _value(model, variable):
     """Returns a variable's value; for a mirrored variable, the first replica's."""
-    local = model.strategy.experimental_local_results(variable.value)
-    return tf.convert_to_tensor(local[0])
+    return tf.convert_to_tensor(copies(model, variable)[0])
 
 
 def save(path: str, model: Classifier, state: dict, **options) -> None:
@@ -303,8 +303,8 @@ def synchronize(model: Classifier) -> None:
     trainer, replicas = model.trainer, model.strategy.num_replicas_in_sync
     if not trainer.statistics_differ or replicas == 1:
         return
-    for variable, mean in mean_statistics(model, stacked_statistics(model)):
-        variable.assign(mean)
+    for variable, each in stacked_statistics(model):
+        variable.assign(np.mean(each, axis=0))
     trainer.statistics_differ = False
 
 
@@ -322,37 +322,21 @@ def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]
     return model.strategy.experimental_local_results(variable.value)
 
 
-def stacked_statistics(model: Classifier) -> dict[str, np.ndarray]:
-    """Gathers all replicas' statistics: `{name: [replicas, ...]}`.
+def stacked_statistics(model: Classifier) -> list[tuple[keras.Variable, np.ndarray]]:
+    """Gathers all replicas' statistics: `[(variable, [replicas, ...])]`.
 
     All workers must call it.
     """
     differing = statistics(model)
     if not differing:
-        return {}
+        return []
     columns = [copies(model, variable) for variable in differing]
     # Gather them in one message, because latency dominates the transfer time.
     flat = [
         np.concatenate([column[i].numpy().ravel() for column in columns])[None]
         for i in range(len(local_replicas(model.strategy)))
     ]
-    gathered, named, start = gather(model.strategy, flat), {}, 0
-    for i, variable in enumerate(differing):
-        size = int(np.prod(variable.shape))
-        values = gathered[:, start : start + size]
-        named[f"statistics/{i:04d}"] = values.reshape(-1, *variable.shape)
-        start += size
-    return named
-
-
-def mean_statistics(model: Classifier, values: dict[str, np.ndarray]) -> list:
-    """Computes the statistics' means over replicas: `[(keras.Variable, array)]`.
-
-    Args:
-        model: the `Classifier`.
-        values: dict returned by `stacked_statistics`.
-    """
-    return [
-        (variable, np.mean(values[f"statistics/{i:04d}"], axis=0))
-        for i, variable in enumerate(statistics(model))
-    ]
+    ends = np.cumsum([math.prod(variable.shape) for variable in differing])
+    parts = np.split(gather(model.strategy, flat), ends[:-1], axis=1)
+    pairs = zip(differing, parts, strict=True)
+    return [(one, values.reshape(-1, *one.shape)) for one, values in pairs]

@@ -208,11 +208,9 @@ class Trainer:
             return result
         if scaled is not None and scaled.explains_skip():
             logging.info(
-                "The step after step %d is not finite with loss scale %g and was "
-                "skipped; the scale is %g now.",
-                self.position.global_step,
-                scaled.last_value(),
-                scaled.value(),
+                f"The step after step {self.position.global_step} is not finite with "
+                f"loss scale {scaled.last_value():g} and was skipped; the scale is "
+                f"{float(scaled.value()):g} now."
             )
         elif sentinel is not None:
             sentinel.handle(self.model, batch)

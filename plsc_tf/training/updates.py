@@ -1,5 +1,6 @@
 """Applies one Keras optimizer to both mirrored weights and class shards."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -13,18 +14,18 @@ from plsc_tf.parallel import collectives
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.training.average import Averages, Averaging
-from plsc_tf.training.ending import Votes
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mirrored_rules import MirroredRules
 from plsc_tf.training.optimizers import Lars
 from plsc_tf.training.rules import RowRules
-from plsc_tf.training.weight_rules import WeightRule
+from plsc_tf.training.weight_rules import COMMON, WeightRule
 
 # The rules of these optimizers use statistics of a whole weight. Applied to each shard
 # separately, they would compute something else.
 NOT_ROW_WISE = ("Adafactor", "Lamb", "Muon")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Updater:
     """Clips gradients, decays weights, and updates all weights or none.
 
@@ -48,7 +49,7 @@ class Updater:
             gradients.
         votes: this worker's `plsc_tf.training.ending.Votes` in a cluster, or None.
         averaging: `plsc_tf.training.average.Averaging` of the weights, or None.
-        head_rule: the head's `plsc_tf.training.weight_rules.WeightRule`, or None.
+        head_rule: the sharded head's `plsc_tf.training.weight_rules.WeightRule`.
         layer_rules: `{id of a keras.Variable: WeightRule}` for mirrored weights.
         jit_compile: whether XLA compiles the update of the mirrored weights, and no
             conditional waits for the host.
@@ -61,55 +62,53 @@ class Updater:
             `strategy.scope()`.
     """
 
-    def __init__(  # noqa: PLR0913 - most have defaults
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        strategy: tf.distribute.Strategy,
-        replicated: list[keras.Variable],
-        head: Head | None = None,
-        *,
-        l2: float = 0.0,
-        slot_dtype: str | None = None,
-        loss_scale: LossScale | None = None,
-        transport: Transport | None = None,
-        votes: Votes | None = None,
-        averaging: Averaging | None = None,
-        head_rule: WeightRule | None = None,
-        layer_rules: Mapping[int, WeightRule] | None = None,
-        jit_compile: bool = False,
-    ) -> None:
+    optimizer: keras.optimizers.Optimizer
+    strategy: tf.distribute.Strategy
+    replicated: list[keras.Variable]
+    head: Head | None = None
+    _: dataclasses.KW_ONLY
+    l2: float = 0.0
+    slot_dtype: str | None = None
+    loss_scale: LossScale | None = None
+    transport: Transport = dataclasses.field(default_factory=Transport)
+    votes: Any = None
+    averaging: Averaging | None = None
+    head_rule: WeightRule = COMMON
+    layer_rules: Mapping[int, WeightRule] | None = None
+    jit_compile: bool = False
+
+    def __post_init__(self) -> None:
+        optimizer, strategy, head = self.optimizer, self.strategy, self.head
         _check(optimizer, head)
-        self.jit_compile = jit_compile
-        self.optimizer = optimizer
-        self.replicated = replicated
-        self.head = head
-        self.loss_scale = loss_scale
-        self.transport = transport or collectives.Transport()
-        self.votes: Any = votes
         with strategy.scope():
             if not optimizer.built and not private_apis.belongs_to(optimizer, strategy):
                 raise ValueError(
                     "Create the optimizer inside strategy.scope(), like the model. "
                     f"Received: a {type(optimizer).__name__} created outside it."
                 )
-            optimizer.build(replicated)
+            optimizer.build(self.replicated)
         self.rules = None
         if head is not None:
             self.rules = RowRules(
                 optimizer,
                 head.arrays(),
                 head.second_pass.weight_gradients,
-                l2=l2,
-                slot_dtype=slot_dtype,
-                averaging=averaging,
-                weight_rule=head_rule,
+                l2=self.l2,
+                slot_dtype=self.slot_dtype,
+                averaging=self.averaging,
+                weight_rule=self.head_rule,
             )
         self.averages = None
-        if averaging is not None:
+        if self.averaging is not None:
             rows = [] if self.rules is None else self.rules.averages()
-            self.averages = Averages(averaging, strategy, replicated, rows)
+            self.averages = Averages(self.averaging, strategy, self.replicated, rows)
         self.mirrored = MirroredRules(
-            optimizer, replicated, layer_rules or {}, l2, self.averages, jit_compile
+            optimizer,
+            self.replicated,
+            self.layer_rules or {},
+            self.l2,
+            self.averages,
+            self.jit_compile,
         )
 
     def slots(self) -> dict[str, ShardedRows]:
@@ -199,12 +198,12 @@ class Updater:
         """
         optimizer = self.optimizer
         lars = isinstance(optimizer, Lars)
-        arrays = {} if self.rules is None else self.rules.arrays
-        if not arrays or not (lars or optimizer.clipnorm or optimizer.global_clipnorm):
+        needed = lars or optimizer.clipnorm or optimizer.global_clipnorm
+        if self.rules is None or not needed:
             return {}
         squares = self.head.second_pass.square_norms(pending)
-        if lars:
-            squares["rows"] = self.head.second_pass.square_weights(pending)
+        if not lars:
+            del squares["rows"]
         return squares
 
 

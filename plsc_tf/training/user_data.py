@@ -5,6 +5,7 @@ The interface consists of `batch_size`, `steps_per_epoch` and
 (images, labels[, weights]).
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -65,6 +66,7 @@ class DatasetBatches:
         return self._dataset.skip(start_step).with_options(options)
 
 
+@dataclasses.dataclass
 class ArrayBatches:
     """Batches of arrays, in an order that depends on the number of the epoch.
 
@@ -77,28 +79,26 @@ class ArrayBatches:
             resumed run continues with the same orders.
     """
 
-    def __init__(
-        self,
-        arrays: tuple,
-        batch_size: int,
-        shuffle: bool,
-        begun: tuple[int, int] = (0, 0),
-    ) -> None:
-        self._arrays = arrays
-        self.batch_size = batch_size
-        self.steps_per_epoch = -(-len(arrays[1]) // batch_size)
-        steps, epoch = begun
-        self._shuffle = shuffle
-        self._seed = max(steps - epoch * self.steps_per_epoch, 0)
+    arrays: tuple
+    batch_size: int
+    shuffle: bool
+    begun: tuple[int, int] = (0, 0)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of batches in an epoch."""
+        return -(-len(self.arrays[1]) // self.batch_size)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[tuple]:
         """Yields the batches of an epoch from `start_step` on."""
-        order = np.arange(len(self._arrays[1]))
-        if self._shuffle:
-            order = np.random.default_rng([self._seed, epoch]).permutation(order)
+        order = np.arange(len(self.arrays[1]))
+        if self.shuffle:
+            steps, first = self.begun
+            seed = max(steps - first * self.steps_per_epoch, 0)
+            order = np.random.default_rng([seed, epoch]).permutation(order)
         for step in range(start_step, self.steps_per_epoch):
             rows = order[step * self.batch_size : (step + 1) * self.batch_size]
-            yield tuple(array[rows] for array in self._arrays)
+            yield tuple(array[rows] for array in self.arrays)
 
 
 def training_data(
@@ -146,21 +146,13 @@ def is_ours(x: Any) -> bool:
     return hasattr(x, "epoch") and hasattr(x, "batch_size")
 
 
-def evaluation_data(
-    x: Any, y: Any = None, *, batch_size: int | None = None, sample_weight: Any = None
-) -> Any:
+def evaluation_data(x: Any, *labels: Any, **options: Any) -> Any:
     """Converts user data for `evaluate`, in file order and without augmentation.
 
     Args:
-        x, y, batch_size, sample_weight: see `training_data`.
+        x, *labels, **options: see `training_data`.
     """
-    return training_data(
-        in_order(x),
-        y,
-        batch_size=batch_size,
-        sample_weight=sample_weight,
-        shuffle=False,
-    )
+    return training_data(in_order(x), *labels, shuffle=False, **options)
 
 
 def in_order(x: Any) -> Any:

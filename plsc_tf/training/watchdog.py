@@ -120,7 +120,7 @@ class Watchdog(keras.callbacks.Callback):
         if not group:
             text = f"No progress for {seconds:.0f} s in: {activity}."
             end_process(STALL_STATUS, text)
-        behind = who_is_behind(group.names, group.activities(), group.silences())
+        behind = who_is_behind(group.names, group.states())
         finding = f"no progress for {seconds:.0f} s. {behind}"
         # All workers report the finding of the first one that failed.
         lost = group.fail(finding, STALL_STATUS)
@@ -128,33 +128,31 @@ class Watchdog(keras.callbacks.Callback):
 
 
 def who_is_behind(
-    names: Sequence[str],
-    activities: Sequence[tuple[str, float]],
-    silences: Sequence[float],
+    names: Sequence[str], states: Sequence[tuple[str, float, float]]
 ) -> str:
     """Returns a text that says which workers the others wait for.
 
     Args:
         names: names of the workers.
-        activities: (activity, seconds since it began) for each worker.
-        silences: seconds since the last report of each worker.
+        states: the result of `Group.states`.
     """
-    silent = [i for i, seconds in enumerate(silences) if seconds > SILENT_S]
+    workers = [(name, *state) for name, state in zip(names, states, strict=True)]
+    silent = [
+        f"{name} has not reported for {silence:.0f} s. Its last activity: {activity}."
+        for name, activity, _, silence in workers
+        if silence > SILENT_S
+    ]
     if silent:
-        return " ".join(
-            f"{names[i]} has not reported for {silences[i]:.0f} s. Its last activity: "
-            f"{activities[i][0]}."
-            for i in silent
-        )
+        return " ".join(silent)
     # The worker that is furthest ahead has made the latest report; workers that are
     # behind still have an earlier activity.
-    latest, seconds = min(activities, key=lambda reported: reported[1])
-    behind = [i for i, (activity, _) in enumerate(activities) if activity != latest]
+    latest, seconds, _ = min(states, key=lambda state: state[1])
+    behind = [
+        f"{name} is still in: {activity} (for {since:.0f} s)"
+        for name, activity, since, _ in workers
+        if activity != latest
+    ]
     if not behind:
         since = f"All workers are in: {latest} (for {seconds:.0f} s)"
         return f"{since}. A collective or the computation itself hangs."
-    late = "; ".join(
-        f"{names[i]} is still in: {activities[i][0]} (for {activities[i][1]:.0f} s)"
-        for i in behind
-    )
-    return f"{late}; the others wait in: {latest}."
+    return f"{'; '.join(behind)}; the others wait in: {latest}."

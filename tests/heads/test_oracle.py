@@ -7,8 +7,6 @@ import numpy as np
 import oracle
 import pytest
 
-import plsc_tf
-
 EIGHTH = math.pi / 8
 
 
@@ -93,48 +91,3 @@ def test_sampled_classes_are_a_smaller_head():
         np.testing.assert_array_equal(whole[name][[1, 4]], 0)
     with pytest.raises(ValueError, match="among the sampled"):
         oracle.head_step(w, b, x, labels, weights, sampled=[0, 1])
-
-
-# Keras takes its settings through float32: these pass unchanged.
-RATE = 2.0**-5
-ADAM = {"beta_1": 0.875, "beta_2": 0.96875, "epsilon": 2.0**-10}
-KERAS = {
-    "sgd": (keras.optimizers.SGD, {"momentum": 0.75}),
-    "sgd nesterov": (keras.optimizers.SGD, {"momentum": 0.75, "nesterov": True}),
-    "plsc_momentum": (plsc_tf.Momentum, {"momentum": 0.75}),
-    "plsc_momentum nesterov": (plsc_tf.Momentum, {"momentum": 0.75, "nesterov": True}),
-    "adam": (keras.optimizers.Adam, ADAM),
-    "adamw": (keras.optimizers.AdamW, ADAM | {"weight_decay": 0.25}),
-}
-
-
-@pytest.mark.parametrize("clip_norm", [None, 2.0])
-@pytest.mark.parametrize("rule", KERAS)
-def test_three_updates_equal_keras(rule, clip_norm):
-    kind, given = KERAS[rule]
-    extra = {"l2": 0.0625} if rule.startswith("plsc") else {}
-    optimizer = kind(RATE, global_clipnorm=clip_norm, **given, **extra)
-    rng = np.random.default_rng(0)
-    weights, slots = [rng.normal(size=(4, 3)), rng.normal(size=5)], None
-    variables = [keras.Variable(w, dtype="float64") for w in weights]
-    for step in (1, 2, 3):
-        gradients = [rng.normal(size=w.shape) for w in weights]
-        optimizer.apply([keras.ops.array(g) for g in gradients], variables)
-        weights, slots = oracle.update(
-            rule.split()[0],
-            weights,
-            gradients,
-            slots,
-            rate=RATE,
-            step=step,
-            clip_norm=clip_norm,
-            **given,
-            **extra,
-        )
-    for variable, weight in zip(variables, weights, strict=True):
-        np.testing.assert_allclose(variable.numpy(), weight, rtol=1e-9)
-    held = {v.name: v.numpy() for v in optimizer.variables if v.shape}
-    for variable, slot in zip(variables, slots, strict=True):
-        for name, value in slot.items():
-            of = variable.path.replace("/", "_")
-            np.testing.assert_allclose(held[f"{of}_{name}"], value, rtol=1e-9)

@@ -52,18 +52,6 @@ def test_the_other_classes_are_equally_likely(samples):
     assert 15.3 < square < 68.0  # the 0.1 % and 99.9 % points
 
 
-def test_steps_are_drawn_independently(samples):
-    # Two steps share 9 · 9 / 37 of the other classes on average.
-    taken = np.zeros((STEPS, CLASSES))
-    np.put_along_axis(taken, samples, 1, axis=1)
-    for apart in (1, 2, 7):
-        shared = (taken[apart:] * taken[:-apart]).sum(axis=1) - 3
-        # Hypergeometric: variance 81 · 28 · 28 / (37² · 36) = 1.29.
-        deviation = np.sqrt(1.29 / len(shared))
-        assert abs(shared.mean() - 81 / 37) < 4 * deviation
-        assert shared.var() == pytest.approx(1.29, rel=0.15)
-
-
 def test_seed_replica_and_step_tell_the_sample_and_nothing_else(samples):
     np.testing.assert_array_equal(draw(20), samples[:20])
     for other in (draw(20, seed=1), draw(20, replica=1), samples[1:21]):

@@ -124,8 +124,10 @@ def test_gpus_are_split_evenly(selected, count, visible, expected, tmp_path):
     ],
 )
 def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
-    for name in ("nvidiactl", *(f"nvidia{number}" for number in range(gpus))):
-        (tmp_path / name).touch()
+    (tmp_path / "nvidiactl").touch()
+    assert split_gpus((), 2, {}, tmp_path) is None
+    for number in range(gpus):
+        (tmp_path / f"nvidia{number}").touch()
     with pytest.raises(ValueError, match=message):
         split_gpus(selected, 1, {}, tmp_path)
     # Where the environment names the GPUs, it is what counts.
@@ -139,6 +141,7 @@ def test_gpus_that_do_not_exist_are_an_error(gpus, selected, message, tmp_path):
         ((0, 1, 2), 2, None, "3 GPUs cannot be split evenly over num_workers=2"),
         ((0, 1), 1, "1,2", "has 0, but CUDA_VISIBLE_DEVICES='1,2' hides"),
         ((), 2, "0,1", "cannot each use all GPUs"),
+        ((), 2, None, "Set selected_gpus"),
     ],
 )
 def test_gpus_that_cannot_be_split_are_an_error(
@@ -146,14 +149,6 @@ def test_gpus_that_cannot_be_split_are_an_error(
 ):
     with pytest.raises(ValueError, match=message):
         split_four(selected, count, visible, tmp_path)
-
-
-def test_several_workers_must_not_share_all_gpus(tmp_path):
-    (tmp_path / "nvidiactl").touch()
-    assert split_gpus((), 2, {}, devices=tmp_path) is None
-    (tmp_path / "nvidia0").touch()
-    with pytest.raises(ValueError, match="Set selected_gpus"):
-        split_gpus((), 2, {}, devices=tmp_path)
 
 
 @pytest.mark.parametrize(

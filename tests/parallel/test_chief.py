@@ -84,10 +84,3 @@ def test_the_silent_one_is_named_with_what_all_do(chief, announced):
         "W1 was silent for 30 s (suspended, or its machine is down). It was last in: "
         "reading step 8; the others are in: step 8."
     )
-
-
-def test_suspension_of_the_chief_is_nobodys_silence(chief, announced):
-    now = time.monotonic() + 1000
-    chief.forgive(now)
-    chief.check(now + 29)
-    assert not verdicts(announced)

@@ -94,13 +94,6 @@ def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
     assert np.ptp(result, axis=0).min() > 0.01, "the pictures must differ"
 
 
-def test_float_images_give_the_networks_embeddings(network, exported):
-    images = np.random.default_rng(0).uniform(0, 255, (5, *SIZE, 3))
-    result = serve(exported, "images", images.astype(np.float32))
-    expected = network(images, training=False).numpy()
-    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_a_bad_image_is_an_error_of_its_request(exported):
     with pytest.raises(tf.errors.InvalidArgumentError):
         serve(exported, "serving_default", [picture(0), picture(1)[:40]])

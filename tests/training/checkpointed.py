@@ -8,21 +8,25 @@ import plsc_tf
 from plsc_tf.training import state
 
 
+def network(units=7, size=6):
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Conv2D(units, 3, strides=2),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(size),
+        ]
+    )
+
+
 def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(replicas).scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((8, 8, 3)),
-                keras.layers.Conv2D(units, 3, strides=2),
-                keras.layers.BatchNormalization(),
-                keras.layers.Flatten(),
-                keras.layers.Dropout(0.2),
-                keras.layers.Dense(size),
-            ]
-        )
         kind = head.pop("kind", plsc_tf.ShardedHead)
-        model = plsc_tf.Classifier(backbone, kind(classes, scale=8.0, **head))
+        head = kind(classes, scale=8.0, **head)
+        model = plsc_tf.Classifier(network(units, size), head)
         model.compile(optimizer() if optimizer else plsc_tf.Momentum(0.05))
     return model
 

@@ -62,7 +62,7 @@ def head_of(kind, **options):
             2,
             head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4),
             plsc_tf.Momentum,
-            {"head_slot_dtype": "bfloat16"},
+            {"head_slot_dtype": "bfloat16", "jit_compile": True},
         ),
         slow(
             4,

@@ -17,6 +17,7 @@ from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
 from tests.jobs.tiny_run import settings
 from tests.marks import slow
+from tests.training import checkpointed
 
 
 def weights(model):
@@ -70,16 +71,11 @@ def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
 
 
 def test_sampled_rows_only_are_averaged(pictures):
-    with plsc_tf.strategy(1).scope():
-        backbone = keras.Sequential(
-            [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(4)]
-        )
-        head = plsc_tf.ShardedHead(50, sample_rate=0.1, scale=16.0)
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(plsc_tf.Momentum(0.5, l2=0.0), averaging=Averaging(0.5, False))
+    model = checkpointed.build(1, classes=50, sample_rate=0.1)
+    model.compile(model.optimizer, averaging=Averaging(0.5, False))
     rows = model.head.arrays()["weight"]
     first = rows.read(0, 50)
-    model.train_on_batch(pictures[0][:4], pictures[1][:4])
+    model.train_on_batch(pictures[0][:4, :8, :8], pictures[1][:4])
     now = rows.read(0, 50)
     average = model.trainer.updater.slots()["weight/average"].read(0, 50)
     np.testing.assert_allclose(average, (first + now) / 2, atol=1e-6)

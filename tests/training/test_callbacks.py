@@ -36,11 +36,19 @@ def fit(model, pictures, callbacks, epochs=2, **options):
     )
 
 
+def training_log(every_n_steps=2, sink=None, **options):
+    """The log of eight steps; it writes lines, or to a sink."""
+    if sink is not None:
+        options |= {"recorder": Recorder([sink]), "lines": False}
+    return TrainingLog(
+        every_n_steps=every_n_steps, total_steps=8, global_batch_size=5, **options
+    )
+
+
 def test_verification_joins_the_logs_of_every_epoch(any_model, pictures):
-    model = any_model
     verification = plsc_tf.Verification({"few": Pairs(pictures[0])})
-    history = fit(model, pictures, [verification])
-    result = plsc_tf.verify_pairs(model.embed, Pairs(pictures[0]))
+    history = fit(any_model, pictures, [verification])
+    result = plsc_tf.verify_pairs(any_model.embed, Pairs(pictures[0]))
     assert len(history.history["few_accuracy"]) == 2
     assert history.history["few_accuracy"][-1] == result.accuracy
     assert verification.results["few"].num_pairs == 12
@@ -69,9 +77,7 @@ def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
 def test_an_epoch_of_another_length_than_planned_is_told_once(
     any_model, pictures, caplog, planned, told
 ):
-    log = TrainingLog(
-        every_n_steps=2, total_steps=8, global_batch_size=5, steps_per_epoch=planned
-    )
+    log = training_log(steps_per_epoch=planned)
     with caplog.at_level("WARNING", logger="absl"):
         # A resume in mid-epoch, two epochs, and the end in the midst of another.
         fit(any_model, pictures, [log], epochs=3, initial_step=2, stop_at_step=8)
@@ -80,7 +86,7 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
 
 
 def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, caplog):
-    log = TrainingLog(every_n_steps=2, total_steps=8, global_batch_size=5)
+    log = training_log()
     with caplog.at_level("INFO", logger="absl"):
         fit(any_model, pictures, [log])
     lines = [r.message for r in caplog.records if "images/s" in r.message]
@@ -94,13 +100,7 @@ def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, ca
 def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_path):
     schedule = keras.optimizers.schedules.PolynomialDecay(0.08, 8, 0.0)
     sink = MetricsFiles(str(tmp_path), written=False)
-    log = TrainingLog(
-        every_n_steps=3,
-        total_steps=8,
-        global_batch_size=5,
-        recorder=Recorder([sink]),
-        lines=False,
-    )
+    log = training_log(3, sink)
     fit(make_model(optimizer=lambda: plsc_tf.Momentum(schedule)), pictures, [log])
     rates = {row["step"]: row.get("learning_rate") for row in sink.rows}
     rates.pop(4)  # the first epoch's own line
@@ -112,17 +112,7 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     any_model, pictures, tmp_path
 ):
     every, each = (MetricsFiles(str(tmp_path), written=False) for _ in range(2))
-    logs = [
-        TrainingLog(
-            every_n_steps=steps,
-            total_steps=8,
-            global_batch_size=5,
-            recorder=Recorder([sink]),
-            lines=False,
-        )
-        for steps, sink in ((4, every), (1, each))
-    ]
-    fit(any_model, pictures, logs)
+    fit(any_model, pictures, [training_log(4, every), training_log(1, each)])
     losses = [row["loss"] for row in each.rows]
     assert [row["step"] for row in every.rows] == [4, 8]
     assert [row["loss"] for row in every.rows] == pytest.approx(

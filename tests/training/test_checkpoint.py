@@ -18,6 +18,7 @@ from tests.training.checkpointed import (
     fit,
     head_of,
     names,
+    network,
     snapshot,
 )
 
@@ -96,18 +97,9 @@ def test_plain_keras_loads_the_embedding_network(model, tmp_path):
     images = next(iter(data()))[0].numpy()
     model.train_on_batch(*next(iter(data())))
     state.save(str(tmp_path / "a"), model, {})
-    network = keras.Sequential(
-        [
-            keras.Input((8, 8, 3)),
-            keras.layers.Conv2D(7, 3, strides=2),
-            keras.layers.BatchNormalization(),
-            keras.layers.Flatten(),
-            keras.layers.Dropout(0.2),
-            keras.layers.Dense(6),
-        ]
-    )
-    network.load_weights(tmp_path / "a" / "backbone.weights.h5")
-    found = network.predict((images.astype(np.float32) - 127.5) / 128, verbose=0)
+    plain = network()
+    plain.load_weights(tmp_path / "a" / "backbone.weights.h5")
+    found = plain.predict((images.astype(np.float32) - 127.5) / 128, verbose=0)
     np.testing.assert_allclose(found, model.embed(images), rtol=1e-4, atol=1e-5)
 
 

@@ -18,15 +18,13 @@ def test_a_step_learns(make_model, pictures):
 
 def test_uint8_and_float_images_are_the_same(any_model, pictures):
     images, labels = pictures
-    model = any_model
-    found = [model.evaluate(one, labels) for one in (images, images.astype(np.float32))]
-    assert found[0] == found[1]
+    expected = any_model.evaluate(images, labels)
+    assert any_model.evaluate(images.astype(np.float32), labels) == expected
 
 
 def test_the_network_sees_normalized_images(any_model, pictures):
-    model = any_model
-    expected = model.backbone((pictures[0].astype(np.float32) - 127.5) / 128)
-    np.testing.assert_allclose(model.embed(pictures[0]), expected, atol=1e-5)
+    expected = any_model.backbone((pictures[0].astype(np.float32) - 127.5) / 128)
+    np.testing.assert_allclose(any_model.embed(pictures[0]), expected, atol=1e-5)
 
 
 def test_a_label_out_of_range_is_named_and_nothing_is_updated(any_model, pictures):
@@ -91,7 +89,10 @@ def test_what_is_missing_is_said(make_model, pictures):
     )
     with pytest.raises(ValueError, match="height and width"):
         plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
-    with pytest.raises(ValueError, match="keras.Model with known inputs"):
+    two = keras.Model(flat.inputs, [flat.outputs[0]] * 2)
+    with pytest.raises(ValueError, match="must return embeddings"):
+        plsc_tf.Classifier(two, plsc_tf.ShardedHead(5))
+    with pytest.raises(ValueError, match="keras.Model with known .* from_user"):
         plsc_tf.Classifier(keras.layers.Dense(8), plsc_tf.ShardedHead(5))
     elsewhere = plsc_tf.Momentum(0.1)
     with pytest.raises(ValueError, match=r"inside strategy.scope\(\)"):

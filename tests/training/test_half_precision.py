@@ -40,12 +40,11 @@ def at_scale(model, scale):
 
 
 def test_what_overflows_float16_is_evaluated_in_float32(half, pictures):
-    model = half
-    norms = (layer for layer in model.backbone.layers if hasattr(layer, "gamma"))
+    norms = (layer for layer in half.backbone.layers if hasattr(layer, "gamma"))
     gamma = next(norms).gamma
     before = gamma.numpy()
     gamma.assign(1e6 * gamma)
-    assert np.isfinite(model.evaluate(*pictures))
+    assert np.isfinite(half.evaluate(*pictures))
     gamma.assign(before)
 
 
@@ -99,11 +98,10 @@ def test_a_float16_run_and_its_resume(tmp_path):
     expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
     assert content["state"]["loss_scale"] == expected
     assert {w["dtype"] for w in content["backbone"]["weights"]} == {"float32"}
-    _, outcome = train.train(Settings.from_values(**{**options, "export_at_end": True}))
+    _, outcome = train.train(Settings.from_values(**options))
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
-    check_export(outcome)
 
 
 def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
@@ -114,12 +112,3 @@ def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
     )
     assert np.isfinite(outcome["loss"])
     assert manifest.read(outcome["checkpoint_dir"])["state"]["loss_scale"] is None
-
-
-def check_export(outcome):
-    """Embeddings are float32, and nothing is computed in half precision."""
-    embed = tf.saved_model.load(outcome["export_dir"]).signatures["images"]
-    assert embed(images=tf.zeros([1, 16, 16, 3]))["embedding"].dtype == tf.float32
-    functions = embed.graph.as_graph_def().library.function
-    types = {a.type for f in functions for n in f.node_def for a in n.attr.values()}
-    assert not types & {tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum}

@@ -101,16 +101,8 @@ def test_numbers_out_of_range_are_refused(options):
         LossScale(**options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"initial": 2.0**15, "decr_every_n_nan_or_inf": 20},
-        {"initial": 2.0**24, "decr_ratio": 0.9},
-        {"initial": 2.0**40},
-    ],
-)
-def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to(options):
-    scale = LossScale(**options)
+def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to():
+    scale = LossScale(2.0**24, decr_ratio=0.9)
     skips = 0
     while float(scale.value()) > 1:
         scale.update(BAD)

@@ -8,6 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
+from tests.conformance.head_matrix import sampled_classes
 from tests.heads import oracle
 
 CLASSES, BATCH = 9, 8
@@ -130,7 +131,7 @@ def test_loss_and_gradients_are_those_of_both_labels(replicas, options):
             WEIGHTS,
             loss="softmax",
             label_smoothing=options.get("label_smoothing", 0.0),
-            sampled=sampled(model, labels, options),
+            sampled=sampled_classes(model.head, model.strategy, labels.ravel(), 0),
         )
         loss += part * (WEIGHTS * found["losses"]).sum() / BATCH
         # The oracle divides by the sum of the weights, Keras by the batch.
@@ -144,15 +145,6 @@ def test_loss_and_gradients_are_those_of_both_labels(replicas, options):
         np.testing.assert_allclose(
             found, wanted, atol=1e-5 * np.abs(wanted).max() + 2e-7
         )
-
-
-def sampled(model, labels, options):
-    """The classes that took part in the first step, or None."""
-    if "sample_rate" not in options:
-        return None
-    every = tf.constant(labels.reshape(-1))
-    chosen = model.strategy.run(lambda: model.head.sample(every, tf.constant(0)))
-    return model.strategy.experimental_local_results(chosen)[0].numpy()
 
 
 def test_what_cannot_be_mixed_is_refused():

@@ -6,19 +6,12 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
+from tests.training.conftest import build
 
 
 def cell(pictures, replicas):
     """What stands in a cell; returns the losses of its epochs."""
-    keras.utils.set_random_seed(0)
-    strategy = plsc_tf.strategy(num_replicas=replicas)
-    with strategy.scope():
-        backbone = keras.Sequential(
-            [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
-        )
-        head = plsc_tf.ShardedHead(num_classes=5, scale=16.0, tile_rows=2)
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
+    model = build(replicas, lambda: keras.optimizers.SGD(0.01, momentum=0.9))
     return model.fit(*pictures, batch_size=7, epochs=2, verbose=0).history["loss"]
 
 
@@ -45,21 +38,6 @@ def test_a_mistake_leaves_model_and_process_as_they_were(make_model, pictures):
         one, right = (m.train_on_batch(images, labels)["loss"] for m in (model, other))
         assert one == right
     assert model.trainer.position.global_step == 3
-
-
-def test_an_interrupted_fit_may_be_started_again(make_model, pictures):
-    class Interrupt(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if batch == 1:
-                raise KeyboardInterrupt
-
-    model = make_model(1)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(*pictures, batch_size=4, verbose=0, callbacks=[Interrupt()])
-    assert model.trainer.position.global_step == 2
-    history = model.fit(*pictures, batch_size=4, epochs=2, verbose=0).history
-    assert history["loss"][1] < history["loss"][0]
-    assert model.trainer.position.global_step == 2 + 2 * 5
 
 
 def test_a_model_may_be_compiled_again(make_model, pictures):

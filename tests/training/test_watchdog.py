@@ -124,31 +124,27 @@ def test_the_callback_tells_the_group_what_is_done():
 
 
 @pytest.mark.parametrize(
-    ("activities", "silences", "expected"),
+    ("states", "expected"),
     [
         (
-            [("step 8", 20.1), ("step 8", 20.4), ("step 8", 20.2)],
-            [0, 1, 1],
+            [("step 8", 20.1, 0), ("step 8", 20.4, 1), ("step 8", 20.2, 1)],
             "All workers are in: step 8 (for 20 s). A collective or the computation "
             "itself hangs.",
         ),
         (
-            [("saving step_7", 31.0), ("step 8", 30.9), ("step 8", 30.8)],
-            [0, 1, 1],
+            [("saving step_7", 31.0, 0), ("step 8", 30.9, 1), ("step 8", 30.8, 1)],
             "W0 is still in: saving step_7 (for 31 s); the others wait in: step 8.",
         ),
         (  # the majority may be the one that is behind
-            [("reading step 8", 22.0), ("reading step 8", 21.0), ("step 8", 20.8)],
-            [0, 1, 1],
-            "W0 is still in: reading step 8 (for 22 s); W1 is still in: reading step "
-            "8 (for 21 s); the others wait in: step 8.",
+            [("reading", 22.0, 0), ("reading", 21.0, 1), ("step 8", 20.8, 1)],
+            "W0 is still in: reading (for 22 s); W1 is still in: reading (for 21 s); "
+            "the others wait in: step 8.",
         ),
         (
-            [("step 8", 20.1), ("step 8", 20.4), ("reading step 8", 20.2)],
-            [0, 12.3, 1],
+            [("step 8", 20.1, 0), ("step 8", 20.4, 12.3), ("reading", 20.2, 1)],
             "W1 has not reported for 12 s. Its last activity: step 8.",
         ),
     ],
 )
-def test_who_is_behind(activities, silences, expected):
-    assert who_is_behind(["W0", "W1", "W2"], activities, silences) == expected
+def test_who_is_behind(states, expected):
+    assert who_is_behind(["W0", "W1", "W2"], states) == expected

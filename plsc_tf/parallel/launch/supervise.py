@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import dataclasses
 import itertools
 import os
 import signal
@@ -169,6 +170,7 @@ def describe(status: int) -> str:
     return f"was ended by signal {signum}, {name}" + (f" ({note})" if note else "")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Supervisor:
     """Runs this machine's workers and determines the launcher's exit status.
 
@@ -184,24 +186,21 @@ class Supervisor:
         grace_s: seconds from SIGTERM to SIGKILL.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        command: Sequence[str],
-        environ: Mapping[str, str],
-        *,
-        log_dir: str = "",
-        max_restarts: int = 0,
-        notice_s: float = 5.0,
-        grace_s: float = 15.0,
-    ) -> None:
-        self._plan, self._command, self._environ = plan, command, environ
-        self._max_restarts, self._notice_s = max_restarts, notice_s
-        self._kill_s = notice_s + grace_s
-        self._logs, self._log_dir = open_logs(log_dir, plan.local), log_dir
+    plan: Plan
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    _: dataclasses.KW_ONLY
+    log_dir: str = ""
+    max_restarts: int = 0
+    notice_s: float = 5.0
+    grace_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        local = self.plan.local
+        self._logs = open_logs(self.log_dir, local)
         # With log files, the terminal shows only the first worker. Without files, it
         # shows all of them.
-        shown = plan.local[:1] if log_dir else plan.local
+        shown = local[:1] if self.log_dir else local
         self._screen = Screen({i: self._logs[i] for i in shown})
         # The received signals that ask the launcher to end, in order.
         self._signals: list[int] = []
@@ -220,7 +219,7 @@ class Supervisor:
                 self._report(failed)
                 if self._signals or not self._may_restart(failed, attempt):
                     return exit_status(failed.status)
-                logging.warning("Restart %d of %d.", attempt, self._max_restarts)
+                logging.warning("Restart %d of %d.", attempt, self.max_restarts)
         return 128 + self._signals[0] if self._signals else 0
 
     @contextlib.contextmanager
@@ -236,24 +235,21 @@ class Supervisor:
             yield
 
     def _may_restart(self, failed, attempt):
-        if failed.status == USAGE_STATUS and self._max_restarts:
+        if failed.status == USAGE_STATUS and self.max_restarts:
             logging.warning("Not restarting: the same options would fail again.")
             return False
-        return attempt <= self._max_restarts
+        return attempt <= self.max_restarts
 
     def _attempt(self, attempt):
         """Starts all workers; returns them in the order in which they ended."""
         workers = []
         try:
-            for cluster in self._plan.places():
+            for cluster in self.plan.places():
                 workers.append(self._start(cluster, attempt))
-            if attempt == 1 and self._plan.size > 1:
-                logging.info(
-                    "Started workers %s of %d.%s",
-                    ", ".join(map(str, self._plan.local)),
-                    self._plan.size,
-                    f" Logs: {self._log_dir}/worker-*.log." if self._log_dir else "",
-                )
+            if attempt == 1 and self.plan.size > 1:
+                local = ", ".join(map(str, self.plan.local))
+                logs = f" Logs: {self.log_dir}/worker-*.log." if self.log_dir else ""
+                logging.info(f"Started workers {local} of {self.plan.size}.{logs}")
             return self._watch(workers)
         finally:
             for worker in workers:
@@ -264,8 +260,8 @@ class Supervisor:
         log = self._logs[cluster.index]
         where = f" ({cluster.address})" if cluster.size > 1 else ""
         log.begin(f"worker {cluster.index} of {cluster.size}{where}, attempt {attempt}")
-        environ = self._plan.environment(cluster, self._environ)
-        return Worker(cluster.index, self._command, environ, log)
+        environ = self.plan.environment(cluster, self.environ)
+        return Worker(cluster.index, self.command, environ, log)
 
     def _watch(self, workers):
         """Waits for the workers; forwards signals, and ends all if one has failed.
@@ -285,14 +281,14 @@ class Supervisor:
             if failed_at is None and first_failure(ended):
                 failed_at = time.monotonic()
             waited = 0 if failed_at is None else time.monotonic() - failed_at
-            if waited > self._notice_s and not asked:
+            if waited > self.notice_s and not asked:
                 asked = True
                 for worker in running:
                     logging.warning(
-                        "Worker %d still runs. Sending SIGTERM.", worker.index
+                        f"Worker {worker.index} still runs. Sending SIGTERM."
                     )
                     worker.send_signal(signal.SIGTERM)
-            if waited > self._kill_s:
+            if waited > self.notice_s + self.grace_s:
                 for worker in running:
                     logging.warning("Worker %d did not end. Killing it.", worker.index)
                     worker.kill()
@@ -308,10 +304,8 @@ class Supervisor:
                 worker.kill()
             return
         first = self._signals[0]
-        logging.warning(
-            "%s: ending the workers. A second signal kills them.",
-            signal.Signals(first).name,
-        )
+        name = signal.Signals(first).name
+        logging.warning(f"{name}: ending the workers. A second signal kills them.")
         for worker in running:
             # The training program does not handle SIGHUP.
             worker.send_signal(signal.SIGTERM if first == signal.SIGHUP else first)
