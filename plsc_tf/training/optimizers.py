@@ -87,25 +87,18 @@ class Lars(Momentum):
 
     Args:
         learning_rate: float, or a Keras `LearningRateSchedule`.
-        momentum: decay of the velocity.
-        l2: factor of the L2 penalty's gradient, β in the paper.
         coefficient: η in the paper.
-        **kwargs: arguments of `keras.optimizers.Optimizer`.
+        **kwargs: further arguments of `Momentum`; l2 is β in the paper.
 
     Raises:
         ValueError: momentum is outside [0, 1), or another number is negative.
     """
 
     def __init__(
-        self,
-        learning_rate: Any = 0.1,
-        momentum: float = 0.9,
-        l2: float = 5e-4,
-        coefficient: float = 0.001,
-        name: str = "lars",
-        **kwargs,
+        self, learning_rate: Any = 0.1, *, coefficient: float = 0.001, **kwargs
     ) -> None:
-        super().__init__(learning_rate, momentum, l2, name=name, **kwargs)
+        name = kwargs.pop("name", "lars")
+        super().__init__(learning_rate, name=name, **kwargs)
         rule = "coefficient must be positive"
         require(coefficient > 0, rule, coefficient=coefficient)
         self.coefficient = coefficient

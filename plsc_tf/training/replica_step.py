@@ -17,13 +17,7 @@ from plsc_tf.training import mixing
 from plsc_tf.training.circular import Classifier
 
 
-def train_step(
-    model: Classifier,
-    images: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    real: tf.Tensor | None = None,
-) -> dict[str, tf.Tensor]:
+def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
     """Runs the forward and backward pass, and updates all weights or none.
 
     The objective is Σ weight · loss over the global batch, divided by its number of
@@ -31,7 +25,7 @@ def train_step(
     the batch is split among replicas and into parts.
 
     Args:
-        model, images, labels, weights, real: see `gradients`.
+        model, *batch: the first arguments of `gradients`.
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
@@ -39,7 +33,7 @@ def train_step(
         weighted metrics), `finite` (whether the update was applied), and the outcome
         of the workers' votes in a cluster.
     """
-    passes = gradients(model, images, labels, weights, real)
+    passes = gradients(model, *batch)
     return finish(model, passes, *update(model, passes))
 
 
