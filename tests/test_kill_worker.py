@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from benchmarks import kill_worker
 from benchmarks.lost_worker_run import wrong_end
 from tests import programs
 
@@ -43,10 +42,3 @@ GOOD = "==== worker 0 of 3 (a:1), attempt 1, now ====\nplsc_tf: error: Worker 2 
 def test_the_end_of_a_worker_is_judged_by_its_log(text, status, complete, problem):
     found = wrong_end(text, status, 2, complete)
     assert problem in found and bool(found) == bool(problem)
-
-
-def test_stops_are_spread_over_the_runs():
-    case = kill_worker.LossCase(stop_share=0.2)
-    assert [i for i in range(20) if case.stops(i)] == [4, 9, 14, 19]
-    assert not any(kill_worker.LossCase(stop_share=0).stops(i) for i in range(20))
-    assert all(kill_worker.LossCase(stop_share=1).stops(i) for i in range(20))

@@ -2,14 +2,13 @@
 
 import dataclasses
 import importlib
-import pathlib
 import re
 import shlex
 
 from plsc_tf.options import cli
 from plsc_tf.parallel.launch import plan
+from tests.programs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 GUIDES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 # What stands for something that only the reader knows: <new>, <another folder>.
 _BLANK = re.compile(r"<[a-z][^<>\n]*>")
@@ -36,10 +35,10 @@ class Command:
         return f"{self.guide}: {self.line}"
 
 
-def blocks(path):
-    """The blocks of shell of a guide."""
+def blocks(path, language="shell|bash|sh"):
+    """The blocks of a guide in a language."""
     return re.findall(
-        r"```(?:shell|bash|sh)\n(.*?)```", path.read_text("utf-8"), re.DOTALL
+        rf"```(?:{language})\n(.*?)```", path.read_text("utf-8"), re.DOTALL
     )
 
 

@@ -4,14 +4,14 @@ python -m tests.conformance.options_guide    # regenerates the guide
 """
 
 import importlib
-import pathlib
 import re
 
 from plsc_tf.__main__ import COMMANDS
 from plsc_tf.flags import conditions
 from plsc_tf.options.settings import ALL, select
+from tests.programs import ROOT
 
-PATH = pathlib.Path(__file__).parents[2] / "docs" / "options.md"
+PATH = ROOT / "docs" / "options.md"
 HEAD = (
     "# Options\n\n"
     "This page lists every option, in the groups of `flags/`. If you set an option "

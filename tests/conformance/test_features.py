@@ -3,15 +3,14 @@
 import ast
 import functools
 import importlib.util
-import pathlib
 import re
 import shlex
 
 import pytest
 
 from plsc_tf.options.settings import known_options
+from tests.programs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "features.md"
 # Numbers of the design: how many rows each group has.
 GROUPS = {"D": 13, "M": 6, "H": 9, "T": 15, "C": 6, "E": 5, "L": 4, "S": 5}

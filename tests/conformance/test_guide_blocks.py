@@ -76,13 +76,8 @@ class World:
         return next(iter(self.faces))[0]
 
 
-def blocks(name):
-    folder = guides.ROOT if name == "README.md" else DOCS
-    text = (folder / name).read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-PAGES = [path.name for path in guides.GUIDES if blocks(path.name)]
+BLOCKS = {path.name: guides.blocks(path, "python") for path in guides.GUIDES}
+PAGES = [name for name, blocks in BLOCKS.items() if blocks]
 
 
 def small_model():
@@ -262,7 +257,7 @@ CHECKS = {
 )
 def test_the_blocks_of_a_page_run(page, world, here):
     names = GIVEN[page](world, here) if page in GIVEN else {}
-    for block in blocks(page):
+    for block in BLOCKS[page]:
         if ENDLESS in block:
             continue
         for guide, shown, real in REPLACED:

@@ -171,8 +171,7 @@ def _texts(tree):
 
 def python_blocks(name, *words):
     """The blocks of Python of a guide that have one of the words."""
-    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    blocks = guides.blocks(ROOT / "docs" / name, "python")
     found = [block for block in blocks if any(word in block for word in words)]
     assert len(found) >= len(words), f"{name}: no block with {words}"
     return found

@@ -1,7 +1,6 @@
 """The notebooks of examples/ run, and show what is stored in them."""
 
 import json
-import pathlib
 import re
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from tests import programs
 from tests.marks import slow
 
-FOLDER = pathlib.Path(__file__).parents[2] / "examples"
+FOLDER = programs.ROOT / "examples"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 

@@ -1,16 +1,16 @@
 """The README's Python blocks run, and what it names exists."""
 
-import pathlib
 import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.conformance.guide_commands import ROOT, blocks
+
 README = (ROOT / "README.md").read_text()
-PYTHON_GUIDE = (ROOT / "docs/python.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README + PYTHON_GUIDE, re.DOTALL)
+PAGES = (ROOT / "README.md", ROOT / "docs/python.md")
+BLOCKS = [block for page in PAGES for block in blocks(page, "python")]
 # At most this many characters, so that it is read.
 LONGEST = 10_000
 

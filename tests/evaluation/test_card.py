@@ -146,26 +146,12 @@ class Links(html.parser.HTMLParser):
 def full_card():
     pairs, _ = pairs_report(name="<faces>")
     pairs.sha256 = "ab" * 32
-    pairs.worst = [
-        {
-            "kind": "false accept",
-            "cosine": 0.7,
-            "squared_l2": 0.6,
-            "accepted": True,
-            "left": "a&b.jpg",
-            "right": "c.jpg",
-        }
-    ]
+    shown = {"kind": "false accept", "cosine": 0.7, "squared_l2": 0.6, "accepted": True}
+    pairs.worst = [{**shown, "left": "a&b.jpg", "right": "c.jpg"}]
     pairs.images = {0: (b"\xff\xd8one", b"\xff\xd8two")}
-    pairs.duplicates = {
-        "training set": {
-            "pictures": 10,
-            "same_bytes": 1,
-            "same_pixels": 2,
-            "first": ["x.jpg"],
-        },
-        "other": {"note": "not compared: <why>"},
-    }
+    counts = {"pictures": 10, "same_bytes": 1, "same_pixels": 2, "first": ["x.jpg"]}
+    other = {"note": "not compared: <why>"}
+    pairs.duplicates = {"training set": counts, "other": other}
     search, _ = search_report()
     shown = [pairs, search]
     model = {"model_name": "net", "manifest_sha256": "cd" * 32}

@@ -19,6 +19,10 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.parallel import memory as device_memory
 from tests.jobs.tiny_run import NETWORK
 
+IRESNET = {
+    **{"model_name": "iresnet", "model_options": "depths=2-2,width=8,head=gap"},
+    **{"num_classes": 50, "batch_size": 1400},
+}
 TINY = {"dataset_name": "mock", "num_classes": 1001, **NETWORK, "device_memory_gb": 1.0}
 
 
@@ -191,8 +195,8 @@ def test_the_fullest_moment_of_a_head_by_hand(replicas):
 
 
 def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
-    network = {"model_name": "iresnet", "model_options": "depths=1-1,width=8,head=gap"}
-    job = planner.plan(settings(tmp_path, batch_size=64, num_replicas=1, **network))
+    asked = {**IRESNET, "num_classes": 1001, "batch_size": 64, "num_replicas": 1}
+    job = planner.plan(settings(tmp_path, **asked))
     whole, half, parts = (
         one.items()
         for one in (job, job.with_head(global_batch=32), job.with_head(parts=4))
@@ -240,14 +244,7 @@ def test_about_the_largest_number_of_classes_that_fits(tmp_path):
             {"gradient_accumulation_steps", "num_replicas"},
         ),
         (
-            {
-                "model_name": "iresnet",
-                "model_options": "depths=2-2,width=8,head=gap",
-                "num_classes": 50,
-                "device_kind": "l4",
-                "device_memory_gb": 0.2,
-                "batch_size": 1400,
-            },
+            {**IRESNET, "device_kind": "l4", "device_memory_gb": 0.2},
             {"gradient_accumulation_steps", "recompute"},
         ),
         ({"loss_type": "arcface", "num_classes": 8_000_000}, {"loss_type"}),

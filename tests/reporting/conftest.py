@@ -1,7 +1,7 @@
 """A small model, and one small run with everything on that is resumed after a kill."""
 
 import dataclasses
-import logging
+import io
 import pathlib
 import shutil
 
@@ -11,26 +11,19 @@ import pytest
 
 import plsc_tf
 from plsc_tf.jobs import train
+from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
+from tests import commands
 from tests.reporting.seen_options import OPTIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run has left: folder, log lines of its first process, results."""
+    """What a run has left: folder, log of its first process, results."""
 
     folder: pathlib.Path
-    lines: list
+    log: str
     outcome: dict
-
-
-class _Lines(logging.Handler):
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 @pytest.fixture(scope="session")
@@ -42,23 +35,18 @@ def seen(tmp_path_factory, logical_devices):
     stores.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     stores.setenv("WANDB_MODE", "offline")
     options = {**OPTIONS, "model_save_dir": str(folder)}
-    log, handler = logging.getLogger("absl"), _Lines()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        off = dict.fromkeys(("run_report", "with_test", "projector"), False)
-        first = {**options, **off, "stop_at_step": 8}
+    off = dict.fromkeys(("run_report", "with_test", "projector"), False)
+    first = {**options, **off, "stop_at_step": 8}
+    log = io.StringIO()
+    with commands.kept_state(log):
+        cli.set_up_logging()
         train.train(Settings.from_values(**first))
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
     shutil.rmtree(folder / "step_00000008")  # as if it had not been saved
     off = ("check_shape", "check_content", "print_model_statistics")
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
     stores.undo()
-    return Run(folder, handler.lines, outcome)
+    return Run(folder, log.getvalue(), outcome)
 
 
 @pytest.fixture

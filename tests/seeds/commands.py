@@ -8,8 +8,8 @@ import sys
 import tensorflow as tf
 
 from plsc_tf.data import figures, images
+from tests.programs import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 # Options that make the documents' networks small enough for a test.
 SMALL = (
     "--model_name=iresnet --model_options=depths=1-1-1,width=8,head=gap --emb_size=16 "
