@@ -115,7 +115,7 @@ class PackedFiles:
 def packed_source(
     name: str,
     packed: PackedFiles,
-    unpack: Callable[[list[bytes], np.ndarray], list[bytes]],
+    unpack: Callable,
     *,
     parse: Callable | None = None,
     labels: np.ndarray | None = None,
@@ -127,25 +127,33 @@ def packed_source(
     Args:
         name: name for messages.
         packed: reads the records.
-        unpack: function of (records, their numbers) that returns the images' bytes, or
-            the argument of `parse`, strings of any number; raises ValueError if a
-            record is damaged. It holds the interpreter's lock, so it should do little.
+        unpack: function of (records, their numbers) that returns the images' bytes or,
+            if `labels` is None, (images, labels); or the argument of `parse`, strings
+            of any number. Raises ValueError if a record is damaged. It holds the
+            interpreter's lock, so it should do little.
         parse: function that maps these strings and the records' numbers, int64
-            `[block]`, to images or, if `labels` is None, to (images, labels); runs
-            inside tf.data.
+            `[block]`, to what `unpack` returns otherwise; runs inside tf.data.
         labels: int64 `[num_examples]`, or None if they are in the records.
         num_classes: number of classes; None if unknown.
         describe: function that names an example for an error message; None uses
             `packed.describe`.
     """
 
+    with_labels = labels is None and parse is None
+    types = (tf.string, tf.int64) if with_labels else (tf.string,)
+
     def read(indices):
-        return np.array(unpack(packed.read(indices), indices), object)
+        found = unpack(packed.read(indices), indices)
+        strings, *numbers = found if with_labels else (found,)
+        return [np.array(strings, object), *numbers]
 
     def fetch(indices):
-        records = tf.numpy_function(read, [indices], tf.string, stateful=False)
-        records = tf.ensure_shape(records, [None])
-        return records if parse is None else parse(records, indices)
+        # Outside graphs, a single result is not in a list.
+        found = tf.nest.flatten(tf.numpy_function(read, [indices], types, False))
+        strings, *numbers = (tf.ensure_shape(column, [None]) for column in found)
+        if parse is not None:
+            return parse(strings, indices)
+        return (strings, *numbers) if with_labels else strings
 
     return IndexedSource(
         name,

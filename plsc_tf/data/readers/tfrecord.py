@@ -50,7 +50,7 @@ def tfrecords(
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
-    def check(records: list[bytes], numbers: np.ndarray) -> list[bytes]:
+    def check(records, numbers):
         payloads = [record[:-FOOTER] for record in records]
         stored = np.frombuffer(b"".join([r[-FOOTER:] for r in records]), "<u4")
         found = np.fromiter(map(google_crc32c.value, payloads), np.uint64)
@@ -58,18 +58,18 @@ def tfrecords(
             _named(packed, numbers[i], payload_of, records[i])
         return payloads
 
+    def unpack(records, numbers):
+        examples = zip(numbers, check(records, numbers), strict=True)
+        pairs = [_named(packed, k, parse_example, payload) for k, payload in examples]
+        images, found = zip(*pairs, strict=True)
+        known = labels is not None
+        return images if known else (images, np.array(found, np.int64) - labels_offset)
+
     if parse_fn is not None:
-        labels, parse = None, _for_blocks(parse_fn, labels_offset)
-    else:
-        parse = _for_examples(packed, labels_offset, labels is None)
-    return packed_source(
-        name,
-        packed,
-        check,
-        parse=parse,
-        labels=None if labels is None else labels - labels_offset,
-        num_classes=num_classes,
-    )
+        parse = _for_blocks(parse_fn, labels_offset)
+        return packed_source(name, packed, check, parse=parse, num_classes=num_classes)
+    given = None if labels is None else labels - labels_offset
+    return packed_source(name, packed, unpack, labels=given, num_classes=num_classes)
 
 
 def _for_blocks(parse_fn, labels_offset):
@@ -118,69 +118,12 @@ def _checked_pair(returned):
     )
 
 
-def _for_examples(packed, labels_offset, with_labels):
-    """Returns a function that parses examples with FastNN's keys, `[block]`."""
-
-    def in_python(payloads, numbers):
-        pairs = [
-            _named(packed, number, parse_example, payload)
-            for payload, number in zip(payloads, numbers, strict=True)
-        ]
-        images, labels = zip(*pairs, strict=True)
-        return np.array(images, object), np.array(labels, np.int64)
-
-    def parse(payloads, numbers):
-        def one_by_one():
-            types = tf.string, tf.int64
-            return tf.numpy_function(in_python, [payloads, numbers], types, False)
-
-        if tf.executing_eagerly():
-            found = one_by_one()
-        else:
-            whole, *found = _parse_in_graph(payloads)
-            found = tf.cond(whole, lambda: found, one_by_one)
-        images, labels = (tf.ensure_shape(one, [None]) for one in found)
-        return (images, labels - labels_offset) if with_labels else images
-
-    return parse
-
-
 def _named(packed, number, function, record):
     """Returns the function's result for a record; its error names the record."""
     try:
         return function(record)
     except ValueError as error:
         raise ValueError(f"{packed.describe(number)}: {error}") from error
-
-
-def _parse_in_graph(examples):
-    """Parses serialized examples.
-
-    Returns:
-        (whether each example has exactly one image and one label, the encoded images,
-        the labels).
-    """
-
-    def decode(message, field, data, dtype=tf.string):
-        name = f"tensorflow.{message}"
-        sizes, [values] = tf.io.decode_proto(data, name, [field], [dtype])
-        return tf.reduce_all(sizes == 1), values
-
-    _, features = decode("Example", "features", examples)
-    _, entries = decode("Features", "feature", features[:, 0])
-    _, keys = decode("Features.FeatureEntry", "key", entries)
-    _, values = decode("Features.FeatureEntry", "value", entries)
-
-    def only_value(key, kind, message, dtype):
-        chosen = keys[..., 0] == key
-        once = tf.reduce_all(tf.math.count_nonzero(chosen, axis=1) == 1)
-        _, lists = decode("Feature", kind, tf.boolean_mask(values[..., 0], chosen))
-        single, found = decode(message, "value", lists[:, 0], dtype)
-        return once & single, found[:, 0]
-
-    has_image, images = only_value(_IMAGE, "bytes_list", "BytesList", tf.string)
-    has_label, labels = only_value(_LABEL, "int64_list", "Int64List", tf.int64)
-    return has_image & has_label, images, labels
 
 
 class _ReadAhead(RandomAccessFile):
