@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import keras
 import tensorflow as tf
 from keras.src.applications import resnet
-from keras.src.backend.common import stateless_scope
+from keras.src.backend.common import global_state, stateless_scope
 from keras.src.models.functional import Functional
 from keras.src.saving import saving_lib
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
@@ -179,6 +179,22 @@ class Substituted(Functional):
             return call
 
         return super()._run_through_graph(inputs, chosen, call_fn)
+
+
+@contextlib.contextmanager
+def delayed_weights() -> Iterator[None]:
+    """Creates the weights of layers that are built inside only when it ends.
+
+    After an error, they are not created.
+    """
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    except BaseException:
+        global_state.set_global_attribute("uninitialized_variables", [])
+        raise
+    with keras.StatelessScope():
+        pass  # creates them at its end
 
 
 def save_weights(network: keras.Model, file) -> None:

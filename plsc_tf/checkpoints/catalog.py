@@ -92,11 +92,14 @@ def resolve(path: str) -> str:
     """Returns a checkpoint folder unchanged; for a run's folder, its newest checkpoint.
 
     Raises:
+        DamagedCheckpointError: the folder contains only damaged checkpoints.
         FileNotFoundError: the path is neither.
     """
     if files.exists(files.join(path, manifest.NAME)):
         return path
-    checkpoints = find_all(path)
+    checkpoints, problems = _look(path)
+    if problems and not checkpoints:
+        raise problems[0]
     if not checkpoints:
         raise FileNotFoundError(
             f"checkpoint_dir '{path}' is not a checkpoint (it has no {manifest.NAME}) "

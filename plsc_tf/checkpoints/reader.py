@@ -1,9 +1,10 @@
 """Reads checkpoints: verifies the requested files, and loads them in chunks."""
 
 import concurrent.futures
+import contextlib
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import h5py
@@ -94,7 +95,8 @@ def restore(
         for name, value in read_variables(path, content, variables).items():
             variables[name].assign(value)
     if network is not None:
-        private_apis.load_weights(network, weights)
+        with _naming(path, content["backbone"]["file"]):
+            private_apis.load_weights(network, weights)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
     return content["state"]
@@ -104,21 +106,25 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
     """Reads the backbone's verified file; returns it in memory.
 
     Raises:
-        DamagedCheckpointError: it refers to data in other files.
+        DamagedCheckpointError: it refers to data in other files, or its arrays need
+            more memory than it has bytes.
     """
     name = content["backbone"]["file"]
     buffer = io.BytesIO(files.read(files.join(path, name)))
 
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None
-        stored = isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)
-        return place if stored or item is None else None
+        if isinstance(item, h5py.Dataset):
+            stored = item.id.get_storage_size() == item.nbytes and not item.is_virtual
+            return None if stored and not item.external else place
+        return None if isinstance(item, h5py.Group) else place
 
     # HDF5 would read any file that a link or an external array names.
-    with h5py.File(buffer) as file:
+    with _naming(path, name), h5py.File(buffer) as file:
         place = file.visititems_links(outside)
     if place is not None:
-        raise DamagedCheckpointError(path, f"{name} has data elsewhere, at {place!r}")
+        problem = f"{name} has data elsewhere or compressed, at {place!r}"
+        raise DamagedCheckpointError(path, problem)
     return buffer
 
 
@@ -130,9 +136,49 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
         content: its manifest.
         names: the variables' names.
     """
-    file = files.read(files.join(path, content["training"]["file"]))
-    with np.load(io.BytesIO(file)) as stored:
-        return {name: stored[name] for name in names}
+    name, described = content["training"]["file"], content["training"]["variables"]
+    file = files.read(files.join(path, name))
+    with _naming(path, name), np.load(io.BytesIO(file)) as stored:
+        if sum(member.file_size for member in stored.zip.infolist()) > len(file):
+            raise ValueError("its arrays are compressed")
+        arrays = {name: stored[name] for name in names}
+        for name, array in arrays.items():
+            found = {"shape": list(array.shape), "dtype": array.dtype.name}
+            if found != described[name]:
+                raise ValueError(f"{name} is {found}, not {described[name]}")
+    return arrays
+
+
+@contextlib.contextmanager
+def _naming(path, name):
+    """Raises every error as one that names the file.
+
+    HDF5, numpy and Keras raise errors of many types for files that they cannot read.
+    """
+    try:
+        yield
+    except Exception as error:
+        problem = f"{name} cannot be read: {error!r:.300}"
+        raise DamagedCheckpointError(path, problem) from error
+
+
+def build(path: str, content: dict, make: Callable[[], keras.Model]) -> keras.Model:
+    """Builds a network, and creates its weights only if they fit the checkpoint's.
+
+    Otherwise, the description of a network could fill the memory.
+
+    Args:
+        path: the checkpoint folder.
+        content: its manifest.
+        make: function that builds the network.
+
+    Raises:
+        ValueError: the weights have other shapes.
+    """
+    with private_apis.delayed_weights():
+        network = make()
+        _compare(path, content, network, {}, {})
+    return network
 
 
 def _load_part(stored, array, part):
@@ -218,7 +264,11 @@ def load_matching(path: str, network: keras.Model) -> Matched:
     kept, buffer = {}, io.BytesIO()
     private_apis.save_weights(network, buffer)
     weights = open_weights(path, content)
-    with h5py.File(buffer, "r+") as target, h5py.File(weights) as source:
+    with (
+        _naming(path, content["backbone"]["file"]),
+        h5py.File(buffer, "r+") as target,
+        h5py.File(weights) as source,
+    ):
         stored = _arrays(source)
         for name, array in _arrays(target).items():
             if name not in stored:

@@ -9,6 +9,7 @@ because they trust the sizes that a pickle declares.
 import io
 import pickle
 import pickletools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
         ValueError: the pickle contains anything but plain data, or is corrupt.
     """
     buffer = io.BytesIO(data)
-    reader = _PlainUnpickler(buffer, names or {})
+    reader = _PlainUnpickler(buffer, len(data), names or {})
     try:
         _check_memo(data)
         return _resolve(reader.load(), {})
@@ -46,10 +47,10 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
 class _PlainUnpickler(pickle.Unpickler):
     """An unpickler that accepts only the names needed for plain data."""
 
-    def __init__(self, buffer: io.BytesIO, names: dict):
+    def __init__(self, buffer: io.BytesIO, size: int, names: dict):
         super().__init__(buffer, encoding="bytes")
         self.refused = ""
-        self._names = {**_plain_names(), **names}
+        self._names = {**_plain_names(size), **names}
 
     def find_class(self, module, name):
         """Returns the object for an allowed name, without importing anything."""
@@ -96,24 +97,44 @@ class _Array:
         self.value = np.frombuffer(raw, dtype.value).reshape(shape, order=order)
 
 
-def _plain_names() -> dict:
+def _limiter(left: int) -> Callable:
+    """Returns a function that returns its argument until their lengths exceed `left`.
+
+    A few bytes of a pickle could otherwise copy a long value again and again.
+    """
+
+    def limited(value):
+        nonlocal left
+        left -= len(value)
+        if left < 0:
+            raise pickle.UnpicklingError("copies of more values than the file has")
+        return value
+
+    return limited
+
+
+def _plain_names(size: int) -> dict:
     """Returns the names that lists of bytes and numpy arrays need.
 
     Creates new objects for each file, because a pickle may set attributes on them.
+
+    Args:
+        size: number of bytes in the pickle.
     """
+    limited = _limiter(size)
 
     def to_bytes(value, encoding="latin1"):
         # Python 3 writes bytes this way in protocols 0 to 2.
         if _text(encoding) not in ("latin1", "latin-1"):
             raise pickle.UnpicklingError(f"encoding {encoding!r}")
-        return _text(value).encode("latin1")
+        return _text(limited(value)).encode("latin1")
 
     def copied(kind):
         # Only copy sequences: bytearray(10**12) would exhaust memory.
         def copy(value=()):
             if not isinstance(value, list | tuple | bytes | bytearray):
                 raise pickle.UnpicklingError(f"{kind.__name__} of {type(value)}")
-            return kind(value)
+            return kind(limited(value))
 
         return copy
 

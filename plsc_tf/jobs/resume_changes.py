@@ -172,6 +172,8 @@ def _text(item, value):
 def _means_another(name, old, new):
     """Returns whether the old and the new value of an option differ in effect."""
     if name in LOSS:
+        if old.head.loss_type != new.head.loss_type and "." in old.head.loss_type:
+            return True  # a checkpoint cannot choose code to run
         one, other = (heads.make_loss(settings.head) for settings in (old, new))
         if hasattr(one, "gradient") and hasattr(other, "gradient"):
             other = dataclasses.replace(other, gradient=one.gradient)

@@ -1,12 +1,14 @@
 """Loads a trained model from its checkpoint, to use it or to start training from it."""
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, reader
+from plsc_tf.data import load as data_load
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
@@ -91,19 +93,65 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
         FileNotFoundError: there is no checkpoint.
     """
     path = find(settings.checkpoints)
-    flags = manifest.read(path)["state"].get("flags", {})
-    flags = {n: tuple(v) if isinstance(v, list) else v for n, v in flags.items()}
-    settings = _completed(settings, flags)
+    content = manifest.read(path)
+    run = run_settings(path, settings, parts)
+    flags, values = content["state"].get("flags", {}), run.as_dict()
+    settings = _completed(settings, {n: values[n] for n in values if n in flags})
     strategy = strategy or make_strategy(settings.performance.num_replicas)
-    built = settings
-    if not with_head:
+    if with_head:
+        built = settings.replace(num_classes=_rows(path, content, settings))
+    else:
         # Embeddings do not depend on the head, so the smallest possible one is enough.
-        built = settings.replace(num_classes=strategy.num_replicas_in_sync)
-    model = recipe.build_model(built, strategy, backbone=parts.backbone)
+        replicas = strategy.num_replicas_in_sync
+        built = settings.replace(num_classes=replicas, sub_centers=1)
+    build = None if parts.backbone else functools.partial(reader.build, path, content)
+    model = recipe.build_model(built, strategy, backbone=parts.backbone, build=build)
     state.restore_weights(path, model, with_head=with_head)
     if settings.optimizer.ema_in_use:
         state.restore_averages(path, model, with_head=with_head)
-    return Trained(model, path, settings, Settings.from_stored(flags))
+    return Trained(model, path, settings, run)
+
+
+def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings:
+    """Returns the settings of a checkpoint's training.
+
+    Args:
+        path: the checkpoint folder.
+        settings: the requested `Settings`.
+        parts: the `Parts` given in Python.
+
+    Raises:
+        ValueError: the checkpoint's options are not valid, or name Python code that
+            neither `settings` nor `parts` name: a checkpoint by itself runs no code.
+    """
+    flags = manifest.read(path)["state"].get("flags", {})
+    try:
+        run = Settings.from_stored(flags)
+    except ValueError as error:
+        raise ValueError(f"{path}/{manifest.NAME}: state.flags: {error}") from error
+    values, named = run.as_dict(), settings.as_dict()
+    code = [name for name in ("model_name", "loss_type") if "." in values[name]]
+    if values["dataset_name"].lower() not in ("", *data_load.names()):
+        code.append("dataset_name")
+    for name in code:
+        given = name == "model_name" and parts.backbone is not None
+        if values[name] != named[name] and not given:
+            raise ValueError(
+                f"{path} was trained with code of its own, {name}={values[name]}, "
+                "which a checkpoint cannot choose by itself. If you trust it, pass "
+                f"{name}={values[name]}, for example with the --flagfile of the run."
+            )
+    return run
+
+
+def _rows(path, content, settings):
+    """Returns the number of classes, if the options describe the stored head."""
+    shape = content["arrays"].get("weight", {}).get("shape", [0])
+    centers = settings.head.sub_centers
+    if shape[1:-1] != ([centers] if centers > 1 else []):
+        problem = f"{manifest.NAME}: state.flags has sub_centers={centers}, not {shape}"
+        raise manifest.DamagedCheckpointError(path, problem)
+    return shape[0]
 
 
 def _completed(settings, flags):
@@ -163,7 +211,7 @@ def load_model(folder, *, backbone=None, head=None):
         model = load(settings, with_head, parts, strategy).model
     else:
         with strategy.scope():
-            network = _network(path, stored, backbone)
+            network = _network(path, content, backbone)
             model = Classifier(network, head or _head(path, content, strategy))
         state.restore_weights(path, model, with_head)
         if flags.get("ema_in_use", True):
@@ -172,14 +220,16 @@ def load_model(folder, *, backbone=None, head=None):
     return model
 
 
-def _network(path, stored, backbone):
+def _network(path, content, backbone):
+    stored = content["state"]
     if backbone is not None:
         built = isinstance(backbone, keras.Model)
         return copy_to_strategy(backbone) if built else backbone()
     reason = "custom layers" if "network" in stored else "saved by an older version"
     if stored.get("network"):
         try:
-            return model_config.make_network(stored["network"])
+            make = functools.partial(model_config.make_network, stored["network"])
+            return reader.build(path, content, make)
         except ValueError as error:
             reason = str(error).partition("\n")[0]
     raise ValueError(
@@ -192,7 +242,11 @@ def _head(path, content, strategy):
     stored, classes = content["state"], content["state"]["num_classes"]
     if not content["arrays"]:  # no class weights stored: the smallest head is enough
         classes = strategy.num_replicas_in_sync
-    head = stored.get("head") and model_config.make_head(classes, stored["head"])
+    try:
+        head = stored.get("head") and model_config.make_head(classes, stored["head"])
+    except (TypeError, ValueError) as error:
+        problem = f"{manifest.NAME}: state.head: {error}"
+        raise manifest.DamagedCheckpointError(path, problem) from error
     if head:
         return head
     loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE

@@ -355,7 +355,7 @@ class Checkpoint(keras.callbacks.Callback):
             raise ValueError(
                 f"{path} belongs to another run. Move it or set another directory."
             )
-        return stored["best_accuracy"]
+        return stored.get("best_accuracy", -1.0)
 
     def _replace_best(self, epoch, accuracy, content):
         path = files.join(self.directory, BEST)

@@ -12,6 +12,8 @@ from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.training.circular import Classifier
 
+# Layers that run code or read files, even in the safe mode of some versions of Keras.
+UNSAFE = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
     name: kind
@@ -54,13 +56,23 @@ def make_network(text: str) -> keras.Model:
         text: the backbone's JSON.
 
     Raises:
-        ValueError: the backbone has unknown layers, or contains custom code, which is
-            never run.
+        ValueError: the backbone has unknown layers, is no description of one, or
+            contains custom code, which is never run.
     """
     try:
-        return keras.saving.deserialize_keras_object(json.loads(text), safe_mode=True)
-    except (TypeError, AttributeError, ImportError) as error:
-        raise ValueError(str(error)) from error
+        described = json.loads(text, object_hook=_refuse_code)
+        network = keras.saving.deserialize_keras_object(described, safe_mode=True)
+    except Exception as error:  # Keras raises errors of many types
+        raise ValueError(f"{error!r:.300}") from error
+    if not isinstance(network, keras.Model):
+        raise ValueError(f"it describes a {type(network).__name__}, not a model")
+    return network
+
+
+def _refuse_code(described):
+    if described.get("class_name") in UNSAFE:
+        raise ValueError(f"it has a {described['class_name']}, which can run code")
+    return described
 
 
 def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | None:

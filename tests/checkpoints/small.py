@@ -5,8 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.checkpoints import reader, writer
+from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.storage import files
 
 WHOLE = np.arange(14, dtype=np.float32).reshape(7, 2)
 FILES = [
@@ -38,6 +39,7 @@ def make_content(step, *, replicas=3, array=None, kind="training", **state):
     variables = {"optimizer/0000": tf.fill([2], float(step))}
     if array is None:
         array = make_rows(replicas, WHOLE + step)
+    state = {"num_classes": array.shape[0], "embedding_size": array.shape[1], **state}
     return writer.Content(
         kind=kind,
         state={"global_step": step, "flags": {"learning_rate": 0.1}, **state},
@@ -57,6 +59,14 @@ def save(path, step=5, **options):
 def save_run(directory, steps=(10, 20, 30)):
     """Checkpoints of these steps, under such names as a run gives."""
     return [save(directory / f"step_{step:08d}", step) for step in steps]
+
+
+def seal(path, content):
+    """Writes the manifest that belongs to the files as they are."""
+    for name in content["files"]:
+        size, digest = files.checksum(str(path / name))
+        content["files"][name] = {"bytes": size, "sha256": digest}
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
 
 
 class Target:

@@ -1,5 +1,6 @@
 """Checkpoints made by an attacker, whose checksums are right."""
 
+import math
 import os
 
 import h5py
@@ -10,17 +11,9 @@ import tensorflow as tf
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
-from tests.checkpoints.small import make_network, save
+from tests.checkpoints.small import FILES, Target, make_network, save, seal
 
 SECRET = np.arange(6, dtype=np.float32)
-
-
-def seal(path, content):
-    """Writes the manifest that belongs to the files as they are."""
-    for name in content["files"]:
-        size, digest = files.checksum(str(path / name))
-        content["files"][name] = {"bytes": size, "sha256": digest}
-    (path / manifest.NAME).write_bytes(manifest.encode(content))
 
 
 # An attacker's checkpoint would copy any file of the user into weights that the user
@@ -103,3 +96,57 @@ def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
     (path / manifest.NAME).write_text("[" * 10**5)
     with pytest.raises(DamagedCheckpointError, match=r"manifest\.json.*recursion"):
         manifest.read(str(path))
+
+
+HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
+
+
+# Each of these would end in a traceback, or take terabytes before a file is looked at.
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("state.global_step", 1.5),
+        ("state.num_classes", 2**70),
+        ("state.epoch", "1"),
+        ("state.logs", {"loss": "x"}),
+        ("state.head", {"kind": "ShardedHead"}),
+        ("backbone.weights", [{"path": "x", **HUGE}]),
+        ("backbone.file", "rows"),
+        ("training.variables", {"optimizer/0000": HUGE}),
+        ("arrays.weight.shape", [7, 2**50]),
+        ("arrays.weight.shape", [7, 0]),
+        ("arrays.weight.shape", [2**60] * 4),
+        ("arrays.weight.dtype", "object"),
+        ("arrays.weight.parts", [{"file": FILES[2], "first": 0, "last": math.nan}]),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_key(tmp_path, key, value):
+    path = tmp_path / "0"
+    content = inner = manifest.read(save(path))
+    *outer, last = key.split(".")
+    for name in outer:
+        inner = inner[name]
+    inner[last] = value
+    seal(path, content)
+    named = rf"manifest\.json.*{'.'.join(outer)}.* must"
+    with pytest.raises(DamagedCheckpointError, match=named):
+        manifest.read(str(path))
+
+
+# A few kilobytes that need gigabytes of memory.
+@pytest.mark.parametrize("file", ["training.npz", "backbone.weights.h5"])
+def test_a_file_that_unpacks_to_more_than_its_size_is_refused(tmp_path, file):
+    path, target = tmp_path / "0", Target()
+    save(path)
+    if file == "training.npz":
+        np.savez_compressed(path / file, **{"optimizer/0000": np.zeros(10**6)})
+    else:
+        with h5py.File(path / file, "r+") as weights:
+            del weights["layers/dense/vars/0"]
+            weights.create_dataset(
+                "layers/dense/vars/0", (2, 10**12), "f4", chunks=True
+            )
+    seal(path, manifest.read(str(path)))
+    with pytest.raises(DamagedCheckpointError, match=rf"{file} .*compressed"):
+        target.restore(path)
+    assert target.is_untouched()

@@ -33,7 +33,7 @@ def test_what_three_replicas_saved_loads_on_any_number(tmp_path, replicas):
     target = Target(replicas)
     state = target.restore(tmp_path / "0")
     assert target.holds(5)
-    assert state == {"global_step": 5, "epoch": 1, "flags": {"learning_rate": 0.1}}
+    assert state["epoch"] == 1 and state["flags"] == {"learning_rate": 0.1}
 
 
 def test_a_sharded_head_loads_into_a_replicated_one(tmp_path):

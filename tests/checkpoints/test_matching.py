@@ -20,7 +20,7 @@ def save(path, model):
         weight.assign(rng.standard_normal(weight.shape))
     content = writer.Content(
         kind="weights",
-        state={"global_step": 1},
+        state={"global_step": 1, "num_classes": 0, "embedding_size": 3},
         network=model,
         values=[(v, v.value) for v in model.variables],
         variables={},

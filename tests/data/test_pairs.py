@@ -192,6 +192,12 @@ def test_impossible_pairs_are_refused(pictures, left, right, same):
         b"\x80\x05\x96" + (1 << 62).to_bytes(8, "little") + b"x.",
         # Lists of lists of lists that double 60 times.
         b"\x80\x02]q\x00" + b"(h\x00h\x00lq\x00" * 60 + b".",
+        # 2,000 copies of a megabyte.
+        b"\x80\x02cbuiltins\nbytearray\nq\x00T\x00\x00\x10\x00"
+        + bytes(1 << 20)
+        + b"q\x010"
+        + b"h\x00h\x01\x85R" * 2000
+        + b".",
         # A list within itself.
         b"\x80\x02]q\x00h\x00a.",
     ],

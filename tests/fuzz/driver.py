@@ -25,17 +25,20 @@ _PLACE = re.compile(
     r"|\d+ (bytes|images|labels|entries|classes|pictures)|x\.jpg"
     r"|empty|is cut off|Expected \(images|is refused|holds no|Found: |starts with"
     r"|is not an index|no (records|images|pairs)"
+    r"|must |checkpoint format|format.\)|cannot be read|does not hold|fit this model"
+    r"|has data elsewhere|state(\.| lacks)|the optimizer None"
 )
 
 
-def main(folder, count, seed):
-    """Reads the mutations and prints what came of them."""
+def main(folder, count, seed, only=""):
+    """Reads the mutations, perhaps of one target only; prints what came of them."""
     import tensorflow as tf
 
+    from tests.fuzz.checkpoints import Checkpoint
     from tests.fuzz.targets import targets
 
     rejections = (ValueError, OSError, EOFError, tf.errors.OpError)
-    found = targets()
+    found = {"checkpoint": Checkpoint()} if only else targets()
     names = list(found)
     seen = {name: collections.Counter() for name in names}
     problems = []
@@ -108,4 +111,4 @@ def _limit_memory():
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

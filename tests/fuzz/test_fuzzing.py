@@ -7,9 +7,9 @@ import pytest
 from tests import programs
 
 
-def fuzz(folder, count, seed):
+def fuzz(folder, count, seed, *only):
     """Runs the driver; returns what it saw."""
-    words = "-m", "tests.fuzz.driver", folder, count, seed
+    words = "-m", "tests.fuzz.driver", folder, count, seed, *only
     done = programs.run(*words, status=None, TF_CPP_MIN_LOG_LEVEL="3")
     current = folder / "current"
     last = current.read_text() if current.exists() else "the start"
@@ -26,6 +26,17 @@ def test_a_hundred_and_fifty_mutations(tmp_path):
     # Both ways are taken: mutations are neither harmless nor all the same.
     assert sum(counts.get("read", 0) for counts in seen.values()) > 10
     assert all(counts.get("rejected", 0) > 0 for counts in seen.values())
+
+
+def test_three_hundred_checkpoints(tmp_path):
+    (counts,) = fuzz(tmp_path, 300, 5, "checkpoint").values()
+    assert counts["read"] > 10 and counts["rejected"] > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_ten_thousand_checkpoints(tmp_path, seed):
+    fuzz(tmp_path, 2500, seed, "checkpoint")
 
 
 @pytest.mark.slow

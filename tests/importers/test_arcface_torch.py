@@ -1,6 +1,7 @@
 """Files of arcface_torch, read with PyTorch where it is installed."""
 
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -163,6 +164,19 @@ def test_a_file_that_wants_to_run_something_is_refused(torch, tmp_path):
     with pytest.raises(ValueError, match="refused"):
         importers.read(str(tmp_path / "model.pt"))
     assert not sign.exists()
+
+
+@pytest.mark.parametrize("kind", ["compressed", "repeated"])
+def test_a_file_that_unpacks_to_more_than_its_size_is_refused(torch, tmp_path, kind):
+    path, weights = tmp_path / "model.pt", tensors(torch, BACKBONE)
+    if kind == "repeated":
+        weights["conv1.weight"] = torch.zeros(1).expand(10**6, 10**6)
+    torch.save(weights, path)
+    if kind == "compressed":
+        with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("archive/data/9", bytes(2**26))
+    with pytest.raises(ValueError, match=r"model.pt .*unpacks to \d+"):
+        importers.read(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}])

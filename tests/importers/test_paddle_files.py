@@ -1,12 +1,13 @@
 """Paddle's two forms of a variable."""
 
 import pickle
+import struct
 
 import numpy as np
 import pytest
 
 from plsc_tf.checkpoints.importers import paddle_files
-from tests.importers.paddle_writer import saved, stream
+from tests.importers.paddle_writer import saved, stream, varint
 
 ARRAY = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
 # What Paddle 3.3 wrote for float32 [2, 1]: 1.0, -2.0 (`paddle.static.io.save_vars`).
@@ -59,6 +60,26 @@ def test_a_file_that_is_too_long_is_refused(tmp_path):
     (tmp_path / "a.w_0").write_bytes(stream(ARRAY) + b"x")
     with pytest.raises(ValueError, match="damaged"):
         paddle_files.variables(str(tmp_path / "a.w_0"))
+
+
+# The last one's number of elements is 0 modulo 2^64.
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack("<IQ", 0, 2**64 - 1),
+        struct.pack("<IQQ", 0, 1, 2**64 - 1),
+        struct.pack("<IQIi", 0, 0, 0, -(2**31)),
+        *(
+            FROM_PADDLE[:16] + struct.pack("<i", len(dims) + 2) + b"\x08\x05" + dims
+            for dims in (b"\x10" + varint(2**64 - 1), (b"\x10" + varint(2**32)) * 2)
+        ),
+    ],
+)
+def test_sizes_that_no_file_can_have_are_refused(tmp_path, header):
+    path = tmp_path / "a.w_0"
+    path.write_bytes(header)
+    with pytest.raises(ValueError, match="a.w_0 is"):
+        paddle_files.variables(str(path))
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])

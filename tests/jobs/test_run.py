@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
+from tests import commands
+from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
 from tests.jobs.tiny_run import FULL
 from tests.jobs.tiny_run import on_one_replica as settings
@@ -278,6 +281,32 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
 def test_another_training_does_not_resume(finished, changes, message):
     with pytest.raises(ValueError, match=message):
         train.train(settings(finished[0], **changes))
+
+
+# Whoever was sent a checkpoint would otherwise run any code that Python finds there.
+@pytest.mark.parametrize("name", ["evaluate", "export"])
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("model_name", "evil.network", "code of its own, model_name=evil.network"),
+        ("loss_type", "dist_evil.Loss", "code of its own, loss_type=dist_evil.Loss"),
+        ("dataset_name", "evil", "code of its own, dataset_name=evil"),
+        ("emb_size", "x", "manifest.json: state.flags: emb_size"),
+        ("emb_size", 2**30, "does not fit this model"),
+    ],
+)
+def test_the_options_of_a_checkpoint_run_no_code(
+    finished, monkeypatch, name, option, value, said
+):
+    path = finished[0] / "1"
+    (finished[0] / "evil.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(finished[0])
+    content = manifest.read(str(path))
+    content["state"]["flags"][option] = value
+    seal(path, content)
+    done = commands.run(name, f"--checkpoint_dir={path}")
+    assert done.status == 1 and said in done.err
+    assert "Traceback" not in done.err and "evil" not in sys.modules
 
 
 def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):

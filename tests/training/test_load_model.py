@@ -11,6 +11,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
+from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
 from tests.training import checkpointed
 
@@ -120,6 +121,20 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     state.save(str(tmp_path / "weights"), model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network"):
         plsc_tf.load_model(tmp_path / "weights")
+
+
+def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
+    shutil.copytree(saved[0] / "1", tmp_path / "1")
+    content = manifest.read(str(tmp_path / "1"))
+    network = content["state"]["network"]
+    content["state"]["network"] = network.replace('"units": 6', f'"units": {2**40}')
+    assert content["state"]["network"] != network
+    seal(tmp_path / "1", content)
+    with pytest.raises(ValueError, match=r"dense.*\[.*6\] in the checkpoint"):
+        plsc_tf.load_model(tmp_path / "1")
+    # No later scope creates what was refused.
+    with keras.StatelessScope():
+        pass
 
 
 def test_averages_are_loaded_where_the_training_has_them(tmp_path):

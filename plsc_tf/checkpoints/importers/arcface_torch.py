@@ -141,14 +141,23 @@ def _load(path):
     if "mmap" in inspect.signature(torch.load).parameters:
         options["mmap"] = zipfile.is_zipfile(path)
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                _check_size(path, sum(one.file_size for one in archive.infolist()))
         return torch.load(path, **options)
-    except (pickle.UnpicklingError, *_FAULTS) as error:
+    except (pickle.UnpicklingError, zipfile.BadZipFile, *_FAULTS) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{path} is truncated, was not written by torch.save, or contains more "
             "than tensors and plain data, which is refused because it could run code. "
             f"PyTorch {torch.__version__}: {first[:300]}"
         ) from None
+
+
+def _check_size(path, size):
+    """Raises ValueError if the contents of a file are larger than the file."""
+    if size > os.path.getsize(path):
+        raise ValueError(f"{path} unpacks to {size:,} bytes, more than the file has")
 
 
 def _is_tensor(value):
@@ -191,6 +200,8 @@ def _weights(state, path):
         raise ValueError(
             f"{path} holds a {type(state).__name__}, not a state dict of tensors."
         )
+    tensors = filter(_is_tensor, state.values())
+    _check_size(path, sum(one.numel() * one.element_size() for one in tensors))
     # DistributedDataParallel adds the prefix "module." to every name.
     return {
         name.removeprefix("module."): _to_numpy(value)
@@ -220,6 +231,8 @@ def _centers(kind, path):
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
+    if _is_tensor(weight):
+        _check_size(path, weight.numel() * weight.element_size())
     if not _is_tensor(weight) or weight.ndim != 2:
         raise ValueError(
             f"{path} contains no class centers: expected a state dict with 'weight' of "

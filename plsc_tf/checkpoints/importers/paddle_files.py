@@ -16,6 +16,7 @@ Source: Paddle `paddle/fluid/framework/lod_tensor.cc`, `tensor_util.cc`,
 """
 
 import functools
+import math
 import os
 import struct
 from collections.abc import Callable
@@ -97,14 +98,20 @@ def read(path: str) -> np.ndarray:
         header = file.read(_HEADER_BYTES)
     try:
         dtype, shape, offset = _read_header(header)
-    except (struct.error, KeyError, ValueError, message.DecodeError) as error:
+    except (
+        struct.error,
+        LookupError,
+        ArithmeticError,
+        ValueError,
+        message.DecodeError,
+    ) as error:
         raise ValueError(
             f"{path} is not a variable in Paddle's binary format, or is truncated: "
             f"{error!r}. Copy it again."
         ) from None
-    expected = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    expected = offset + math.prod(shape) * dtype.itemsize
     size = os.path.getsize(path)
-    if size != expected:
+    if size != expected or min(shape, default=1) < 1:
         raise ValueError(
             f"{path} is damaged: {dtype} of shape {list(shape)} takes {expected:,} "
             f"bytes, and the file has {size:,}. Copy it again."

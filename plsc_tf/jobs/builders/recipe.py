@@ -1,5 +1,7 @@
 """Builds the data, the model and the verification sets of a run from the settings."""
 
+import functools
+
 import keras
 import tensorflow as tf
 from absl import logging
@@ -168,7 +170,7 @@ def load_pairs(settings, given=None):
     return {name: one.framed(frame) for name, one in pairs.items()}
 
 
-def build_model(settings, strategy, half=None, backbone=None):
+def build_model(settings, strategy, half=None, backbone=None, build=None):
     """Builds the uncompiled `Classifier`, backbone and head, under a strategy.
 
     Args:
@@ -177,11 +179,14 @@ def build_model(settings, strategy, half=None, backbone=None):
         half: the `backbones.precision.Precision` to train in; None for a model that
             only computes embeddings.
         backbone: a network that replaces model_name, see `Parts`; or None.
+        build: function that takes a function without arguments and returns the network
+            that it makes, such as one that checks it; or None.
     """
     settings = complete(settings, backbone)
     keras.utils.set_random_seed(settings.training.seed)
     with strategy.scope():
-        backbone = build_backbone(settings, backbone)
+        make = functools.partial(build_backbone, settings, backbone)
+        backbone = make() if build is None else build(make)
         backbone = precision.apply(backbone, half or precision.Precision())
         auxiliary = None
         if half is not None:

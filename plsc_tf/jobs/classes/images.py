@@ -13,7 +13,6 @@ from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.preprocessing import framing
-from plsc_tf.options.settings import Settings
 
 _NAMES = (
     *trained.OF_THE_DATA,
@@ -34,9 +33,9 @@ def complete(settings, path):
         were not given from the training.
     """
     state = manifest.read(path)["state"]
-    flags = state.get("flags", {})
+    run, flags = trained.run_settings(path, settings), state.get("flags", {})
     settings = settings.merged(flags, _NAMES).replace(num_classes=state["num_classes"])
-    return settings, Settings.from_stored(flags)
+    return settings, run
 
 
 def embeddings(settings, path, source):

@@ -1,0 +1,175 @@
+"""Describes what a manifest may contain, and checks all of it when it is read.
+
+Whoever writes a manifest also writes its checksum, so a right checksum proves nothing
+about the content. See docs/checkpoint_format.md for the meaning of every key.
+"""
+
+import math
+import re
+import reprlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# The key for all keys of an object that are not listed.
+OTHERS = "*"
+_DTYPE = re.compile(r"(?:bfloat|float|u?int)(8|16|32|64)(?:_e\w+)?|bool")
+
+
+class Kind(NamedTuple):
+    """A kind of value: its description for messages, and a function to recognize it."""
+
+    words: str
+    fits: Callable[[Any], Any]
+
+
+def _is_count(value, least=0, most=2**53):
+    # Beyond 2^53, readers of JSON do not agree on whole numbers.
+    return type(value) is int and least <= value <= most
+
+
+def _is_shape(value):
+    return isinstance(value, list) and len(value) <= 32 and all(map(_is_count, value))
+
+
+def _is_number(value):
+    # A run whose loss became NaN has NaN in its sums.
+    return type(value) in (int, float) and not abs(value) > 1e300
+
+
+def _is_text(value, pattern=".*"):
+    return isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL)
+
+
+def _is_below(name):
+    """Returns whether a file is below its folder; other names lead outside."""
+    return name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
+
+
+ANYTHING = Kind("a value", lambda value: True)
+SIMPLE = Kind("a simple value", lambda v: not isinstance(v, dict | list))
+NULL = Kind("null or an object", lambda v: v is None)
+TEXT = Kind("a text", _is_text)
+TEXT_OR_NULL = Kind("a text or null", lambda v: v is None or _is_text(v))
+COUNT = Kind("a whole number from 0", _is_count)
+SIZE = Kind("a whole number from 1", lambda v: _is_count(v, 1))
+CENTERS = Kind("a whole number from 1 to 1,000", lambda v: _is_count(v, 1, 1000))
+NUMBER = Kind("a number", _is_number)
+NUMBER_OR_NULL = Kind("a number or null", lambda v: v is None or _is_number(v))
+POSITIVE = Kind("a positive number", lambda v: _is_number(v) and 0 < v < 1e30)
+SHAPE = Kind("a list of whole numbers", _is_shape)
+DTYPE = Kind("a numeric type", lambda v: _is_text(v, _DTYPE.pattern))
+DIGEST = Kind("a SHA-256", lambda v: _is_text(v, "[0-9a-f]{64}"))
+FILE = Kind("a file below the folder", lambda v: _is_text(v) and _is_below(v))
+PURPOSE = Kind("training or weights", lambda v: _is_text(v, "training|weights"))
+
+# An object is described by a dict. Its keys with "?" may be missing; keys that are not
+# listed may have any value. [kind] is a list, and (kind, object) is one of the two.
+NUMBERS = {OTHERS: NUMBER}
+ARRAY = {"shape": SHAPE, "dtype": DTYPE}
+PART = {"file": FILE, "first": COUNT, "last": COUNT}
+LOSS = {"kind": TEXT, OTHERS: (SIMPLE, {"kind": TEXT, OTHERS: SIMPLE})}
+SCALE = {"scale": POSITIVE, "good_steps": COUNT, "bad_steps": COUNT}
+HEAD = {"kind": TEXT, "loss": LOSS, "scale": POSITIVE, "label_smoothing": NUMBER}
+STATE = {
+    **dict.fromkeys(("num_classes", "global_step", "epoch?", "step?"), COUNT),
+    **dict.fromkeys(("embedding_size", "replicas?"), SIZE),
+    **dict.fromkeys(("epoch_sums?", "head_state?"), NUMBERS),
+    "network?": TEXT_OR_NULL,
+    "head?": HEAD | {"sub_centers": CENTERS},
+    "run?": TEXT_OR_NULL,
+    "optimizer?": TEXT,
+    "loss_scale?": (NULL, SCALE),
+    "averages?": [SIMPLE],
+    "logs?": {OTHERS: NUMBER_OR_NULL},
+    "best_accuracy?": NUMBER,
+    "flags?": {},
+    "data?": {"images": ANYTHING, "contents": TEXT},
+    "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
+    "class_edits?": [ANYTHING],
+}
+MANIFEST = {
+    "format": COUNT,
+    "kind": PURPOSE,
+    "versions": {OTHERS: TEXT},
+    "state": STATE,
+    "backbone": {"file": FILE, "weights": [{"path": TEXT, **ARRAY}]},
+    "training": {"file?": FILE, "variables?": {OTHERS: ARRAY}},
+    "arrays": {OTHERS: {**ARRAY, "parts": [PART]}},
+    "files": {OTHERS: {"bytes": COUNT, "sha256": DIGEST}},
+}
+
+
+def check(content: dict) -> None:
+    """Checks the types in a manifest, and that its numbers fit together.
+
+    No array then needs more memory than its files have bytes.
+
+    Raises:
+        ValueError: a value is not as described; the message names its key.
+    """
+    _check_types(content, MANIFEST, "")
+    training, state, arrays = content["training"], content["state"], content["arrays"]
+    whole = {"file", "variables"} if content["kind"] == "training" else set()
+    _require(training.keys() == whole, "training", f"have the keys {sorted(whole)}")
+    weights = content["backbone"]["weights"]
+    needs = [("backbone.file", content["backbone"]["file"], sum(map(_size, weights)))]
+    if training:
+        size = sum(map(_size, training["variables"].values()))
+        needs.append(("training.file", training["file"], size))
+    for name, array in arrays.items():
+        place, shape = f"arrays.{reprlib.repr(name)[1:-1]}", array["shape"]
+        fits = shape and 0 not in shape and shape[0] == state["num_classes"]
+        _require(fits, f"{place}.shape", "begin with state.num_classes, and have no 0")
+        needs += _part_sizes(f"{place}.parts", array)
+    if "head" in state and "weight" in arrays:
+        centers = [state["head"]["sub_centers"]]
+        row = [*(centers if centers > [1] else []), state["embedding_size"]]
+        fits = arrays["weight"]["shape"][1:] == row
+        _require(fits, "arrays.weight.shape", f"end with {row}, as state says")
+    for place, name, least in [*needs, *(("files", n, 0) for n in content["files"])]:
+        listed = content["files"].get(name) if _is_below(name) else None
+        _require(listed, place, f"name listed files below the folder, not {name!r:.80}")
+        _require(least <= listed["bytes"], place, f"fit into the bytes of {name!r:.80}")
+
+
+def _part_sizes(place, array):
+    """Returns [(place, file, bytes)], and checks that files contain each row once."""
+    parts, rows = array["parts"], array["shape"][0]
+    ends = [0, *(part["last"] + 1 for part in parts)]
+    whole = [*(part["first"] for part in parts), rows] == ends
+    rule = f"list files; these {len(parts)} do not make up {rows} rows"
+    _require(whole and ends == sorted(set(ends)), place, rule)
+    row = _size(array) // rows
+    spans = zip(parts, ends, ends[1:], strict=False)
+    return [(place, part["file"], (end - low) * row) for part, low, end in spans]
+
+
+def _size(array):
+    """Returns the number of bytes in an array without its header."""
+    bits = _DTYPE.fullmatch(array["dtype"])[1] or 8
+    return math.prod(array["shape"]) * int(bits) // 8
+
+
+def _check_types(value, kind, place):
+    """Checks a value and all values in it; `place` is its key, for messages."""
+    if isinstance(kind, tuple) and not isinstance(kind, Kind):
+        kind = kind[isinstance(value, dict)]
+    if isinstance(kind, Kind):
+        _require(kind.fits(value), place, f"be {kind.words}, not {reprlib.repr(value)}")
+    elif isinstance(kind, list):
+        _require(isinstance(value, list), place, "be a list")
+        for number, item in enumerate(value):
+            _check_types(item, kind[0], f"{place}[{number}]")
+    else:
+        _require(isinstance(value, dict), place, "be an object")
+        needed = {key for key in kind if key[-1] not in "?*"}
+        _require(needed <= value.keys(), place, f"have {sorted(needed - value.keys())}")
+        for key, item in value.items():
+            inner = kind.get(key, kind.get(f"{key}?", kind.get(OTHERS, ANYTHING)))
+            inside = f"{place}.{reprlib.repr(key)[1:-1]}".lstrip(".")
+            _check_types(item, inner, inside)
+
+
+def _require(fits, place, rule):
+    if not fits:
+        raise ValueError(f"{place or 'it'} must {rule}")

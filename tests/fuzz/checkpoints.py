@@ -1,0 +1,125 @@
+"""Checkpoints with changed values, whose checksums are right."""
+
+import copy
+import json
+import math
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+
+import keras
+
+import plsc_tf
+from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.training import state
+from tests.checkpoints.small import seal
+from tests.fuzz.mutations import mutate
+
+SECRET = "/tmp/secret"
+NESTED = json.loads("[" * 400 + "]" * 400)
+VALUES = (
+    *(None, True, -1, 0, 1, 3, 1.5, math.nan, math.inf, 2**31, 2**53 + 1, 2**63, 2**70),
+    *("", "x", "1", "float32", "../secret", SECRET, "\x1b[2J", "a" * 10**5, [], {}),
+    *([1, 2], [2**40, 2**40], [[]], {"kind": "x"}, {"class_name": "Lambda"}, NESTED),
+)
+
+
+class Checkpoint:
+    """A target like those of `tests.fuzz.targets`: a folder with a checkpoint.
+
+    `read` resumes from it, `train` loads its model, `convert` does nothing.
+    """
+
+    name, data_set = manifest.NAME, ""
+
+    def __init__(self):
+        self._good = pathlib.Path(tempfile.mkdtemp()) / "0"
+        with plsc_tf.strategy(1).scope():
+            layers = [
+                keras.Input((8, 8, 3)),
+                keras.layers.Conv2D(2, 3, activation="relu"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Flatten(),
+                keras.layers.Dropout(0.1),
+                keras.layers.Dense(4),
+            ]
+            head = plsc_tf.ShardedHead(5, loss=plsc_tf.AdaFace())
+            self._model = plsc_tf.Classifier(keras.Sequential(layers), head)
+            self._model.compile(plsc_tf.Momentum(0.1), loss_scale=plsc_tf.LossScale(8))
+        extra = {"flags": {"model_name": "lenet", "num_classes": 5}, "run": "x"}
+        state.save(str(self._good), self._model, extra)
+        self._opened = []
+        sys.addaudithook(self._watch)
+
+    def write(self, folder, seed):
+        """Writes a changed checkpoint; the same seed writes the same values."""
+        dice, path = random.Random(seed), folder / "step_00000000"
+        self._loads = dice.random() < 0.4
+        shutil.copytree(self._good, path)
+        content = manifest.read(str(path))
+        if dice.random() < 0.2:
+            file = path / dice.choice(list(content["files"]))
+            file.write_bytes(mutate(file.read_bytes(), dice))
+        if dice.random() < 0.3:
+            network = json.loads(content["state"]["network"])
+            change(network, dice)
+            content["state"]["network"] = json.dumps(network)
+        else:
+            change(content, dice)
+        try:
+            seal(path, content)
+        except (AttributeError, LookupError, OSError, TypeError):
+            (path / manifest.NAME).write_bytes(manifest.encode(content))
+
+    def read(self, folder):
+        """Resumes from the checkpoint, or loads its model."""
+        if self._loads:
+            self.train(folder)
+            return
+        path = catalog.resolve(str(folder))
+        plsc_tf.Checkpoint(folder).restore(self._model, path, allow_changes=None)
+        position = self._model.trainer.position
+        assert min(position.epoch, position.step, position.global_step) >= 0
+        assert not self._opened
+
+    def train(self, folder):
+        """Loads the model of the checkpoint."""
+        plsc_tf.load_model(folder / "step_00000000")
+        assert not self._opened
+
+    def convert(self, folder):
+        """Does nothing: nothing else reads all of a checkpoint."""
+
+    def _watch(self, event, arguments):
+        if event in ("open", "import") and "secret" in str(arguments[0]):
+            self._opened.append(arguments[0])
+
+
+def change(content, dice):
+    """Changes one to four values anywhere in a JSON object."""
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        places = list(_places(content))
+        holder, key = dice.choice(places)
+        kind = dice.randrange(8)
+        if kind == 0:
+            del holder[key]
+        elif kind == 1:
+            other, place = dice.choice(places)
+            holder[key] = copy.deepcopy(other[place])
+        elif kind == 2 and isinstance(holder, dict):
+            holder[dice.choice(("x", "\x1b[2J", "../secret"))] = holder.pop(key)
+        elif kind == 3 and isinstance(holder[key], int):
+            holder[key] += dice.choice((-1, 1, holder[key], 2**32))
+        else:
+            holder[key] = copy.deepcopy(dice.choice(VALUES))
+
+
+def _places(value):
+    """Yields (object or list, key) of all values in a JSON value."""
+    keys = value if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key])
