@@ -127,9 +127,10 @@ def check(content: dict) -> None:
         fits = arrays["weight"]["shape"][1:] == row
         _require(fits, "arrays.weight.shape", f"end with {row}, as state says")
     for place, name, least in [*needs, *(("files", n, 0) for n in content["files"])]:
-        listed = content["files"].get(name) if _is_below(name) else None
+        listed = _is_below(name) and name in content["files"]
         _require(listed, place, f"name listed files below the folder, not {name!r:.80}")
-        _require(least <= listed["bytes"], place, f"fit into the bytes of {name!r:.80}")
+        fits = least <= content["files"][name]["bytes"]
+        _require(fits, place, f"fit into the bytes of {name!r:.80}")
 
 
 def _part_sizes(place, array):
