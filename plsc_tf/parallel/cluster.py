@@ -131,8 +131,15 @@ def _secret(options, environ):
         return environ.get(SECRET, "").encode()
     if not os.path.exists(path):
         _create_secret(path)
-    with open(path, "rb") as file:
-        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+    # Opening a FIFO would wait for a writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            raise ValueError(
+                "cluster_secret_file must be a file of this user or of root, because "
+                f"its owner knows the secret. Received: {path}"
+            )
+        if found.st_mode & 0o077:
             raise ValueError(
                 f"cluster_secret_file must be readable by its owner only. Received: "
                 f"{path}, which others may read. Run: chmod 600 {path}"

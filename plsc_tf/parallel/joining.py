@@ -23,6 +23,11 @@ BIND_S = 5.0
 # Maximum seconds for one attempt to connect to a worker.
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
+# Maximum number of connections that have not sent a signed hello yet.
+MAX_UNKNOWN = 100
+# Errors caused by what a stranger sends.
+_FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError)
+_FAULTS += (OverflowError, RecursionError)
 # Extra seconds, beyond its own time limit, that a worker waits for the chief's
 # decision; also the seconds that a failed chief waits for late workers, to report the
 # problem to them.
@@ -62,16 +67,22 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
             (await connect(cluster, ATTEMPT_S, str(error))).close()
         raise
     deadline = time.monotonic() + timeout_s
-    connection = await connect(cluster, timeout_s)
-    try:
-        left = max(deadline - time.monotonic(), 0)
-        answer = await asyncio.wait_for(connection.receive(), left + DECISION_S)
-    except (OSError, EOFError) as error:
-        connection.close()
-        raise JoinError(
-            f"{name(cluster, 0)}, the chief, accepted the connection but did not "
-            f"answer: {_reason(error)}. See its log."
-        ) from error
+    while True:
+        connection = await connect(cluster, max(deadline - time.monotonic(), 0))
+        try:
+            left = max(deadline - time.monotonic(), 0)
+            answer = await asyncio.wait_for(connection.receive(), left + DECISION_S)
+            break
+        except (OSError, EOFError) as error:
+            connection.close()
+            # A chief with too many callers may drop this one before it reads the hello.
+            if isinstance(error, EOFError) and left > 2 * RETRY_S:
+                await asyncio.sleep(RETRY_S)
+                continue
+            raise JoinError(
+                f"{name(cluster, 0)}, the chief, accepted the connection but did not "
+                f"answer: {_reason(error)}. See its log."
+            ) from error
     if "problem" in answer:
         connection.close()
         raise JoinError(answer["problem"])
@@ -190,6 +201,8 @@ class ChiefJoin:
         self._callers: asyncio.Queue = asyncio.Queue()
         self._members: dict[int, Connection] = {}
         self._present: list[Connection] = []  # includes workers that cannot join
+        self._unknown: list[Connection] = []  # have not proved that they are workers
+        self._refused: set[str] = set()
 
     async def meet_all(self) -> dict[int, Connection]:
         """Waits until all workers have joined; returns {worker index: connection}.
@@ -211,6 +224,8 @@ class ChiefJoin:
             raise
         finally:
             server.close()
+            for stranger in self._unknown:
+                stranger.close()
         for connection in self._members.values():
             connection.send(wire.encode({"joined": True}))
         return self._members
@@ -222,6 +237,10 @@ class ChiefJoin:
     async def _greet(self, reader, writer):
         """Checks who connects; other programs cannot delay the workers."""
         connection = Connection(reader, writer, self._cluster.secret)
+        self._unknown.append(connection)
+        if len(self._unknown) > MAX_UNKNOWN:
+            # A worker needs milliseconds, so the oldest one is not a worker.
+            self._unknown.pop(0).close()
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 await connection.greet()
@@ -238,13 +257,20 @@ class ChiefJoin:
             self._callers.put_nowait((connection, checked))
         except wire.SignatureError:
             connection.close()
-            logging.warning(
-                "Refused a connection from %s, which does not know the secret of this "
-                "cluster. If it is a worker, give it the same cluster_secret_file.",
-                writer.get_extra_info("peername")[0],
-            )
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            host = (writer.get_extra_info("peername") or ["an unknown address"])[0]
+            if host not in self._refused:
+                self._refused.add(host)
+                logging.warning(
+                    "Refused a connection from %s, which does not know the secret of "
+                    "this cluster. If it is a worker, give it the same "
+                    "cluster_secret_file.",
+                    host,
+                )
+        except _FAULTS:
             connection.close()  # another program, or a worker that has ended
+        finally:
+            if connection in self._unknown:
+                self._unknown.remove(connection)
 
     async def _refuse_all(self, problem):
         """Refuses all connected workers, and those that connect in the next seconds."""

@@ -56,6 +56,16 @@ def test_the_workers_share_a_secret_that_others_cannot_read(tmp_path):
     with pytest.raises(ValueError, match="at least 16 bytes. Received: .* with 5"):
         resolve(options[0], {})
     path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(ValueError, match="must be a file of this user or of root"):
+        resolve(options[0], {})
+    path.unlink()
+    if os.geteuid() == 0:
+        path.touch(0o600)
+        os.chown(path, 12345, -1)
+        with pytest.raises(ValueError, match="its owner knows the secret"):
+            resolve(options[0], {})
+        path.unlink()
     path.symlink_to(tmp_path / "nowhere")
     with pytest.raises(OSError, match="nowhere|secret"):
         resolve(options[0], {})
