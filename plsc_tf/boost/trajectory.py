@@ -180,8 +180,6 @@ class Snapshot:
             problem = f"no {piece.dataset} of shape {list(piece.shape)}"
             _refuse(self.path, f"{problem} ({piece.name} here)")
         offset = data.id.get_offset()
-        if offset is None:
-            _refuse(self.path, f"{piece.name} in chunks")
         return data.dtype, offset
 
 

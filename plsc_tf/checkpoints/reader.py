@@ -114,10 +114,9 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
 
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None
-        if isinstance(item, h5py.Dataset):
-            stored = item.id.get_storage_size() == item.nbytes and not item.is_virtual
-            return None if stored and not item.external else place
-        return None if isinstance(item, h5py.Group) else place
+        # Compressed arrays and those that refer to other files have no offset.
+        stored = isinstance(item, h5py.Dataset) and item.id.get_offset() is not None
+        return None if stored or isinstance(item, h5py.Group) else place
 
     # HDF5 would read any file that a link or an external array names.
     with _naming(path, name), h5py.File(buffer) as file:

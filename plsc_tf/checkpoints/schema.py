@@ -118,8 +118,11 @@ def check(content: dict) -> None:
         needs.append(("training.file", training["file"], size))
     for name, array in arrays.items():
         place, shape = f"arrays.{reprlib.repr(name)[1:-1]}", array["shape"]
-        fits = shape and 0 not in shape and shape[0] == state["num_classes"]
-        _require(fits, f"{place}.shape", "begin with state.num_classes, and have no 0")
+        rows = shape[:1]
+        if name.partition("/")[0] in ("weight", "bias"):
+            rows = [state["num_classes"]]
+        fits = shape and 0 not in shape and shape[:1] == rows
+        _require(fits, f"{place}.shape", f"begin with {rows}, and have no 0")
         needs += _part_sizes(f"{place}.parts", array)
     if "head" in state and "weight" in arrays:
         centers = [state["head"]["sub_centers"]]
