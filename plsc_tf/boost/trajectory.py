@@ -179,8 +179,7 @@ class Snapshot:
         if data is None or data.shape != piece.shape:
             problem = f"no {piece.dataset} of shape {list(piece.shape)}"
             _refuse(self.path, f"{problem} ({piece.name} here)")
-        offset = data.id.get_offset()
-        return data.dtype, offset
+        return data.dtype, data.id.get_offset()
 
 
 def _of_file(path, dtype, offset, low, high):

@@ -25,9 +25,6 @@ ATTEMPT_S = 5.0
 RETRY_S = 0.2
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 100
-# Errors caused by what a stranger sends.
-_FAULTS = (OSError, EOFError, ValueError, KeyError, TypeError)
-_FAULTS += (OverflowError, RecursionError)
 # Extra seconds, beyond its own time limit, that a worker waits for the chief's
 # decision; also the seconds that a failed chief waits for late workers, to report the
 # problem to them.
@@ -266,8 +263,8 @@ class ChiefJoin:
                     "cluster_secret_file.",
                     host,
                 )
-        except _FAULTS:
-            connection.close()  # another program, or a worker that has ended
+        except Exception:  # noqa: BLE001 - the bytes of another program may raise any
+            connection.close()
         finally:
             if connection in self._unknown:
                 self._unknown.remove(connection)
