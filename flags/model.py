@@ -1,5 +1,7 @@
 """Defines the options of the backbone."""
 
+import contextlib
+
 from plsc_tf.flags.checks import read_pairs
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -23,22 +25,13 @@ def _read_value(key, text):
     """Converts '3', '0.5', 'true', '1-2-2' or a word to a value."""
     if not key.isidentifier():
         raise ValueError(key)
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for read in (int, float, _read_numbers):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _read_numbers(text):
-    parts = text.split("-")
-    try:
-        return tuple(int(part) for part in parts)
-    except ValueError:
-        return tuple(float(part) for part in parts)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return tuple(map(kind, text.split("-")))
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 class Model(OptionGroup):

@@ -72,10 +72,8 @@ def search(
         ValueError: the numbers of rows and identities differ or are 0, the embedding
             sizes differ, or an embedding contains NaN or infinity.
     """
-    for name, rows, ids in (
-        ("gallery", gallery, gallery_ids),
-        ("probes", probes, probe_ids),
-    ):
+    sides = {"gallery": (gallery, gallery_ids), "probes": (probes, probe_ids)}
+    for name, (rows, ids) in sides.items():
         if not len(rows) or len(rows) != len(ids):
             raise ValueError(
                 f"{name} must have n rows and n identities, n at least 1. Received: "

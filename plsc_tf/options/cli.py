@@ -18,15 +18,10 @@ from absl import flags
 
 from plsc_tf import versions
 from plsc_tf.hints import similar_name
-from plsc_tf.options import effects
+from plsc_tf.options import effects, other_systems
 from plsc_tf.options.flagfiles import Assignment, read_flagfile, write_flags
 from plsc_tf.options.help import help_text
-from plsc_tf.options.other_systems import (
-    fastnn_assumptions,
-    ignored_name,
-    nearest_option,
-    unknown_option,
-)
+from plsc_tf.options.other_systems import ignored_name
 from plsc_tf.options.settings import ALL, Settings, known_options, select
 from plsc_tf.storage import oss
 
@@ -145,7 +140,8 @@ def _read_settings(argv, groups):
         # Otherwise, a flag file's global_batch_size would override the command line.
         values.pop("global_batch_size", None)
     values |= line
-    return Settings.build({**fastnn_assumptions(values), **values}, values)
+    assumed = other_systems.fastnn_assumptions(values)
+    return Settings.build({**assumed, **values}, values)
 
 
 def _read_arguments(arguments):
@@ -177,7 +173,7 @@ def _read(assignment):
             if name[2:] in known and known[name[2:]].boolean:
                 name, text = name[2:], "false"
         if name not in known:
-            raise ValueError(unknown_option(name, known))
+            raise ValueError(other_systems.unknown_option(name, known))
         item = known[name]
         if text is None and not item.boolean:
             raise ValueError(f"'{name}' needs a value: {item.expected()}.")
@@ -198,12 +194,13 @@ def _stray(word, before):
         return f"unexpected argument '{word}'; did you mean {before}={word}?"
     if not equals and word.endswith((".cfg", ".flags")):
         return f"unexpected argument '{word}'; did you mean --flagfile={word}?"
-    best = nearest_option(name, known)
+    best = other_systems.nearest_option(name, known)
     if best:
         value = value if equals else "..."
         return f"unexpected argument '{word}'; did you mean --{best}={value}?"
     if equals:
-        return f"unexpected argument '{word}': {unknown_option(name, known)}"
+        unknown = other_systems.unknown_option(name, known)
+        return f"unexpected argument '{word}': {unknown}"
     return f"unexpected argument '{word}'; options are --key=value"
 
 

@@ -15,21 +15,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import collectives
 from plsc_tf.training.updates import Updater
-from tests.conformance.head_case import (
-    BATCH,
-    EMBEDDING,
-    LARGE,
-    LAYER_WISE,
-    LOSSES,
-    OPTIMIZERS,
-    SAMPLINGS,
-    SMOOTHED,
-    TILINGS,
-    Case,
-    Expected,
-    close,
-    make_example,
-)
+from tests.conformance import head_case as cases
+from tests.conformance.head_case import LOSSES, SMOOTHED, Case, Expected, close
 
 
 class Stepper:
@@ -37,9 +24,11 @@ class Stepper:
 
     def __init__(self, case, example, slot_dtype=None, **options):
         self.case = case
-        classes, rate, tile_rows = (SAMPLINGS | LARGE)[case.sampling]
-        tiled, kept = TILINGS[case.tiling]
-        tile_bytes = np.dtype(keras.config.floatx()).itemsize * (tile_rows or 1) * BATCH
+        classes, rate, tile_rows = (cases.SAMPLINGS | cases.LARGE)[case.sampling]
+        tiled, kept = cases.TILINGS[case.tiling]
+        tile_bytes = (
+            np.dtype(keras.config.floatx()).itemsize * (tile_rows or 1) * cases.BATCH
+        )
         settings = {"scale": case.scale, "logits_mb": kept * tile_bytes / 1e6}
         settings["sub_centers"] = case.sub_centers
         kind = plsc_tf.DenseHead if case.dense else plsc_tf.ShardedHead
@@ -53,8 +42,8 @@ class Stepper:
                 example.kernel, dtype=keras.config.floatx(), name="kernel"
             )
             self.head = kind(classes, **settings)
-            self.head.build(EMBEDDING, self.strategy)
-            self.optimizer = (OPTIMIZERS | LAYER_WISE)[case.optimizer][0]()
+            self.head.build(cases.EMBEDDING, self.strategy)
+            self.optimizer = (cases.OPTIMIZERS | cases.LAYER_WISE)[case.optimizer][0]()
         arrays = self.head.arrays()
         arrays["weight"].write(0, example.weight)
         if "bias" in arrays:
@@ -167,7 +156,7 @@ def sampled_classes(head, strategy, labels, step):
 
 def check(case, tolerance=1e-5, **options):
     """Runs a case and asserts that it agrees with the oracle after every step."""
-    example = make_example(case)
+    example = cases.make_example(case)
     stepper, expected = Stepper(case, example, **options), Expected(case, example)
     for batch in example.batches():
         found = stepper.step(*batch)
@@ -197,12 +186,12 @@ def part_of_matrix(replicas, tiling):
     """Every loss and sampling, and heads that are whole on every replica."""
     count = itertools.count(replicas)
     for loss in LOSSES:
-        for sampling in ["all"] if loss in SMOOTHED else SAMPLINGS:
+        for sampling in ["all"] if loss in SMOOTHED else cases.SAMPLINGS:
             for dense in [False, True] if sampling == "all" else [False]:
                 if dense and tiling not in ("kept", "recomputed"):
                     continue
                 number = next(count)
-                optimizer = rotate(OPTIMIZERS, number)
+                optimizer = rotate(cases.OPTIMIZERS, number)
                 ranks = number % 4 == 0
                 yield Case(loss, replicas, tiling, sampling, optimizer, dense, ranks)
 
@@ -210,13 +199,13 @@ def part_of_matrix(replicas, tiling):
 def main(replicas, tiling):
     """Runs a part of the matrix and prints what does not agree."""
     plsc_tf.strategy(replicas)  # makes the devices
-    cases = list(part_of_matrix(replicas, tiling))
-    for case in cases:
+    chosen = list(part_of_matrix(replicas, tiling))
+    for case in chosen:
         try:
             check(case)
         except Exception:  # noqa: BLE001 - the others are run as well
             print(case, traceback.format_exc(), sep="\n")
-    print(f"{len(cases)} cases")
+    print(f"{len(chosen)} cases")
 
 
 if __name__ == "__main__":

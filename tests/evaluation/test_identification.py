@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import identification
-from plsc_tf.evaluation.identification import (
-    Search,
-    cumulative_matches,
-    rank_rates,
-    search,
-    tpir_at_fpir,
-)
+from plsc_tf.evaluation.identification import Search, rank_rates, search, tpir_at_fpir
 
 
 def unit(rows):
@@ -75,9 +69,8 @@ def test_rates_by_hand():
         num_identities=8,
     )
     assert rank_rates(found) == {1: 0.5, 5: 0.75}
-    np.testing.assert_allclose(
-        cumulative_matches(found), [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1, 1]
-    )
+    curve = identification.cumulative_matches(found)
+    np.testing.assert_allclose(curve, [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1, 1])
     assert rank_rates(found, weights=np.array([3, 0, 1, 0, 1.0])) == {1: 0.75, 5: 1.0}
 
 

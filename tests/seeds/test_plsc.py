@@ -16,14 +16,9 @@ from plsc_tf import convert
 from plsc_tf.options import cli
 from tests import programs
 from tests.marks import slow
+from tests.seeds import plsc_folder
 from tests.seeds import plsc_scripts as scripts
-from tests.seeds.plsc_folder import (
-    SMALL,
-    make_train_data,
-    modules,
-    results,
-    write_library,
-)
+from tests.seeds.plsc_folder import SMALL, make_train_data, results
 
 TOOL = (
     "python tools/process_base64_files.py --data_dir=./dataset "
@@ -79,7 +74,7 @@ def run_script(folder, monkeypatch):
     def run(script, **options):
         with monkeypatch.context() as patch:
             patch.chdir(folder)
-            for name, module in modules(**options).items():
+            for name, module in plsc_folder.modules(**options).items():
                 patch.setitem(sys.modules, name, module)
             names = {"__name__": "__main__", "LAYERS": 10, "EMB_DIM": 8}
             exec(compile(script, "script.py", "exec"), names)  # noqa: S102
@@ -210,7 +205,7 @@ def test_the_base64_tool(folder, monkeypatch):
 def test_every_method_under_the_launcher(workers, tmp_path):
     """Runs `python -m paddle.distributed.launch --selected_gpus=... script.py`."""
     make_train_data(tmp_path, [number % 5 for number in range(12)])
-    write_library(tmp_path)
+    plsc_folder.write_library(tmp_path)
     (tmp_path / "script.py").write_text(EVERY_METHOD)
     (tmp_path / "pretrain_model").symlink_to("saved_model")
     command = f"-m plsc_tf.launch --num_workers={workers} --log_dir=logs script.py"

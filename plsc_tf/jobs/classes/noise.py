@@ -15,12 +15,7 @@ from plsc_tf.data import contact_sheet
 from plsc_tf.data import images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
-from plsc_tf.evaluation import label_noise, two_in_one
-from plsc_tf.evaluation.embedding_store import (
-    EmbeddingStore,
-    MeanCenters,
-    WeightCenters,
-)
+from plsc_tf.evaluation import embedding_store, label_noise, two_in_one
 from plsc_tf.evaluation.report import format_table
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
@@ -73,7 +68,7 @@ class NoiseFindings:
         thresholds: `{"pair", "margin", "split"}`.
     """
 
-    store: EmbeddingStore
+    store: embedding_store.EmbeddingStore
     pairs: label_noise.Pairs
     duplicates: label_noise.Pairs
     nearest: label_noise.Nearest
@@ -135,17 +130,18 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
     with tempfile.TemporaryDirectory(prefix="noise-", dir=scratch or None) as place:
-        state = content["state"]
-        store = EmbeddingStore(place, state["num_classes"], state["embedding_size"])
+        sizes = (content["state"][name] for name in ("num_classes", "embedding_size"))
+        store = embedding_store.EmbeddingStore(place, *sizes)
         for rows, labels in images.embeddings(settings, path, source):
             store.add(rows, labels)
         store.finish()
         logging.info("Embedded %s images.", f"{len(store.labels):,}")
         if options.noise_centers == "embeddings":
-            centers = MeanCenters(store)
+            centers = embedding_store.MeanCenters(store)
         else:
             stored = StoredRows(path, content["arrays"]["weight"])
-            centers = WeightCenters(stored.read, store.counts > 0)
+            present = store.counts > 0
+            centers = embedding_store.WeightCenters(stored.read, present)
         findings = find(store, centers, options)
         facts = {"checkpoint": path, "data_set": source.name}
         table = _write_report(options, findings, source, facts)
