@@ -66,13 +66,13 @@ def measure(case, folder):
         shutil.copytree(case.model_dir, model_dir)
     else:
         _export(case.model_name, model_dir)
-    pictures = _pictures()
+    images = pictures()
     bodies = folder / "bodies"
-    texts = [base64.b64encode(picture).decode() for picture in pictures]
+    texts = [base64.b64encode(picture).decode() for picture in images]
     bodies.write_text("".join(f'{{"base64_string":["{t}"]}}\n' for t in texts))
     if case.access:
         return _access(case, folder, bodies)
-    direct = Direct(model_dir, pictures)
+    direct = Direct(model_dir, images)
     size = direct.best_size(case.seconds / 8)
     server = ServerProcess(model_dir, case)
     try:
@@ -273,11 +273,15 @@ class ServerProcess:
             text=True,
         )
         line = self._process.stdout.readline()
-        found = re.search(r"port=(\d+)", line)
-        if not found:
+        ports = dict(re.findall(r"(\w*port)=(\d+)", line))
+        if not ports:
             self.stop()
             raise OSError(f"The server did not start: {line!r}")
-        self.port = int(found[1])
+        self.port, self.grpc_port = int(ports["port"]), int(ports.get("grpc_port", 0))
+
+    def clock(self):
+        """Processor seconds so far, precisely (Linux: clock_getcpuclockid)."""
+        return time.clock_gettime(~self._process.pid << 3 | 2)
 
     def cpu_s(self):
         """Processor seconds so far."""
@@ -371,19 +375,19 @@ def _export(name, model_dir):
     plsc_tf.export_saved_model(model, model_dir, normalize=True)
 
 
-def _pictures():
+def pictures():
     """JPEG files of 112 x 112, about as large as faces are."""
     from PIL import Image
 
-    rng, pictures = np.random.default_rng(0), []
+    rng, found = np.random.default_rng(0), []
     for _ in range(_PICTURES):
         small = Image.fromarray(rng.integers(0, 256, (14, 14, 3), np.uint8))
         file = io.BytesIO()
         small.resize((112, 112), Image.Resampling.BICUBIC).save(
             file, "JPEG", quality=90
         )
-        pictures.append(file.getvalue())
-    return pictures
+        found.append(file.getvalue())
+    return found
 
 
 if __name__ == "__main__":

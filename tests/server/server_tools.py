@@ -4,6 +4,7 @@ import base64
 import contextlib
 import http.client
 import json
+import os
 import pathlib
 import re
 import signal
@@ -60,6 +61,14 @@ def served(folder, **options):
         yield {"server": server, "port": server.port, "grpc_port": server.grpc_port}
     finally:
         server.stop()
+
+
+def resources(server):
+    """(resident megabytes, open files) of the server."""
+    pid = server["process"].pid
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    rss = int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
+    return rss, len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def is_listened_at(port):

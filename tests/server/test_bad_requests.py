@@ -3,8 +3,6 @@
 import collections
 import concurrent.futures
 import io
-import os
-import pathlib
 import random
 import re
 import threading
@@ -15,7 +13,7 @@ import grpc
 import numpy as np
 import PIL.Image
 import pytest
-from server_tools import ask, b64
+from server_tools import ask, b64, resources
 from tensorflow_serving.apis import predict_pb2
 
 PLSC = "/FaceClassifyService/inference"
@@ -47,14 +45,6 @@ class Others:
             if status != 200 or not np.allclose(rows, self._expected, atol=1e-5):
                 self.wrong.append((status, answer))
             time.sleep(0.01)
-
-
-def resources(server):
-    """(resident megabytes, open files) of the server."""
-    pid = server["process"].pid
-    text = pathlib.Path(f"/proc/{pid}/status").read_text()
-    rss = int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024
-    return rss, len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def attack(port, numbers):
@@ -155,7 +145,6 @@ def test_bad_grpc_requests(server, pictures, expected):
             except grpc.RpcError as error:
                 seen[error.code().name] += 1
     assert not others.wrong
-    # What cannot be parsed at all is INTERNAL, by grpc itself.
-    assert set(seen) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL", "UNKNOWN"}
+    assert set(seen) <= {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}
     assert seen["INVALID_ARGUMENT"] > 25
     assert ask(server, "GET", "/healthz")[0] == 200

@@ -1,13 +1,28 @@
 """Small requests that would cost the server much are refused before they cost it."""
 
+import asyncio
+import concurrent.futures
 import gzip
 import json
+import pathlib
+import re
 import shutil
+import socket
+import threading
+import time
 
 import grpc
+import numpy as np
 import pytest
-from server_tools import ask, b64, served
+from server_tools import ask, b64, picture, served
 from tensorflow_serving.apis import predict_pb2
+
+from plsc_tf.flags.server import Server
+from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.app import Metrics
+from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.limits import num_pixels
+from plsc_tf.serving.server.models import Models
 
 PLSC = "/FaceClassifyService/inference"
 PREDICT = "/v1/models/face:predict"
@@ -48,15 +63,142 @@ def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
     request.inputs["bytes"].dtype = 7  # DT_STRING
     request.inputs["bytes"].tensor_shape.dim.add(size=1)
     request.inputs["bytes"].string_val.append(pictures[0])
-    # Each name would be an output more to convert: seconds for 60,000 names.
-    request.output_filter.extend(["embedding"] * 60_000)
+    # Each name would be an output more to convert.
+    request.output_filter.extend(["embedding"] * 5000)
     with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
         call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         assert call(request.SerializeToString(), 20)
+        many = predict_pb2.PredictRequest()
+        many.inputs["bytes"].string_val.extend([b""] * 12_000)
+        # Python's lock is held while fields are parsed: seconds for 30 MB of them.
+        for data in (many.SerializeToString(), b"\x1a\0" * 12_000, b"\x58\0" * 12_000):
+            with pytest.raises(grpc.RpcError, match="at most 10040 fields"):
+                call(data, 20)
+        with pytest.raises(grpc.RpcError, match="not a PredictRequest"):
+            call(b"\x12" + b"\x80" * 100_000, 20)
         request.inputs["bytes"].dtype = 999  # A traceback for each request fills disks.
         with pytest.raises(grpc.RpcError, match="must be string. Received") as caught:
             call(request.SerializeToString(), 20)
     assert caught.value.code().name == "INVALID_ARGUMENT"
+
+
+def seconds_held(function, *arguments):
+    """The most processor seconds for which a call keeps Python's lock to itself."""
+    caught, held = [], 0.0
+
+    def call():
+        try:
+            function(*arguments)
+        except RequestError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    clock = time.pthread_getcpuclockid(thread.ident)
+    last = time.clock_gettime(clock)
+    while thread.is_alive():
+        time.sleep(0.001)
+        try:
+            now = time.clock_gettime(clock)
+        except OSError:  # It has ended.
+            break
+        held, last = max(held, now - last), now
+    thread.join()
+    return held, caught
+
+
+MB = 10**6
+SHAPE = [None, 112, 112, 3]
+LINE = b"[%s]" % b",".join([b"[0,0.5,1]"] * 112)
+IMAGE = b"[%s]" % b",".join([LINE] * 112)
+
+
+@pytest.mark.parametrize(
+    ("read", "body", "status"),
+    [
+        ("images", b'{"base64_string":["%s"]}' % (b"QUJD" * (7 * MB)), 0),
+        ("images", b'{"base64_string":["%s"]}' % (b"QQ" + b" " * 30 * MB), 0),
+        ("images", b'{"base64_string":["%s"]}' % (b"QQ" + b"=" * 30 * MB), 0),
+        ("inputs", b'{"instances":[%s]}' % b",".join([IMAGE] * 200), 0),
+        ("inputs", b'{"instances":[[0%s]]}' % (b",0" * 15 * MB), 400),
+        ("inputs", b'{"instances":[%s]}' % b",".join([b"[]"] * 10 * MB), 413),
+        ("inputs", b'{"instances":%s' % (b"[" * 30 * MB), 400),
+        ("inputs", b'{"instances":[0%s]}' % (b",0" * 15 * MB), 413),
+    ],
+)
+def test_parsing_hands_over_pythons_lock(read, body, status):
+    def find_input(name):
+        return name, "images", np.dtype("float32"), SHAPE
+
+    arguments = (body, find_input, 256) if read == "inputs" else (body,)
+    function = rest.read_inputs if read == "inputs" else rest.read_images
+    held, caught = seconds_held(function, *arguments)
+    assert [error.status for error in caught] == [status] * bool(status)
+    assert held < 0.2
+
+
+def test_long_json_is_read_row_by_row():
+    images = np.random.default_rng(0).integers(0, 256, (5, 112, 112, 3))
+    rows = images.tolist()
+
+    def read(dtype="float32", most=6, **request):
+        def find_input(name):
+            return name or "default", "images", np.dtype(dtype), SHAPE
+
+        return rest.read_inputs(json.dumps(request).encode(), find_input, most)
+
+    named = [{"images": row} for row in rows]
+    for form, value in (
+        *(("instances", rows), ("instances", named)),
+        *(("inputs", rows), ("inputs", {"images": rows})),
+    ):
+        signature, found, values = read(signature_name="images", **{form: value})
+        assert (signature, found, values.dtype) == ("images", form, np.float32)
+        np.testing.assert_array_equal(values, images)
+    assert read(dtype="int32", instances=rows)[2].dtype == np.int32
+    rows[3][111][0][1] = 0.5
+    for words, change in (
+        ("dtype int32", {"dtype": "int32", "instances": rows}),
+        ("most 4 rows", {"most": 4, "instances": rows}),
+        ("Only 'instances'", {"instances": [0, *rows]}),
+        ("Only 'inputs'", {"inputs": rows, "more": [rows[0]]}),
+        ("key 'images'", {"instances": [{"image": row} for row in rows]}),
+        ("must have shape", {"inputs": [[*rows[0], *rows[1]], *rows[2:]]}),
+        ("must have shape", {"inputs": [rows[0][:5], *rows[1:]]}),
+        ("besides rows", {"instances": rows, "more": [0] * 100_001}),
+    ):
+        with pytest.raises(RequestError, match=words):
+            read(**change)
+
+
+def test_a_gif_of_tiny_blocks_is_no_image():
+    # 8 MB of them would keep the event loop for half a second.
+    gif = picture(0, file_format="GIF")
+    assert num_pixels(gif) == 600
+    many = gif[:-1] + b"\x21\xfe" + b"\1a" * 10_000 + b"\0;"
+    assert num_pixels(many) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense" * 100 + b"\r\n\r\n",
+        b"GET /%s HTTP/1.1\r\n\r\n" % (b"x" * 9000),
+        b"GET / HTTP/1.1\r\nX%s: y\r\n\r\n" % (b"\0" * 300),
+        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST / HTTP/1.1\r\nExpect: %s\r\n\r\n" % (b"x" * 5000),
+    ],
+)
+def test_malformed_http_is_answered_with_json(server, model_dir, data):
+    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
+        link.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert link.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        link.sendall(data)
+        head, _, body = link.recv(1 << 16).partition(b"\r\n\r\n")
+        assert head[9:12] in (b"400", b"417") and b"application/json" in head
+        assert len(json.loads(body or link.recv(1 << 16))["error"]) <= 200
+    assert "Traceback" not in pathlib.Path(f"{model_dir}.log").read_text()
 
 
 def test_no_error_repeats_a_long_request(server):
@@ -75,10 +217,47 @@ def test_broken_newest_versions_hide_no_sound_one(model_dir, tmp_path):
     for version in range(9, 34):
         (folder / str(version)).mkdir()
         (folder / str(version) / "saved_model.pb").write_bytes(b"rubbish")
+    (folder / "34").symlink_to("34")
     with served(folder) as server:
         status, answer, _ = ask(server, "GET", "/healthz")
         assert (status, answer["status"]) == (200, "serving")
-        assert sorted(map(int, answer["failed"])) == [*range(14, 34)]
+        assert sorted(map(int, answer["failed"])) == [*range(15, 35)]
         metrics = ask(server, "GET", "/metrics")[1]
         assert "plsc_tf_model_version 1.0" in metrics
-        assert 'plsc_tf_model_loads_total{result="failed"} 25.0' in metrics
+        assert 'plsc_tf_model_loads_total{result="failed"} 26.0' in metrics
+
+
+def test_a_broken_version_is_tried_less_and_less_often(model_dir, tmp_path):
+    folder = tmp_path / "face"
+    shutil.copytree(model_dir, folder)
+    (folder / "9").mkdir()
+    broken = folder / "9" / "saved_model.pb"
+    broken.write_bytes(b"rubbish")
+    metrics = Metrics()
+
+    async def count_of(models):
+        await models.refresh()
+        return int(re.search(rb'loads_total{result="failed"} (\d+)', metrics.text())[1])
+
+    class Loop(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self):
+            return super().time() + self.ahead
+
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as executor,
+        asyncio.Runner(loop_factory=Loop) as runner,
+    ):
+        models = Models(Server(model_path=str(folder)), executor, metrics)
+        counts = []
+        for _ in range(100):
+            counts.append(runner.run(count_of(models)))
+            runner.get_loop().ahead += 11
+        assert counts[:5] == [1, 2, 2, 3, 3] and 7 <= counts[-1] <= 9
+        broken.write_bytes(b"nonsense")
+        assert runner.run(count_of(models)) == counts[-1] + 1
+        shutil.rmtree(folder / "9")
+        shutil.copytree(folder / "1", folder / "9")
+        assert runner.run(count_of(models)) == counts[-1] + 1
+        assert models.get().version == 9

@@ -1,5 +1,7 @@
 """Every interface gives the model's embeddings, in the form that is documented."""
 
+import json
+
 import grpc
 import numpy as np
 import pytest
@@ -246,4 +248,6 @@ def test_refusals_of_http(server, method, path, body, status, words):
 )
 def test_numbers_of_another_type_are_not_converted(dtype, value):
     with pytest.raises(RequestError, match=f"must have the dtype {dtype}"):
-        rest.input_from_json({"inputs": [[value]]}, "x", np.dtype(dtype), [None, 1])
+        body = json.dumps({"inputs": [[value]]})
+        one = "serving_default", "x", np.dtype(dtype), [None, 1]
+        rest.read_inputs(body.encode(), lambda signature: one, 1)

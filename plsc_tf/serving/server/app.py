@@ -12,7 +12,7 @@ from absl import logging
 from aiohttp import web
 
 from plsc_tf.serving.server.access import Access, tls_arguments
-from plsc_tf.serving.server.guard import Bodies, Guard
+from plsc_tf.serving.server.guard import Bodies, Guard, Protocol
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
 from plsc_tf.serving.server.models import Models
 
@@ -108,28 +108,25 @@ class App:
 
     async def _open_http(self, stack):
         options = self.options
-        web_app = web.Application(
-            middlewares=[make_middleware(self)],
-            client_max_size=int(options.max_body_mb * 1e6),
-        )
+        web_app = web.Application(middlewares=[make_middleware(self)])
         Routes(self).add_to(web_app)
         if options.gallery_dir:
             gallery = GalleryRoutes(self)
             stack.callback(gallery.close)
             gallery.add_to(web_app)
-        runner = web.AppRunner(
-            web_app,
-            handle_signals=False,
-            access_log=None,
-            # The guard closes idle connections sooner.
-            keepalive_timeout=2 * _IDLE_SECONDS,
-            lingering_time=_LINGER_SECONDS,
-            handler_cancellation=True,
-        )
+        runner = web.AppRunner(web_app, handle_signals=False, handler_cancellation=True)
         await runner.setup()
 
         def make_protocol():
-            inner = runner.server()
+            inner = Protocol(
+                runner.server,
+                loop=self._loop,
+                access_log=None,
+                auto_decompress=False,
+                # The guard closes idle connections sooner.
+                keepalive_timeout=2 * _IDLE_SECONDS,
+                lingering_time=_LINGER_SECONDS,
+            )
             return Guard(inner, self._connections, options, _IDLE_SECONDS)
 
         stack.push_async_callback(runner.cleanup)

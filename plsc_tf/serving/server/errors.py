@@ -31,6 +31,11 @@ class RequestError(Exception):
         self.status = status or HTTP_STATUS[code]
 
 
+def too_large(message: str) -> RequestError:
+    """Returns the error for a request with too much content."""
+    return RequestError("INVALID_ARGUMENT", message, status=413)
+
+
 def invalid(message: str) -> RequestError:
     """Returns the error for a request with invalid content."""
     return RequestError("INVALID_ARGUMENT", message)

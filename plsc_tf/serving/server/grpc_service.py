@@ -6,15 +6,29 @@ import math
 import time
 
 import grpc
-import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow_serving.apis import model_service_pb2_grpc as models_grpc
-from tensorflow_serving.apis import predict_pb2
-from tensorflow_serving.apis import prediction_service_pb2_grpc as predict_grpc
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    predict_pb2,
+)
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
+
+_REQUESTS = {
+    "PredictionService": {
+        "Predict": predict_pb2.PredictRequest,
+        "GetModelMetadata": get_model_metadata_pb2.GetModelMetadataRequest,
+    },
+    "ModelService": {"GetModelStatus": get_model_status_pb2.GetModelStatusRequest},
+}
+# Fields of a message, besides one for each image.
+_MOST_FIELDS = 10_000
+# CPPTYPE_DOUBLE, CPPTYPE_FLOAT and CPPTYPE_STRING: values that are copied in one piece.
+_QUICK = (5, 6, 9)
 
 
 def make_server(app) -> grpc.aio.Server:
@@ -35,9 +49,12 @@ def make_server(app) -> grpc.aio.Server:
         ],
         maximum_concurrent_rpcs=app.options.max_connections,
     )
-    services = Services(app.models, app.metrics)
-    predict_grpc.add_PredictionServiceServicer_to_server(services, server)
-    models_grpc.add_ModelServiceServicer_to_server(services, server)
+    services = Services(app)
+    for service, kinds in _REQUESTS.items():
+        handlers = {name: services.handler(name, kind) for name, kind in kinds.items()}
+        service = f"tensorflow.serving.{service}"
+        generic = grpc.method_handlers_generic_handler(service, handlers)
+        server.add_generic_rpc_handlers((generic,))
     return server
 
 
@@ -83,44 +100,55 @@ async def _abort(error, _, context):
     await context.abort(getattr(grpc.StatusCode, error.code), error.message)
 
 
-def _answered(method):
-    """Wraps a method (self, request) to answer with gRPC errors and count requests."""
+class Services:
+    """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods.
 
-    @functools.wraps(method)
-    async def answer(self, request, context):
-        start, code = time.perf_counter(), "CANCELLED"
-        try:
-            response = await method(self, request)
-            code = "OK"
-            return response
-        except Exception as error:  # noqa: BLE001 - logged, and answered with INTERNAL
-            if not isinstance(error, RequestError):
-                logging.exception("%s failed", method.__name__)
-                error = RequestError("INTERNAL", "The server failed.")
-            code = error.code
-            await _abort(error, request, context)
-        finally:
-            self.metrics.request("grpc", code, time.perf_counter() - start)
+    Args:
+        app: the `App`, with its options, models, bodies and metrics.
+    """
 
-    return answer
+    def __init__(self, app):
+        self._models, self._bodies, self._metrics = app.models, app.bodies, app.metrics
+        self._most_fields = _MOST_FIELDS + app.options.max_request_images
 
+    def handler(self, name: str, kind) -> grpc.RpcMethodHandler:
+        """Returns a handler that calls a method, answers with errors and counts.
 
-class Services(
-    predict_grpc.PredictionServiceServicer, models_grpc.ModelServiceServicer
-):
-    """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods."""
+        Args:
+            name: the method, which takes the message and its size in bytes.
+            kind: class of the message.
+        """
 
-    def __init__(self, models, metrics):
-        self._models, self.metrics = models, metrics
+        async def answer(data, context):
+            start, code, size = time.perf_counter(), "CANCELLED", len(data)
+            try:
+                self._bodies.hold(size)
+                most = self._most_fields
+                request = await self._bodies.parse(size, _read, data, kind, most)
+                response = await getattr(self, name)(request, size)
+                code = "OK"
+                return response.SerializeToString()
+            except Exception as error:  # noqa: BLE001 - logged, and answered with INTERNAL
+                if not isinstance(error, RequestError):
+                    logging.exception("%s failed", name)
+                    error = RequestError("INTERNAL", "The server failed.")
+                code = error.code
+                await _abort(error, data, context)
+            finally:
+                self._metrics.request("grpc", code, time.perf_counter() - start)
 
-    @_answered
-    async def Predict(self, request):
+        # Without a deserializer, it receives bytes and can judge them.
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def Predict(self, request, size):
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature, name, *kind = version.input(request.model_spec.signature_name)
         if (names := [*itertools.islice(request.inputs, 9)]) != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
-        values = _values(name, request.inputs[name], *kind)
+        values = await self._bodies.parse(
+            size, _values, name, request.inputs[name], *kind, size
+        )
         outputs = await version.predict(signature, values)
         response = predict_pb2.PredictResponse()
         response.model_spec.name = request.model_spec.name
@@ -134,17 +162,57 @@ class Services(
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response
 
-    @_answered
-    async def GetModelMetadata(self, request):
+    async def GetModelMetadata(self, request, size):
         """Returns the signatures of a version."""
         if list(request.metadata_field) != ["signature_def"]:
             raise invalid("metadata_field must be ['signature_def'].")
         return rest.metadata(self._models, *_which(request.model_spec))
 
-    @_answered
-    async def GetModelStatus(self, request):
+    async def GetModelStatus(self, request, size):
         """Returns the states of a model's versions."""
         return rest.status(self._models, *_which(request.model_spec))
+
+
+def _read(data, kind, most):
+    """Parses a message; raises RequestError if it has more than `most` fields."""
+    try:
+        # Python's lock is held while a message is parsed, so count its fields.
+        _check_fields(data, kind.DESCRIPTOR, most)
+        return kind.FromString(data)
+    except (DecodeError, IndexError):
+        raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.") from None
+
+
+def _check_fields(data, message, most):
+    count, parts = 0, [(0, len(data), message)]
+    while parts:
+        place, end, message = parts.pop()
+        fields = message.fields_by_number
+        while place < end:
+            tag, place = _varint(data, place)
+            wire, field, size = tag & 7, fields.get(tag >> 3), 0
+            if wire in (0, 2):
+                size, place = _varint(data, place)
+            if wire == 2 and field is not None:
+                if field.cpp_type == field.CPPTYPE_MESSAGE:
+                    parts.append((place, place + size, field.message_type))
+                elif field.cpp_type not in _QUICK:
+                    count += size // 100  # Packed integers.
+            count += 1
+            if count > most:
+                raise invalid(f"A request may have at most {most} fields.")
+            place += {1: 8, 2: size, 5: 4}.get(wire, 0)
+
+
+def _varint(data, place):
+    """Reads an integer of protobuf's wire format; returns (integer, next place)."""
+    value = shift = 0
+    while data[place] > 127:
+        value |= (data[place] & 127) << shift
+        place, shift = place + 1, shift + 7
+        if shift > 63:
+            raise DecodeError
+    return value | data[place] << shift, place + 1
 
 
 def _which(spec):
@@ -154,12 +222,11 @@ def _which(spec):
     return spec.name, version, spec.version_label or None
 
 
-def _values(name, proto, dtype, expected_shape):
+def _values(name, proto, dtype, expected_shape, size):
     expected = tf.dtypes.as_dtype(dtype)
     if proto.dtype != expected.as_datatype_enum:
         received = str(type(proto)(dtype=proto.dtype)).strip()
         raise invalid(f"Input {name} must be {expected.name}. Received: {received}.")
-    # A request may have millions of dimensions or values, so count them first.
     rank, received = len(expected_shape), len(proto.tensor_shape.dim)
     if received != rank:
         raise invalid(f"Input {name} must have rank {rank}. Received: {received}.")
@@ -170,12 +237,13 @@ def _values(name, proto, dtype, expected_shape):
                 f"Input {name} must be a list of strings. Received: shape {shape} with "
                 f"{len(proto.string_val)} values."
             )
-        return proto.string_val
+        return [*proto.string_val]
     # The format allows one value to fill a whole tensor. Reject this, because a small
     # request could then allocate any amount of memory.
-    if min(shape, default=0) < 0 or math.prod(shape) > proto.ByteSize():
+    if min(shape, default=0) < 0 or math.prod(shape) > size:
         raise invalid(f"Input {name} has too few values for its shape {shape}.")
     try:
-        return np.asarray(tf.make_ndarray(proto))
-    except (ValueError, TypeError) as error:
-        raise invalid(f"Input {name} is not a tensor: {error}") from None
+        # Unlike tf.make_ndarray, it does not hold Python's lock.
+        return tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+    except tf.errors.InvalidArgumentError as error:
+        raise invalid(f"Input {name} is not a tensor: {error.message}") from None

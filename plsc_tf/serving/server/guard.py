@@ -5,11 +5,12 @@ time to receive a request's head nor the time a client takes to read its answer.
 """
 
 import asyncio
+import zlib
+from collections.abc import Callable
 
 from aiohttp import web
 
-from plsc_tf.serving.server import rest
-from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.errors import RequestError, invalid, too_large
 
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -23,10 +24,37 @@ _LAST_SECONDS = 1.0
 # Phases of a connection: waiting for a request, receiving its head, receiving its body,
 # and answering it.
 _IDLE, _HEAD, _BODY, _ANSWER = range(4)
-# Bodies with more bytes are parsed outside the event loop.
+# Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
-# Values of JSON in a request, besides the numbers of arrays.
-MANY = 100_000
+# zlib takes both formats if 32 is added to the logarithm of its window's size.
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+
+
+class Protocol(web.RequestHandler):
+    """aiohttp's protocol, which answers malformed HTTP with JSON."""
+
+    def handle_error(self, request, status=500, exc=None, message=None):
+        """Returns the answer to a request that aiohttp could not read.
+
+        aiohttp's own would log a traceback and repeat the request.
+        """
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        reason = f"Malformed HTTP: {message}".partition("\n")[0][:200]
+        response = web.json_response({"error": reason}, status=status)
+        response.force_close()
+        return response
+
+    async def finish_response(self, request, resp, start_time):
+        """Sends a response; an error outside of handlers (Expect) becomes JSON."""
+        if isinstance(resp, web.HTTPException):
+            resp = self.handle_error(request, resp.status, message=resp.reason)
+        return await super().finish_response(request, resp, start_time)
+
+    def log_exception(self, *args, **kwargs):
+        """Logs a defect, but not a body that could not be unpacked."""
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kwargs)
 
 
 class Guard(asyncio.Protocol):
@@ -139,16 +167,27 @@ def guard_of(request: web.Request) -> Guard | None:
     return request.transport.get_protocol()
 
 
-def _parse(body, most):
-    # Python's lock is held while JSON is parsed, so its values are counted before.
-    if sum(map(body.count, (b",", b"[", b"{"))) > most:
-        message = f"A request may contain at most {most} values of JSON."
-        raise RequestError("INVALID_ARGUMENT", message, status=413)
-    return rest.read_json(body)
+async def _parts(request):
+    """Yields the parts of a body, unpacked; raises zlib.error if it is malformed."""
+    coding = request.headers.get("Content-Encoding", "identity")
+    if coding not in ("identity", "gzip", "deflate"):
+        raise invalid("Content-Encoding may be gzip or deflate.")
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    while chunk := await request.content.readany():
+        if coding == "identity":
+            yield chunk
+            continue
+        while chunk and not unpacker.unused_data:
+            # A few bytes may become many, so others have their turn between parts.
+            yield unpacker.decompress(chunk, _LARGE)
+            chunk = unpacker.unconsumed_tail
+            await asyncio.sleep(0)
+    if coding != "identity" and (not unpacker.eof or unpacker.unused_data):
+        raise zlib.error
 
 
 class Bodies:
-    """Reads request bodies and limits the memory that they use together.
+    """Reads and parses requests, and limits the memory that they use together.
 
     Args:
         options: the option group `server`.
@@ -158,50 +197,90 @@ class Bodies:
         self._limit = int(options.max_body_mb * 1e6)
         self._limit_together = int(options.max_receiving_mb * 1e6)
         self._seconds = options.receive_timeout
-        self._held = 0
+        self._held = {}
+        self._turn = asyncio.Lock()
 
-    async def read_json(self, request: web.Request, most: int = MANY) -> dict:
-        """Returns the JSON object in a request's body.
+    async def read(self, request: web.Request, parse: Callable, *arguments):
+        """Reads a request's body and parses it.
 
         Args:
             request: the request.
-            most: largest number of values in the JSON.
+            parse: function of the body (bytearray) and `arguments`.
+
+        Returns:
+            The result of `parse`.
 
         Raises:
-            RequestError: the body is not a JSON object, is too large or arrives too
-                slowly, or other bodies use too much memory.
+            RequestError: the body is too large or arrives too slowly, other bodies use
+                too much memory, or `parse` raised it.
         """
         length = request.content_length
         if length is not None and length > self._limit:
             raise self._too_large()
         packed = length is None or "Content-Encoding" in request.headers
-        reserved = self._limit if packed else length
-        if self._held and self._held + reserved > self._limit_together:
+        self.hold(self._limit if packed else length)
+        body = await self._receive(request)
+        self.hold(len(body))
+        guard = guard_of(request)
+        if guard is not None:
+            guard.body_received()
+        return await self.parse(len(body), parse, body, *arguments)
+
+    async def parse(self, size: int, parse: Callable, *arguments):
+        """Calls a function that takes long if the request is large.
+
+        Large requests are parsed in turn in a thread: several threads would only make
+        the event loop wait longer for Python's lock, and use more memory.
+
+        Args:
+            size: bytes of the request.
+            parse: function of `arguments`.
+
+        Returns:
+            The result of `parse`.
+        """
+        if size <= _LARGE:
+            return parse(*arguments)
+        async with self._turn:
+            work = asyncio.ensure_future(asyncio.to_thread(parse, *arguments))
+            try:
+                return await asyncio.shield(work)
+            finally:
+                # If the client is gone, the turn still ends with the thread's work.
+                await asyncio.wait([work])
+                # An exception refers to this frame: do not wait for the collector.
+                del work
+
+    def hold(self, size: int) -> None:
+        """Counts the current request's bytes as in memory until its task ends.
+
+        Raises:
+            RequestError: other requests use too much memory.
+        """
+        task = asyncio.current_task()
+        others = sum(self._held.values()) - self._held.get(task, 0)
+        if others and others + size > self._limit_together:
             raise RequestError(
                 "UNAVAILABLE", "The server is receiving too many requests.", 1
             )
-        self._held += reserved
-        try:
-            body = await self._read(request)
-            guard = guard_of(request)
-            if guard is not None:
-                guard.body_received()
-            if len(body) > _LARGE:
-                return await asyncio.to_thread(_parse, body, most)
-            return _parse(body, most)
-        finally:
-            self._held -= reserved
+        if task not in self._held:
+            task.add_done_callback(self._held.pop)
+        self._held[task] = size
 
-    async def _read(self, request):
+    async def _receive(self, request):
+        body = bytearray()
         try:
             async with asyncio.timeout(self._seconds):
-                return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise self._too_large() from None
+                async for part in _parts(request):
+                    body += part
+                    if len(body) > self._limit:
+                        raise self._too_large()
+        except zlib.error:
+            raise invalid("The body does not have its Content-Encoding.") from None
         except TimeoutError:
             message = f"The body did not arrive within {self._seconds:g} s."
             raise RequestError("DEADLINE_EXCEEDED", message, status=408) from None
+        return body
 
     def _too_large(self):
-        message = f"The body of a request may have at most {self._limit} bytes."
-        return RequestError("INVALID_ARGUMENT", message, status=413)
+        return too_large(f"A request may have at most {self._limit} bytes.")

@@ -15,7 +15,7 @@ from plsc_tf.serving.gallery import Gallery
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.audit import AuditLog
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.guard import MANY, guard_of
+from plsc_tf.serving.server.guard import guard_of
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
@@ -52,9 +52,8 @@ class Routes:
 
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
-        body = await self._app.bodies.read_json(request)
-        images = await asyncio.to_thread(images_of, body)
-        embeddings = await self._models.get().embed(images)
+        body = await self._app.bodies.read(request, rest.read_images)
+        embeddings = await self._models.get().embed(body["base64_string"])
         return _json(instance=[{"embedding": row} for row in embeddings])
 
     async def tensorflow(self, request: web.Request) -> web.Response:
@@ -69,17 +68,13 @@ class Routes:
         raise invalid(f"Malformed request: {request.method} {request.path}"[:200])
 
     async def _predict(self, request, match):
-        which, images = _which(match), self._app.options.max_request_images
-        # Each number has a comma and may be in a list, and in a list of lists.
-        most = MANY + 4 * images * self._models.get(*which).largest_input
-        body = await self._app.bodies.read_json(request, most)
+        which, most = _which(match), self._app.options.max_request_images
+        find_input = self._models.get(*which).input
+        signature, form, values = await self._app.bodies.read(
+            request, rest.read_inputs, find_input, most
+        )
         # Look the version up again: it may have been unloaded while the body arrived.
         version = self._models.get(*which)
-        signature = body.get("signature_name", "")
-        if not isinstance(signature, str):
-            raise invalid("signature_name must be a string.")
-        signature, *one = version.input(signature)
-        form, values = await asyncio.to_thread(rest.input_from_json, body, *one)
         outputs = await version.predict(signature, values)
         return answer(rest.outputs_to_json(form, outputs))
 
@@ -95,21 +90,6 @@ class Routes:
         """Answers with the metrics in Prometheus's text format."""
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
         return web.Response(body=self._app.metrics.text(), headers=headers)
-
-
-def images_of(body: dict) -> list[bytes]:
-    """Decodes the images in PLSC's `base64_string`.
-
-    Raises:
-        RequestError: `base64_string` is not a list, or an image is not valid base64.
-    """
-    texts = body.get("base64_string")
-    if not isinstance(texts, list):
-        raise invalid("base64_string must be a list of base64 strings.")
-    images = [rest.decode_base64(text) for text in texts]
-    if None in images:
-        raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
-    return images
 
 
 def answer(body: bytes, status: int = 200) -> web.Response:
@@ -235,7 +215,7 @@ class GalleryRoutes:
 
     async def enrol(self, request: web.Request) -> web.Response:
         """Enrolls faces: {"name", "base64_string": [...]} -> {"name", "faces"}."""
-        body = await self._app.bodies.read_json(request)
+        body = await self._app.bodies.read(request, rest.read_images)
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
         faces = await self._change(request, self._gallery.enrol, name, embeddings)
@@ -249,7 +229,7 @@ class GalleryRoutes:
         If the request has no threshold, the model card's threshold is used; a null
         threshold returns candidates with any cosine.
         """
-        body = await self._app.bodies.read_json(request)
+        body = await self._app.bodies.read(request, rest.read_images)
         count, threshold = body.get("count", 1), body.get("threshold")
         if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
             raise invalid(f"count must be an integer from 1 to {_MOST_CANDIDATES}.")
@@ -270,7 +250,7 @@ class GalleryRoutes:
 
     async def remove(self, request: web.Request) -> web.Response:
         """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
-        name = _name(await self._app.bodies.read_json(request))
+        name = _name(await self._app.bodies.read(request, rest.read_json))
         faces = await self._change(request, self._gallery.remove, name)
         if not faces:
             raise RequestError("NOT_FOUND", f"The gallery does not contain {name!r}.")
@@ -289,7 +269,7 @@ class GalleryRoutes:
         )
 
     async def _embed(self, model, body):
-        embeddings = await model.embed(await asyncio.to_thread(images_of, body))
+        embeddings = await model.embed(body["base64_string"])
         if model.fingerprint != self._fingerprint:
             raise RequestError(
                 "ABORTED",

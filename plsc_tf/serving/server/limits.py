@@ -13,11 +13,13 @@ import struct
 
 import tensorflow as tf
 
-from plsc_tf.serving.server.errors import RequestError, invalid
+from plsc_tf.serving.server.errors import invalid, too_large
 
 # The decoder goes through the whole image for each scan of a progressive JPEG; encoders
 # write about ten.
 _MOST_SCANS = 100
+# Encoders fill the blocks of a GIF, with up to 255 bytes.
+_MEAN_BLOCK = 64
 
 
 def check_count(count: int, options) -> None:
@@ -26,7 +28,7 @@ def check_count(count: int, options) -> None:
     if not count:
         raise invalid("The request has no images.")
     if count > limit:
-        raise _too_large(
+        raise too_large(
             f"A request may contain at most {limit} images. Received: {count}."
         )
 
@@ -39,17 +41,13 @@ def check_image(index: int, data: bytes, options) -> int:
     """
     limit = int(options.max_image_mb * 1e6)
     if len(data) > limit:
-        raise _too_large(f"Image {index} has {len(data)} bytes; the limit is {limit}.")
+        raise too_large(f"Image {index} has {len(data)} bytes; the limit is {limit}.")
     pixels, limit = num_pixels(data), int(options.max_megapixels * 1e6)
     if pixels is None:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
-        raise _too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
+        raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
     return pixels
-
-
-def _too_large(message):
-    return RequestError("INVALID_ARGUMENT", message, status=413)
 
 
 def num_pixels(data: bytes) -> int | None:
@@ -71,21 +69,24 @@ def num_pixels(data: bytes) -> int | None:
         if data.count(b"\xff\xda") > _MOST_SCANS:
             return None
         return math.prod(tf.io.extract_jpeg_shape(data).numpy()[:2].tolist()) or None
-    except (IndexError, struct.error, tf.errors.InvalidArgumentError):
+    except (IndexError, StopIteration, struct.error, tf.errors.InvalidArgumentError):
         return None
 
 
 def _gif(data):
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     position, pixels = 13 + _color_bytes(flags), 0
+    # Going through many blocks, each of a byte, would take seconds.
+    steps = iter(range(1000 + len(data) // _MEAN_BLOCK))
     while data[position] != 0x3B:
+        next(steps)
         if data[position] == 0x21:
-            position = _after_blocks(data, position + 2)
+            position = _after_blocks(data, position + 2, steps)
         elif data[position] == 0x2C:
             w, h, flags = struct.unpack_from("<HHB", data, position + 5)
             pixels += max(w * h, width * height)
             # Skip the byte after the color table: the code size of the image data.
-            position = _after_blocks(data, position + 11 + _color_bytes(flags))
+            position = _after_blocks(data, position + 11 + _color_bytes(flags), steps)
         else:
             return None
     return pixels
@@ -95,7 +96,8 @@ def _color_bytes(flags):
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-def _after_blocks(data, position):
+def _after_blocks(data, position, steps):
     while data[position]:
+        next(steps)
         position += data[position] + 1
     return position + 1

@@ -9,7 +9,6 @@ import functools
 import gc
 import hashlib
 import json
-import math
 import os
 import pathlib
 import timeit
@@ -31,8 +30,9 @@ DEFAULT_SIGNATURE = "serving_default"
 _INIT_SIGNATURE = "__saved_model_init_op"
 # Height and width of the warm-up image.
 _SIDE = 112
-# Seconds before a version that could not be loaded is tried again.
-_RETRY_SECONDS = 10.0
+# Seconds before a version that could not be loaded is tried again: after the first
+# failure, and the most after others.
+_RETRY_SECONDS, _MOST_RETRY_SECONDS = 10.0, 300.0
 # Number of unloaded versions whose status is still reported.
 _MOST_ENDED = 20
 
@@ -47,7 +47,6 @@ class LoadedModel:
         fingerprint: hexadecimal SHA-256 of the graph and the checksums of the weights;
             models with the same fingerprint compute the same embeddings.
         seconds: {batch size: measured seconds per batch}.
-        largest_input: the most numbers in one row of any signature's input.
         threshold: the model card's threshold {"cosine", "far", "set", ...}, where
             "cosine" is the smallest cosine of two faces of the same person; None if the
             card has no threshold.
@@ -77,8 +76,6 @@ class LoadedModel:
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
-        inputs = [self.input(signature) for signature in self.signature_defs]
-        self.largest_input = max(math.prod(shape[1:]) for *_, shape in inputs)
         local = transfer.LocalFolder(folder)
         self._loaded = tf.saved_model.load(local.downloaded())
         self._warm_up(sizes_up_to(options.max_batch_images))
@@ -208,6 +205,8 @@ class Models:
         self._served = {}
         # {version: TF Serving's (state, code, message)} if the version is not served.
         self._others = {}
+        # {version that could not be loaded: (time of the next try, seconds until then,
+        # state of the folder)}.
         self._retries = {}
         metrics.version.set_function(lambda: max(self._served, default=0))
 
@@ -236,11 +235,11 @@ class Models:
 
     async def refresh(self) -> None:
         """Loads new versions, then unloads all but the newest ones."""
-        path, now = self._options.model_path, asyncio.get_running_loop().time()
+        path = self._options.model_path
         folders = await asyncio.to_thread(versions.find_models, path)
         keep = []
         for version in sorted(folders, reverse=True):
-            if version not in self._served and now >= self._retries.get(version, 0):
+            if version not in self._served:
                 await self._load(folders[version], version)
             # In place of a version that cannot be loaded, serve the one before it.
             keep += [version] if version in self._served else []
@@ -258,12 +257,22 @@ class Models:
             await self._unload(version)
 
     async def _load(self, folder, version):
+        """Loads a version, unless that has failed and the folder has not changed."""
+        now = asyncio.get_running_loop().time()
+        state = await asyncio.to_thread(versions.state, folder)
+        end, seconds, before = self._retries.get(version, (0, 0, None))
+        if state != before:
+            end = seconds = 0
+        if now < end:
+            return
         self._others[version] = ("LOADING", "OK", "")
         try:
             common = self._executor, self._options, self._metrics
             model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
-            self._retries[version] = asyncio.get_running_loop().time() + _RETRY_SECONDS
+            seconds = min(2 * seconds or _RETRY_SECONDS, _MOST_RETRY_SECONDS)
+            end = asyncio.get_running_loop().time() + seconds
+            self._retries[version] = end, seconds, state
             self._others[version] = ("END", "UNKNOWN", str(error)[:300])
             self._metrics.loads.labels("failed").inc()
             logging.error("Cannot load version %d: %s", version, error)

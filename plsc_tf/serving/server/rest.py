@@ -5,7 +5,11 @@ of tensors. The gRPC services use the same messages for status and metadata.
 """
 
 import binascii
+import contextlib
+import itertools
 import json
+import math
+from collections.abc import Callable
 
 import google.protobuf
 import numpy as np
@@ -13,12 +17,16 @@ import orjson
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
-from plsc_tf.serving.server.errors import invalid
+from plsc_tf.serving.server.errors import invalid, too_large
 
 ROW, COLUMN = "instances", "inputs"
 # For each kind of input dtype, the types of its JSON values; integers have only int.
 _TYPES = {"f": {int, float}, "b": {bool}}
 _BASE64 = bytes.maketrans(b"-_", b"+/")
+# Values of JSON in a request, besides rows of numbers.
+_MANY = 100_000
+# Bytes of JSON that are searched for brackets at once.
+_BLOCK = 1 << 20
 _CODES = {"OK": 0, "UNKNOWN": 2}  # error_codes.proto
 # Prints fields with default values; TensorFlow 2.17 takes protobuf 4.
 _WITH_DEFAULTS = (
@@ -32,15 +40,47 @@ def read_json(body: bytes) -> dict:
     """Returns the JSON object in a request's body.
 
     Raises:
-        RequestError: the body is not a JSON object.
+        RequestError: the body is not a JSON object, or has too many values.
     """
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"JSON Parse error: {error}") from None
+    # Python's lock is held while JSON is parsed.
+    if _is_long(body):
+        raise too_large(
+            f"A request may contain at most {_MANY} values of JSON besides rows."
+        )
+    value = _parse(body)
     if not isinstance(value, dict):
         raise invalid("JSON Parse error: the document is not an object")
     return value
+
+
+def _is_long(body):
+    return sum(map(body.count, (b",", b"[", b"{"))) > _MANY
+
+
+def _parse(text):
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"JSON Parse error: {error}") from None
+
+
+def read_images(body: bytes) -> dict:
+    """Reads a request of PLSC's formats and decodes its images.
+
+    Returns:
+        The request's JSON object, with a list of bytes as `base64_string`.
+
+    Raises:
+        RequestError: `base64_string` is not a list, or an image is not valid base64.
+    """
+    request = read_json(body)
+    texts = request.get("base64_string")
+    if not isinstance(texts, list):
+        raise invalid("base64_string must be a list of base64 strings.")
+    images = request["base64_string"] = [decode_base64(text) for text in texts]
+    if None in images:
+        raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
+    return request
 
 
 def write_json(value) -> bytes:
@@ -65,29 +105,68 @@ def decode_base64(text: object) -> bytes | None:
         return None
 
 
-def input_from_json(request: dict, name: str, dtype: np.dtype, shape: list) -> tuple:
-    """Reads the input from a request's `instances` or `inputs`.
+def read_inputs(body: bytes, find_input: Callable, most: int) -> tuple:
+    """Reads a request's `instances` or `inputs`.
 
     Args:
-        request: the request's JSON object.
-        name: the input's name.
-        dtype: the input's dtype; object for strings.
-        shape: the input's shape, whose first size may be None.
+        body: the request's JSON.
+        find_input: function from the name of a signature to its (name, name of the
+            input, dtype, shape); the dtype is object for strings, the shape's first
+            size may be None.
+        most: largest number of rows.
 
     Returns:
-        (`ROW` or `COLUMN`, array `[N, ...]` or list of N bytes).
+        (signature, `ROW` or `COLUMN`, array `[N, ...]` or list of N bytes).
 
     Raises:
         RequestError: the request does not fit the signature.
     """
+    body, texts = _cut_rows(body, most) if _is_long(body) else (body, [])
+    request = read_json(body)
+    signature = request.get("signature_name", "")
+    if not isinstance(signature, str):
+        raise invalid("signature_name must be a string.")
+    signature, name, dtype, shape = find_input(signature)
     if (ROW in request) == (COLUMN in request):
         raise invalid("The request must have either 'instances' or 'inputs'.")
-    if COLUMN in request:
-        return COLUMN, _tensor(name, _unnamed(request[COLUMN], name), dtype, shape)
-    rows = request[ROW]
+    form = COLUMN if COLUMN in request else ROW
+    rows = _unnamed(request[form], name) if form == COLUMN else request[form]
     if not isinstance(rows, list) or not rows:
-        raise invalid("'instances' must be a list with at least one item.")
-    return ROW, _tensor(name, [_unnamed(row, name) for row in rows], dtype, shape)
+        raise invalid(f"{form!r} must be a list with at least one item.")
+    if form == ROW:
+        rows = [_unnamed(row, name) for row in rows]
+    if dtype.kind == "O":
+        return signature, form, [_string(name, *row) for row in enumerate(rows)]
+    if texts:
+        if rows != [*range(len(texts))]:
+            raise invalid(f"Only {form!r} may be a list of lists.")
+        if max(text.count(b",") for text in texts) >= math.prod(shape[1:]):
+            raise _misshaped(name, shape)
+        rows = map(_parse, texts)
+    return signature, form, np.stack([_array(name, row, dtype, shape) for row in rows])
+
+
+def _cut_rows(body, most):
+    """Cuts the lists of lists out of a long JSON document, to parse them one by one.
+
+    Returns:
+        (the document with indexes as rows, the JSON of each row).
+    """
+    edges, depth = [0], 0
+    for start in range(0, len(body), _BLOCK):
+        text = np.frombuffer(body[start : start + _BLOCK], np.uint8)
+        places = np.flatnonzero((text == ord("[")) | (text == ord("]")))
+        closes = text[places] == ord("]")
+        depths = depth + np.cumsum(np.where(closes, -1, 1))
+        # A row begins where the depth becomes 2 and ends where it becomes 1 again.
+        edges += (start + places + closes)[depths == np.where(closes, 1, 2)].tolist()
+        if len(edges) > 2 * most + 1:
+            raise too_large(f"A request may contain at most {most} rows.")
+        depth = depths[-1] if len(depths) else depth
+    parts = [body[a:b] for a, b in itertools.pairwise([*edges, len(body)])]
+    rows = parts[1::2]
+    parts[1::2] = [b"%d" % index for index in range(len(rows))]
+    return b"".join(parts), rows
 
 
 def _unnamed(value, name):
@@ -103,27 +182,25 @@ def _is_base64(value):
     return isinstance(value, dict) and list(value) == ["b64"]
 
 
-def _tensor(name, value, dtype, shape):
-    if dtype.kind == "O":
-        if not isinstance(value, list):
-            raise invalid(f"Input {name!r} must be a list of strings or b64 objects.")
-        return [_string(name, index, one) for index, one in enumerate(value)]
-    # Check sizes and types first: numpy pads all strings to the longest one, so a long
-    # string among many short ones would take terabytes.
-    sizes, values = [], [value]
-    for size in shape:
-        lengths = {len(one) if isinstance(one, list) else "none" for one in values}
-        if len(lengths) != 1 or "none" in lengths or size not in (None, *lengths):
-            found = f"{' and '.join(map(str, [*lengths][:2]))} (size {len(sizes)})"
-            raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
-        sizes += lengths
-        values = [item for one in values for item in one]
-    fitting = set(map(type, values)) <= _TYPES.get(dtype.kind, {int})
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = np.array(values if fitting else []).astype(dtype)
-    if not fitting or (dtype.kind != "f" and array.tolist() != values):
-        raise invalid(f"Input {name} must have the dtype {dtype.name}.")
-    return array.reshape(sizes)
+def _array(name, row, dtype, shape):
+    # As other arrays, numpy would pad all strings to the longest one, and convert any
+    # types to each other.
+    try:
+        array = np.array(row, object)
+    except ValueError:
+        raise _misshaped(name, shape) from None
+    if array.shape != (*shape[1:],):
+        raise _misshaped(name, shape)
+    fitting = set(map(type, array.flat)) <= _TYPES.get(dtype.kind, {int})
+    with np.errstate(over="ignore"), contextlib.suppress(OverflowError):
+        found = array.astype(dtype) if fitting else None
+        if fitting and (dtype.kind == "f" or (found == array).all()):
+            return found
+    raise invalid(f"Input {name} must have the dtype {dtype.name}.")
+
+
+def _misshaped(name, shape):
+    return invalid(f"Input {name} must have shape {shape}.")
 
 
 def _string(name, index, value):

@@ -1,0 +1,209 @@
+"""No request, however damaged, ends the server, its answers or its memory."""
+
+import concurrent.futures
+import functools
+import gzip
+import json
+import pathlib
+import random
+import re
+import socket
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from server_tools import ask, b64, resources, running
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
+
+from tests.fuzz.mutations import mutate
+
+PREDICT = "/v1/models/face:predict"
+MODEL = "/v1/models/face"
+GETS = ("/healthz", "/metrics", "/gallery", MODEL, f"{MODEL}/metadata")
+ANSWER = re.compile(
+    rb"(?is)HTTP/1.. (?P<status>\d+).*?\r\nContent-Length: (?P<length>\d+).*?\r\n\r\n"
+)
+# Put in place of a value in JSON.
+VALUES = (
+    *(None, True, -1, 0.5, 1e308, 2**70, "", "a", "é\0", "=" * 9, "A" * 5000),
+    *([], {}, [[]], [{}], {"b64": 1}, {"b64": "AAAA"}, [[[[0]]]], ["a", 1, None]),
+)
+HEADERS = (
+    *(b"Content-Length: 7", b"Content-Length: -1", b"Content-Length: 9" + b"9" * 30),
+    *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked"),
+    *(b"Content-Encoding: gzip", b"Content-Encoding: deflate", b"Content-Encoding: br"),
+    *(b"Connection: upgrade\r\nUpgrade: websocket", b"Connection: close, keep-alive"),
+    *(b"Expect: 100-continue", b"Expect: x", b"Host: \xff", b"X" * 9000, b": y", b""),
+    *(b"Content-Type: text/html; charset=\xff", b"Accept: text/html", b"Cookie: a=\0"),
+)
+
+
+def posts(pictures):
+    """Good requests, (path, JSON)."""
+    texts = [b64(one) for one in pictures]
+    image = np.zeros((1, 16, 12, 3), int).tolist()
+    return [
+        ("/FaceClassifyService/inference", {"base64_string": texts}),
+        (PREDICT, {"instances": [{"b64": text} for text in texts]}),
+        (PREDICT, {"instances": [{"bytes": {"b64": texts[0]}}]}),
+        (PREDICT, {"inputs": {"bytes": texts}}),
+        ("/v1/models/face/versions/1:predict", {"inputs": [{"b64": texts[0]}]}),
+        (PREDICT, {"signature_name": "images", "instances": image}),
+        ("/gallery/enrol", {"name": "ada", "base64_string": texts[:1]}),
+        ("/gallery/identify", {"base64_string": texts, "count": 2, "threshold": 0.4}),
+        ("/gallery/remove", {"name": "ada"}),
+    ]
+
+
+def protos(pictures):
+    """Good requests, (method, message)."""
+    predict = predict_pb2.PredictRequest(output_filter=["embedding"])
+    predict.inputs["bytes"].CopyFrom(tf.make_tensor_proto(pictures))
+    numbers = predict_pb2.PredictRequest()
+    numbers.model_spec.signature_name = "images"
+    zeros = tf.make_tensor_proto(np.zeros((1, 16, 12, 3), np.float32))
+    numbers.inputs["images"].CopyFrom(zeros)
+    about = get_model_metadata_pb2.GetModelMetadataRequest()
+    about.metadata_field.append("signature_def")
+    named = [
+        ("PredictionService/Predict", predict),
+        ("PredictionService/Predict", numbers),
+        ("PredictionService/GetModelMetadata", about),
+        ("ModelService/GetModelStatus", type(about)()),
+    ]
+    for _, message in named:
+        message.model_spec.name = "face"
+    return [(name, message.SerializeToString()) for name, message in named]
+
+
+def change(value, rng):
+    """Replaces a value somewhere in JSON."""
+    if isinstance(value, (dict, list)) and value and rng.random() < 0.8:
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        key = rng.choice(keys)
+        changed = change(value[key], rng)
+        value = value.copy()
+        if isinstance(value, dict) and rng.random() < 0.1:
+            del value[key]
+            key = rng.choice(("", "b64", "inputs", "instances", "x" * 300))
+        value[key] = changed
+        return value
+    return rng.choice(VALUES)
+
+
+def http_request(rng, good):
+    """The bytes of a request that is damaged in one of its layers."""
+    if rng.random() < 0.2:
+        data = f"GET {rng.choice(GETS)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        return mutate(data, rng)
+    path, value = rng.choice(good)
+    layer = rng.randrange(5)
+    body = json.dumps(change(value, rng) if layer == 0 else value).encode()
+    body = mutate(body, rng) if layer == 1 else body
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode()
+    if rng.random() < 0.2:
+        head += b"Content-Encoding: gzip\r\n"
+        body = gzip.compress(body, 1)
+        body = mutate(body, rng) if layer == 2 else body
+    if layer == 3:
+        head += rng.choice(HEADERS) + b"\r\n"
+    if rng.random() < 0.2:
+        cut = rng.randrange(len(body) + 1)
+        parts = [part for part in (body[:cut], body[cut:]) if part]
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+        data = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+    else:
+        data = head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    return mutate(data, rng) if layer == 4 else data
+
+
+def answer_to(port, data):
+    """(status, body) of the first answer, or None."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=0.2) as link:
+        try:
+            link.sendall(data)
+            while not (answer := ANSWER.match(found)):
+                try:
+                    part = link.recv(1 << 16)
+                except TimeoutError:
+                    # It waits for the rest of the request, or computes.
+                    link.shutdown(socket.SHUT_WR)
+                    link.settimeout(30)
+                    continue
+                if not part:
+                    return None
+                found += part
+            while len(body := found[answer.end() :]) < int(answer["length"]):
+                found += link.recv(1 << 16)
+        except OSError:
+            return None
+    return int(answer["status"]), body[: int(answer["length"])]
+
+
+def wrong_http(port, good, number):
+    """Sends a request; returns what is wrong with its answer, or None."""
+    data = http_request(random.Random(number), good)
+    answer = answer_to(port, data)
+    if answer is None or answer[0] < 400:
+        return None
+    status, body = answer
+    if status >= 500 and status not in (503, 504):
+        return number, status, body[:300]
+    try:
+        assert not body or list(json.loads(body)) == ["error"]
+        assert len(body) < 4096
+    except (AssertionError, ValueError):
+        return number, status, body[:300]
+    return None
+
+
+def wrong_grpc(channel, good, number):
+    """The same for gRPC."""
+    rng = random.Random(number)
+    method, data = rng.choice(good)
+    try:
+        channel.unary_unary(f"/tensorflow.serving.{method}")(mutate(data, rng), 30)
+    except grpc.RpcError as error:
+        code, details = error.code().name, error.details()
+        right = {"INVALID_ARGUMENT", "NOT_FOUND", "UNAVAILABLE", "DEADLINE_EXCEEDED"}
+        if code not in right or len(details) > 4096:
+            return number, code, details[:300]
+    return None
+
+
+@pytest.fixture(scope="module")
+def fuzzed(model_dir):
+    """A server whose log is read afterwards."""
+    folder = model_dir.with_name("fuzzed")
+    folder.symlink_to(model_dir)
+    limits = ["--max_body_mb=1", "--receive_timeout=3", "--served_name=face"]
+    with running(folder, f"--gallery_dir={folder}_people", *limits) as server:
+        yield server | {"log": pathlib.Path(f"{folder}.log")}
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"), [(400, 1), pytest.param(100_000, 2, marks=pytest.mark.slow)]
+)
+def test_damaged_requests(fuzzed, pictures, count, seed):
+    start = seed * 10**7
+    with (
+        grpc.insecure_channel(f"127.0.0.1:{fuzzed['grpc_port']}") as channel,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
+        http = functools.partial(wrong_http, fuzzed["port"], posts(pictures))
+        rpc = functools.partial(wrong_grpc, channel, protos(pictures))
+        for check in (http, rpc):
+            list(pool.map(check, range(200)))
+        before = resources(fuzzed)[0]
+        wrong = [*pool.map(http, range(start, start + 3 * count // 4))]
+        wrong += pool.map(rpc, range(start, start + count // 4))
+    assert [one for one in wrong if one] == []
+    assert ask(fuzzed, "GET", "/healthz")[0] == 200
+    assert "Traceback" not in fuzzed["log"].read_text()
+    end = time.monotonic() + 20
+    while resources(fuzzed)[0] > before + 64 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert resources(fuzzed)[0] < before + 64, "memory grows"
