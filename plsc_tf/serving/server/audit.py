@@ -1,6 +1,7 @@
 """The audit log: who changed the gallery, and when."""
 
 import datetime
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -48,8 +49,5 @@ class AuditLog:
 
     def _open(self):
         # Open it for each line, so that it can be rotated.
-        return open(self._path, "a", encoding="ascii", opener=_private)
-
-
-def _private(path, flags):
-    return os.open(path, flags, 0o600)
+        private = functools.partial(os.open, mode=0o600)
+        return open(self._path, "a", encoding="ascii", opener=private)
