@@ -202,6 +202,12 @@ def test_damaged_requests(fuzzed, pictures, count, seed):
         wrong += pool.map(rpc, range(start, start + count // 4))
     assert [one for one in wrong if one] == []
     assert ask(fuzzed, "GET", "/healthz")[0] == 200
+    # Both ways are taken everywhere.
+    metrics = ask(fuzzed, "GET", "/metrics")[1]
+    for interface in ("plsc", "rest", "gallery", "grpc"):
+        good, bad = ("OK", "INVALID_ARGUMENT") if interface == "grpc" else (200, 400)
+        assert f'interface="{interface}",status="{good}"' in metrics
+        assert f'interface="{interface}",status="{bad}"' in metrics
     assert "Traceback" not in fuzzed["log"].read_text()
     end = time.monotonic() + 20
     while resources(fuzzed)[0] > before + 64 and time.monotonic() < end:

@@ -26,8 +26,10 @@ class RequestError(Exception):
     """
 
     def __init__(self, code: str, message: str, retry_after=None, status=None):
-        super().__init__(message[:500])
-        self.code, self.message, self.retry_after = code, message[:500], retry_after
+        # Headers may have bytes that are not UTF-8, which JSON cannot repeat.
+        self.message = message.encode(errors="backslashreplace").decode()[:500]
+        super().__init__(self.message)
+        self.code, self.retry_after = code, retry_after
         self.status = status or HTTP_STATUS[code]
 
 

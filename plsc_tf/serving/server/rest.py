@@ -185,10 +185,7 @@ def _is_base64(value):
 def _array(name, row, dtype, shape):
     # As other arrays, numpy would pad all strings to the longest one, and convert any
     # types to each other.
-    try:
-        array = np.array(row, object)
-    except ValueError:
-        raise _misshaped(name, shape) from None
+    array = np.array(row, object)
     if array.shape != (*shape[1:],):
         raise _misshaped(name, shape)
     fitting = set(map(type, array.flat)) <= _TYPES.get(dtype.kind, {int})
