@@ -47,14 +47,11 @@ def _is_below(name):
 
 ANYTHING = Kind("a value", lambda value: True)
 SIMPLE = Kind("a simple value", lambda v: not isinstance(v, dict | list))
-NULL = Kind("null or an object", lambda v: v is None)
 TEXT = Kind("a text", _is_text)
-TEXT_OR_NULL = Kind("a text or null", lambda v: v is None or _is_text(v))
 COUNT = Kind("a whole number from 0", _is_count)
 SIZE = Kind("a whole number from 1", lambda v: _is_count(v, 1))
 CENTERS = Kind("a whole number from 1 to 1,000", lambda v: _is_count(v, 1, 1000))
 NUMBER = Kind("a number", _is_number)
-NUMBER_OR_NULL = Kind("a number or null", lambda v: v is None or _is_number(v))
 POSITIVE = Kind("a positive number", lambda v: _is_number(v) and 0 < v < 1e30)
 SHAPE = Kind("a list of whole numbers", _is_shape)
 DTYPE = Kind("a numeric type", lambda v: _is_text(v, _DTYPE.pattern))
@@ -63,24 +60,23 @@ FILE = Kind("a file below the folder", lambda v: _is_text(v) and _is_below(v))
 PURPOSE = Kind("training or weights", lambda v: _is_text(v, "training|weights"))
 
 # An object is described by a dict. Its keys with "?" may be missing; keys that are not
-# listed may have any value. [kind] is a list, and (kind, object) is one of the two.
+# listed may have any value. [kind] is a list, and (kind, None) is of the kind or null.
 NUMBERS = {OTHERS: NUMBER}
 ARRAY = {"shape": SHAPE, "dtype": DTYPE}
 PART = {"file": FILE, "first": COUNT, "last": COUNT}
-LOSS = {"kind": TEXT, OTHERS: (SIMPLE, {"kind": TEXT, OTHERS: SIMPLE})}
 SCALE = {"scale": POSITIVE, "good_steps": COUNT, "bad_steps": COUNT}
-HEAD = {"kind": TEXT, "loss": LOSS, "scale": POSITIVE, "label_smoothing": NUMBER}
+HEAD = {"kind": TEXT, "loss": {"kind": TEXT}, "scale": POSITIVE}
 STATE = {
     **dict.fromkeys(("num_classes", "global_step", "epoch?", "step?"), COUNT),
     **dict.fromkeys(("embedding_size", "replicas?"), SIZE),
     **dict.fromkeys(("epoch_sums?", "head_state?"), NUMBERS),
-    "network?": TEXT_OR_NULL,
-    "head?": HEAD | {"sub_centers": CENTERS},
-    "run?": TEXT_OR_NULL,
+    "network?": (TEXT, None),
+    "head?": HEAD | {"label_smoothing": NUMBER, "sub_centers": CENTERS},
+    "run?": (TEXT, None),
     "optimizer?": TEXT,
-    "loss_scale?": (NULL, SCALE),
+    "loss_scale?": (SCALE, None),
     "averages?": [SIMPLE],
-    "logs?": {OTHERS: NUMBER_OR_NULL},
+    "logs?": {OTHERS: (NUMBER, None)},
     "best_accuracy?": NUMBER,
     "flags?": {},
     "data?": {"images": ANYTHING, "contents": TEXT},
@@ -157,7 +153,7 @@ def _size(array):
 def _check_types(value, kind, place):
     """Checks a value and all values in it; `place` is its key, for messages."""
     if isinstance(kind, tuple) and not isinstance(kind, Kind):
-        kind = kind[isinstance(value, dict)]
+        kind = ANYTHING if value is None else kind[0]
     if isinstance(kind, Kind):
         _require(kind.fits(value), place, f"be {kind.words}, not {reprlib.repr(value)}")
     elif isinstance(kind, list):

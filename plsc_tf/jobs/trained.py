@@ -98,13 +98,15 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     flags, values = content["state"].get("flags", {}), run.as_dict()
     settings = _completed(settings, {n: values[n] for n in values if n in flags})
     strategy = strategy or make_strategy(settings.performance.num_replicas)
-    if with_head:
-        built = settings.replace(num_classes=_rows(path, content, settings))
-    else:
-        # Embeddings do not depend on the head, so the smallest possible one is enough.
-        replicas = strategy.num_replicas_in_sync
-        built = settings.replace(num_classes=replicas, sub_centers=1)
-    build = None if parts.backbone else functools.partial(reader.build, path, content)
+    # Embeddings do not depend on the head, so the smallest possible one is enough.
+    classes, centers, stored = strategy.num_replicas_in_sync, 1, content["state"]
+    if with_head and content["arrays"]:
+        classes = stored["num_classes"]
+        centers = stored.get("head", {}).get("sub_centers", 1)
+    built = settings.replace(num_classes=classes, sub_centers=centers)
+    build = functools.partial(reader.build, path, content)
+    if parts.backbone is not None or "." in settings.model.model_name:
+        build = None  # the user's own code, which may do more than build layers
     model = recipe.build_model(built, strategy, backbone=parts.backbone, build=build)
     state.restore_weights(path, model, with_head=with_head)
     if settings.optimizer.ema_in_use:
@@ -142,16 +144,6 @@ def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings
                 f"{name}={values[name]}, for example with the --flagfile of the run."
             )
     return run
-
-
-def _rows(path, content, settings):
-    """Returns the number of classes, if the options describe the stored head."""
-    shape = content["arrays"].get("weight", {}).get("shape", [0])
-    centers = settings.head.sub_centers
-    if shape[1:-1] != ([centers] if centers > 1 else []):
-        problem = f"{manifest.NAME}: state.flags has sub_centers={centers}, not {shape}"
-        raise manifest.DamagedCheckpointError(path, problem)
-    return shape[0]
 
 
 def _completed(settings, flags):
@@ -244,8 +236,8 @@ def _head(path, content, strategy):
         classes = strategy.num_replicas_in_sync
     try:
         head = stored.get("head") and model_config.make_head(classes, stored["head"])
-    except (TypeError, ValueError) as error:
-        problem = f"{manifest.NAME}: state.head: {error}"
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{manifest.NAME}: state.head: {error!r}"
         raise manifest.DamagedCheckpointError(path, problem) from error
     if head:
         return head

@@ -194,6 +194,6 @@ def _words(value, other):
     if not isinstance(value, dict) or not isinstance(other, dict):
         return str(value)
     if value.get("kind") != other.get("kind"):
-        return str(value["kind"])
+        return str(value.get("kind"))
     names = [n for n in value if n in other and not _same(value[n], other[n])]
     return " ".join(f"{name}={_words(value[name], other[name])}" for name in names)

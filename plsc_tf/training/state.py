@@ -161,10 +161,6 @@ def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
     """
     content = manifest.read(path)
     _check_optimizer(path, content, model)
-    place = {n: content["state"].get(n) for n in ("epoch", "step", "global_step")}
-    if None in place.values():
-        problem = f"{manifest.NAME}: state lacks epoch or step"
-        raise manifest.DamagedCheckpointError(path, problem)
     state = reader.restore(
         path,
         network=model.backbone,
@@ -176,6 +172,7 @@ def restore(path: str, model: Classifier, *, verified: bool = False) -> dict:
     if model.loss_scale is not None and state.get("loss_scale"):
         model.loss_scale.restore(state["loss_scale"])
     restore_head_state(model, state)
+    place = {name: state.get(name, 0) for name in ("epoch", "step", "global_step")}
     # Older checkpoints have no sums.
     model.trainer.position.go_to(Position(**place, sums=state.get("epoch_sums", {})))
     return state
@@ -237,12 +234,9 @@ def _restore_statistics(path, content, model):
         for i, variable in enumerate(statistics(model))
     }
     model.trainer.statistics_differ = False
-    stored = described.keys() & shapes
-    if not stored or content["state"].get("replicas") != replicas:
+    fit = all(described.get(n, {}).get("shape") == shapes[n] for n in shapes)
+    if not shapes or not fit:
         return
-    if any(described.get(n, {}).get("shape") != shapes[n] for n in shapes):
-        problem = f"{manifest.NAME}: training.variables has other statistics"
-        raise manifest.DamagedCheckpointError(path, problem)
     values = reader.read_variables(path, content, shapes)
     here = local_replicas(model.strategy)
     for i, variable in enumerate(statistics(model)):

@@ -231,13 +231,12 @@ def _centers(kind, path):
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
-    if _is_tensor(weight):
-        _check_size(path, weight.numel() * weight.element_size())
     if not _is_tensor(weight) or weight.ndim != 2:
         raise ValueError(
             f"{path} contains no class centers: expected a state dict with 'weight' of "
             "shape [classes, embedding size]."
         )
+    _check_size(path, weight.numel() * weight.element_size())
     return weight
 
 

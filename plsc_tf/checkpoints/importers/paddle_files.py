@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf import message
 
 from plsc_tf.data.protobuf import message_class
 from plsc_tf.data.unpickle import load_plain
@@ -98,13 +97,7 @@ def read(path: str) -> np.ndarray:
         header = file.read(_HEADER_BYTES)
     try:
         dtype, shape, offset = _read_header(header)
-    except (
-        struct.error,
-        LookupError,
-        ArithmeticError,
-        ValueError,
-        message.DecodeError,
-    ) as error:
+    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
         raise ValueError(
             f"{path} is not a variable in Paddle's binary format, or is truncated: "
             f"{error!r}. Copy it again."
