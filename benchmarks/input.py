@@ -207,7 +207,7 @@ def lock_us(source, seconds):
     with mock.patch.object(base64_text, "translate", timed):
         while user_seconds() - begun < seconds:
             for function, arguments in calls:
-                tf.convert_to_tensor(function(*arguments))
+                tf.nest.map_structure(tf.convert_to_tensor, function(*arguments))
             images += source.num_examples
     return round(1e6 * (user_seconds() - begun - released) / images, 2)
 

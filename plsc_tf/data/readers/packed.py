@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import operator
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -93,15 +92,10 @@ class PackedFiles:
         numbers = np.searchsorted(self._firsts, indices, side="right") - 1
         begins = self._begins[indices].tolist()
         lengths = (self._lengths[indices] + self._after).tolist()
-        readers = {n: self._open(self._names[n]) for n in set(numbers.tolist())}
-        if all(map(files.is_local, map(self._names.__getitem__, readers))):
-            # `map` holds the interpreter's lock for less time than a loop.
-            file = {n: reader.descriptor for n, reader in readers.items()}
-            records = map(os.pread, map(file.get, numbers.tolist()), lengths, begins)
-        else:
-            read = [readers[n].read for n in numbers.tolist()]
-            records = map(operator.call, read, begins, lengths)
-        records = list(records)
+        read = {n: self._open(self._names[n]).read for n in set(numbers.tolist())}
+        # `map` holds the interpreter's lock for less time than a loop.
+        functions = map(read.get, numbers.tolist())
+        records = list(map(operator.call, functions, begins, lengths))
         if list(map(len, records)) != lengths:
             short = [len(r) < n for r, n in zip(records, lengths, strict=True)]
             place = short.index(True)

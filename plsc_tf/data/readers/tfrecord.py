@@ -6,6 +6,7 @@ image/class/label. TensorFlow's own parser for examples is not used because it a
 the process if a value declares a length of 2 GiB or more (2.17.1).
 """
 
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -50,17 +51,14 @@ def tfrecords(
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
 
-    def check(records, numbers):
-        payloads = [record[:-FOOTER] for record in records]
-        stored = np.frombuffer(b"".join([r[-FOOTER:] for r in records]), "<u4")
-        found = np.fromiter(map(google_crc32c.value, payloads), np.uint64)
-        for i in np.flatnonzero(_masked(found) != stored):
-            _named(packed, numbers[i], payload_of, records[i])
-        return payloads
+    def each(function, records, numbers):
+        named = zip(records, numbers, strict=True)
+        return [_named(packed, number, function, record) for record, number in named]
+
+    check = functools.partial(each, payload_of)
 
     def unpack(records, numbers):
-        examples = zip(numbers, check(records, numbers), strict=True)
-        pairs = [_named(packed, k, parse_example, payload) for k, payload in examples]
+        pairs = each(parse_example, check(records, numbers), numbers)
         images, found = zip(*pairs, strict=True)
         known = labels is not None
         return images if known else (images, np.array(found, np.int64) - labels_offset)
@@ -213,10 +211,7 @@ def payload_of(record: bytes) -> bytes:
 
 def masked_checksum(data: bytes) -> int:
     """Returns the CRC-32C of bytes, masked as in a TFRecord file."""
-    return _masked(google_crc32c.value(data))
-
-
-def _masked(value):
+    value = google_crc32c.value(data)
     return ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
