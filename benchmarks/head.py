@@ -18,6 +18,9 @@ import sys
 from benchmarks import machine, options, peer
 from benchmarks.rounding import rounded
 
+# Bytes of a number, by type.
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "float8": 1}
+
 
 def main(case):
     """Measures one case and prints it."""
@@ -57,12 +60,13 @@ def check_memory(case):
 
 def least_memory(case):
     """Bytes that a case needs at the very least: weights, slots, products."""
-    weights = 4 * case.num_classes * case.emb_size
+    numbers = case.num_classes * case.emb_size
     models = 2 if case.restored else 1
-    needed = 0.6 * machine.GB + models * (1 + case.slots) * weights
+    held = BYTES[case.weight_dtype] + case.slots * BYTES[case.slot_dtype]
+    needed = 0.6 * machine.GB + models * held * numbers
     if case.products:
         # A second set of weights and its gradient.
-        needed += 2 * case.sample_rate * weights
+        needed += 2 * case.sample_rate * 4 * numbers
     return needed
 
 

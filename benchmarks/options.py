@@ -30,6 +30,14 @@ class HeadCase(OptionGroup):
     head_dtype: str = option(
         "", "type of the head's matrix products; empty: the head's default, float32"
     )
+    weight_dtype: str = option(
+        "float32",
+        "type in which the weights are stored",
+        choices="float32 bfloat16 int8 float8",
+    )
+    slot_dtype: str = option(
+        "float32", "type of the optimizer's slots", choices="float32 bfloat16 int8"
+    )
     initializer: str = option(
         "", "initial class weights, such as constant(0.1), which is fast; empty: normal"
     )

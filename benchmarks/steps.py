@@ -44,6 +44,7 @@ def make_model(case, strategy):
             loss=MARGINS[case.margins],
             sample_rate=case.sample_rate,
             seed=case.seed,
+            weight_dtype=case.weight_dtype,
             **{name: value for name, value in given.items() if value is not None},
         )
         backbone = keras.Sequential(
@@ -56,7 +57,7 @@ def make_model(case, strategy):
             ]
         )
         model = plsc_tf.Classifier(backbone, head)
-        model.compile(optimizer=make_optimizer(case))
+        model.compile(make_optimizer(case), head_slot_dtype=case.slot_dtype)
     return model
 
 

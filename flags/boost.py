@@ -106,7 +106,7 @@ class Boost(OptionGroup):
             )
             for term in (
                 *("no head_learning_rate_factor=1.0", "no head_weight_decay=None"),
-                "sample_rate<1",
+                *("sample_rate<1", "head_weight_dtype=bfloat16,int8,float8"),
             )
         },
     }

@@ -139,10 +139,15 @@ class Head(OptionGroup):
         "type of the inputs of matrix products; sums are in float32",
         choices="float32 bfloat16 float16",
     )
+    head_weight_dtype: str = _sharded(
+        "float32",
+        "type in which weights are stored; bfloat16 halves them, 8 bits quarter them",
+        choices="float32 bfloat16 int8 float8",
+    )
     head_slot_dtype: str = _sharded(
         "float32",
-        "type of the optimizer's slots; bfloat16 halves them",
-        choices="float32 bfloat16",
+        "type of the optimizer's slots; bfloat16 halves them, int8 quarters them",
+        choices="float32 bfloat16 int8",
     )
     calc_acc: bool = option(False, "compute top-1 and top-5 training accuracy (PLSC)")
 
@@ -171,7 +176,12 @@ class Head(OptionGroup):
         **{
             f"{term} and no loss_type=dist_*": f"{name_in(term)} needs a sharded head: "
             "put dist_ before the loss, as in loss_type=dist_arcface."
-            for term in ("sample_rate<1", "head_tile_rows", "head_slot_dtype=bfloat16")
+            for term in (
+                "sample_rate<1",
+                "head_tile_rows",
+                "head_weight_dtype=bfloat16,int8,float8",
+                "head_slot_dtype=bfloat16,int8",
+            )
         },
     }
 

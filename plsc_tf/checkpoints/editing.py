@@ -11,7 +11,14 @@ import numpy as np
 
 from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.rows import DominantRows, EditedRows, RowsInMemory, StoredRows
+from plsc_tf.checkpoints.rows import (
+    DominantRows,
+    EditedRows,
+    PackedRows,
+    RowsInMemory,
+    StoredRows,
+)
+from plsc_tf.parallel import packing
 from plsc_tf.storage import files
 
 # Key of the state that lists the edits of the classes, oldest first.
@@ -106,10 +113,7 @@ class _Edited:
         self._dense = _dense_slots(source, content) if self.kind == "training" else {}
         names = [n for n in content["arrays"] if "/" not in n or not weights_only]
         self._check_fills({*names, *self._dense.values()})
-        self.arrays = {
-            name: self._edited(name, name, StoredRows(source, content["arrays"][name]))
-            for name in names
-        }
+        self.arrays = {name: self._stored(name) for name in names}
 
     def backbone_file(self):
         """Yields the unchanged backbone file."""
@@ -158,6 +162,14 @@ class _Edited:
         return EditedRows(
             stored, self._edit.labels, merge=merge, weights=weights, added=added
         )
+
+    def _stored(self, name):
+        """Returns the edited rows of a file, stored as they were."""
+        stored = StoredRows(self._source, self._content["arrays"][name])
+        edited = self._edited(name, name, stored)
+        if packing.is_packed(stored.stored_dtype):
+            return PackedRows(edited, stored.stored_dtype)
+        return edited
 
     def _check_fills(self, names):
         missing = sorted(names - {"weight", *self._edit.fills})

@@ -184,9 +184,12 @@ def _load_part(stored, array, part):
     """Loads the rows of one file that belong to this process, chunk by chunk."""
     first, end = array.local_range()
     first, end = max(first, part["first"]), min(end, part["last"] + 1)
+    # Packed rows have exponents that unpacked ones have lost.
+    same = stored.stored_dtype == array.stored_dtype
+    read = stored.read_stored if same else stored.read
     if first < end:
         for start, stop in array.spans(first, end, stored.piece_rows):
-            array.write(start, stored.read(start, stop))
+            array.write(start, read(start, stop))
 
 
 def _compare(path, content, network, variables, arrays):

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.parallel import packing
 from plsc_tf.storage import files
 
 # Rows are read and yielded in chunks of about this size.
@@ -58,18 +60,27 @@ class StoredRows(Rows):
         path: the checkpoint folder.
         described: the array's entry in the manifest.
 
+    Attributes:
+        stored_dtype: `tf.DType` of the files, see `plsc_tf.parallel.packing`.
+
     Raises:
         DamagedCheckpointError: a file contains a different number of rows.
     """
 
     def __init__(self, path: str, described: dict):
-        super().__init__(described["shape"], described["dtype"])
+        shape, dtype = described["shape"], described["dtype"]
+        packed = packing.DTYPES.get(dtype)
+        super().__init__(shape, "float32" if packed else dtype)
+        self.stored_dtype = packed or tf.as_dtype(dtype)
+        shape = [*shape[:-1], shape[-1] + bool(packed)]
+        self._files = Rows(shape, self.stored_dtype.name)
+        row_bytes = self._files.row_bytes
         self._parts = []
         for part in described["parts"]:
             first, end = part["first"], part["last"] + 1
             # A numpy file consists of a header and the rows.
             file = files.join(path, part["file"])
-            header = files.size(file) - (end - first) * self.row_bytes
+            header = files.size(file) - (end - first) * row_bytes
             start = files.read(file, 0, min(10, files.size(file)))
             length = 10 + int.from_bytes(start[8:], "little")
             if start[:8] != _NUMPY or header != length:
@@ -79,13 +90,22 @@ class StoredRows(Rows):
 
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the rows `[low, high)`; read-only if all are in one file."""
-        pieces = [np.empty((0, *self.shape[1:]), self.dtype)]
+        rows = self.read_stored(low, high)
+        if self.stored_dtype != self.dtype:
+            with tf.device("CPU"):
+                return packing.unpack(tf.constant(rows)).numpy()
+        return rows
+
+    def read_stored(self, low: int, high: int) -> np.ndarray:
+        """Returns the rows `[low, high)` as they are in the files."""
+        shape, dtype = self._files.shape[1:], self._files.dtype
+        row_bytes, pieces = self._files.row_bytes, [np.empty((0, *shape), dtype)]
         for first, end, file, header in self._parts:
             start, stop = max(low, first) - first, min(high, end) - first
             if start < stop:
-                span = header + start * self.row_bytes, header + stop * self.row_bytes
-                rows = np.frombuffer(files.read(file, *span), self.dtype)
-                pieces.append(rows.reshape(-1, *self.shape[1:]))
+                span = header + start * row_bytes, header + stop * row_bytes
+                rows = np.frombuffer(files.read(file, *span), dtype)
+                pieces.append(rows.reshape(-1, *shape))
         return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
 
 
@@ -117,6 +137,25 @@ class RowsInMemory(Rows):
     def read(self, low: int, high: int) -> np.ndarray:
         """Returns the rows `[low, high)`."""
         return self._array[low:high]
+
+
+class PackedRows(Rows):
+    """Rows that are stored in 8 bits, see `plsc_tf.parallel.packing`.
+
+    Args:
+        rows: float32 `[num_rows, ..., size]`.
+        dtype: the `tf.DType` in which they are stored.
+    """
+
+    def __init__(self, rows: Rows, dtype: tf.DType):
+        super().__init__((*rows.shape[:-1], rows.shape[-1] + 1), dtype.name)
+        self._rows, self._stored_dtype = rows, dtype
+
+    def read(self, low: int, high: int) -> np.ndarray:
+        """Returns the rows `[low, high)` as they are stored."""
+        with tf.device("CPU"):
+            rows = tf.constant(self._rows.read(low, high))
+            return packing.pack(rows, self._stored_dtype).numpy()
 
 
 class EditedRows(Rows):

@@ -24,6 +24,7 @@ import plsc_tf
 from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import row_size
+from plsc_tf.parallel import packing
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
@@ -82,7 +83,7 @@ class Content:
         values: `[(keras.Variable, tensor)]` for all its variables.
         variables: `{name: tensor}` of values that are needed only to resume.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
-            `pieces(low, high)`: `TiledRows` or `Rows`.
+            `pieces(low, high)`: `TiledRows.stored` or `Rows`.
     """
 
     kind: str
@@ -305,8 +306,7 @@ def _remove(target):
 def _describe(content, shares):
     arrays = {
         name: {
-            "shape": list(array.shape),
-            "dtype": str(array.dtype),
+            **packing.describe(array.shape, array.dtype),
             "parts": [p for share in shares for p in share["parts"].get(name, [])],
         }
         for name, array in content.arrays.items()

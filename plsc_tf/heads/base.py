@@ -85,6 +85,7 @@ class Head(tf.Module):
     sharded = False
     sample_rate = 1.0
     tile_rows: int | None = None
+    weight_dtype = "float32"
 
     def __init__(  # noqa: PLR0913 - every one has a default
         self,

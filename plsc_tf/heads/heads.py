@@ -6,6 +6,7 @@ import keras
 
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.margins import require
+from plsc_tf.parallel import packing
 from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 
 
@@ -30,6 +31,8 @@ class ShardedHead(Head):
             classes of the global batch and a random sample of the others (Partial FC,
             arXiv:2010.05222; arcface_torch: sample_rate).
         tile_rows: number of classes in a tile, or None to choose it automatically.
+        weight_dtype: "float32", or "bfloat16", "int8" or "float8" to store the weights
+            in 16 or 8 bits, see `plsc_tf.parallel.packing`.
         **options: see `plsc_tf.heads.base.Head`.
 
     Raises:
@@ -44,6 +47,7 @@ class ShardedHead(Head):
         *,
         sample_rate: float = 1.0,
         tile_rows: int | None = None,
+        weight_dtype: str = "float32",
         **options,
     ) -> None:
         super().__init__(num_classes, **options)
@@ -58,8 +62,11 @@ class ShardedHead(Head):
             sample_rate=sample_rate,
             label_smoothing=self.label_smoothing,
         )
+        rule = f"weight_dtype must be one of {', '.join(packing.DTYPES)}"
+        require(weight_dtype in packing.DTYPES, rule, weight_dtype=repr(weight_dtype))
         self.sample_rate = sample_rate
         self.tile_rows = tile_rows
+        self.weight_dtype = weight_dtype
 
     def _make_rows(self, strategy, initial_rows, name):
         return ShardedRows(
@@ -69,6 +76,7 @@ class ShardedHead(Head):
             name,
             tile_rows=self.layout.rows_per_tile,
             sparse=self.sample_rate < 1,
+            dtype=packing.DTYPES[self.weight_dtype],
         )
 
 

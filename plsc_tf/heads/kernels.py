@@ -17,6 +17,8 @@ import keras
 import tensorflow as tf
 
 from plsc_tf.graphs import with_xla
+from plsc_tf.heads.tiles import read
+from plsc_tf.parallel import packing
 
 if TYPE_CHECKING:
     from plsc_tf.heads.base import Head
@@ -157,9 +159,16 @@ class Kernels:
         # TensorFlow computes int32 on the host, even on GPUs; XLA doesn't, and on CPUs
         # it handles twice as many int32 as int64 at a time.
         self._integer = tf.int32 if compiled else tf.int64
+        # XLA would copy what is not packed.
+        packed = packing.is_packed(packing.DTYPES[head.weight_dtype])
+        self._unpack = with_xla(packing.unpack, compiled and packed)
         self._wide = with_xla(self._wide_product)
         self.forward = with_xla(self._forward, compiled)
         self.errors = with_xla(self._errors, compiled)
+
+    def read(self, handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Reads the arrays of a tile, see `tiles.read`."""
+        return read(handles, chosen, self._unpack)
 
     def operand(self, value: tf.Tensor) -> tf.Tensor:
         """Casts an operand of a matrix product to `dtype`."""

@@ -28,6 +28,8 @@ class HeadLoad(HeadLayout):
         global_batch: number of examples per step over all replicas.
         parts: number of parts of each replica's batch (gradient accumulation).
         row_bytes: bytes of one class's weights, including its bias or all its centers.
+        wide_bytes: the same in the type in which they are computed; 0 if it is the
+            type in which they are stored.
         slot_bytes: bytes of the optimizer's slots for one class.
         logits_bytes: maximum bytes of kept logits per replica.
         half: whether the products' operands, and the logits, are half precision.
@@ -39,11 +41,22 @@ class HeadLoad(HeadLayout):
     global_batch: int
     parts: int = 1
     row_bytes: int = 0
+    wide_bytes: int = 0
     slot_bytes: int = 0
     logits_bytes: float = 1024e6
     half: bool = False
     clipped: bool = False
     labels: int = 1
+
+    @property
+    def narrow(self) -> bool:
+        """True if weights are stored in a narrower type than they are computed in."""
+        return self.row_bytes < self.wide_bytes
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile's weights in the type in which they are computed."""
+        return self.rows_per_tile * (self.wide_bytes or self.row_bytes)
 
     @property
     def working_rows(self) -> int:
@@ -121,9 +134,8 @@ def first_pass(load: HeadLoad) -> int:
     """Returns the temporary bytes of each tile in the first pass."""
     columns = load.columns // (load.parts if load.sharded else 1)
     tensors = _logit_tensors(load) - 1
-    return _tile(load, columns, tensors) + (
-        load.rows_per_tile * load.row_bytes if load.sample_rate < 1 else 0
-    )
+    copied = load.sample_rate < 1 or load.narrow
+    return _tile(load, columns, tensors) + (load.tile_bytes if copied else 0)
 
 
 def second_pass(load: HeadLoad) -> int:
@@ -132,7 +144,7 @@ def second_pass(load: HeadLoad) -> int:
     They hold the tile's products, its errors and their reductions, and its weight
     gradient. A compiled update happens in place.
     """
-    slots = math.ceil(load.slot_bytes / load.row_bytes)
+    slots = math.ceil(load.slot_bytes / (load.wide_bytes or load.row_bytes))
     if not load.sharded:
         gradients = 2  # the gradient, and the multiple of w to subtract
     elif load.sample_rate < 1:
@@ -143,7 +155,7 @@ def second_pass(load: HeadLoad) -> int:
     clipping = 2 * FLOAT * load.batch**2 if load.clipped else 0
     return (
         _tile(load, load.columns, _logit_tensors(load))
-        + load.rows_per_tile * load.row_bytes * gradients
+        + load.tile_bytes * (gradients + load.narrow)
         + clipping
     )
 
@@ -153,11 +165,12 @@ def making(load: HeadLoad) -> tuple[int, int]:
     whole = not load.sharded or load.sample_rate < 1
     rows = load.rows if whole else load.rows_per_tile  # rows of a variable
     device = load.rows * load.row_bytes
+    wide = load.wide_bytes or load.row_bytes
     if rows <= LARGE_TILE or not load.sharded:
-        return device, rows * load.row_bytes
+        return device, rows * wide
     # The variable is created with zeros, which TensorFlow copies, and filled in parts.
     # On the host, the first part, the next part and its tensor exist at once.
-    return device + rows * load.row_bytes, 3 * LARGE_TILE * load.row_bytes
+    return device + rows * load.row_bytes, 3 * LARGE_TILE * wide
 
 
 def work(load: HeadLoad) -> tuple[float, float]:
@@ -185,9 +198,9 @@ def _tile(load, columns, tensors):
     tensors -= load.kept_tiles == len(load.tiles)
     if load.half and load.device_kind == "GPU":
         # The tile's weights are cast once, and all passes write half precision.
-        return load.rows_per_tile * (tensors * columns * HALF + load.row_bytes // 2)
+        return load.rows_per_tile * tensors * columns * HALF + load.tile_bytes // 2
     size = load.rows_per_tile * columns * FLOAT
-    half = load.rows_per_tile * load.row_bytes + size if load.half else 0
+    half = load.tile_bytes + size if load.half else 0
     return tensors * size + half
 
 

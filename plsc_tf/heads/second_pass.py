@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from plsc_tf.heads.kernels import Kernels, flat
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.tiles import read
 
 
 class SecondPass:
@@ -52,7 +51,7 @@ class SecondPass:
         """
         parts: dict[str, list] = {}
         for _, handles, chosen, part in self.pieces(pending):
-            arrays = read(handles, chosen)
+            arrays = self.kernels.read(handles, chosen)
             for name, (gradient, share) in self.weight_gradients(arrays, part).items():
                 if share is not None:
                     gradient -= share[..., None] * arrays[name]
@@ -122,7 +121,7 @@ class SecondPass:
         weight = bias = rows = tf.zeros([], gram.dtype)
         for _, handles, chosen, part in self.pieces(pending):
             with tf.control_dependencies([weight, bias]):
-                arrays = read(handles, chosen)
+                arrays = self.kernels.read(handles, chosen)
                 errors, extra = self.errors(arrays, part)
                 errors = tf.cast(errors, gram.dtype)
                 squares = tf.matmul(errors, errors, transpose_a=True)

@@ -23,7 +23,7 @@ from plsc_tf.graphs import as_one_function
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.tiles import LocalTiles, SampledTiles, read
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles
 
 
 @dataclasses.dataclass
@@ -165,7 +165,7 @@ class TiledSoftmax:
             (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, new sums); the
             first two are None if gradients are not computed.
         """
-        arrays = read(handles, chosen)
+        arrays = self.kernels.read(handles, chosen)
         weight, row_scalar = flat(arrays["weight"]), self._row_scalar(arrays)
         # The tile's first large tensor waits for the previous tile, so the tensors of
         # only one tile exist at a time.

@@ -1,12 +1,13 @@
 """Tiles of the classes that a replica processes in a step, and its collectives."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from plsc_tf.graphs import with_xla
 from plsc_tf.heads.layout import sample_size, tile_sizes
-from plsc_tf.parallel import collectives
+from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import RowSplit
 
 
@@ -43,8 +44,9 @@ class LocalTiles:
             # Tiles are read one at a time: together, they would need one copy of
             # `[batch, emb]` per tile.
             with tf.control_dependencies(list(picked.values())):
-                for name, array in read(*self.handles(index)).items():
-                    found = tf.gather(array, place, axis=0)
+                for name, tile in self.handles(index)[0].items():
+                    found = tf.gather(tf.convert_to_tensor(tile), place, axis=0)
+                    found = packing.unpack(found)
                     fits = tf.reshape(here, [-1] + [1] * (found.shape.rank - 1))
                     picked[name] = tf.where(fits, found, picked.get(name, 0.0))
         return picked
@@ -81,19 +83,22 @@ class SampledTiles:
         The result of a row −1 is arbitrary.
         """
         chosen = tf.gather(self._chosen, tf.maximum(rows, 0))
-        return {name: v.sparse_read(chosen) for name, v in self._variables.items()}
+        return read(self._variables, chosen)
 
 
-def read(handles: dict, chosen: tf.Tensor | None) -> dict[str, tf.Tensor]:
+def read(
+    handles: dict, chosen: tf.Tensor | None, unpack: Callable = packing.unpack
+) -> dict[str, tf.Tensor]:
     """Reads the arrays of a tile: `{"weight": [classes, emb], …}`.
 
     Args:
         handles: `{name: variable or tensor}`.
         chosen: int64 rows to read, or None for all rows.
+        unpack: `packing.unpack`, or a compiled one.
     """
     if chosen is None:
-        return {name: tf.convert_to_tensor(v) for name, v in handles.items()}
-    return {name: v.sparse_read(chosen) for name, v in handles.items()}
+        return {name: unpack(tf.convert_to_tensor(v)) for name, v in handles.items()}
+    return {name: unpack(v.sparse_read(chosen)) for name, v in handles.items()}
 
 
 def locate(

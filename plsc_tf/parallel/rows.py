@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.parallel import collectives
+from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.strategy import gather, local_replicas
 
 # If several threads assign to slices at the same time on a device other than the first,
@@ -102,7 +102,8 @@ class TiledRows:
 
     Attributes:
         shape: `(num_rows, ...)`, the shape of the whole array.
-        dtype: name of the dtype of the arrays that `pieces` yields.
+        dtype: name of the dtype of the arrays that `pieces` yields and `write` takes.
+        stored_dtype: `tf.DType` of the tiles, see `plsc_tf.parallel.packing`.
         tiles: {replica number: list of `tf.Variable`s} for the replicas of this
             process, or of tensors and arrays in a snapshot; every tile but a replica's
             last has `tile_rows` rows. Rows that are not sharded are one tile of
@@ -120,13 +121,19 @@ class TiledRows:
         tiles: Mapping[int, list[Any]],
         split: RowSplit | None = None,
         tile_rows: int | None = None,
+        *,
+        packed: bool = False,
     ) -> None:
         first = next(iter(tiles.values()))[0]
         self._split = split or RowSplit(first.shape[0], 1)
         self.tiles, self.tile_rows = tiles, tile_rows or first.shape[0]
-        self.shape = (self._split.num_rows, *first.shape[1:])
+        self.stored_dtype, self._packed = tf.as_dtype(first.dtype), packed
+        shape, dtype = first.shape[1:], self.stored_dtype
+        if not packed:
+            shape, dtype = packing.unpacked(shape, dtype)
         # numpy's file format does not support bfloat16.
-        self.dtype = "float32" if first.dtype == tf.bfloat16 else first.dtype.name
+        self.dtype = "float32" if dtype == tf.bfloat16 else dtype.name
+        self.shape = (self._split.num_rows, *shape)
 
     def local_range(self) -> tuple[int, int]:
         """Returns this process's global rows, (first, last + 1)."""
@@ -142,26 +149,34 @@ class TiledRows:
 
         Skips the rows of other processes.
         """
+        row_bytes = tf.as_dtype(self.dtype).size * math.prod(self.shape[1:])
+        step = max(1, PIECE_BYTES // row_bytes)
         for tile, start, stop, _ in self._pieces(low, high):
-            row_bytes = tf.as_dtype(tile.dtype).size * math.prod(tile.shape[1:])
-            step = max(1, PIECE_BYTES // row_bytes)
             for first in range(start, stop, step):
                 yield self._read(tile, first, min(first + step, stop))
 
+    def stored(self) -> "TiledRows":
+        """Returns the rows as a checkpoint stores them, without unpacking them."""
+        stored = TiledRows(self.tiles, self._split, self.tile_rows, packed=True)
+        stored.sparse = self.sparse
+        return stored
+
     def held(self) -> "TiledRows":
-        """Returns a snapshot of the rows that later updates don't change.
+        """Returns a snapshot of `stored` that later updates don't change.
 
         On CPUs, the snapshot holds references: while a variable's old value is
         referenced, TensorFlow writes updates to new memory. Values on other devices are
         copied to the host immediately.
         """
 
+        stored = self.stored()
+
         def held(tile):
             value = tf.convert_to_tensor(tile)
-            return value if "CPU" in value.device else self._as_numpy(value)
+            return value if "CPU" in value.device else stored._as_numpy(value)
 
         tiles = {shard: list(map(held, tiles)) for shard, tiles in self.tiles.items()}
-        return TiledRows(tiles, self._split, self.tile_rows)
+        return TiledRows(tiles, self._split, self.tile_rows, packed=True)
 
     def spans(self, low: int, high: int, most: int) -> Iterator[tuple[int, int]]:
         """Cuts the global rows `[low, high)` into spans that `write` handles fastest.
@@ -203,7 +218,7 @@ class TiledRows:
         """Converts a tensor to a numpy array, without a copy if possible."""
         if isinstance(value, np.ndarray):
             return value
-        value = tf.cast(value, self.dtype)
+        value = tf.cast(value if self._packed else packing.unpack(value), self.dtype)
         return np.asarray(memoryview(value)) if "CPU" in value.device else value.numpy()
 
     def _pieces(self, low, high):
@@ -243,6 +258,7 @@ class ShardedRows(TiledRows):
         *,
         tile_rows: int | None = None,
         sparse: bool = False,
+        dtype: tf.DType | None = None,
     ) -> None:
         """Creates the variables and fills them with initial rows.
 
@@ -256,11 +272,13 @@ class ShardedRows(TiledRows):
             tile_rows: number of rows in a tile; None creates one tile per replica.
             sparse: whether tiles are gathered and scattered; if True, creates one tile
                 per replica.
+            dtype: the variables' dtype, see `plsc_tf.parallel.packing`; None for the
+                dtype of the initial rows, which rows of one number always have.
         """
         split = RowSplit(num_rows, strategy.num_replicas_in_sync)
         if sparse or tile_rows is None:
             tile_rows = split.size(0)
-        tile = functools.partial(_make_tile, initial_rows)
+        tile = functools.partial(_make_tile, initial_rows, dtype)
 
         def make():
             tiles = {}
@@ -283,14 +301,14 @@ class ShardedRows(TiledRows):
         Args:
             value: a number, or one row `[...]`.
             name: prefix of the variables' names.
-            dtype: the variables' dtype; None uses the dtype of these rows.
+            dtype: the variables' dtype; None uses `dtype` of these rows.
         """
-        dtype = dtype or next(iter(self.tiles.values()))[0].dtype
 
         def rows(low, high):
-            return tf.broadcast_to(tf.cast(value, dtype), [high - low, *self.shape[1:]])
+            shape = [high - low, *self.shape[1:]]
+            return tf.broadcast_to(tf.cast(value, self.dtype), shape)
 
-        create = functools.partial(ShardedRows, self.strategy, rows)
+        create = functools.partial(ShardedRows, self.strategy, rows, dtype=dtype)
         count, tile_rows = self.split.num_rows, self.tile_rows
         return create(count, name, tile_rows=tile_rows, sparse=self.sparse)
 
@@ -316,9 +334,10 @@ class ShardedRows(TiledRows):
         return gathered[np.ravel(np.arange(most) < counts[:, None])]
 
     def write(self, low: int, rows: np.ndarray) -> None:
-        """Overwrites the global rows from `low` with `rows`, `[n, ...]`."""
+        """Overwrites the global rows from `low`, with rows in `dtype` or as stored."""
         for tile, start, stop, first in self._pieces(low, low + len(rows)):
-            piece = tf.cast(rows[first - low : first - low + stop - start], tile.dtype)
+            piece = rows[first - low : first - low + stop - start]
+            piece = packing.pack(tf.convert_to_tensor(piece), tile.dtype)
             if self.sparse:
                 tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
             elif (start, stop) == (0, tile.shape[0]):
@@ -358,14 +377,20 @@ def _overwrite(tile, start, stop, rows):
         tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
 
 
-def _make_tile(initial_rows, low, high, name):
+def _make_tile(initial_rows, dtype, low, high, name):
     """Creates a variable with the global rows `[low, high)`."""
+
+    def stored_rows(low, high):
+        rows = tf.convert_to_tensor(initial_rows(low, high))
+        narrow = dtype is not None and rows.shape.rank > 1
+        return packing.pack(rows, dtype) if narrow else rows
+
     if high - low <= LARGE_TILE:
-        return tf.Variable(initial_rows(low, high), name=name)
-    rows = initial_rows(low, low + LARGE_TILE)
+        return tf.Variable(stored_rows(low, high), name=name)
+    rows = stored_rows(low, low + LARGE_TILE)
     tile = tf.Variable(tf.zeros([high - low, *rows.shape[1:]], rows.dtype), name=name)
     _overwrite(tile, 0, len(rows), rows)
     for start in range(low + LARGE_TILE, high, LARGE_TILE):
         stop = min(start + LARGE_TILE, high)
-        _overwrite(tile, start - low, stop - low, initial_rows(start, stop))
+        _overwrite(tile, start - low, stop - low, stored_rows(start, stop))
     return tile

@@ -127,7 +127,7 @@ class Classifier(keras.Model):
         l2: float = 0.0,
         loss_scale: LossScale | None = None,
         gradient_accumulation_steps: int = 1,
-        head_slot_dtype: str | None = None,
+        head_slot_dtype: str = "float32",
         transport: Transport | None = None,
         averaging: Averaging | None = None,
         steps_per_execution: int = 1,
@@ -152,7 +152,8 @@ class Classifier(keras.Model):
                 `strategy.scope()`; dynamic by default under Keras's mixed_float16.
             gradient_accumulation_steps: number of parts of each replica's batch, whose
                 gradients are summed for one update; batch norm works on each part.
-            head_slot_dtype: "bfloat16" halves a sharded head's optimizer slots.
+            head_slot_dtype: "bfloat16" halves a sharded head's optimizer slots, "int8"
+                quarters them.
             transport: `plsc_tf.parallel.collectives.Transport` for the gradients.
             averaging: `plsc_tf.training.average.Averaging` of all weights.
             steps_per_execution: steps per call of one `tf.function`, see

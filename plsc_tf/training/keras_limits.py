@@ -76,7 +76,7 @@ def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> No
             raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
 
 
-def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> None:
+def check_own(gradient_accumulation_steps: int, head_slot_dtype: str) -> None:
     """Checks arguments of `compile` that Keras's `compile` does not have.
 
     Raises:
@@ -85,7 +85,7 @@ def check_own(gradient_accumulation_steps: int, head_slot_dtype: str | None) -> 
     count = gradient_accumulation_steps
     rule = "gradient_accumulation_steps must be at least 1"
     require(count >= 1, rule, gradient_accumulation_steps=count)
-    require_one_of((None, "float32", "bfloat16"), head_slot_dtype=head_slot_dtype)
+    require_one_of(("float32", "bfloat16", "int8"), head_slot_dtype=head_slot_dtype)
 
 
 def check_backbone(backbone: Any) -> None:

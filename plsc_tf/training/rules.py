@@ -13,6 +13,7 @@ from plsc_tf.data.sampling import Part
 from plsc_tf.graphs import as_one_function, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.tiles import read
+from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
 from plsc_tf.training.average import SLOT, Averaging, mixed
 from plsc_tf.training.weight_rules import COMMON, WeightRule
@@ -35,8 +36,8 @@ class RowRules:
             returns `{name: (gradient, share)}`; share · weight is subtracted from the
             gradient unless share is None.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients.
-        slot_dtype: dtype of the stored slots, "bfloat16" to halve their size; None for
-            the weights' dtype.
+        slot_dtype: name of the dtype of the stored slots in `packing.DTYPES`.
+        seed: seed of the stochastic rounding of weights and slots in 16 or 8 bits.
         averaging: the `Averaging` of the rows, which adds a slot, or None.
         weight_rule: the head's `WeightRule`.
 
@@ -44,7 +45,8 @@ class RowRules:
         twin: the copy of the optimizer.
 
     Raises:
-        ValueError: the optimizer has state other than one number per weight.
+        ValueError: the optimizer has state other than one number per weight, or slots
+            that 8 bits cannot hold.
     """
 
     optimizer: keras.optimizers.Optimizer
@@ -52,7 +54,8 @@ class RowRules:
     gradients: Callable
     _: dataclasses.KW_ONLY
     l2: float = 0.0
-    slot_dtype: str | None = None
+    slot_dtype: str = "float32"
+    seed: int = 0
     averaging: Averaging | None = None
     weight_rule: WeightRule = COMMON
 
@@ -69,16 +72,22 @@ class RowRules:
                 continue  # the twin's step counter and learning rate
             name, slot = self._owner(variable, kind)
             first = float(np.ravel(variable.numpy())[0])
-            rows = arrays[name].filled(first, f"head_{name}_{slot}", self.slot_dtype)
+            dtype = packing.DTYPES[self.slot_dtype]
+            rows = arrays[name].filled(first, f"head_{name}_{slot}", dtype)
             self._slot_stand_ins[name].append(variable)
             self._slots[name][slot] = rows
+        if packing.is_packed(packing.DTYPES[self.slot_dtype]):
+            self._check_signs(kind)
         for name in arrays if self.averaging else ():
             # The last slot is the average, which the optimizer's rule does not use.
-            self._slots[name][SLOT] = arrays[name].filled(0.0, f"head_{name}_{SLOT}")
+            rows, label = arrays[name], f"head_{name}_{SLOT}"
+            self._slots[name][SLOT] = rows.filled(0.0, label, rows.stored_dtype)
         # A class may have several rows, `[classes, sub_centers, emb]`.
         sizes = (
             rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
         )
+        stored = [*arrays.values(), *self.slots().values()]
+        self._rounds = any(rows.stored_dtype != rows.dtype for rows in stored)
         self._change = with_xla(self._change_arrays, max(sizes) >= COMPILE_ROWS)
         self._update = as_one_function(self._update_tile)
 
@@ -94,6 +103,26 @@ class RowRules:
             f"Received: {variable.name} of shape {tuple(variable.shape)}. Use another "
             "optimizer, or a replicated plsc_tf.DenseHead."
         )
+
+    def _check_signs(self, kind):
+        """Refuses 8 bits for sums of squares: many would be 0, and rules divide by it.
+
+        A slot that does not depend on the sign of the first gradient is such a sum.
+        """
+        name, slots = "weight", self._slot_stand_ins["weight"]
+        stand_in, outcomes = self._stand_ins[name], []
+        for sign in 1.0, -1.0:
+            with keras.StatelessScope() as scope:
+                gradient = sign * tf.ones_like(stand_in.value)
+                apply_rule(self.twin, stand_in, gradient, tf.constant(1.0), 0.0)
+            outcomes.append([scope.get_current_value(slot) for slot in slots])
+        for slot, *values in zip(self._slots[name], *outcomes, strict=True):
+            if np.array_equal(*values):
+                raise ValueError(
+                    f"head_slot_dtype=int8 is for sums of gradients, but {kind} "
+                    f"divides by its slot {slot!r}. Set head_slot_dtype=bfloat16, or "
+                    "use Momentum, SGD with momentum, or Lion."
+                )
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
@@ -144,17 +173,30 @@ class RowRules:
         }
         rate = self.weight_rule.rate(rate)
         scalars = rate, step, factors, finite
-        return self._update(handles, slots, chosen, part, scalars)
+        first = None
+        if self._rounds:
+            rows = self.arrays["weight"]
+            start = 0 if rows.sparse else index * rows.tile_rows
+            first = rows.split.first(collectives.replica_id()) + start
+            first = tf.constant(first, tf.int64)
+        return self._update(handles, slots, chosen, first, part, scalars)
 
-    def _update_tile(self, handles, slots, chosen, part, scalars):
-        arrays = read(handles, chosen)
+    def _update_tile(self, handles, slots, chosen, first, part, scalars):
+        stored = read(handles, chosen, unpack=tf.identity)
+        arrays = {name: packing.unpack(rows) for name, rows in stored.items()}
         gradients = self.gradients(arrays, part)
+        classes = None
+        if first is not None:
+            rows = chosen
+            if chosen is None:
+                rows = tf.range(stored["weight"].shape[0], dtype=tf.int64)
+            classes = first + rows
         if chosen is None:
-            return self._change(gradients, handles, slots, scalars)
+            return self._change(gradients, handles, slots, classes, scalars)
         values = {
             name: [slot.sparse_read(chosen) for slot in slots[name]] for name in slots
         }
-        changed = self._change(gradients, arrays, values, scalars)
+        changed = self._change(gradients, stored, values, classes, scalars)
         done = [
             variable.scatter_update(tf.IndexedSlices(value, chosen))
             for variable, value in _pairs(handles, slots, changed)
@@ -162,13 +204,18 @@ class RowRules:
         with tf.control_dependencies(done):
             return tf.zeros([])
 
-    def _change_arrays(self, gradients, arrays, slots, scalars):
+    def _change_arrays(self, gradients, arrays, slots, classes, scalars):
         """Applies the rule to variables in place, or returns the new tensors."""
         rate, step, factors, finite = scalars
         changed = {}
         for name, (gradient, share) in gradients.items():
             old = [tf.convert_to_tensor(v) for v in (arrays[name], *slots[name])]
-            new = self._rule(name, gradient, share, old, rate, step, factors)
+            new = [packing.unpack(value) for value in old]
+            new = self._rule(name, gradient, share, new, rate, step, factors)
+            new = [
+                self._rounded(value, before, classes, step, number)
+                for number, (value, before) in enumerate(zip(new, old, strict=True))
+            ]
             if finite is not None:
                 pairs = zip(new, old, strict=True)
                 new = [tf.where(finite, *pair) for pair in pairs]
@@ -178,6 +225,14 @@ class RowRules:
         for variable, value in _pairs(arrays, slots, changed):
             variable.assign(value)
         return tf.reshape(changed["weight"][0], [-1])[0]
+
+    def _rounded(self, rows, before, classes, step, number):
+        """Stores new rows in the dtype of the rows before them."""
+        if rows.dtype == before.dtype:
+            return rows
+        seed = self.seed * len(packing.DTYPES) + number
+        bits = packing.random_bits(classes, rows.shape[1:], step, seed)
+        return packing.pack(rows, before.dtype, before, bits)
 
     def _rule(self, name, gradient, share, old, rate, step, factors):
         """Returns a tile's new weight and slots for its `old` ones, all tensors."""

@@ -104,8 +104,7 @@ def snapshot(
         }
         for i, (_, each) in enumerate(stacked):
             variables[f"statistics/{i:04d}"] = each
-    if held:
-        arrays = {name: array.held() for name, array in arrays.items()}
+    arrays = {k: v.held() if held else v.stored() for k, v in arrays.items()}
     return Content(
         kind="weights" if weights_only else "training",
         state={**state, **_position(model, weights_only)},

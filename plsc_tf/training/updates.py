@@ -38,8 +38,8 @@ class Updater:
         optimizer: the Keras optimizer.
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
-        head: the sharded head, or None; it has the method `arrays()` and the attribute
-            `second_pass`, a `plsc_tf.heads.second_pass.SecondPass`.
+        head: the sharded head, or None; it has the method `arrays()` and the attributes
+            `seed` and `second_pass`, a `plsc_tf.heads.second_pass.SecondPass`.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients,
             for optimizers that have none.
         slot_dtype: dtype of the shards' stored slots, see `RowRules`.
@@ -68,7 +68,7 @@ class Updater:
     head: Head | None = None
     _: dataclasses.KW_ONLY
     l2: float = 0.0
-    slot_dtype: str | None = None
+    slot_dtype: str = "float32"
     loss_scale: LossScale | None = None
     transport: Transport = dataclasses.field(default_factory=Transport)
     votes: Any = None
@@ -95,6 +95,7 @@ class Updater:
                 head.second_pass.weight_gradients,
                 l2=self.l2,
                 slot_dtype=self.slot_dtype,
+                seed=head.seed,
                 averaging=self.averaging,
                 weight_rule=self.head_rule,
             )

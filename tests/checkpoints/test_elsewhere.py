@@ -19,9 +19,14 @@ CASES = {
         {"loss": plsc_tf.SOFTMAX},
         {"head_slot_dtype": "bfloat16"},
     ),
+    "8 bits": (
+        functools.partial(plsc_tf.Momentum, 0.05),
+        {"weight_dtype": "int8", "seed": 9},  # the seed of the rounding
+        {"head_slot_dtype": "int8"},
+    ),
     "sampled": (
         functools.partial(keras.optimizers.Adam, 0.01),
-        {"sample_rate": 0.5},
+        {"sample_rate": 0.5, "weight_dtype": "float8"},
         {},
     ),
 }
@@ -36,7 +41,7 @@ def make_model(case, replicas):
         layers = [keras.layers.Flatten(), keras.layers.Dense(6)]
         layers += [*(norm if case == "bias" else []), keras.layers.Dense(5)]
         backbone = keras.Sequential([keras.Input((4, 4, 3)), *layers])
-        head = plsc_tf.ShardedHead(CLASSES, scale=8.0, seed=replicas, **head)
+        head = plsc_tf.ShardedHead(CLASSES, scale=8.0, **{"seed": replicas} | head)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(optimizer(), **options)
     return model
@@ -82,7 +87,7 @@ def saved(request, tmp_path_factory):
 
 
 # A diagonal of the matrix; `-m slow` runs the rest.
-QUICK = {"momentum": 3, "bias": 1, "sampled": 4}
+QUICK = {"momentum": 3, "bias": 1, "8 bits": 3, "sampled": 4}
 MATRIX = [
     pytest.param(case, n, marks=[pytest.mark.slow] * (QUICK[case] != n))
     for case in CASES
@@ -98,7 +103,8 @@ def test_every_value_is_restored_and_the_next_losses_are_equal(saved, replicas):
     found = values(model)
     assert found.keys() == expected.keys()
     assert ("bias" in found) == (case == "bias")
-    slots = {"weight/velocity"} if case == "momentum" else {"weight/momentum"}
+    adam = case in ("bias", "sampled")
+    slots = {"weight/momentum"} if adam else {"weight/velocity"}
     assert slots <= found.keys()
     for name, value in found.items():
         assert value.dtype == expected[name].dtype

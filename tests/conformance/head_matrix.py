@@ -22,7 +22,7 @@ from tests.conformance.head_case import LOSSES, SMOOTHED, Case, Expected, close
 class Stepper:
     """A head, the matrix before it, and their optimizer, on replicas."""
 
-    def __init__(self, case, example, slot_dtype=None, **options):
+    def __init__(self, case, example, slot_dtype="float32", **options):
         self.case = case
         classes, rate, tile_rows = (cases.SAMPLINGS | cases.LARGE)[case.sampling]
         tiled, kept = cases.TILINGS[case.tiling]

@@ -74,6 +74,7 @@ def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
         ({"optimizer": "adagrad", "loss_type": "dist_softmax"}, 1),
         ({"optimizer": "rmsprop", "sample_rate": 0.1}, 2),
         ({"sub_centers": 3}, 1),
+        ({"head_weight_dtype": "int8", "head_slot_dtype": "int8"}, 1),
     ],
 )
 def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
@@ -92,7 +93,8 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
     assert found["head slots"] == held(model.trainer.updater.slots().values())
     # The fullest replica has 501 of 1001 classes. Plain softmax has a bias too.
     numbers = 9 if "softmax" in asked.head.loss_type else 8 * asked.head.sub_centers
-    assert found["head weights"] == 501 * numbers * 4
+    packed = asked.head.head_weight_dtype == "int8"  # 8 codes and an exponent
+    assert found["head weights"] == 501 * (9 if packed else 4 * numbers)
     assert found["head slots"] == slots * found["head weights"]
     trained = sum(np.prod(v.shape) for v in model.backbone.trainable_variables)
     assert found["backbone weights"] == 4 * trained

@@ -56,6 +56,8 @@ def keras_alone(make):
 class Shards:
     """What the updater needs of a head: gradients that are given."""
 
+    seed = 0
+
     def __init__(self, rows):
         self.rows = rows
         self.second_pass = self

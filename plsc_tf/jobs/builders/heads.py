@@ -87,5 +87,9 @@ def make_head(settings, training=True):
     if not given.sharded:
         return DenseHead(settings.dataset.num_classes, **options)
     if training:
-        options |= {"sample_rate": given.sample_rate, "tile_rows": given.head_tile_rows}
+        options |= {
+            "sample_rate": given.sample_rate,
+            "tile_rows": given.head_tile_rows,
+            "weight_dtype": given.head_weight_dtype,
+        }
     return ShardedHead(settings.dataset.num_classes, **options)

@@ -7,6 +7,7 @@ strategy. docs/planner.md gives the formulas and compares them with measurements
 
 import bisect
 import dataclasses
+import math
 
 import tensorflow as tf
 from absl import logging
@@ -285,6 +286,7 @@ def plan(settings: Settings) -> Job:
     model = _small_model(settings)
     weights = model.head.arrays().values()
     slots = model.trainer.updater.slots().values()
+    wide = sum(memory.FLOAT * math.prod(rows.shape[1:]) for rows in weights)
     given, images = settings.head, settings.preprocessing
     head = memory.HeadLoad(
         num_classes=settings.dataset.num_classes,
@@ -293,6 +295,7 @@ def plan(settings: Settings) -> Job:
         global_batch=settings.training.global_batch_size,
         parts=settings.optimizer.gradient_accumulation_steps,
         row_bytes=sum(rows.bytes_per_replica()[0] for rows in weights),
+        wide_bytes=wide if given.sharded else 0,
         slot_bytes=sum(rows.bytes_per_replica()[0] for rows in slots),
         sharded=given.sharded,
         sample_rate=given.sample_rate,

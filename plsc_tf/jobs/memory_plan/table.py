@@ -24,6 +24,7 @@ def suggestions(job: Job) -> list[tuple[dict, Job]]:
     """Returns [(options, `Job` with these options)]; each entry makes the job fit."""
     words = {
         "head_slot_dtype": "bfloat16",
+        "head_weight_dtype": "bfloat16",
         "loss_type": f"dist_{job.settings.head.loss}",
     }
     fitting = []
@@ -58,6 +59,7 @@ def _candidates(job):
     fewest = max(FEWEST_TILE_ROWS, head.working_rows // MOST_TILES)
     tiles = [head.rows_per_tile // n for n in POWERS]
     half = [head.slot_bytes // 2] if given.head_slot_dtype == "float32" else []
+    half_weights = [head.row_bytes // 2] if given.head_weight_dtype == "float32" else []
     # Logical CPU devices would share the same memory.
     more = [] if job.devices.shared else [n for n in DEVICES if n <= most]
     rates = [] if given.label_smoothing else RATES
@@ -65,6 +67,7 @@ def _candidates(job):
         ("head_logits_mb", "logits_bytes", [0] if head.kept_tiles else []),
         ("head_tile_rows", "tile_rows", [n for n in tiles if n >= fewest]),
         ("head_slot_dtype", "slot_bytes", half),
+        ("head_weight_dtype", "row_bytes", half_weights),
         *changes,
         ("num_replicas", "replicas", [n for n in more if n > head.replicas]),
         ("sample_rate", "sample_rate", [x for x in rates if x < head.sample_rate]),
