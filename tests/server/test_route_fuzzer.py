@@ -96,13 +96,13 @@ def change(value, rng):
 def http_request(rng, good):
     """The bytes of a request that is damaged in one of its layers."""
     if rng.random() < 0.2:
-        data = f"GET {rng.choice(GETS)} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        data = f"GET {rng.choice(GETS)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         return mutate(data, rng)
     path, value = rng.choice(good)
     layer = rng.randrange(5)
     body = json.dumps(change(value, rng) if layer == 0 else value).encode()
     body = mutate(body, rng) if layer == 1 else body
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
     if rng.random() < 0.2:
         head += b"Content-Encoding: gzip\r\n"
         body = gzip.compress(body, 1)
