@@ -103,6 +103,7 @@ def http_request(rng, good):
     body = json.dumps(change(value, rng) if layer == 0 else value).encode()
     body = mutate(body, rng) if layer == 1 else body
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
+    head += b"Content-Type: application/json\r\n"
     if rng.random() < 0.2:
         head += b"Content-Encoding: gzip\r\n"
         body = gzip.compress(body, 1)
