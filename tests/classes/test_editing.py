@@ -26,6 +26,10 @@ def source(path, **state):
     return str(path)
 
 
+def ones(low, high):
+    return np.ones((high - low, 2), np.float32)
+
+
 def snapshot(path):
     return {
         p: (p.read_bytes(), p.stat().st_mtime_ns)
@@ -74,12 +78,8 @@ def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
     content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
     content.variables = {"optimizer/0000": SLOT, "optimizer/0001": SLOT[:2] + 3}
     writer.save(str(old), content)
-    added = Edit(
-        LabelsMap(7, removed=[1], added=1),
-        added=lambda low, high: np.ones((high - low, 2), np.float32),
-        fills={"weight/0": 0.5},
-    )
-    editing.edit(str(old), str(new), added)
+    labels, fills = LabelsMap(7, removed=[1], added=1), {"weight/0": 0.5}
+    editing.edit(str(old), str(new), Edit(labels, added=ones, fills=fills))
     slots = np.load(new / "training.npz")
     expected = np.concatenate([np.delete(SLOT, 1, axis=0), [[0.5, 0.5]]])
     np.testing.assert_array_equal(slots["optimizer/0000"], expected)
@@ -142,16 +142,8 @@ def test_rows_are_read_across_files(tmp_path, monkeypatch):
 def test_the_map_is_written_and_told_by_the_state(tmp_path):
     old, new = source(tmp_path / "old"), str(tmp_path / "new")
     labels = LabelsMap(7, removed=[3], merged=[[0, 6]], added=1)
-    editing.edit(
-        old,
-        new,
-        Edit(
-            labels,
-            added=lambda low, high: np.zeros((high - low, 2)),
-            fills={"weight/velocity": 0.0},
-            names=("Eve",),
-        ),
-    )
+    fills = {"weight/velocity": 0.0}
+    editing.edit(old, new, Edit(labels, added=ones, fills=fills, names=("Eve",)))
     (told,) = manifest.read(new)["state"][editing.EDITS]
     assert told == {
         "source": old,
@@ -196,9 +188,7 @@ def test_a_damaged_source_is_refused_and_nothing_is_left(tmp_path):
 
 def test_an_unknown_begin_of_a_slot_is_refused_or_left_out(tmp_path):
     old, new = source(tmp_path / "old"), str(tmp_path / "new")
-    changes = Edit(
-        LabelsMap(7, added=1), added=lambda low, high: np.ones((high - low, 2))
-    )
+    changes = Edit(LabelsMap(7, added=1), added=ones)
     with pytest.raises(ValueError, match="initial weight/velocity of new classes"):
         editing.edit(old, new, changes)
     editing.edit(old, new, changes, weights_only=True)

@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-import pathlib
 import socket
-import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests import programs
+
 CODE = """
 import sys
 from plsc_tf.storage import hdfs
@@ -26,18 +24,12 @@ def prepare(hdfs):
     """Function of an address and changes of the environment; returns the error."""
 
     def run(uri=None, timeout_s=30, **changes):
-        environment = {**hdfs.environment(), "PYTHONPATH": str(ROOT), **changes}
-        environment = {key: text for key, text in environment.items() if text}
-        done = subprocess.run(
-            [sys.executable, "-c", CODE, uri or f"{hdfs.uri}/a", str(timeout_s)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        environ = {**dict.fromkeys(os.environ), **hdfs.environment()}
+        environ |= {"PYTHONPATH": str(programs.ROOT), **changes}
+        environ = {name: text or None for name, text in environ.items()}
         # The answer comes before TensorFlow is imported, which takes seconds.
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        words = "-c", CODE, uri or f"{hdfs.uri}/a", timeout_s
+        return programs.run(*words, timeout=60, **environ).out
 
     return run
 
