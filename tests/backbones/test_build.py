@@ -44,9 +44,7 @@ def test_list_names_a_family_by_size():
     ],
 )
 def test_any_spelling_and_the_smallest_images(spelling, name, least):
-    message = (
-        rf"'{name}' requires images of at least {least} x {least} .*\({least - 1}, 20"
-    )
+    message = f"'{name}' requires images of at least {least} x {least} .*{least - 1}"
     with pytest.raises(ValueError, match=message):
         backbones.build(spelling, image_shape=(least - 1, 20, 3))
 
@@ -60,9 +58,6 @@ def test_face_networks_have_112_pixels_and_512_numbers(sketch):
 def test_an_unknown_name_gets_near_names():
     with pytest.raises(ValueError, match=r"name='iresnt50'.*'iresnet50'.*from_user"):
         backbones.build("iresnt50")
-
-
-def test_a_model_instead_of_a_name_is_sent_to_from_user():
     with pytest.raises(ValueError, match="from_user"):
         backbones.build(keras.Sequential([keras.layers.Flatten()]))
 
@@ -80,10 +75,7 @@ def test_an_unknown_option_gets_the_near_one():
     "changes, message",
     [
         ({"embedding_size": 0}, r"embedding_size must be a positive integer.*: 0"),
-        (
-            {"embedding_size": 1.5},
-            r"embedding_size must be a positive integer. Received: 1.5",
-        ),
+        ({"embedding_size": 1.5}, "embedding_size must be a positive .*: 1.5"),
         ({"image_shape": (16, 16)}, r"three positive integers.*\(16, 16\)"),
         ({"image_shape": 16}, r"three positive integers.*: 16"),
         ({"image_shape": (3, 112, 112)}, r"unlike in PLSC.*Set it to \(112, 112, 3\)"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data import sampling
+from plsc_tf.options.settings import known_options
 
 BALANCED = {"sampling": "class_balanced"}
 GROUPS = {"sampling": "per_identity", "images_per_identity": 4}
@@ -123,6 +124,4 @@ def test_impossible_groups_are_refused(options):
 
 
 def test_the_flags_choices_are_the_samplings():
-    from plsc_tf.options.settings import known_options
-
     assert known_options()["sampling"].choices == sampling.SAMPLINGS

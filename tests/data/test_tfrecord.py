@@ -24,16 +24,9 @@ def parse(record):
 @pytest.fixture
 def files(tmp_path, picture, write_records):
     paths = []
-    for part, count in enumerate([7, 1, 5]):
+    for part, numbers in enumerate([range(7), range(7, 8), range(8, 13)]):
         paths.append(str(tmp_path / f"part-{part}"))
-        first = [0, 7, 8][part]
-        write_records(
-            paths[-1],
-            [
-                (picture((first + k) % 4, first + k), (first + k) % 4)
-                for k in range(count)
-            ],
-        )
+        write_records(paths[-1], [(picture(k % 4, k), k % 4) for k in numbers])
     return paths
 
 

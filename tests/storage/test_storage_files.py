@@ -1,4 +1,4 @@
-"""The operations on local paths, and on a file system that only TensorFlow has."""
+"""The operations on local paths, and through TensorFlow's file systems."""
 
 import errno
 import hashlib
@@ -110,17 +110,6 @@ def test_rename_overwrites_nothing(root):
     with pytest.raises(FileNotFoundError):
         files.rename(old, files.join(root, "no_folder/new"))
     assert files.read(old) == b"old"
-
-
-def test_a_store_that_only_tensorflow_has():
-    folder = "ram://tests/folder"
-    files.make_dirs(folder)
-    assert files.write(files.join(folder, "a"), [b"ab", b"c"])[0] == 3
-    assert files.read(files.join(folder, "a"), 1) == b"bc"
-    assert files.list_dir(folder) == ["a"]
-    assert not files.exists(files.join(folder, "b"))
-    files.remove(files.join(folder, "a"))
-    assert files.list_dir(folder) == []
 
 
 def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):
