@@ -368,14 +368,7 @@ class Head(tf.Module):
 
     def initial_weight(self, low: int, high: int) -> np.ndarray:
         """Returns rows `[low, high)` of the initial weights."""
-        rows = class_rows(
-            low,
-            high,
-            (self.num_classes, self.sub_centers, self.embedding_size),
-            initializer=self.initializer,
-            deviation=self.initial_deviation,
-            seed=self.seed,
-        )
+        rows = class_rows(self, low, high)
         return rows.astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):

@@ -1,8 +1,13 @@
 """Generates the initial class weights."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from plsc_tf import initializers
+
+if TYPE_CHECKING:
+    from plsc_tf.heads.base import Head
 
 # Each block of this many rows has its own random seed, so a class starts with the same
 # weights on any number of replicas.
@@ -11,32 +16,17 @@ BLOCK_ROWS = 4096
 CUT = 2.0
 
 
-def class_rows(
-    low: int,
-    high: int,
-    shape: tuple[int, int, int],
-    *,
-    initializer: dict | None,
-    deviation: float | None,
-    seed: int,
-) -> np.ndarray:
+def class_rows(head: "Head", low: int, high: int) -> np.ndarray:
     """Generates rows `[low, high)` of a head's initial weights.
-
-    Args:
-        low: first row.
-        high: last row + 1.
-        shape: shape of all weights, `(classes, sub_centers, emb)`.
-        initializer: the result of `initializers.describe`, or None.
-        deviation: standard deviation if `initializer` is None; None for PLSC's default.
-        seed: random seed.
 
     Returns:
         `[high - low, emb]`; with several centers, `[high - low, sub_centers, emb]`.
     """
-    classes, centers, size = shape
-    if initializer:
-        drawn = initializers.distribution(initializer, size, classes)
+    classes, centers, size = head.num_classes, head.sub_centers, head.embedding_size
+    if head.initializer:
+        drawn = initializers.distribution(head.initializer, size, classes)
     else:
+        deviation = head.initial_deviation
         if deviation is None:
             deviation = np.sqrt(2.0 / (size + classes))
         drawn = initializers.Distribution("normal", 0.0, deviation)
@@ -45,7 +35,7 @@ def class_rows(
     blocks = range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)) if drawn.spread else ()
     for block in blocks:
         first = block * BLOCK_ROWS
-        generator = np.random.default_rng([seed, block])
+        generator = np.random.default_rng([head.seed, block])
         values = _standard(generator, (BLOCK_ROWS, columns), drawn.kind)
         start, stop = max(low, first), min(high, first + BLOCK_ROWS)
         rows[start - low : stop - low] += (

@@ -121,16 +121,11 @@ class TiledSoftmax:
         row_bytes = tf.as_dtype(self.kernels.dtype).size * columns
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
         kept: list[dict[str, tf.Tensor]] = []
+        batch = examples.inputs, examples.score, examples.target, examples.state
         for index, start in enumerate(tiles.starts):
             # Passing `sums` on makes each tile wait for the previous one.
             products, row_scalar, sums = self._first_tile(
-                *tiles.handles(index),
-                examples.inputs,
-                examples.rows - start,
-                examples.target,
-                examples.state,
-                examples.score,
-                sums,
+                *tiles.handles(index), examples.rows - start, batch, sums
             )
             if gradients:
                 kept.append({"row_scalar": row_scalar})
@@ -145,51 +140,41 @@ class TiledSoftmax:
             columns.append(sums["logits"])
         return tf.stack(columns, axis=1)
 
-    def _first_pass_of_tile(
-        self, handles, chosen, inputs, rows, target, state, score, sums
-    ):
+    def _first_pass_of_tile(self, handles, chosen, rows, batch, sums):
         """Adds one tile to the sums.
 
         Args:
             handles: the variables of the tile, see `tiles.read`.
             chosen: the sampled rows of those variables, or None for all rows.
-            inputs: `[batch, emb]` embeddings.
             rows: int64 `[batch]` row of the true class in this tile; outside the tile's
                 range if the class isn't in it.
-            target: the examples' `Target`.
-            state: the loss function's state.
-            score: `[batch]` scores of the true classes.
+            batch: (inputs, score, target, state) of the `Examples`.
             sums: the sums of the previous tiles, see `first_pass`.
 
         Returns:
             (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, new sums); the
             first two are None if gradients are not computed.
         """
+        inputs, score, target, state = batch
         arrays = self.kernels.read(handles, chosen)
         weight, row_scalar = flat(arrays["weight"]), self._row_scalar(arrays)
         # The tile's first large tensor waits for the previous tile, so the tensors of
         # only one tile exist at a time.
-        with_gradients = "gradient" in sums
+        with_gradients, with_ranks = "gradient" in sums, "above" in sums
         last = sums["gradient" if with_gradients else "total"]
         with tf.control_dependencies([last]):
             operand = self.kernels.operand(weight)
             products = self.kernels.products(operand, inputs)
+        maximum = sums["maximum"]
         found = self.kernels.forward(
-            products,
-            row_scalar,
-            rows,
-            target,
-            state,
-            score,
-            sums["maximum"],
-            "above" in sums,
+            products, row_scalar, rows, target, state, score, maximum, with_ranks
         )
         total, result = sums["total"], dict(sums)
         if "shrink" in found:
             result["maximum"] = found["maximum"]
             total *= found["shrink"]
         result["total"] = total + self._total(found, row_scalar)
-        if "above" in sums:
+        if with_ranks:
             result["above"] = sums["above"] + found["above"]
         if self.even_share:
             result["logits"] = sums["logits"] + found["logits"]

@@ -82,8 +82,7 @@ class SampledTiles:
 
         The result of a row −1 is arbitrary.
         """
-        chosen = tf.gather(self._chosen, tf.maximum(rows, 0))
-        return read(self._variables, chosen)
+        return read(self._variables, tf.gather(self._chosen, tf.maximum(rows, 0)))
 
 
 def read(

@@ -374,7 +374,7 @@ class Classifier(keras.Model):
                 scale; names the first such tensor. The weights are unchanged.
         """
         self.trainer.check_compiled()
-        batch = user_data.one_batch(self, images, labels, sample_weight, class_weight)
+        batch = user_data.one_batch(self, class_weight, images, labels, sample_weight)
         result = self.trainer.run_step(batch)
         if self.loss_scale is None and not result.get("finite", True):
             raise diagnosis.error(self, batch)

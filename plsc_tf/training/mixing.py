@@ -136,18 +136,14 @@ def _paste(images, others, share, seed):
 
 
 def of_both_labels(
-    head: Head,
-    embeddings: tf.Tensor,
-    labels: tf.Tensor,
-    sample_weights: tf.Tensor,
-    share: tf.Tensor,
-    of_head: dict,
+    head: Head, batch: tuple[tf.Tensor, ...], share: tf.Tensor, of_head: dict
 ) -> HeadStep:
     """Computes the head's step for the loss of two labels.
 
     The loss is share · loss(first label) + (1 - share) · loss(second label). Every
     example passes through the head twice, once with each label.
     """
+    embeddings, labels, sample_weights = batch
     outcome = head.loss_and_gradients(
         tf.concat([embeddings, embeddings], axis=0),
         tf.concat(tf.unstack(labels, axis=1), axis=0),

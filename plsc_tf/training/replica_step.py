@@ -258,7 +258,7 @@ def _part(model, part, share, backward, **of_head):
     if share is None:
         outcome = model.head.loss_and_gradients(*batch, **of_head)
     else:
-        outcome = mixing.of_both_labels(model.head, *batch, share, of_head)
+        outcome = mixing.of_both_labels(model.head, batch, share, of_head)
     scale = tf.ones([], dtype)
     if model.loss_scale is not None:
         scale = tf.cast(model.loss_scale.value(), dtype)

@@ -6,7 +6,7 @@ The interface consists of `batch_size`, `steps_per_epoch` and
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -204,23 +204,18 @@ def _arrays(images, labels, weights, name):
     return batching.checked(images, labels, weights)
 
 
-def one_batch(
-    model: Classifier,
-    images: Any,
-    labels: Any,
-    sample_weight: Any,
-    class_weight: Mapping[int, float] | None,
-) -> Any:
+def one_batch(model: Classifier, class_weight: Any, *arrays: Any) -> Any:
     """Converts arrays that form a global batch to the per-replica batch of a step.
 
     Args:
         model: the `Classifier`.
-        images, labels, sample_weight, class_weight: see `Classifier.train_on_batch`.
+        class_weight: `{label: weight}`, or None.
+        *arrays: images, labels, and weights or None; see `Classifier.train_on_batch`.
 
     Raises:
         ValueError: the arrays do not fit together, or do not fit the model.
     """
-    images, labels, *weights = _arrays(images, labels, sample_weight, "images")
+    images, labels, *weights = _arrays(*arrays, "images")
     batching.check_classes(labels, model.head.num_classes)
     batching.check_shape(images.shape, model.backbone.input_shape)
     batching.check_class_weight(class_weight)

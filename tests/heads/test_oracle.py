@@ -77,17 +77,3 @@ def test_label_smoothing_and_weights_equal_keras():
     # The example of weight 0 moves nothing; the biases' gradients sum to zero.
     np.testing.assert_array_equal(found["embedding_gradients"][1], 0)
     assert found["bias_gradients"].sum() == pytest.approx(0, abs=1e-12)
-
-
-def test_sampled_classes_are_a_smaller_head():
-    w, b, x, labels, weights = example()
-    sampled = np.array([0, 2, 3, 5, 6])
-    whole = oracle.head_step(w, b, x, labels, weights, loss="softmax", sampled=sampled)
-    places = np.searchsorted(sampled, labels)
-    small = oracle.head_step(w[sampled], b[sampled], x, places, weights, loss="softmax")
-    np.testing.assert_allclose(whole["losses"], small["losses"])
-    for name in ("weight_gradients", "bias_gradients"):
-        np.testing.assert_allclose(whole[name][sampled], small[name], atol=1e-15)
-        np.testing.assert_array_equal(whole[name][[1, 4]], 0)
-    with pytest.raises(ValueError, match="among the sampled"):
-        oracle.head_step(w, b, x, labels, weights, sampled=[0, 1])

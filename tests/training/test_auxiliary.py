@@ -171,8 +171,6 @@ def test_the_plan_knows_them_for_other_numbers_of_classes(small_zoo, tmp_path):
     assert scaled.total() == pytest.approx(many.total(), rel=0.01)
     # More of them are refused, however much memory there is.
     assert few.most_classes() <= 50_000
-    with pytest.raises(ValueError, match="aux_logits_weight=0"):
-        planned(tmp_path, num_classes=60_000)
 
 
 def test_networks_without_and_too_many_classes_are_refused():

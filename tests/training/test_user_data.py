@@ -251,11 +251,6 @@ def test_data_without_examples_are_refused_and_nothing_is_updated(model, numbere
     np.testing.assert_array_equal(model.head.weights_as_numpy(), before)
 
 
-def test_a_list_is_no_class_weight(model, numbered):
-    with pytest.raises(ValueError, match=r"\{label: weight\}"):
-        model.fit(*numbered, class_weight=[1, 1, 1, 1, 2])
-
-
 def test_compile_takes_metrics_as_keras_does(make_model):
     make_model(metrics=None)
     assert list(make_model(metrics="accuracy").ranked_metrics) == ["accuracy"]
