@@ -37,15 +37,13 @@ def training_variables(model: Classifier) -> dict[str, keras.Variable]:
     random = [v for v in model.backbone.variables if id(v) not in weights]
     auxiliary = model.auxiliary.branch.variables if model.auxiliary else []
     means = model.trainer.updater.mirrored.means
+    groups = {"optimizer": model.optimizer.variables, "random": random}
+    groups |= {"auxiliary": auxiliary, SLOT: means}
     return {
-        **{
-            f"optimizer/{i:04d}": v
-            for i, v in enumerate(model.optimizer.variables)
-            if v is not rate
-        },
-        **{f"random/{i:04d}": v for i, v in enumerate(random)},
-        **{f"auxiliary/{i:04d}": v for i, v in enumerate(auxiliary)},
-        **{f"{SLOT}/{i:04d}": v for i, v in enumerate(means)},
+        f"{group}/{i:04d}": variable
+        for group, variables in groups.items()
+        for i, variable in enumerate(variables)
+        if variable is not rate
     }
 
 

@@ -138,7 +138,7 @@ def training_data(
         )
     size = 32 if batch_size is None else batch_size
     require(size >= 1, "batch_size must be at least 1", batch_size=batch_size)
-    return ArrayBatches(_arrays(x, y, sample_weight, "x"), size, shuffle, begun)
+    return ArrayBatches(_arrays("x", x, y, sample_weight), size, shuffle, begun)
 
 
 def is_ours(x: Any) -> bool:
@@ -196,7 +196,7 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
         )
 
 
-def _arrays(images, labels, weights, name):
+def _arrays(name, images, labels, weights):
     """Checks images `[N, h, w, 3]`, labels `[N]` and weights `[N]`; returns arrays."""
     images = np.asarray(images)
     batching.check_rank(images.shape, name)
@@ -215,7 +215,7 @@ def one_batch(model: Classifier, class_weight: Any, *arrays: Any) -> Any:
     Raises:
         ValueError: the arrays do not fit together, or do not fit the model.
     """
-    images, labels, *weights = _arrays(*arrays, "images")
+    images, labels, *weights = _arrays("images", *arrays)
     batching.check_classes(labels, model.head.num_classes)
     batching.check_shape(images.shape, model.backbone.input_shape)
     batching.check_class_weight(class_weight)
