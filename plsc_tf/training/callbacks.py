@@ -41,12 +41,11 @@ class Verification(keras.callbacks.Callback):
     _: dataclasses.KW_ONLY
     every_n_steps: int = 0
     batch_size: int = 120
-    recorder: Recorder = None  # type: ignore[assignment]
+    recorder: Recorder = dataclasses.field(default_factory=Recorder)
     after_epochs: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.recorder = self.recorder or Recorder()
         self.results: dict[str, VerificationResult] = {}
         self.verified_step: int | None = None
 
