@@ -130,7 +130,9 @@ def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings
     try:
         run = Settings.from_stored(flags)
     except ValueError as error:
-        raise ValueError(f"{path}/{manifest.NAME}: state.flags: {error}") from error
+        raise ValueError(
+            f"{path}/{manifest.NAME}: state.flags: {error!s:.500}"
+        ) from error
     values, named = run.as_dict(), settings.as_dict()
     code = [name for name in ("model_name", "loss_type") if "." in values[name]]
     if values["dataset_name"].lower() not in ("", *data_load.names()):
@@ -140,8 +142,8 @@ def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings
         if values[name] != named[name] and not given:
             raise ValueError(
                 f"{path} was trained with code of its own, {name}={values[name]}, "
-                "which a checkpoint cannot choose by itself. If you trust it, pass "
-                f"{name}={values[name]}, for example with the --flagfile of the run."
+                "which a checkpoint cannot choose by itself. If you trust it, pass it "
+                "too: the --flagfile of the run, or load_model(..., backbone=...)."
             )
     return run
 
