@@ -23,6 +23,8 @@ BIND_S = 5.0
 # Maximum seconds for one attempt to connect to a worker.
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
+# Number of hellos that a worker sends if the chief closes the connection.
+TRIES = 5
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 100
 # Extra seconds, beyond its own time limit, that a worker waits for the chief's
@@ -64,7 +66,7 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
             (await connect(cluster, ATTEMPT_S, str(error))).close()
         raise
     deadline = time.monotonic() + timeout_s
-    while True:
+    for tries_left in reversed(range(TRIES)):
         connection = await connect(cluster, max(deadline - time.monotonic(), 0))
         try:
             left = max(deadline - time.monotonic(), 0)
@@ -73,7 +75,7 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
         except (OSError, EOFError) as error:
             connection.close()
             # A chief with too many callers may drop this one before it reads the hello.
-            if isinstance(error, EOFError) and left > 2 * RETRY_S:
+            if isinstance(error, EOFError) and tries_left:
                 await asyncio.sleep(RETRY_S)
                 continue
             raise JoinError(
