@@ -83,7 +83,9 @@ class Server(OptionGroup, saved=False):
     )
     max_body_mb: float = _above_0(32.0, "largest request body, in megabytes")
     max_image_mb: float = _above_0(8.0, "largest encoded image, in megabytes")
-    max_megapixels: float = _above_0(16.0, "largest image or batch, in megapixels")
+    max_megapixels: float = _above_0(
+        16.0, "largest image or batch to decode, in megapixels", saved=True
+    )
     max_receiving_mb: float = _above_0(
         512.0, "largest total of request bodies in memory, in megabytes"
     )

@@ -20,6 +20,7 @@ changed.
 from plsc_tf.options import cli
 
 GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
+GROUPS += ("max_megapixels",)
 
 
 def main(settings):

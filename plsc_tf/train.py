@@ -23,7 +23,8 @@ from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
 
 # The groups of other commands are never saved in a run's flags.cfg.
-GROUPS = tuple(dict.fromkeys(item.group for item in select(cli.ALL) if item.saved))
+GROUPS = tuple(dict.fromkeys(i.group for i in select(cli.ALL) if i.saved))
+GROUPS = *(group for group in GROUPS if group != "server"), "max_megapixels"
 
 _NEXT_STEPS = """
 That was the quick start, --flagfile=quickstart.cfg, because no options were set.

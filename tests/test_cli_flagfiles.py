@@ -1,6 +1,8 @@
 """Flag files in both forms, and the file that repeats a run."""
 
+import os
 import re
+import time
 
 import pytest
 
@@ -131,6 +133,58 @@ def test_a_file_of_the_package_is_found_by_name(tmp_path, monkeypatch):
     assert parse(["--flagfile=quickstart.cfg"]).given == {"seed"}
     with pytest.raises(UsageError, match="Did you mean 'lfw112.cfg'. .* ms1m.cfg,"):
         parse(["--flagfile=lfw12.cfg"])
+
+
+def _doubled(folder):
+    for number in range(28):
+        written(folder, f"--flagfile={number + 1}.cfg\n" * 2, f"{number}.cfg")
+    return written(folder, "seed=1", "28.cfg").with_name("0.cfg")
+
+
+def _chain(folder):
+    for number in range(2000):
+        written(folder, f"--flagfile={number + 1}.cfg", f"{number}.cfg")
+    return folder / "0.cfg"
+
+
+def _bytes(content):
+    def write(folder):
+        (folder / "run.cfg").write_bytes(content)
+        return folder / "run.cfg"
+
+    return write
+
+
+def _link(folder):
+    (folder / "run.cfg").symlink_to("/dev/zero")
+    return folder / "run.cfg"
+
+
+def _fifo(folder):
+    os.mkfifo(folder / "run.cfg")
+    return folder / "run.cfg"
+
+
+# A flag file from elsewhere would fill the memory, or keep the command busy or waiting.
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_doubled, "0.cfg' and the files that it includes are more than 100"),
+        (_chain, "0.cfg' and the files that it includes are more than 100"),
+        (_bytes(b"x" * 50_000_000), "has 50000000 bytes; at most 1048576 are allowed"),
+        (_bytes(b"seed=1\ndataset_dir=a\0b"), "not UTF-8 text .byte 20.; save it as"),
+        (_bytes("seed=1".encode("utf-16-le")), "not UTF-8 text .byte 1.; save it as"),
+        (_bytes(b"\xff\xfes"), "not UTF-8 text .byte 2.; save it as"),
+        (_fifo, "is a FIFO or device"),
+        (_link, "is a FIFO or device"),
+    ],
+)
+def test_hostile_files_are_one_error(tmp_path, make, message):
+    path, start = make(tmp_path), time.process_time()
+    with pytest.raises(UsageError, match=message) as error:
+        parse([f"--flagfile={path}"])
+    assert len(str(error.value)) < 5000
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.hints import did_you_mean
-from plsc_tf.storage import files, oss
+from plsc_tf.storage import files, local, oss
 
 # Suffix that plsc_tf.convert adds to a file's name to name its index.
 INDEX_ENDING = ".index.npy"
@@ -41,6 +41,8 @@ class PathTable:
         self._root = (root.rstrip("/") + "/" if root else "").encode()
         self._text = bytes(text)
         self._ends = np.frombuffer(ends, np.int64)
+        # Which paths TensorFlow may open: it would wait for the writer of a FIFO.
+        self._are_files = np.full(len(self), not files.is_local(root))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -52,6 +54,9 @@ class PathTable:
         """Returns the contents of the files at `[n]` indices; runs inside tf.data."""
 
         def names_at(indices):
+            for k in indices[~self._are_files[indices]]:
+                local.require_file(self.path(k))
+            self._are_files[indices] = True
             return np.array([self.path(k) for k in indices], object)
 
         names = tf.numpy_function(names_at, [indices], tf.string, stateful=False)
@@ -81,22 +86,31 @@ class NotFoundError(tf.errors.NotFoundError, ValueError):
     """Raised for a missing file; in graphs, a ValueError has a kind of its own."""
 
 
-def file_reader(place: str) -> Callable[[tf.Tensor], tf.Tensor]:
+def file_reader(
+    place: str, check: Callable[[bytes], None] | None = None
+) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns a function that reads a file inside tf.data, given its path.
 
     Args:
         place: a path on the store of the files.
+        check: function that raises ValueError if the content is invalid; with it, only
+            files are opened. Without it, the caller must ensure this.
     """
-    if files.opens_in_tensorflow(place):
+    if check is None and files.opens_in_tensorflow(place):
         return tf.io.read_file
 
     def read(path):
         # Outside a graph, TensorFlow passes an array.
         name = path if isinstance(path, bytes) else path.item()
         try:
-            return files.read(os.fsdecode(name))
-        except (FileNotFoundError, IsADirectoryError) as error:
+            content = files.read(os.fsdecode(name))
+            if check is not None:
+                check(content)
+            return content
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             raise NotFoundError(None, None, str(error)) from error
+        except ValueError:
+            raise
         except OSError as error:
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 

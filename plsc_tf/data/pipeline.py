@@ -18,6 +18,7 @@ import tensorflow as tf
 from plsc_tf.data import cache, faults, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.blocks import block_size, chances, make_images
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
 from plsc_tf.data.request import check_image_size, check_least
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
@@ -39,6 +40,7 @@ _OF_THE_MACHINE = (
     "num_preprocessing_threads",
     "use_caching",
     "cache_dir",
+    "max_megapixels",
 )
 
 
@@ -72,6 +74,8 @@ class PipelineOptions:
             later runs reuse it.
         skip_bad_records: whether to log an unreadable record and replace it with the
             next good one; if False, such a record raises an error.
+        max_megapixels: largest encoded image, in millions of pixels; a larger one is
+            an unreadable record.
     """
 
     image_size: tuple[int, int] = (112, 112)
@@ -89,6 +93,7 @@ class PipelineOptions:
     use_caching: bool = False
     cache_dir: str = ""
     skip_bad_records: bool = False
+    max_megapixels: float = MAX_MEGAPIXELS
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
@@ -318,7 +323,10 @@ class Batches:
         return steps.cached_size if self.options.training else steps.image_size
 
     def _decoded(self, image) -> tf.Tensor:
-        """Decodes one image to `_cached_size`: uint8 `[h, w, 3]`."""
+        """Checks and decodes one image to `_cached_size`: uint8 `[h, w, 3]`."""
+        return self._decode(checked(image, self.options.max_megapixels))
+
+    def _decode(self, image):
         steps = self._preprocessing
         decode = steps.decode_for_cache if self.options.training else steps.evaluate
         return decode(dense(image))
@@ -340,8 +348,9 @@ class Batches:
             decisions = {}
             if training:
                 decisions = steps.decide(chances(seed, entries["position"]))
+            images = checked(item["image"], self.options.max_megapixels)
             images = make_images(
-                item["image"], decisions, steps, training=training, framed=framed
+                images, decisions, steps, training=training, framed=framed
             )
             labels = faults.checked_labels(item["label"], self.num_classes)
             return images, labels, entries["weight"]
@@ -355,7 +364,8 @@ class Batches:
 
         def decoded(entries):
             item = self.source.read(entries)
-            images = tf.map_fn(self._decoded, item["image"], fn_output_signature=spec)
+            images = checked(item["image"], options.max_megapixels)
+            images = tf.map_fn(self._decode, images, fn_output_signature=spec)
             return images, faults.checked_labels(item["label"], self.num_classes)
 
         blocks = self.source.blocks(64, FILE_ORDER).map(

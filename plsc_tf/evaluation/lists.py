@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 
 
@@ -182,6 +182,7 @@ def read_rows(path: str) -> np.ndarray:
         raise FileNotFoundError(f"The file {path!r} does not exist.")
     try:
         if files.is_local(path):
+            local.require_file(local_path(path))
             rows = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
         else:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)

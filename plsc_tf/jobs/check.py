@@ -52,6 +52,7 @@ def check(settings, groups=ALL):
             request,
             val_targets=targets,
             near=options.near_duplicates,
+            max_megapixels=settings.server.max_megapixels,
             threads=options.check_threads,
             on_progress=progress.set_done,
         )

@@ -44,6 +44,7 @@ def convert(settings, groups=ALL):
         return rows + _write_pairs(options)
     plan = _make_plan(settings)
     source, facts = _open_input(settings)
+    source.max_megapixels = settings.server.max_megapixels
     effects.log_unused(settings, facts, groups)
     content, existed = run.convert(source, plan)
     return _table(plan.output_dir, content, existed) + rows

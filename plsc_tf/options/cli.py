@@ -30,7 +30,7 @@ __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]
 # The options for loading a trained model, shared by all commands that use one.
 TRAINED_MODEL = (
     *("preprocessing_name", "image_shape", "num_replicas", "seed", "ema_in_use"),
-    *("model_save_dir", "checkpoint_dir", "ckpt_file_name", "fs_ugi"),
+    *("model_save_dir", "checkpoint_dir", "ckpt_file_name", "fs_ugi", "max_megapixels"),
 )
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 _TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"

@@ -9,7 +9,6 @@ import codecs
 import dataclasses
 import importlib.resources
 import os
-import pathlib
 import re
 
 from plsc_tf.flags.option import options_of
@@ -20,6 +19,8 @@ from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
+# No run needs more; a few files that include each other could be read 2^28 times.
+_MOST_FILES, _MOST_BYTES = 100, 1 << 20
 _HEADER = """\
 # All options of a run, written by plsc_tf. The run again, or its resumption:
 #   python -m plsc_tf.train --flagfile={path}
@@ -42,7 +43,7 @@ class Assignment:
     origin: str
 
 
-def read_flagfile(path, parents=()):
+def read_flagfile(path, parents=(), read=None):
     """Returns the assignments in a flag file and the files it includes, in order.
 
     Args:
@@ -50,15 +51,23 @@ def read_flagfile(path, parents=()):
             that is not a local file is looked up in the package: `quickstart.cfg` or
             `hparams/quickstart.cfg`.
         parents: the chain of files that include this one.
+        read: list of the files read so far, to which this one is added.
 
     Raises:
         FileNotFoundError: the file does not exist; the message suggests the most
             similar name and, for a name without a folder, lists the package's files.
-        ValueError: a line is not an assignment, or a file includes itself.
+        ValueError: a line is not an assignment, a file includes itself, or there are
+            too many files.
     """
-    path = _locate(path)
+    path, read = _locate(path), [] if read is None else read
     if os.path.abspath(path) in parents:
         raise ValueError(f"flag file '{path}' includes itself")
+    read.append(path)
+    if len(read) > _MOST_FILES:
+        raise ValueError(
+            f"flag file '{read[0]}' and the files that it includes are more than "
+            f"{_MOST_FILES}, each counted as often as it is included"
+        )
     assignments = []
     for number, line in enumerate(_read_text(path).splitlines(), start=1):
         origin = f"{path}:{number}"
@@ -70,7 +79,8 @@ def read_flagfile(path, parents=()):
             continue
         other = _locate(assignment.value or "", os.path.dirname(path))
         try:
-            assignments += read_flagfile(other, (*parents, os.path.abspath(path)))
+            chain = (*parents, os.path.abspath(path))
+            assignments += read_flagfile(other, chain, read)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{origin}: {error}") from None
     return assignments
@@ -181,19 +191,25 @@ def _suggestion(path):
 def _read_text(path):
     if not path:
         raise FileNotFoundError("--flagfile needs a path: --flagfile=my.cfg")
-    if "://" in path:
-        content = files.read(path)
-    elif os.path.isfile(path):
-        content = pathlib.Path(path).read_bytes()
-    else:
-        what = "is a folder" if os.path.isdir(path) else "does not exist"
+    if "://" not in path and not os.path.isfile(path):
+        what = "is a FIFO or device" if os.path.exists(path) else "does not exist"
+        what = "is a folder" if os.path.isdir(path) else what
         raise FileNotFoundError(f"flag file '{path}' {what}.{_suggestion(path)}")
+    size = files.size(path)
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"flag file '{path}' has {size} bytes; at most {_MOST_BYTES} are allowed"
+        )
+    content = files.read(path)
     # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return content.decode("utf-16" if wide else "utf-8-sig")
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+        place = text.find("\0")
     except UnicodeDecodeError as error:
+        text, place = "", error.start
+    if place >= 0:
         raise ValueError(
-            f"flag file '{path}' is not UTF-8 text (byte {error.start}); save it as "
-            "UTF-8"
-        ) from None
+            f"flag file '{path}' is not UTF-8 text (byte {place}); save it as UTF-8"
+        )
+    return text

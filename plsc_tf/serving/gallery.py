@@ -1,11 +1,13 @@
 """A gallery that stores people's face embeddings and identifies queries among them."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
 import threading
 import typing
+import zlib
 
 import numpy as np
 
@@ -20,7 +22,9 @@ CREATE TABLE IF NOT EXISTS people (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT UNIQUE NOT NULL
 );
-CREATE TABLE IF NOT EXISTS faces (person INTEGER NOT NULL, embedding BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS faces (
+    person INTEGER NOT NULL, embedding BLOB NOT NULL, checksum INTEGER
+);
 CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
 """
 
@@ -64,17 +68,19 @@ class Gallery(contextlib.AbstractContextManager):
                 be compared. If empty, the model is not checked.
 
         Raises:
-            ValueError: the gallery is damaged, has another dim or model, or was made by
-                an earlier version of plsc_tf; or the arguments cannot make a new one.
+            ValueError: the gallery is damaged or lost, has another dim or model, or was
+                made by an earlier version of plsc_tf; or the arguments cannot make a
+                new one.
             BlockingIOError: another process has opened the gallery.
             OSError: the gallery cannot be opened.
         """
         self._folder, self.model = os.fspath(folder), model
         os.makedirs(self._folder, exist_ok=True)
         self._lock = threading.RLock()
+        lock_path = os.path.join(self._folder, "lock")
+        path, used = os.path.join(self._folder, "gallery.db"), os.path.exists(lock_path)
         with contextlib.ExitStack() as stack:
-            lock = open(os.path.join(self._folder, "lock"), "a", encoding="utf8")
-            stack.enter_context(lock)
+            lock = stack.enter_context(open(lock_path, "a", encoding="utf8"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -82,7 +88,11 @@ class Gallery(contextlib.AbstractContextManager):
                     error.errno,
                     f"The gallery {self._folder!r} is open in another process",
                 ) from None
-            path = os.path.join(self._folder, "gallery.db")
+            if used and not (os.path.exists(path) and os.path.getsize(path)):
+                raise ValueError(
+                    f"The gallery {self._folder!r} has lost its gallery.db. Restore it "
+                    "from a backup, or enroll again in a new folder."
+                )
             # Others on this machine may not read faces and names, nor add any.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             with contextlib.suppress(PermissionError):  # another user owns it
@@ -93,20 +103,37 @@ class Gallery(contextlib.AbstractContextManager):
                 # With FULL, a power loss right after an enrollment loses nothing.
                 self._base.execute("PRAGMA synchronous = FULL")
                 self._base.executescript(_SCHEMA)
+                self._check_database()
                 about = self._about(dim, dtype, model)
                 self.dim, self.dtype = int(about["dim"]), about["dtype"]
                 self._read()
-            except sqlite3.OperationalError:  # locked, or the disk is full
-                raise
-            except (TypeError, OverflowError, sqlite3.DatabaseError) as error:
+            except sqlite3.OperationalError as error:
+                raise self._os_error("open", error) from error
+            except (TypeError, OverflowError, UnicodeError, sqlite3.Error) as error:
                 raise ValueError(
                     f"The gallery {self._folder!r} is damaged: {error}. Restore its "
                     "gallery.db from a backup, or enroll again in a new folder."
                 ) from error
             self._stack = stack.pop_all()
 
+    def _check_database(self):
+        """Raises DatabaseError if it is damaged; gives old faces a checksum."""
+        (problem,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
+        if problem != "ok":
+            raise sqlite3.DatabaseError(problem)
+        self._base.create_function("sum_of", 3, _sum_of, deterministic=True)
+        columns = self._base.execute("SELECT name FROM pragma_table_info('faces')")
+        if ("checksum",) not in columns.fetchall():
+            with self._base:
+                self._base.execute("BEGIN")
+                self._base.execute("ALTER TABLE faces ADD COLUMN checksum INTEGER")
+                self._base.execute(
+                    "UPDATE faces SET checksum = sum_of(person, "
+                    "(SELECT name FROM people WHERE id = person), embedding)"
+                )
+
     def _about(self, dim, dtype, model):
-        about = dict(self._base.execute("SELECT key, value FROM about"))
+        stored = about = dict(self._base.execute("SELECT key, value FROM about"))
         if "rows" in about:
             raise ValueError(
                 f"The gallery {self._folder!r} was made by an earlier version of "
@@ -130,11 +157,12 @@ class Gallery(contextlib.AbstractContextManager):
                 f"The gallery {self._folder!r} was made with a different model. Enroll "
                 "the faces again in a new folder."
             )
-        with self._base:
-            self._base.executemany(
-                "INSERT OR REPLACE INTO about VALUES (?, ?)",
-                [(key, str(value)) for key, value in about.items()],
-            )
+        about = {key: str(value) for key, value in about.items()}
+        if about != stored:  # A gallery on a full disk can still be read.
+            with self._base:
+                self._base.executemany(
+                    "INSERT OR REPLACE INTO about VALUES (?, ?)", about.items()
+                )
         return about
 
     def _read(self):
@@ -143,10 +171,15 @@ class Gallery(contextlib.AbstractContextManager):
         self._rows = np.zeros((room, self.dim), self.dtype)
         self._owner = np.zeros(room, np.int32)  # a removed face has owner 0
         self._count = 0
-        query = "SELECT id, embedding FROM faces LEFT JOIN people ON id = person"
+        query = (
+            "SELECT id, embedding, checksum = sum_of(id, name, embedding) "
+            "FROM faces LEFT JOIN people ON id = person"
+        )
         faces = self._base.execute(query)
         while some := faces.fetchmany(_READ_FACES):
-            owners, data = zip(*some, strict=True)
+            owners, data, sound = zip(*some, strict=True)
+            if not all(sound):
+                raise TypeError("a face, its person or its checksum has changed")
             rows = np.ndarray((len(data), self.dim), self.dtype, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
             known = 1 <= min(owners) <= max(owners) < 2**31
@@ -174,7 +207,11 @@ class Gallery(contextlib.AbstractContextManager):
             with self._lock, self._base:
                 yield
         except sqlite3.OperationalError as error:
-            raise OSError(f"cannot write {self._folder!r}: {error}") from error
+            raise self._os_error("write", error) from error
+
+    def _os_error(self, action, error):
+        number = errno.ENOSPC if "full" in str(error) else errno.EIO
+        return OSError(number, f"Cannot {action} {self._folder!r}: {error}")
 
     def __len__(self):
         """Returns the number of faces."""
@@ -214,6 +251,7 @@ class Gallery(contextlib.AbstractContextManager):
         if not isinstance(name, str) or not name:
             raise ValueError(f"name must be a non-empty string. Received: {name!r}.")
         rows = self._unit(embeddings).astype(self.dtype)
+        data = [row.tobytes() for row in rows]
         with self._lock:
             with self._transaction():
                 self._base.execute(
@@ -221,8 +259,8 @@ class Gallery(contextlib.AbstractContextManager):
                 )
                 person = self._person(name)
                 self._base.executemany(
-                    "INSERT INTO faces VALUES (?, ?)",
-                    [(person, row.tobytes()) for row in rows],
+                    "INSERT INTO faces VALUES (?, ?, ?)",
+                    [(person, d, _sum_of(person, name, d)) for d in data],
                 )
             self._append(person, rows)
             return self._faces(person)
@@ -317,6 +355,13 @@ class Gallery(contextlib.AbstractContextManager):
         if not np.isfinite(norms).all() or not norms.all():
             raise ValueError("embeddings must be finite, and none may be all zeros.")
         return (array / norms).astype(np.float32)
+
+
+def _sum_of(person, name, embedding):
+    """Returns a face's checksum, which finds damage but no attack."""
+    if isinstance(embedding, bytes):
+        return zlib.crc32(embedding, zlib.crc32(f"{person} {name}".encode()))
+    return None
 
 
 def nearest(

@@ -106,24 +106,28 @@ def size(path, retry=RETRY):
     return _check(path, False, retry).size
 
 
-def walk(folder):
+def walk(folder, links=True):
     """Yields (folder, names of its subfolders, names of its files) from the top down.
 
-    Links to folders are followed. To skip subfolders, the caller may remove their names
-    from the list.
+    To skip subfolders, the caller may remove their names from the list. Without
+    `links`, links to folders are files.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
+        ValueError: a link leads to a folder that was already read.
         StorageError: the store did not answer.
     """
-    if "://" not in folder:
-        yield from os.walk(folder, onerror=_raise, followlinks=True)
-        return
-    names = list_dir(folder)
-    folders = [name for name in names if is_dir(join(folder, name))]
-    yield folder, folders, sorted(set(names) - set(folders))
-    for below in folders:
-        yield from walk(join(folder, below))
+    waiting, visited = [folder], {}
+    while waiting:
+        place = waiting.pop()
+        if "://" in place:
+            names = list_dir(place)
+            folders = [name for name in names if is_dir(join(place, name))]
+            others = sorted(set(names) - set(folders))
+        else:
+            folders, others = local.split_folder(place, links, visited)
+        yield place, folders, others
+        waiting += [join(place, name) for name in reversed(folders)]
 
 
 def glob(pattern):
@@ -369,10 +373,6 @@ def _check(path, is_dir, retry=RETRY):
     if status.is_dir != is_dir:
         raise _os_error(errno.ENOTDIR if is_dir else errno.EISDIR, path)
     return status
-
-
-def _raise(error):
-    raise error
 
 
 def _is_buffer(value):

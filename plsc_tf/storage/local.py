@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import os
 import weakref
 from stat import S_ISDIR, S_ISREG
@@ -41,6 +42,42 @@ def write(path, pieces):
     return size, digest.hexdigest()
 
 
+def split_folder(path, links, visited):
+    """Returns (names of the folders in a folder, names of the rest); see `walk`.
+
+    Adds the folder to `visited`, a dict; raises ValueError if it was there.
+    """
+    status, folders, others = os.stat(path), [], []
+    first = visited.setdefault((status.st_dev, status.st_ino), path)
+    if first != path:
+        raise ValueError(
+            f"{path!r} is a link to the folder {first!r}, so its files would count "
+            "twice. Remove the link."
+        )
+    with os.scandir(path) as entries:
+        for entry in entries:
+            below = entry.is_dir(follow_symlinks=False)
+            below = below or (links and entry.is_symlink() and os.path.isdir(entry))
+            (folders if below else others).append(entry.name)
+    return folders, others
+
+
+def require_file(path):
+    """Raises an error if there is something else than a file at `path`.
+
+    Opening a FIFO waits for a writer, and a device may never end.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # Opening it raises the same error.
+    if not S_ISREG(mode):
+        # This error is also a ValueError: the data is wrong, not the disk.
+        raise io.UnsupportedOperation(
+            f"{os.fsdecode(path)} is not a file, but a FIFO, device or folder."
+        )
+
+
 class RandomReader:
     """Reads parts of a file; closes it when garbage-collected.
 
@@ -49,9 +86,7 @@ class RandomReader:
     """
 
     def __init__(self, path):
-        # Opening a FIFO waits for a writer, and a device may never end.
-        if not S_ISREG(os.stat(path).st_mode):
-            raise OSError(f"{path} is not a file, but a FIFO, device or folder.")
+        require_file(path)
         self._path, self.descriptor = path, os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self.descriptor)
 

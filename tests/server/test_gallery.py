@@ -1,5 +1,8 @@
 """The gallery finds the nearest people exactly, and loses nothing."""
 
+import errno
+import random
+import shutil
 import sqlite3
 import threading
 
@@ -8,6 +11,7 @@ import pytest
 
 from plsc_tf.serving.gallery import Gallery, nearest
 from tests import programs
+from tests.small_disk import mounted
 
 
 def unit(array):
@@ -107,26 +111,22 @@ def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
 
 
 def test_a_full_disk_changes_nothing(tmp_path):
-    # A limit of the size of files stands for a full disk.
-    code = (
-        "import resource, signal, sys, numpy as np\n"
-        "from plsc_tf.serving.gallery import Gallery\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "gallery = Gallery(sys.argv[1], 64)\n"
-        "gallery.enrol('a', np.eye(64)[:1])\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
-        "try:\n"
-        "    gallery.enrol('b', np.random.default_rng(0).normal(size=(2**17, 64)))\n"
-        "except OSError:\n"
-        "    assert gallery.people() == {'a': 1}\n"
-        "    gallery.enrol('c', np.eye(64)[1:2])\n"
-        "    assert gallery.identify(np.eye(64)[1])[0][0].name == 'c'\n"
-        "else:\n"
-        "    raise SystemExit('no error')\n"
-    )
-    programs.run("-c", code, tmp_path)
-    with Gallery(tmp_path) as gallery:
-        assert gallery.people() == {"a": 1, "c": 1}
+    rows = np.random.default_rng(0).normal(size=(2**14, 64))
+    with mounted(tmp_path, "1m") as folder, Gallery(folder, 64) as gallery:
+        gallery.enrol("a", np.eye(64)[:1])
+        with pytest.raises(OSError, match="disk is full") as error:
+            gallery.enrol("b", rows)
+        assert error.value.errno == errno.ENOSPC
+        assert gallery.people() == {"a": 1} and len(gallery) == 1
+        gallery.enrol("c", np.eye(64)[1:2])
+        assert gallery.identify(np.eye(64)[1])[0][0].name == "c"
+        gallery.close()
+        # What is there can be read while the disk is full.
+        (folder / "other").write_bytes(bytes(shutil.disk_usage(folder).free))
+        with Gallery(folder) as again:
+            assert again.people() == {"a": 1, "c": 1}
+            with pytest.raises(OSError, match="disk is full"):
+                again.enrol("d", rows[:99])
 
 
 def test_threads_enrol_remove_and_search_at_the_same_time(tmp_path):
@@ -205,6 +205,10 @@ def test_wrong_arguments(tmp_path):
         "DELETE FROM people WHERE id = 2",
         "UPDATE people SET id = -2 WHERE id = 2; UPDATE faces SET person = -2",
         "UPDATE people SET id = id << 32; UPDATE faces SET person = person << 32",
+        "UPDATE people SET name = 'c' WHERE id = 2",
+        "UPDATE faces SET person = 1",
+        "UPDATE faces SET checksum = checksum + 1 WHERE person = 2",
+        "UPDATE faces SET checksum = NULL",
         "",
     ],
 )
@@ -219,3 +223,59 @@ def test_a_changed_file_is_refused(tmp_path, change):
             base.executescript(change)
     with pytest.raises(ValueError, match=r"is damaged: .* Restore its gallery\.db"):
         Gallery(tmp_path)
+
+
+# Otherwise, one bad sector lets a stranger in, or makes a person a stranger.
+def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path):
+    rows = np.random.default_rng(4).normal(size=(40, 64))
+    names = [f"person {number}" for number in range(40)]
+    dice, refused = random.Random(0), 0
+    path = tmp_path / "gallery.db"
+    with Gallery(tmp_path, 64, model="m") as gallery:
+        for name, row in zip(names, rows, strict=True):
+            gallery.enrol(name, row)
+    content = path.read_bytes()
+    for _ in range(300):
+        flipped = bytearray(content)
+        flipped[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            with Gallery(tmp_path, 64, model="m") as gallery:
+                assert list(gallery.people()) == names
+                found = gallery.identify(rows)
+        except (ValueError, OSError) as error:
+            assert str(tmp_path) in str(error)
+            refused += 1
+        else:
+            assert [one[0].name for one in found] == names
+    assert refused > 50
+
+
+def test_a_gallery_without_checksums_gets_them(tmp_path):
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("a", np.eye(4)[:2])
+    with sqlite3.connect(tmp_path / "gallery.db") as base:
+        base.execute("ALTER TABLE faces DROP COLUMN checksum")
+    with Gallery(tmp_path) as gallery:
+        assert gallery.people() == {"a": 2}
+        gallery.enrol("b", np.eye(4)[2])
+    with base:
+        base.execute("UPDATE people SET name = 'c' WHERE name = 'a'")
+    with pytest.raises(ValueError, match="is damaged"):
+        Gallery(tmp_path)
+
+
+# Otherwise, a server whose database was deleted lets nobody in, and no error says why.
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_a_lost_database_is_not_a_new_gallery(tmp_path, how):
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("a", np.eye(4)[0])
+    path = tmp_path / "gallery.db"
+    kept = path.read_bytes()
+    path.unlink() if how == "deleted" else path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"has lost its gallery\.db. Restore it"):
+            Gallery(tmp_path, 4)
+    path.write_bytes(kept)
+    with Gallery(tmp_path) as gallery:
+        assert gallery.people() == {"a": 1}

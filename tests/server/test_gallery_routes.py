@@ -5,6 +5,8 @@ import shutil
 import pytest
 from server_tools import ask, b64, export, picture, served, wait_for
 
+from tests.small_disk import mounted
+
 
 def post(server, action, **body):
     status, answer, _ = ask(server, "POST", f"/gallery/{action}", body)
@@ -80,3 +82,18 @@ def test_embeddings_of_two_models_are_not_compared(tmp_path):
         assert status == 409
         assert "enroll again" in answer["error"]
         assert ask(server, "GET", "/gallery")[1]["usable"] is False
+
+
+def test_a_full_disk_is_an_answer(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    export(tmp_path / "face", 1)
+    with mounted(disk, "200k") as folder:
+        with served(tmp_path / "face", gallery_dir=str(folder)) as server:
+            assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
+            (folder / "other").write_bytes(bytes(shutil.disk_usage(folder).free))
+            status, answer = post(server, "enrol", name="bob", base64_string=faces(11))
+            assert status == 507 and "database or disk is full" in answer["error"]
+            _, answer = post(server, "identify", base64_string=faces(11), count=9)
+            names = [m["name"] for m in answer["instance"][0]["candidates"]]
+            assert names == ["ada"]

@@ -17,11 +17,11 @@ import pytest
 from server_tools import ask, b64, picture, served
 from tensorflow_serving.apis import predict_pb2
 
+from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.app import Metrics
 from plsc_tf.serving.server.errors import RequestError
-from plsc_tf.serving.server.limits import num_pixels
 from plsc_tf.serving.server.models import Models
 
 PLSC = "/FaceClassifyService/inference"

@@ -113,6 +113,4 @@ def _files(path):
     stem, rank, _ = name.rpartition("_gpu_")
     if not rank:
         return folder, [name]
-    return folder, sorted(
-        other for other in os.listdir(folder) if other.startswith(stem)
-    )
+    return folder, [other for other in _files(folder)[1] if other.startswith(stem)]

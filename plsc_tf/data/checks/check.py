@@ -16,8 +16,10 @@ from plsc_tf.data import paths
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import Item, ListedImages, Listing, open_listing
 from plsc_tf.data.checks.survey import examine, hash64, survey
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS
 from plsc_tf.data.readers import image_list
 from plsc_tf.data.request import DataRequest
+from plsc_tf.storage import files
 
 _BAND_BITS = 16
 # Two hashes that differ in fewer bits than this have at least one equal band.
@@ -52,6 +54,7 @@ def check(
     *,
     val_targets: tuple[str, ...] = (),
     near: bool = False,
+    max_megapixels: float = MAX_MEGAPIXELS,
     threads: int = 0,
     on_progress=lambda count, share: None,
 ) -> CheckResult:
@@ -62,6 +65,7 @@ def check(
         request: selects the examples.
         val_targets: verification sets that must not share images with the data set.
         near: whether to look for similar images as well.
+        max_megapixels: largest image to decode, in megapixels.
         threads: number of threads that read and decode; 0 uses one per core.
         on_progress: function called with the number of images checked so far and the
             completed fraction.
@@ -72,11 +76,11 @@ def check(
     """
     start, findings = time.monotonic(), Findings()
     # Load these first: a missing set is an error in the call and should fail early.
-    verification = []
+    verification, how = [], (near and bool(val_targets), max_megapixels)
     for target in val_targets:
-        verification += _examine_set(name, request, target, near, findings)
+        verification += _examine_set(name, request, target, how, findings)
     listing = open_listing(name, request)
-    table = survey(listing, findings, near and bool(verification), threads, on_progress)
+    table = survey(listing, findings, *how, threads, on_progress)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     searched = None
@@ -99,7 +103,7 @@ def check(
     return CheckResult(listing, table, report)
 
 
-def _examine_set(name, request, target, near, findings):
+def _examine_set(name, request, target, how, findings):
     """Yields (place, examined `Item`) for each image of a verification set."""
     try:
         pairs = data_load.load_val(name, request, target)
@@ -108,7 +112,7 @@ def _examine_set(name, request, target, near, findings):
         return
     for number, content in enumerate(pairs.images):
         place = pairs.files[number] if pairs.files else f"image {number} of {target}"
-        image = examine(content, near)
+        image = examine(content, *how)
         yield place, image
         for kind, detail in image.faults:
             if KINDS[kind].severity == ERROR:
@@ -265,18 +269,19 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
         tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
     hashes.append(2**64 - 1)  # Keeps `searchsorted` below from running past the end.
     known = np.sort(np.array(hashes, np.uint64))
-    root = os.fsencode(listing.folder.rstrip("/") or "/")
-    endings = tuple(ending.encode() for ending in paths.IMAGE_ENDINGS)
+    root = listing.folder.rstrip("/") or "/"
     for top in sorted(tops):
-        for place, folders, files in os.walk(os.path.join(root, top)):
+        below = os.path.join(root, os.fsdecode(top))
+        found = files.walk(below, links=False) if files.is_dir(below) else ()
+        for place, folders, names in found:
             if not top:
                 # The list has images directly in the data root; its subfolders may
                 # belong to something else.
                 folders.clear()
-            images = [name for name in files if name.lower().endswith(endings)]
+            images = [n for n in names if n.lower().endswith(paths.IMAGE_ENDINGS)]
             for name in sorted(images):
-                path = os.path.join(place, name)
-                digest = np.uint64(hash64(os.path.relpath(path, root)))
+                path = os.fsencode(os.path.join(place, name))
+                digest = np.uint64(hash64(os.path.relpath(path, os.fsencode(root))))
                 if known[np.searchsorted(known, digest)] != digest:
                     findings.add("unlisted_file", path.decode(errors="replace"))
     return True

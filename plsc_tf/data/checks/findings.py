@@ -39,7 +39,7 @@ KINDS = {
     "not_an_image": Kind("files that are not images"),
     "unsupported_format": Kind("images of a format that training does not decode"),
     "damaged_image": Kind("images that are cut off or damaged"),
-    "too_large": Kind("images of more pixels than Pillow's limit"),
+    "too_large": Kind("images of more than max_megapixels"),
     "conflicting_labels": Kind("images that occur with different labels"),
     "leak": Kind("images that are also in a verification set"),
     "val_damaged": Kind("verification data that cannot be read", removed=False),

@@ -5,6 +5,7 @@ The resulting table takes 33 bytes per image, so that millions fit in memory.
 
 import collections
 import concurrent.futures
+import functools
 import hashlib
 import io
 import itertools
@@ -19,6 +20,7 @@ from plsc_tf.data import images
 from plsc_tf.data.checks.findings import KINDS, Findings
 from plsc_tf.data.checks.listings import Item, Listing
 from plsc_tf.data.faults import reason
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels
 from plsc_tf.storage import files
 
 # Marks a label that cannot be read.
@@ -48,6 +50,7 @@ def survey(
     listing: Listing,
     findings: Findings,
     near: bool = False,
+    max_megapixels: float = MAX_MEGAPIXELS,
     threads: int = 0,
     on_progress: Callable[[int, float], None] = lambda count, share: None,
 ) -> np.ndarray:
@@ -57,6 +60,7 @@ def survey(
         listing: the images.
         findings: findings to add faults to.
         near: whether to compute difference hashes.
+        max_megapixels: largest image to decode, in megapixels.
         threads: number of threads that read and decode; 0 uses one per core.
         on_progress: function called with the number of images examined so far and the
             completed fraction.
@@ -65,10 +69,11 @@ def survey(
         The table, with one `ROW` per item of the listing.
     """
     tables, count = [np.empty(0, ROW)], 0
+    look = functools.partial(_examine, near=near, max_megapixels=max_megapixels)
     threads = threads or os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
-            chunks = _examined(listing.items(findings), near, pool, _AHEAD * threads)
+            chunks = _examined(listing.items(findings), look, pool, _AHEAD * threads)
             for items in chunks:
                 for item in items:
                     limit = listing.num_classes or 2**63
@@ -84,12 +89,11 @@ def survey(
     return np.concatenate(tables)
 
 
-def _examined(items, near, pool, ahead):
+def _examined(items, look, pool, ahead):
     """Yields lists of examined items, in order."""
     waiting = collections.deque()
     while chunk := list(itertools.islice(items, _AT_ONCE)):
-        examined = map(_examine, chunk, itertools.repeat(near))
-        waiting.append(pool.submit(list, examined))
+        waiting.append(pool.submit(list, map(look, chunk)))
         if len(waiting) >= ahead:
             yield waiting.popleft().result()
     for future in waiting:
@@ -102,19 +106,20 @@ def _row(item):
     return label, removed, item.byte_hash, item.pixel_hash, item.near_hash
 
 
-def examine(content: bytes | np.ndarray, near: bool = False) -> Item:
-    """Examines an image; never fails, whatever the content.
+def examine(content: bytes | np.ndarray, near=False, max_megapixels=MAX_MEGAPIXELS):
+    """Returns an examined `Item`; never fails, whatever the content.
 
     Decodes pixels exactly as in training, with `images.decode`.
 
     Args:
         content: an encoded image, or uint8 `[h, w]` or `[h, w, channels]`.
         near: whether to compute the difference hash.
+        max_megapixels: largest image to decode, in megapixels.
     """
-    return _examine(Item(content=content), near)
+    return _examine(Item(content=content), near, max_megapixels)
 
 
-def _examine(item: Item, near: bool) -> Item:
+def _examine(item: Item, near: bool, max_megapixels: float) -> Item:
     """Reads and examines an item; removes its content, and adds any fault."""
     try:
         if item.path is not None:
@@ -125,7 +130,10 @@ def _examine(item: Item, near: bool) -> Item:
         item.add("unreadable", str(error).split("\n")[0][:200])
     content, item.content = item.content, None
     is_array = isinstance(content, np.ndarray)
-    pixels = images.to_rgb(content).numpy() if is_array else _decoded(content, item)
+    if is_array:
+        pixels = images.to_rgb(content).numpy()
+    else:
+        pixels = _decoded(content, item, max_megapixels * 1e6)
     if pixels is None:
         return item
     item.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
@@ -157,19 +165,19 @@ def difference_hash(pixels: np.ndarray) -> int:
     return int.from_bytes(bits.tobytes(), "little")
 
 
-def _decoded(data: bytes, item: Item) -> np.ndarray | None:
+def _decoded(data: bytes, item: Item, most: float) -> np.ndarray | None:
     """Returns the pixels as in training; if that fails, adds a fault, returns None."""
     if item.faults:
         return None
     if not data:
         item.add("empty")
         return None
-    item.byte_hash = hash64(data)
+    item.byte_hash, size = hash64(data), num_pixels(data)
+    if size is not None and size > most:
+        item.add("too_large", f"{size / 1e6:.2f} megapixels")
+        return None
     try:
         name = _format(data, item)
-    except Image.DecompressionBombError as error:
-        item.add("too_large", str(error))
-        return None
     except Image.UnidentifiedImageError:
         item.add(*_unidentified(data))
         return None
@@ -177,8 +185,9 @@ def _decoded(data: bytes, item: Item) -> np.ndarray | None:
         item.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
         return None
     try:
+        check_size(data)  # that it has one
         return images.decode(data).numpy()
-    except tf.errors.OpError as error:
+    except (ValueError, tf.errors.OpError) as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
         item.add(kind, f"{name}: {reason(error)}")
         return None
@@ -197,9 +206,6 @@ def _unidentified(data: bytes) -> tuple[str, str]:
 def _format(data: bytes, item: Item) -> str:
     """Reads an image's headers, adds unusual properties and returns the format."""
     image = Image.open(io.BytesIO(data), formats=_KNOWN)
-    width, height = image.size
-    if width * height > (Image.MAX_IMAGE_PIXELS or 2**63):
-        raise Image.DecompressionBombError(f"{width} x {height} pixels")
     if image.format not in _DECODED:
         return image.format
     animated = image.format != "MPO" and getattr(image, "is_animated", False)

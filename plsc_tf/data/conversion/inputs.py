@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels
 from plsc_tf.data.images import encode
 from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.readers.python import to_picture
@@ -104,7 +105,10 @@ class _Input:
     Attributes:
         unit: unit of `total`.
         per_bucket: units per shuffle bucket.
+        max_megapixels: largest encoded image, in megapixels.
     """
+
+    max_megapixels = MAX_MEGAPIXELS
 
     def __init__(
         self, total: int | None, labels_offset: int = 0, num_classes: int | None = None
@@ -136,6 +140,10 @@ class _Input:
                 records, table, size, done = [], [], 0, 0
         if records:
             yield Batch(records, np.array(table, np.int64), place, done)
+
+    def _check(self, image):
+        if num_pixels(image):  # Other bytes are left to the output format.
+            check_size(image, self.max_megapixels)
 
     def num_buckets(self) -> int:
         """Returns the number of shuffle buckets; depends only on the input."""
@@ -186,17 +194,18 @@ class _FilesInput(_Input):
 
 
 class Base64Input(_FilesInput):
-    """PLSC's base64 files; their text is decoded only if the output format differs."""
+    """PLSC's base64 files; their text is copied if the output format is the same."""
 
     layout, noun, first = "base64", "line", 1
     read = staticmethod(base64_text.read_lines)
 
     def _record(self, item, output):
         text, label = base64_text.parse_line(item)
-        label -= self._offset
+        label, image = label - self._offset, base64_text.decode(text)
+        self._check(image)
         if output.layout == self.layout:
             return b"%s\t%d\n" % (text, label), len(text), label
-        return *output.pack(base64_text.decode(text), label), label
+        return *output.pack(image, label), label
 
 
 class RecordInput(_FilesInput):
@@ -208,6 +217,7 @@ class RecordInput(_FilesInput):
     def _record(self, item, output):
         payload = tfrecord.payload_of(item[tfrecord.HEADER :])
         image, label = tfrecord.parse_example(payload)
+        self._check(image)
         label -= self._offset
         if output.layout != self.layout:
             return *output.pack(image, label), label
@@ -256,6 +266,8 @@ class SourceInput(_Input):
         image, label = item
         if isinstance(image, np.ndarray):
             image = encode(image[..., 0] if image.shape[2] == 1 else image)
+        else:
+            self._check(image)
         return *output.pack(image, label), label
 
 

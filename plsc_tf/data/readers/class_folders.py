@@ -94,14 +94,8 @@ def scan(
         ValueError: a link leads to a folder that was already read, so its images would
             be counted repeatedly.
     """
-    classes, others, empty, visited = {}, [], [], {}
+    classes, others, empty = {}, [], []
     for place, subfolders, names in files.walk(folder):
-        first = visited.setdefault(os.path.realpath(place), place)
-        if first != place:
-            raise ValueError(
-                f"{place!r} is a link to the folder {first!r}, so its images would "
-                "count twice. Remove the link."
-            )
         subfolders[:] = sorted(n for n in subfolders if not n.startswith("."))
         name = place[len(folder) :].strip("/")
         if keep is not None and name and not keep(name):

@@ -116,6 +116,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         cache_dir=given.datasets_cache_dir if training else "",
         skip_bad_records=given.skip_bad_records and training,
         sampling=given.sampling if training else "uniform",
+        max_megapixels=settings.server.max_megapixels,
     )
     opened = source is None
     if opened:

@@ -122,6 +122,7 @@ def _exported_model(settings):
         return model.signatures["images"](images=images)["embedding"].numpy()
 
     source = Pictures(embed_pixels, frame, options.embed_batch_size, flip)
+    source.max_megapixels = settings.server.max_megapixels
     return "SavedModel", path, source
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from plsc_tf.data import alignment, images
 from plsc_tf.data import load as data_load
 from plsc_tf.data.faults import OUTAGES, READ_ERRORS, reason
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size
 from plsc_tf.data.paths import file_reader
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
@@ -34,7 +35,10 @@ class Pictures:
     Attributes:
         image_size: (height, width) of the framed images.
         flip: see above.
+        max_megapixels: largest image to decode, in megapixels.
     """
+
+    max_megapixels = MAX_MEGAPIXELS
 
     def __init__(self, embed, framing, batch_size, flip=True):
         self._embed, self._frame, self._batch_size = embed, framing.evaluate, batch_size
@@ -98,7 +102,8 @@ class Pictures:
         size = self.image_size
         cut_size = alignment.stored_size(size)
         moves = np.zeros((len(paths), 0), np.float32)
-        read = file_reader(paths[0] if len(paths) else "")
+        check = functools.partial(check_size, max_megapixels=self.max_megapixels)
+        read = file_reader(paths[0] if len(paths) else "", check)
         if points is not None:
             moves = alignment.transforms(points, cut_size)
 
@@ -127,7 +132,9 @@ def of_model(model, settings, batch_size, flip=None):
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.info(module).augmentation != "none"
     embed = functools.partial(model.embed, batch_size=batch_size)
-    return Pictures(embed, framing(settings), batch_size, flip)
+    pictures = Pictures(embed, framing(settings), batch_size, flip)
+    pictures.max_megapixels = settings.server.max_megapixels
+    return pictures
 
 
 class Saved:

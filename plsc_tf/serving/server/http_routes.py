@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import errno
 import functools
 import re
 import time
@@ -292,7 +293,10 @@ class GalleryRoutes:
         except ValueError as error:
             raise invalid(str(error)) from error
         except OSError as error:
-            raise RequestError("INTERNAL", f"The gallery failed: {error}") from error
+            # 507: Insufficient Storage.
+            status = 507 if error.errno == errno.ENOSPC else None
+            message = f"The gallery failed: {error}"
+            raise RequestError("INTERNAL", message, status=status) from error
 
 
 def _name(body):

@@ -1,0 +1,174 @@
+"""Limits the pixels of encoded images, before any is decoded.
+
+An image of a few hundred bytes can decode to billions of pixels. The checks read only
+the headers of images; the decoder rejects invalid files.
+
+The size is the one that TensorFlow's decoders find, because another parser may find
+another one in a damaged header: libjpeg itself reads it from a JPEG, unless its header
+is one of segments without anything between them; libpng wants it first, all frames of a
+GIF are decoded (GIF89a specification), and libwebp compares all sizes in a WebP with
+the first (RFC 9649).
+"""
+
+import math
+import struct
+
+import numpy as np
+import tensorflow as tf
+
+MAX_MEGAPIXELS = 16.0
+# The decoder goes through the whole image for each scan of a progressive JPEG, of which
+# encoders write about ten. A scan takes at least ten bytes, so there is no need to
+# count them if pixels times bytes is at most the second number.
+_MOST_SCANS, _FEW = 100, 1 << 34
+# Encoders fill the blocks of a GIF, with up to 255 bytes.
+_MEAN_BLOCK = 64
+# Markers of tables, comments and data of applications, and of frames.
+_SEGMENTS = (0xFFDB, 0xFFC4, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))
+_FRAMES = (0xFFC0, 0xFFC1, 0xFFC2)
+# Most programs write three segments before the frame.
+_PLAIN_SEGMENTS = 6
+# Turns the 9 bytes of a segment into its marker, its length, and a frame's sides.
+_WORDS = np.zeros((9, 4), np.float32)
+_WORDS[[0, 2, 5, 7], range(4)], _WORDS[[1, 3, 6, 8], range(4)] = 256, 1
+
+
+def checked(images: tf.Tensor, max_megapixels: float = MAX_MEGAPIXELS) -> tf.Tensor:
+    """Returns the images, or fails if an encoded one is too large.
+
+    Runs inside tf.data, on a whole block rather than on each image, to save time.
+
+    Args:
+        images: strings of any shape, encoded images; or pixels, which pass.
+        max_megapixels: largest number of pixels of an image, in millions.
+    """
+    if images.dtype != tf.string:
+        return images
+
+    def check(images, small):
+        for image in images[~small]:
+            check_size(image, max_megapixels)
+        # TensorFlow would remove a check whose result has no use.
+        return images
+
+    flat = tf.reshape(images, [-1])
+    # For a single image, Python is faster.
+    small = _surely_small(flat, max_megapixels * 1e6) if images.shape.rank else [False]
+    flat = tf.cond(
+        tf.reduce_all(small),
+        lambda: flat,
+        lambda: tf.numpy_function(check, [flat, small], tf.string, stateful=False),
+    )
+    return tf.ensure_shape(tf.reshape(flat, tf.shape(images)), images.shape)
+
+
+def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
+    """Raises ValueError if an encoded image is too large, or has no size."""
+    pixels = num_pixels(image)
+    if pixels is None:
+        raise ValueError(
+            f"its {len(image)} bytes are no JPEG, PNG, GIF or WebP of at most "
+            f"{_MOST_SCANS} scans."
+        )
+    if pixels > max_megapixels * 1e6:
+        raise ValueError(
+            f"it has {pixels / 1e6:.2f} megapixels; max_megapixels is "
+            f"{max_megapixels:g}."
+        )
+
+
+def num_pixels(data: bytes) -> int | None:
+    """Returns the number of pixels in an encoded image, over all frames of a GIF.
+
+    Args:
+        data: content of an encoded image.
+
+    Returns:
+        A positive integer, or None if `data` does not begin with the header of a JPEG,
+        PNG, GIF or WebP.
+    """
+    try:
+        if data.startswith((b"GIF87a", b"GIF89a")):
+            return _gif(data) or None
+        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
+            return math.prod(struct.unpack_from(">II", data, 16)) or None
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _webp(data)
+        pixels = math.prod(tf.io.extract_jpeg_shape(data).numpy()[:2].tolist())
+        # In the data of a scan, 0xFF is never followed by this byte.
+        if pixels * len(data) > _FEW and data.count(b"\xff\xda") > _MOST_SCANS:
+            return None
+        return pixels or None
+    except (IndexError, StopIteration, struct.error, tf.errors.InvalidArgumentError):
+        return None
+
+
+def _surely_small(images, most):
+    """Returns which images are plain JPEGs with few pixels, like `num_pixels`.
+
+    It takes two microseconds per image, and not Python's lock, which would limit the
+    rate of a pipeline on many cores. Others may be small too.
+    """
+    sizes = tf.strings.length(images)
+    nine = tf.fill(tf.shape(sizes), 9)
+
+    def segment(place):
+        content = tf.strings.substr(images, tf.minimum(place, sizes), nine)
+        numbers = tf.io.decode_raw(content, tf.uint8, fixed_length=9)
+        return tf.unstack(tf.cast(numbers, tf.float32) @ _WORDS, axis=1)
+
+    def is_in(marker, kinds):
+        return tf.reduce_any(marker[:, tf.newaxis] == kinds, axis=1)
+
+    place = tf.fill(tf.shape(sizes), 2)
+    for _ in range(_PLAIN_SEGMENTS):
+        marker, length, _, _ = segment(place)
+        plain = is_in(marker, _SEGMENTS) & (length > 1)
+        place += tf.where(plain, tf.cast(length, tf.int32) + 2, 0)
+    marker, _, height, width = segment(place)
+    pixels = height * width
+    few = pixels * tf.cast(sizes, tf.float32) <= _FEW
+    good = is_in(marker, _FRAMES) & few & (pixels > 0) & (pixels <= most)
+    return good & (tf.strings.substr(images, 0, 2) == b"\xff\xd8")
+
+
+def _webp(data):
+    # Some sides are stored less 1.
+    if data[12:16] == b"VP8X":
+        width, height = (int.from_bytes(data[k : k + 3], "little") for k in (24, 27))
+        return (width + 1) * (height + 1)
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return ((bits & 0x3FFF) + 1) * ((bits >> 14 & 0x3FFF) + 1)
+    width, height = struct.unpack_from("<HH", data, 26)
+    return (width & 0x3FFF) * (height & 0x3FFF) or None
+
+
+def _gif(data):
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    position, pixels = 13 + _color_bytes(flags), 0
+    # Going through many blocks, each of a byte, would take seconds.
+    steps = iter(range(1000 + len(data) // _MEAN_BLOCK))
+    while data[position] != 0x3B:
+        next(steps)
+        if data[position] == 0x21:
+            position = _after_blocks(data, position + 2, steps)
+        elif data[position] == 0x2C:
+            w, h, flags = struct.unpack_from("<HHB", data, position + 5)
+            pixels += max(w * h, width * height)
+            # Skip the byte after the color table: the code size of the image data.
+            position = _after_blocks(data, position + 11 + _color_bytes(flags), steps)
+        else:
+            return None
+    return pixels
+
+
+def _color_bytes(flags):
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _after_blocks(data, position, steps):
+    while data[position]:
+        next(steps)
+        position += data[position] + 1
+    return position + 1

@@ -1,0 +1,158 @@
+"""Folders and lists made by an attacker: a clear error, and bounded time and memory."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+import tracemalloc
+
+import pytest
+
+from plsc_tf.data.checks.check import check
+from plsc_tf.data.load import load, open_source
+from plsc_tf.data.paths import read_lines
+from plsc_tf.data.preprocessing import build
+from plsc_tf.data.readers.base64_text import find_lines
+from plsc_tf.data.request import DataRequest
+from plsc_tf.evaluation.lists import read_rows
+from plsc_tf.jobs.embed.image_list import list_images
+from plsc_tf.jobs.evaluate.embeddings import Pictures
+
+NO_FILE = "is not a file, but a FIFO, device or folder"
+SIZE = (12, 10)
+
+
+@pytest.fixture(autouse=True)
+def alarm():
+    """Ends a test that waits for the writer of a FIFO."""
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+@contextlib.contextmanager
+def bounded():
+    """Fails if its body takes more than a second of a processor or 200 MB."""
+    tracemalloc.start()
+    start = time.process_time()
+    yield
+    seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 1 and peak < 200e6
+
+
+def replace(path, kind):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "FIFO" else path.symlink_to("/dev/zero")
+
+
+def folders_of(list_folder):
+    """The images of a list in class folders."""
+    root = list_folder / "folders"
+    for number in range(20):
+        (root / str(number % 5)).mkdir(parents=True, exist_ok=True)
+        image = list_folder / f"images/{number:02d}.png"
+        image.rename(root / f"{number % 5}/{number:02d}.png")
+    return root
+
+
+# A training waits for ever, or reads an endless file, on a folder from elsewhere.
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+@pytest.mark.parametrize("name", ["image_list", "folder"])
+def test_a_fifo_or_device_is_a_bad_record(list_folder, name, kind):
+    folder, place = list_folder, "images/13.png"
+    if name == "folder":
+        folder, place = folders_of(list_folder), "3/13.png"
+    replace(folder / place, kind)
+    options = dict(batch_size=5, image_size=SIZE)
+    with pytest.raises(ValueError, match=f"{place}.*{NO_FILE}"):
+        list(load(name, folder, **options))
+    made = load(name, folder, skip_bad_records=True, **options)
+    assert (
+        sum(len(labels) for _, labels in made) == 20 and len(made.source.skipped) == 1
+    )
+    findings = check(name, DataRequest(dataset_dir=str(folder))).report["findings"]
+    assert (findings[0]["kind"], findings[0]["count"]) == ("unreadable", 1)
+    assert NO_FILE in findings[0]["first"][0]["detail"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+def test_embed_and_evaluate_open_files_only(tmp_path, picture, kind):
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(picture(0, number))
+    replace(tmp_path / "1.png", kind)
+    replace(tmp_path / "rows.npy", kind)
+    _, paths, _ = list_images(str(tmp_path))
+    pictures = Pictures(lambda images: images[:, 0, 0], build("none", SIZE), 8)
+    with pytest.raises(ValueError, match=f"1.png cannot be read: .*{NO_FILE}"):
+        list(pictures.rows(paths))
+    skipped = {}
+    ((rows, *_),) = pictures.rows(paths, skipped=skipped)
+    assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
+    with pytest.raises(ValueError, match=f"rows.npy {NO_FILE}"):
+        read_rows(str(tmp_path / "rows.npy"))
+    with pytest.raises(OSError, match=NO_FILE):
+        list_images(str(tmp_path / "rows.npy"))
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """A folder with 1,500 folders within each other; there is an image in the last."""
+    place = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(os.open("0.png", os.O_WRONLY | os.O_CREAT, dir_fd=place))
+    os.close(place)
+    yield tmp_path
+    # Python cannot remove it: pytest would fail when it ends.
+    subprocess.run(["rm", "-r", str(tmp_path / "d")], check=True)
+
+
+# Python's own walk fails in folders this deep, without a word on the cause.
+def test_a_deep_tree_is_read(deep, picture):
+    (deep / "label.txt").write_text("d/0.png 0\n")
+    (deep / "d" / "0.png").write_bytes(picture(0, 0))
+    request = DataRequest(dataset_dir=str(deep))
+    with bounded():
+        assert open_source("folder", request).num_examples == 2
+        assert len(list_images(str(deep))[0]) == 2
+    findings = check("image_list", request, threads=1).report["findings"]
+    kinds = [found["kind"] for found in findings]
+    assert kinds == ["single_picture_classes", "unlisted_file"]
+
+
+# With two links, each level of the walk doubles the folders to read: 2^40 of them.
+def test_links_that_lead_back_end_the_listing(tmp_path, picture):
+    (tmp_path / "0.png").write_bytes(picture(0, 0))
+    for name in "ab":
+        (tmp_path / name).symlink_to(tmp_path)
+    with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
+        list_images(str(tmp_path))
+    with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
+        open_source("folder", DataRequest(dataset_dir=str(tmp_path)))
+
+
+# A reader that wants a whole line needs the memory of the longest one.
+@pytest.mark.parametrize("content", [b"x" * 50_000_000, b"\0" * 50_000_000])
+def test_long_lines_are_refused(tmp_path, content):
+    path = tmp_path / "label.txt"
+    path.write_bytes(content)
+    request = DataRequest(dataset_dir=str(tmp_path))
+    with bounded(), pytest.raises(ValueError, match="line 1: expected a line of text"):
+        open_source("image_list", request)
+    with bounded(), pytest.raises(ValueError, match="line 1: expected a line of text"):
+        list(read_lines(str(path)))
+    with bounded(), pytest.raises(ValueError, match="line 1: expected an image in bas"):
+        find_lines(str(path))
+
+
+def test_other_encodings_are_named(list_folder):
+    path = list_folder / "label.txt"
+    path.write_bytes(path.read_text().encode("utf-16"))
+    request = DataRequest(dataset_dir=str(list_folder))
+    with pytest.raises(ValueError, match="line 1: expected a path and a whole number"):
+        open_source("image_list", request)

@@ -1,0 +1,166 @@
+"""Sizes are read from headers, never from rubbish; too large images are bad records."""
+
+import random
+import struct
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from plsc_tf.data.checks.check import check
+from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.run import ConversionPlan, convert
+from plsc_tf.data.image_limit import checked, num_pixels
+from plsc_tf.data.images import encode
+from plsc_tf.data.load import load, open_source
+from plsc_tf.data.pipeline import Batches
+from plsc_tf.data.preprocessing import build
+from plsc_tf.data.readers.base64_text import encode_line
+from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.request import DataRequest
+from plsc_tf.jobs.evaluate.embeddings import Pictures
+from plsc_tf.options.settings import Settings
+
+
+def test_no_rubbish_raises_or_takes_for_ever():
+    rng = random.Random(0)
+    image = Image.new("RGB", (13, 7), "teal")
+    goods = [encode(image, name) for name in ("JPEG", "PNG", "GIF")]
+    for _ in range(1000):
+        data = bytearray(rng.choice(goods))
+        for _ in range(rng.randrange(1, 9)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        pixels = num_pixels(bytes(data[: rng.randrange(len(data) + 1)]))
+        assert pixels is None or pixels > 0
+
+
+def _decoded_size(data):
+    try:
+        return int(tf.reduce_prod(tf.shape(tf.io.decode_jpeg(data, channels=1))))
+    except tf.errors.InvalidArgumentError:
+        return 0
+
+
+def passes(data, limit):
+    try:
+        return bool(checked(tf.constant([data]), limit / 1e6) == [data])
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("extra", (b"\xff\0", b"\xff\0\xff", b"\0\xff", b"\0\0"))
+def test_bytes_before_a_segment_do_not_hide_its_size(extra):
+    # If they did, 4 KB that are judged as a thumbnail would take 0.5 GB in the decoder.
+    sizes = [(8, 8), (640, 80)]
+    small, large = (encode(Image.new("L", size), "JPEG") for size in sizes)
+    at, large_at = small.index(b"\xff\xc0"), large.index(b"\xff\xc0")
+    for data in (
+        large[:large_at] + extra + large[large_at:],
+        large[:large_at] + extra + small[at : at + 2] + large[large_at:],
+        large[:large_at] + b"\xff\x00" + small[at : at + 19] + large[large_at:],
+    ):
+        assert (num_pixels(data) or 0) >= _decoded_size(data)
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_no_image_is_decoded_larger_than_it_was_judged(count):
+    rng, decoded = random.Random(1), 0
+    image = Image.new("RGB", (23, 17), "teal")
+    goods = [encode(image, name) for name in ("JPEG", "PNG", "GIF")]
+    goods.append(encode(image, "JPEG", progressive=True))
+    for options in ({}, {"lossless": True}, {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0"}):
+        goods.append(encode(image, "WEBP", **options))
+    for _ in range(count):
+        data = bytearray(rng.choice(goods))
+        for _ in range(rng.randrange(1, 4)):
+            place, some = rng.randrange(min(len(data), 200)), rng.randbytes(2)
+            end = place + rng.choice((0, 1, len(some)))
+            data[place:end] = rng.choice((some, b"\xff" + some, b"\xff\x00"))
+        judged = num_pixels(bytes(data)) or 0
+        size = _decoded_size(bytes(data)) if judged < 10**6 else 0
+        assert size <= judged
+        decoded += bool(size)
+        if decoded < 100:  # The pipeline's check is another one.
+            passed = passes(bytes(data), limit=400)
+            assert size <= 400 if passed else not 0 < judged <= 400
+    assert decoded > count / 20
+
+
+def test_the_scans_of_a_jpeg_are_limited():
+    # Each scan of ten bytes costs the decoder a pass over all pixels.
+    data = encode(Image.new("L", (4096, 4096)), "JPEG", progressive=True)
+    assert num_pixels(data) == 2**24
+    assert num_pixels(data + 100 * b"\xff\xda") is None
+
+
+def bomb():
+    """A JPEG of less than a kilobyte that takes half a gigabyte in the decoder."""
+    data = bytearray(encode(Image.new("L", (8, 8)), "JPEG"))
+    struct.pack_into(">HH", data, data.index(b"\xff\xc0") + 5, 13_000, 13_000)
+    return bytes(data)
+
+
+TOO_LARGE = "has 169.00 megapixels; max_megapixels is 16"
+
+
+# Otherwise, a few downloaded images fill the memory: 16 threads decode at a time.
+@pytest.mark.parametrize("use_caching", [False, True])
+def test_a_training_names_an_image_that_is_too_large(list_folder, use_caching):
+    (list_folder / "images/13.png").write_bytes(bomb())
+    options = dict(batch_size=5, image_size=(12, 10), use_caching=use_caching)
+    with pytest.raises(ValueError, match=f"line 14 .*13.png.*{TOO_LARGE}"):
+        list(load("image_list", list_folder, **options))
+    made = load("image_list", list_folder, skip_bad_records=True, **options)
+    assert sum(len(labels) for _, labels in made) == 20
+    assert list(made.source.skipped) == [13]
+    # The limit is an option, and the server's default holds everywhere.
+    with pytest.raises(ValueError, match="max_megapixels is 0.0001"):
+        list(load("image_list", list_folder, max_megapixels=1e-4, **options))
+    assert made.options.max_megapixels == Settings().server.max_megapixels
+
+
+def test_a_stream_is_limited_too():
+    source = from_generator(lambda: iter([(bomb(), 0)]), num_classes=1)
+    with pytest.raises(ValueError, match=TOO_LARGE):
+        list(Batches(source, 1))
+
+
+@pytest.mark.parametrize("format", ["tfrecord", "base64"])
+@pytest.mark.parametrize("given", ["source", "tfrecord", "base64"])
+def test_a_conversion_names_an_image_that_is_too_large(
+    list_folder, write_records, given, format
+):
+    pictures = [encode(Image.new("L", (8, 8))), bomb()]
+    part = f"{list_folder}/part-0"
+    if given == "tfrecord":
+        write_records(part, [(data, 0) for data in pictures])
+        source, place = RecordInput([part]), "part-0, record 1"
+    elif given == "base64":
+        lines = b"".join(encode_line(data, 0) for data in pictures)
+        (list_folder / "part-0").write_bytes(lines)
+        source, place = Base64Input([part]), "part-0, line 2"
+    else:
+        (list_folder / "images/13.png").write_bytes(bomb())
+        request = DataRequest(dataset_dir=str(list_folder))
+        source, place = SourceInput(open_source("image_list", request), {}), "line 14 "
+    plan = ConversionPlan(f"{list_folder}/out", format, num_shards=1)
+    with pytest.raises(ValueError, match=f"{place}.*{TOO_LARGE}"):
+        convert(source, plan)
+
+
+def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):
+    path = list_folder / "images/13.png"
+    path.write_bytes(bomb())
+    request = DataRequest(dataset_dir=str(list_folder))
+    (found,) = check("image_list", request).report["findings"][:1]
+    assert (found["kind"], found["count"]) == ("too_large", 1)
+    assert found["first"][0]["detail"] == "169.00 megapixels"
+    found = check("image_list", request, max_megapixels=1e-4).report["findings"][0]
+    assert (found["kind"], found["count"]) == ("too_large", 20)
+    framing, skipped = build("none", (12, 10)), {}
+    pictures = Pictures(lambda images: images[:, 0, 0], framing, 8)
+    paths = [str(path.with_name(name)) for name in ("12.png", "13.png", "14.png")]
+    with pytest.raises(ValueError, match=f"13.png cannot be read: .*{TOO_LARGE}"):
+        list(pictures.rows(paths))
+    ((rows, *_),) = pictures.rows(paths, skipped=skipped)
+    assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
