@@ -1,5 +1,6 @@
 """Files of arcface_torch, read with PyTorch where it is installed."""
 
+import os
 import sys
 import zipfile
 
@@ -36,6 +37,15 @@ def test_missing_files_are_named_before_anything_is_read(tmp_path, names, proble
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(FileNotFoundError, match=problem):
         importers.read(str(tmp_path))
+
+
+# Otherwise, an import waits for ever on a folder from elsewhere.
+def test_fifos_are_not_files_of_a_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "checkpoint_gpu_0.pt")
+    (tmp_path / "checkpoint_gpu_1.pt").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "checkpoint_gpu_1.pt"):
+        with pytest.raises(FileNotFoundError, match="not contain checkpoint_gpu_0.pt"):
+            importers.read(str(path))
 
 
 def tensors(torch, arrays):
