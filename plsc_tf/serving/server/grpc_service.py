@@ -1,5 +1,6 @@
 """TF Serving's gRPC services: PredictionService and ModelService."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -120,25 +121,35 @@ class Services:
         """
 
         async def answer(data, context):
-            start, code, size = time.perf_counter(), "CANCELLED", len(data)
+            start, code = time.perf_counter(), "CANCELLED"
             try:
-                self._bodies.hold(size)
-                most = self._most_fields
-                request = await self._bodies.parse(size, _read, data, kind, most)
-                response = await getattr(self, name)(request, size)
+                found = await self._answer(name, kind, data)
+                # An aborted call stays in memory until the collector finds it.
+                del data
+                if isinstance(found, RequestError):
+                    code = found.code
+                    await _abort(found, None, context)
                 code = "OK"
-                return response.SerializeToString()
-            except Exception as error:  # noqa: BLE001 - logged, and answered with INTERNAL
-                if not isinstance(error, RequestError):
-                    logging.exception("%s failed", name)
-                    error = RequestError("INTERNAL", "The server failed.")
-                code = error.code
-                await _abort(error, data, context)
+                return found
             finally:
                 self._metrics.request("grpc", code, time.perf_counter() - start)
 
         # Without a deserializer, it receives bytes and can judge them.
         return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _answer(self, name, kind, data):
+        """Returns the answer's bytes or the error."""
+        size = len(data)
+        try:
+            self._bodies.hold(size)
+            most = self._most_fields
+            request = await self._bodies.parse(size, _read, data, kind, most)
+            return (await getattr(self, name)(request, size)).SerializeToString()
+        except RequestError as error:
+            return error.with_traceback(None)
+        except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
+            logging.exception("%s failed", name)
+            return RequestError("INTERNAL", "The server failed.")
 
     async def Predict(self, request, size):
         """Runs a signature on tensors."""
@@ -175,12 +186,11 @@ class Services:
 
 def _read(data, kind, most):
     """Parses a message; raises RequestError if it has more than `most` fields."""
-    try:
-        # Python's lock is held while a message is parsed, so count its fields.
+    # Python's lock is held while a message is parsed, so count its fields.
+    with contextlib.suppress(DecodeError, IndexError):
         _check_fields(data, kind.DESCRIPTOR, most)
         return kind.FromString(data)
-    except (DecodeError, IndexError):
-        raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.") from None
+    raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.")
 
 
 def _check_fields(data, message, most):
