@@ -113,7 +113,7 @@ def reason(error: Exception) -> str:
 
 
 def without_bad_records(
-    source: Source, prepare: Callable, size: tuple[int, int]
+    source: Source, prepare: Callable, prepare_all: Callable, size: tuple[int, int]
 ) -> IndexedSource:
     """Returns a source that replaces each bad record with the next good one.
 
@@ -125,6 +125,7 @@ def without_bad_records(
         source: provides the examples.
         prepare: function that turns an image from the source into uint8
             `[height, width, 3]`; raises TensorFlow's errors.
+        prepare_all: `prepare` for a block of images, in a graph.
         size: (height, width) of the prepared images.
 
     Returns:
@@ -142,10 +143,10 @@ def without_bad_records(
         )
     skipped: dict[int, str] = {}
 
-    def one(index):
-        item = source.read({"index": index[tf.newaxis]})
+    def block(index):
+        item = source.read({"index": index})
         labels = checked_labels(item["label"], source.num_classes)
-        return prepare(item["image"][0]), labels[0]
+        return prepare_all(item["image"]), labels
 
     def good_from(index):
         for step in range(source.num_examples):
@@ -170,10 +171,10 @@ def without_bad_records(
     def fetch(index):
         count = tf.size(index, tf.int64)
         # Read through an inner dataset: in a graph, only tf.data can ignore errors.
-        good = tf.data.Dataset.from_tensor_slices(index)
-        good = good.map(without_autograph(one)).ignore_errors(log_warning=False)
+        good = tf.data.Dataset.from_tensors(index)
+        good = good.map(without_autograph(block)).ignore_errors(log_warning=False)
         nothing = (tf.zeros([0, *size, 3], tf.uint8), tf.zeros([0], tf.int64))
-        first = good.batch(count).concatenate(tf.data.Dataset.from_tensors(nothing))
+        first = good.concatenate(tf.data.Dataset.from_tensors(nothing))
         images, labels = first.take(1).get_single_element()
         types = tf.uint8, tf.int64
         images, labels = tf.cond(

@@ -52,8 +52,9 @@ def checked(images: tf.Tensor, max_megapixels: float = MAX_MEGAPIXELS) -> tf.Ten
         return images
 
     flat = tf.reshape(images, [-1])
-    # For a single image, Python is faster.
-    small = _surely_small(flat, max_megapixels * 1e6) if images.shape.rank else [False]
+    small = tf.zeros(tf.shape(flat), tf.bool)
+    if not tf.executing_eagerly():
+        small = _surely_small(flat, max_megapixels * 1e6)
     flat = tf.cond(
         tf.reduce_all(small),
         lambda: flat,

@@ -152,7 +152,9 @@ class Batches:
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
             size = self._cached_size
-            source = faults.without_bad_records(source, self._decoded, size)
+            source = faults.without_bad_records(
+                source, self._decoded, self._decoded_block, size
+            )
         self.source = source
         self.batch_size = batch_size
         self._cached: Source | None = None
@@ -326,6 +328,11 @@ class Batches:
         """Checks and decodes one image to `_cached_size`: uint8 `[h, w, 3]`."""
         return self._decode(checked(image, self.options.max_megapixels))
 
+    def _decoded_block(self, images) -> tf.Tensor:
+        spec = tf.TensorSpec([*self._cached_size, 3], tf.uint8)
+        images = checked(images, self.options.max_megapixels)
+        return tf.map_fn(self._decode, images, fn_output_signature=spec)
+
     def _decode(self, image):
         steps = self._preprocessing
         decode = steps.decode_for_cache if self.options.training else steps.evaluate
@@ -360,13 +367,11 @@ class Batches:
     def _fill_cache(self) -> Source:
         """Decodes and resizes every image once, in file order."""
         options, size = self.options, self._cached_size
-        spec = tf.TensorSpec([*size, 3], tf.uint8)
 
         def decoded(entries):
             item = self.source.read(entries)
-            images = checked(item["image"], options.max_megapixels)
-            images = tf.map_fn(self._decode, images, fn_output_signature=spec)
-            return images, faults.checked_labels(item["label"], self.num_classes)
+            labels = faults.checked_labels(item["label"], self.num_classes)
+            return self._decoded_block(item["image"]), labels
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),
