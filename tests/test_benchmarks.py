@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import os
-import resource
 
 import pytest
 
-from benchmarks import head, head_scaling, input, machine, options, peer
+from benchmarks import head, input, options
 
 SMALL = options.HeadCase(
     num_classes=301, emb_size=16, global_batch=6, steps=3, warmup=1, rounds=2
@@ -32,10 +30,6 @@ def test_the_last_line_is_the_measurement_as_json(capsys):
     assert "warm-up step 1 of 1" in err and "step 3 of 3" in err
 
 
-def test_options_survive_a_command_line():
-    assert options.parse(options.HeadCase, "", options.arguments(SMALL)) == SMALL
-
-
 def test_a_wrong_option_is_named(capsys):
     with pytest.raises(SystemExit):
         options.parse(options.HeadCase, "", ["--num_classes=0"])
@@ -52,23 +46,6 @@ def test_memory_is_checked_before_anything_is_measured():
         head.check_memory(dataclasses.replace(alone, num_classes=500_000_000))
 
 
-def test_what_the_peer_cannot_do_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must be a checkout of insightface"):
-        peer.measure(dataclasses.replace(SMALL, peer=str(tmp_path)))
-    with pytest.raises(ValueError, match="no plain softmax"):
-        peer.measure(dataclasses.replace(SMALL, margins="softmax"))
-    with pytest.raises(ValueError, match="must divide the global batch"):
-        peer.measure(dataclasses.replace(SMALL, num_replicas=4))
-
-
-def test_large_heads_are_measured_on_one_number_of_replicas():
-    case = head_scaling.ScalingCase(
-        num_classes=(200, 10), replicas=(2, 1), most_classes=100, emb_size=8
-    )
-    points = [(p.num_classes, p.num_replicas, p.emb_size) for p in case.cases()]
-    assert points == [(10, 2, 8), (10, 1, 8), (200, 2, 8)]
-
-
 def test_replicas_wait_for_batches(capsys):
     small = {"count": 256, "image_size": 16, "rounds": 1, "threads": 2}
     input.main(input.InputCase(consumers=2, step_ms=0.1, **small))
@@ -81,10 +58,3 @@ def test_replicas_wait_for_batches(capsys):
     cores = 25000 / figures["img_s_per_core"]
     assert figures["cores_for_25000_img_s"] == pytest.approx(cores, rel=0.01, abs=0.1)
     assert figures["lock_us_per_image"] > 0
-
-
-def test_memory_is_read_in_bytes():
-    counted = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert machine.peak_rss() == pytest.approx(counted, rel=0.05)
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 1e6 < machine.available_memory() < physical

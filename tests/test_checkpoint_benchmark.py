@@ -26,15 +26,3 @@ def test_the_last_line_is_the_measurement_as_json(tmp_path, capsys):
     assert 0 <= figures["extra_memory_mb"] <= 300
     assert "round 1 of 1: save_low_memory" in err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_head_has_as_many_bytes_as_asked_for():
-    # 512 floats of weight and of momentum per class.
-    assert CheckpointCase().head().num_classes == round(2e9 / 4096)
-    assert CheckpointCase(optimizer="adam").head().num_classes == round(2e9 / 6144)
-    assert CheckpointCase(sample_rate=0.1).head().sample_rate == 0.1
-
-
-def test_memory_and_disk_are_checked_before_anything_is_measured(tmp_path):
-    with pytest.raises(ValueError, match=r"needs 2001\.0 GB of memory"):
-        checkpoint.check_room(CheckpointCase(megabytes=1_000_000))

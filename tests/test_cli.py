@@ -157,22 +157,17 @@ def test_errors_of_a_command_are_one_block(body, line):
     assert "Traceback" not in done.err
 
 
-def test_the_traceback_is_shown_on_request():
-    done = run("raise ValueError('bad')", PLSC_TF_TRACEBACK="1")
-    assert done.status == 1
-    assert "Traceback" in done.err
-
-
-def test_a_bug_keeps_its_traceback():
-    done = run("{}['missing']")
-    assert done.status == 1
-    assert "Traceback" in done.err
-
-
-def test_an_interrupt_is_no_error():
-    done = run("raise KeyboardInterrupt")
-    assert done.status == 130
-    assert "Traceback" not in done.err
+@pytest.mark.parametrize(
+    ("body", "asked", "status", "shown"),
+    [
+        ("raise ValueError('bad')", "1", 1, True),
+        ("{}['missing']", None, 1, True),
+        ("raise KeyboardInterrupt", None, 130, False),
+    ],
+)
+def test_tracebacks_are_of_bugs_and_on_request(body, asked, status, shown):
+    done = run(body, PLSC_TF_TRACEBACK=asked)
+    assert (done.status, "Traceback" in done.err) == (status, shown)
 
 
 def test_errors_of_tensorflow_are_one_block(capsys):

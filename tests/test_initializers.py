@@ -16,10 +16,8 @@ GLOROT = np.sqrt(2 / (SIZE + CLASSES))
 # Standard deviation and bound, by hand: variance scaled to 2 / fan_in and the like.
 CASES = {
     "glorot_uniform": (GLOROT, np.sqrt(3) * GLOROT),
-    "glorot_normal": (GLOROT, 2 * GLOROT / CUT),
     "he_normal": (0.25, 2 * 0.25 / CUT),
     "he_uniform": (0.25, np.sqrt(6 / 32)),
-    "lecun_uniform": (np.sqrt(1 / 32), np.sqrt(3 / 32)),
     "truncated_normal(stddev=0.02)": (0.02 * CUT, 0.04),
     "random_uniform(minval=-0.1, maxval=0.1)": (0.2 / np.sqrt(12), 0.1),
     "variance_scaling(scale=2, mode=fan_out, distribution=uniform)": (

@@ -29,13 +29,11 @@ GOOD = "==== worker 0 of 3 (a:1), attempt 1, now ====\nplsc_tf: error: Worker 2 
     ("text", "status", "complete", "problem"),
     [
         (GOOD, 76, False, ""),
-        (GOOD, None, True, ""),
         (GOOD.replace("plsc_tf: error:", "21:00:00 ERROR"), 75, False, ""),
         (GOOD + "\nplsc_tf: error: Worker 1 (b:2) y", 76, False, "does not name"),
         (GOOD.replace("plsc_tf: error: ", ""), 76, False, "does not name"),
         (GOOD, -9, False, "did not end by itself"),
         ("nothing", 0, True, ""),
-        ("nothing", 1, True, "does not name"),
         (f"worker 0 of 3 (a:1), attempt 2, now ====\n{GOOD}", 76, False, "does not"),
     ],
 )

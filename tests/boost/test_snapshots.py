@@ -6,7 +6,6 @@ import pytest
 import plsc_tf
 from plsc_tf.boost import snapshots, trajectory
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.training import state
 from tests.marks import slow
 
 
@@ -108,17 +107,6 @@ def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):
         np.testing.assert_array_equal(
             found.read(100, whole.size - 3), everything[100:-3]
         )
-
-
-def test_a_training_can_start_from_a_snapshot(model, make_model, pictures, tmp_path):
-    train(model, pictures, tmp_path, epochs=1, every_n_steps=4)
-    path = str(tmp_path / "step_00000004")
-    assert manifest.read(path)["kind"] == "weights"
-    other = make_model()
-    state.restore_weights(path, other)
-    np.testing.assert_array_equal(
-        other.head.weights_as_numpy(), model.head.weights_as_numpy()
-    )
 
 
 def test_a_large_head_is_left_out_unless_asked_for(

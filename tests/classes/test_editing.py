@@ -86,16 +86,6 @@ def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
     np.testing.assert_array_equal(slots["optimizer/0001"], SLOT[:2] + 3)
 
 
-def test_a_merged_class_has_the_mean_direction_and_length():
-    long_and_short = np.array([[3.0, 0.0], [0.0, 1.0]])
-    merged = rows.merge_directions(long_and_short, np.array([0.75, 0.25]))
-    # Directions (0.75, 0.25) of length sqrt(0.625), lengths 0.75 * 3 + 0.25 * 1 = 2.5.
-    expected = np.array([0.75, 0.25]) / np.sqrt(0.625) * 2.5
-    np.testing.assert_allclose(merged, expected)
-    with pytest.raises(ValueError, match="opposite directions"):
-        rows.merge_directions(np.array([[1.0, 2], [-2, -4]]), np.full(2, 0.5))
-
-
 def test_probabilities_of_softmax_add_up_in_a_merged_bias():
     biases = np.array([1.0, 2.0])
     merged = rows.merge_biases(biases, np.full(2, 0.5))

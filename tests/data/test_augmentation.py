@@ -109,16 +109,6 @@ def test_changes_happen_with_their_probability():
         assert abs((maps != identity).any(axis=1).sum() - 800) < 125
 
 
-def test_the_angle_is_uniform_whatever_its_probability():
-    options = Augmentation(rotate=10, rotate_probability=0.3)
-    maps = decide(_chance(4000), options, SIZE)["warp"].numpy()
-    angles = np.degrees(np.arcsin(maps[:, 3]))
-    angles = angles[angles != 0]
-    # Uniform in -10...10: mean 0 +- 0.17, standard deviation 10 / sqrt(3).
-    assert abs(angles.mean()) < 0.7 and abs(angles.std() - 5.77) < 0.4
-    assert np.abs(angles).max() <= 10.001
-
-
 def test_crop_in_place_keeps_a_rectangle_and_nothing_else():
     options = Augmentation(crop_in_place=1.0, crop_in_place_scale=(0.2, 0.6))
     shares = []

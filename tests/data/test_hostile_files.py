@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -11,7 +12,6 @@ import pytest
 
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.load import load, open_source
-from plsc_tf.data.paths import read_lines
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import find_lines
 from plsc_tf.data.request import DataRequest
@@ -23,9 +23,9 @@ NO_FILE = "is not a file, but a FIFO, device or folder"
 SIZE = (12, 10)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def alarm():
-    """Ends a test that waits for the writer of a FIFO."""
+    """Ends the process of a test that waits for the writer of a FIFO."""
     signal.alarm(60)
     yield
     signal.alarm(0)
@@ -60,7 +60,7 @@ def folders_of(list_folder):
 # A training waits for ever, or reads an endless file, on a folder from elsewhere.
 @pytest.mark.parametrize("kind", ["FIFO", "device"])
 @pytest.mark.parametrize("name", ["image_list", "folder"])
-def test_a_fifo_or_device_is_a_bad_record(list_folder, name, kind):
+def test_a_fifo_or_device_is_a_bad_record(list_folder, alarm, name, kind):
     folder, place = list_folder, "images/13.png"
     if name == "folder":
         folder, place = folders_of(list_folder), "3/13.png"
@@ -69,16 +69,15 @@ def test_a_fifo_or_device_is_a_bad_record(list_folder, name, kind):
     with pytest.raises(ValueError, match=f"{place}.*{NO_FILE}"):
         list(load(name, folder, **options))
     made = load(name, folder, skip_bad_records=True, **options)
-    assert (
-        sum(len(labels) for _, labels in made) == 20 and len(made.source.skipped) == 1
-    )
+    assert sum(len(labels) for _, labels in made) == 20
+    assert len(made.source.skipped) == 1
     findings = check(name, DataRequest(dataset_dir=str(folder))).report["findings"]
     assert (findings[0]["kind"], findings[0]["count"]) == ("unreadable", 1)
     assert NO_FILE in findings[0]["first"][0]["detail"]
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device"])
-def test_embed_and_evaluate_open_files_only(tmp_path, picture, kind):
+def test_embed_and_evaluate_open_files_only(tmp_path, alarm, picture, kind):
     for number in range(3):
         (tmp_path / f"{number}.png").write_bytes(picture(0, number))
     replace(tmp_path / "1.png", kind)
@@ -99,17 +98,16 @@ def test_embed_and_evaluate_open_files_only(tmp_path, picture, kind):
 @pytest.fixture
 def deep(tmp_path):
     """A folder with 1,500 folders within each other; there is an image in the last."""
-    place = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=place)
-        below = os.open("d", os.O_RDONLY, dir_fd=place)
-        os.close(place)
-        place = below
-    os.close(os.open("0.png", os.O_WRONLY | os.O_CREAT, dir_fd=place))
-    os.close(place)
-    yield tmp_path
-    # Python cannot remove it: pytest would fail when it ends.
-    subprocess.run(["rm", "-r", str(tmp_path / "d")], check=True)
+    with contextlib.chdir(tmp_path), contextlib.ExitStack() as removed_at_the_end:
+        # Python cannot remove it: pytest would fail, also in later runs.
+        remove = ["rm", "-rf", str(tmp_path / "d")]
+        removed_at_the_end.callback(subprocess.run, remove, check=True)
+        for _ in range(1500):
+            os.mkdir("d")
+            os.chdir("d")
+        pathlib.Path("0.png").touch()
+        os.chdir(tmp_path)
+        yield tmp_path
 
 
 # Python's own walk fails in folders this deep, without a word on the cause.
@@ -130,24 +128,23 @@ def test_links_that_lead_back_end_the_listing(tmp_path, picture):
     (tmp_path / "0.png").write_bytes(picture(0, 0))
     for name in "ab":
         (tmp_path / name).symlink_to(tmp_path)
-    with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
-        list_images(str(tmp_path))
-    with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
-        open_source("folder", DataRequest(dataset_dir=str(tmp_path)))
+    request = DataRequest(dataset_dir=str(tmp_path))
+    for read in (list_images, lambda _: open_source("folder", request)):
+        with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
+            read(str(tmp_path))
 
 
 # A reader that wants a whole line needs the memory of the longest one.
-@pytest.mark.parametrize("content", [b"x" * 50_000_000, b"\0" * 50_000_000])
-def test_long_lines_are_refused(tmp_path, content):
+def test_long_lines_are_refused(tmp_path):
     path = tmp_path / "label.txt"
-    path.write_bytes(content)
+    path.write_bytes(b"x" * 50_000_000)
     request = DataRequest(dataset_dir=str(tmp_path))
-    with bounded(), pytest.raises(ValueError, match="line 1: expected a line of text"):
-        open_source("image_list", request)
-    with bounded(), pytest.raises(ValueError, match="line 1: expected a line of text"):
-        list(read_lines(str(path)))
-    with bounded(), pytest.raises(ValueError, match="line 1: expected an image in bas"):
-        find_lines(str(path))
+    for read, words in (
+        (lambda _: open_source("image_list", request), "a line of text"),
+        (find_lines, "an image in base64"),
+    ):
+        with bounded(), pytest.raises(ValueError, match=f"line 1: expected {words}"):
+            read(str(path))
 
 
 def test_other_encodings_are_named(list_folder):

@@ -22,18 +22,6 @@ from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
 
 
-def test_no_rubbish_raises_or_takes_for_ever():
-    rng = random.Random(0)
-    image = Image.new("RGB", (13, 7), "teal")
-    goods = [encode(image, name) for name in ("JPEG", "PNG", "GIF")]
-    for _ in range(1000):
-        data = bytearray(rng.choice(goods))
-        for _ in range(rng.randrange(1, 9)):
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        pixels = num_pixels(bytes(data[: rng.randrange(len(data) + 1)]))
-        assert pixels is None or pixels > 0
-
-
 def _decoded_size(data):
     try:
         return int(tf.reduce_prod(tf.shape(tf.io.decode_jpeg(data, channels=1))))
@@ -81,6 +69,7 @@ def test_no_image_is_decoded_larger_than_it_was_judged(count):
             place, some = rng.randrange(min(len(data), 200)), rng.randbytes(2)
             end = place + rng.choice((0, 1, len(some)))
             data[place:end] = rng.choice((some, b"\xff" + some, b"\xff\x00"))
+        num_pixels(bytes(data[: rng.randrange(len(data))]))  # raises nothing
         judged = num_pixels(bytes(data)) or 0
         size = _decoded_size(bytes(data)) if judged < 10**6 else 0
         assert size <= judged

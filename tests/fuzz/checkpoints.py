@@ -1,8 +1,6 @@
 """Checkpoints with changed values, whose checksums are right."""
 
-import copy
 import json
-import math
 import pathlib
 import random
 import shutil
@@ -15,15 +13,7 @@ import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.training import state
 from tests.checkpoints.small import seal
-from tests.fuzz.mutations import mutate
-
-SECRET = "/tmp/secret"
-NESTED = json.loads("[" * 400 + "]" * 400)
-VALUES = (
-    *(None, True, -1, 0, 1, 3, 1.5, math.nan, math.inf, 2**31, 2**53 + 1, 2**63, 2**70),
-    *("", "x", "1", "float32", "../secret", SECRET, "\x1b[2J", "a" * 10**5, [], {}),
-    *([1, 2], [2**40, 2**40], [[]], {"kind": "x"}, {"class_name": "Lambda"}, NESTED),
-)
+from tests.fuzz.mutations import change_json, mutate
 
 
 class Checkpoint:
@@ -64,10 +54,10 @@ class Checkpoint:
             file.write_bytes(mutate(file.read_bytes(), dice))
         if dice.random() < 0.3:
             network = json.loads(content["state"]["network"])
-            change(network, dice)
+            change_json(network, dice)
             content["state"]["network"] = json.dumps(network)
         else:
-            change(content, dice)
+            change_json(content, dice)
         try:
             seal(path, content)
         except (AttributeError, LookupError, OSError, TypeError):
@@ -95,31 +85,3 @@ class Checkpoint:
     def _watch(self, event, arguments):
         if event in ("open", "import") and "secret" in str(arguments[0]):
             self._opened.append(arguments[0])
-
-
-def change(content, dice):
-    """Changes one to four values anywhere in a JSON object."""
-    for _ in range(dice.choice((1, 1, 1, 2, 4))):
-        places = list(_places(content))
-        holder, key = dice.choice(places)
-        kind = dice.randrange(8)
-        if kind == 0:
-            del holder[key]
-        elif kind == 1:
-            other, place = dice.choice(places)
-            holder[key] = copy.deepcopy(other[place])
-        elif kind == 2 and isinstance(holder, dict):
-            holder[dice.choice(("x", "\x1b[2J", "../secret"))] = holder.pop(key)
-        elif kind == 3 and isinstance(holder[key], int):
-            holder[key] += dice.choice((-1, 1, holder[key], 2**32))
-        else:
-            holder[key] = copy.deepcopy(dice.choice(VALUES))
-
-
-def _places(value):
-    """Yields (object or list, key) of all values in a JSON value."""
-    keys = value if isinstance(value, dict) else range(len(value))
-    for key in keys:
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])

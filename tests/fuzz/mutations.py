@@ -1,9 +1,21 @@
 """Seeded changes to the bytes of a file, from single bits to lost and doubled parts."""
 
+import copy
+import json
+import math
 import struct
 
 WORDS = (0, 1, 2, 0x7F, 0xFF, 2**29 - 1, 2**31 - 1, 2**31, 2**32 - 1)
 TEXTS = (b"\t", b"\n", b"\0", b" ", b"-", b"9" * 19, b"9" * 400, b"\xff", b"=", b"../")
+SECRET = "/tmp/secret"
+NESTED = json.loads("[" * 400 + "]" * 400)
+# Put in place of values in JSON.
+VALUES = (
+    *(None, True, -1, 0, 1, 3, 1.5, math.nan, math.inf, 2**31, 2**53 + 1, 2**63, 2**70),
+    *("", "x", "1", "float32", "../secret", SECRET, "\x1b[2J", "a" * 10**5, [], {}),
+    *([1, 2], [2**40, 2**40], [[]], {"kind": "x"}, {"class_name": "Lambda"}, NESTED),
+    *("é\0", "=" * 9, {"b64": 1}, {"b64": "AAAA"}, [[[[0]]]], ["a", 1, None]),
+)
 
 
 def mutate(data, random):
@@ -76,3 +88,31 @@ def _text(data, random):
 
 
 _CHANGES = (_flip, _flip, _byte, _word, _word, _cut, _remove, _double, _noise, _text)
+
+
+def change_json(content, dice):
+    """Changes one to four values anywhere in a JSON object."""
+    for _ in range(dice.choice((1, 1, 1, 2, 4))):
+        places = list(_places(content)) or [({0: 0}, 0)]
+        holder, key = dice.choice(places)
+        kind = dice.randrange(8)
+        if kind == 0:
+            del holder[key]
+        elif kind == 1:
+            other, place = dice.choice(places)
+            holder[key] = copy.deepcopy(other[place])
+        elif kind == 2 and isinstance(holder, dict):
+            holder[dice.choice(("x", "\x1b[2J", "../secret"))] = holder.pop(key)
+        elif kind == 3 and isinstance(holder[key], int):
+            holder[key] += dice.choice((-1, 1, holder[key], 2**32))
+        else:
+            holder[key] = copy.deepcopy(dice.choice(VALUES))
+
+
+def _places(value):
+    """Yields (object or list, key) of all values in a JSON value."""
+    keys = value if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key])

@@ -1,6 +1,5 @@
 """What tiles must not change: kept logits, compiled or not, fused or deferred."""
 
-import keras
 import numpy as np
 import oracle
 import pytest
@@ -11,8 +10,6 @@ from plsc_tf.heads import base, layout
 from tests.conformance.head_case import (
     BATCH,
     EMBEDDING,
-    MOMENTUM,
-    RATE,
     Case,
     Expected,
     close,
@@ -194,27 +191,3 @@ def test_half_precision_products_are_close_to_float32(
 def test_the_kernels_of_gpus_equal_the_oracle(monkeypatch):
     monkeypatch.setattr(base, "device_kind", lambda strategy: "GPU")
     check(Case("smoothed_arcface", 2, "partly", "all", "global_clipnorm", ranks=True))
-
-
-def test_slots_in_bfloat16_are_rounded_and_nothing_else_is():
-    case = Case("arcface", 2, "kept", "all", "momentum")
-    example = make_example(case)
-    plain, stored = Stepper(case, example), Stepper(case, example, "bfloat16")
-    for batch in example.batches():
-        plain.step(*batch)
-        stored.step(*batch)
-    slots, rounded = (s.updater.slots()["weight/velocity"] for s in (plain, stored))
-    assert sum(rounded.bytes_per_replica()) * 2 == sum(slots.bytes_per_replica())
-    exact, velocity = slots.read(0, 37), rounded.read(0, 37)
-    # 8 bits: half of 2⁻⁷ at most is lost in each of two steps.
-    close(velocity, exact, 2 * 2.0**-8)
-    assert np.abs(velocity - exact).max() > 0
-    # The second step sees what the first one stored, the weights are not rounded.
-    moved = RATE * MOMENTUM["momentum"] * np.abs(exact).max()
-    np.testing.assert_allclose(
-        stored.weights()["weight"],
-        plain.weights()["weight"],
-        rtol=0,
-        atol=2 * moved * 2.0**-8,
-    )
-    assert keras.backend.standardize_dtype(rounded.tiles[0][0].dtype) == "bfloat16"

@@ -248,23 +248,6 @@ note("ready", os.getpgid(0))
     assert len(list(launchers.folder.glob("signal*"))) == 2
 
 
-def test_a_failure_while_ending_is_told(launchers):
-    script = launchers.script(
-        """
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1 if index else 143))
-note("ready")
-"""
-        + FOREVER
-    )
-    process = launchers.start("--num_workers=2", "--max_restarts=3", script)
-    launchers.wait_for("ready-0", "ready-1")
-    process.terminate()
-    result = launchers.result(process)
-    assert result.status == 1
-    assert "Worker 1 ended with status 1." in result.err
-    assert "Restart" not in result.err
-
-
 def test_a_second_signal_kills_the_workers(launchers):
     script = launchers.script(
         'signal.signal(signal.SIGTERM, lambda *_: note("term"))\n'
@@ -300,12 +283,6 @@ def test_a_port_in_use_is_told_before_anything_starts(launchers):
     assert result.status == 1
     assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in result.err
     assert not launchers.pids()
-
-
-def test_a_module_can_be_run_instead_of_the_training(launchers):
-    launchers.script("print(sys.argv[1:])", name="job.py")
-    result = launchers.run("--module=job", "--", "--its=1")
-    assert (result.status, result.out) == (0, "['--its=1']\n")
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,6 @@ def outcome(worker):
     return worker.returncode, said, log
 
 
-def test_workers_that_start_at_different_times_meet_and_leave(start, addresses):
-    late_chief = [start(addresses, index) for index in (2, 1)]
-    with pytest.raises(subprocess.TimeoutExpired):
-        late_chief[0].communicate(timeout=1)
-    for worker in [*late_chief, start(addresses, 0)]:
-        assert outcome(worker) == (0, "ready\n", "")
-
-
 @pytest.mark.parametrize("victim", [0, 1])
 def test_all_others_end_when_one_is_killed(start, addresses, victim):
     # One of them hangs, as in a collective; the other waits for values.
@@ -133,13 +125,6 @@ def test_a_failure_can_say_how_the_others_end(start, addresses):
         status, _, log = outcome(worker)
         assert status == expected
         assert message in log
-
-
-def test_a_missing_worker_is_named(start, addresses):
-    for worker in [start(addresses, index, timeout_s=2) for index in (0, 1)]:
-        status, said, _ = outcome(worker)
-        assert status == 3
-        assert f"JoinError: Worker 2 ({addresses[2]}) did not join within " in said
 
 
 def test_an_unreachable_chief_is_named(start, addresses):

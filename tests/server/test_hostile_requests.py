@@ -118,9 +118,7 @@ IMAGE = b"[%s]" % b",".join([LINE] * 112)
     [
         ("images", b'{"base64_string":["%s"]}' % (b"QUJD" * (7 * MB)), 0),
         ("images", b'{"base64_string":["%s"]}' % (b"QQ" + b" " * 30 * MB), 0),
-        ("images", b'{"base64_string":["%s"]}' % (b"QQ" + b"=" * 30 * MB), 0),
         ("inputs", b'{"instances":[%s]}' % b",".join([IMAGE] * 200), 0),
-        ("inputs", b'{"instances":[[0%s]]}' % (b",0" * 15 * MB), 400),
         ("inputs", b'{"instances":[%s]}' % b",".join([b"[]"] * 10 * MB), 413),
         ("inputs", b'{"instances":%s' % (b"[" * 30 * MB), 400),
         ("inputs", b'{"instances":[0%s]}' % (b",0" * 15 * MB), 413),
@@ -164,7 +162,6 @@ def test_long_json_is_read_row_by_row():
         ("Only 'inputs'", {"inputs": rows, "more": [rows[0]]}),
         ("key 'images'", {"instances": [{"image": row} for row in rows]}),
         ("must have shape", {"inputs": [[*rows[0], *rows[1]], *rows[2:]]}),
-        ("must have shape", {"inputs": [rows[0][:5], *rows[1:]]}),
         ("besides rows", {"instances": rows, "more": [0] * 100_001}),
     ):
         with pytest.raises(RequestError, match=words):

@@ -102,13 +102,3 @@ def test_a_float16_run_and_its_resume(tmp_path):
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps
-
-
-def test_a_bfloat16_run_has_no_loss_scale(tmp_path):
-    options = {**TINY, "use_bf16": True, "num_epochs": 1}
-    folder_name = str(tmp_path / "run")
-    _, outcome = train.train(
-        Settings.from_values(**options, model_save_dir=folder_name)
-    )
-    assert np.isfinite(outcome["loss"])
-    assert manifest.read(outcome["checkpoint_dir"])["state"]["loss_scale"] is None

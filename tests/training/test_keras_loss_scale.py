@@ -66,10 +66,6 @@ def test_a_model_of_the_policy_mixed_float16_has_a_dynamic_loss_scale(
     assert make_model(loss_scale=none).loss_scale is none
 
 
-def test_a_float32_model_has_none(make_model):
-    assert make_model(optimizer=lambda: "sgd").loss_scale is None
-
-
 def test_a_run_of_such_an_optimizer(tmp_path):
     settings = tiny_run.settings(tmp_path, stop_at_step=1)
     parts = Parts(optimizer=scaled(initial_scale=64.0))

@@ -49,7 +49,6 @@ DECAYS = {
         {"lr_steps": (30, 61), "lr_steps_batch_size": 1024},
         falling(15, 30),
     ),
-    "piecewise without steps": ({"lr_steps": ()}, RATE + 0 * STEPS),
     "fixed": (decays_by("fixed"), RATE + 0 * STEPS),
     "polynomial": (decays_by("polynomial"), line(RATE, END, STEPS / TOTAL)),
     "polynomial of power 2": (
@@ -59,10 +58,6 @@ DECAYS = {
     "cosine": (
         decays_by("cosine"),
         END + (RATE - END) * 0.5 * (1 + np.cos(np.pi * STEPS / TOTAL)),
-    ),
-    "exponential": (
-        decays_by("exponential", learning_rate_decay_factor=0.94),
-        RATE * 0.94 ** (STEPS // PER_EPOCH),
     ),
     "exponential down to the bound": (
         decays_by("exponential", end_learning_rate=0.01),
@@ -78,7 +73,6 @@ DECAYS = {
         line(RATE, END, np.minimum(STEPS / 50, 1)),
     ),
     "luong5": (luong_of("luong5"), luong(60, 12, 5)),
-    "luong10": (luong_of("luong10"), luong(60, 6, 10)),
     "luong234": (luong_of("luong234"), luong(80, 10, 4)),
     "luong of a stopped run": (luong_of("luong234", stop_at_step=60), luong(40, 5, 4)),
     "luong of a planned run": (
