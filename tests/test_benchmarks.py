@@ -36,16 +36,6 @@ def test_a_wrong_option_is_named(capsys):
     assert "num_classes must be a whole number, at least 1" in capsys.readouterr().err
 
 
-def test_memory_is_checked_before_anything_is_measured():
-    # 2.048 GB of weights, as much momentum, and twice as much for the products.
-    case = options.HeadCase(num_classes=1_000_000, emb_size=512)
-    assert head.least_memory(case) == pytest.approx(0.6e9 + 4 * 2.048e9)
-    alone = dataclasses.replace(case, products=False)
-    assert head.least_memory(alone) == pytest.approx(0.6e9 + 2 * 2.048e9)
-    with pytest.raises(ValueError, match="need at least 2048.6 GB of memory"):
-        head.check_memory(dataclasses.replace(alone, num_classes=500_000_000))
-
-
 def test_replicas_wait_for_batches(capsys):
     small = {"count": 256, "image_size": 16, "rounds": 1, "threads": 2}
     input.main(input.InputCase(consumers=2, step_ms=0.1, **small))

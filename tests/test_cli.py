@@ -123,13 +123,6 @@ def test_a_command_gets_the_settings_without_tensorflow():
     assert len(done.err.splitlines()) == 1
 
 
-def test_help_needs_no_tensorflow():
-    done = run("", "--help")
-    assert done.status == 0
-    assert done.out.startswith("Tries things.")
-    assert done.err == ""
-
-
 def test_usage_errors_end_with_status_2():
     done = run("", "batchsize=3")
     assert done.status == 2

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks import killed_run, outcomes
+from benchmarks import outcomes
 from benchmarks.outcomes import Outcome
 from tests import programs
 
@@ -73,10 +73,3 @@ def test_every_difference_is_named(outcome):
         ({"arrays": arrays}, "the array rows/weight/0"),
     ):
         assert problem in outcome.differs(dataclasses.replace(outcome, **changed))
-
-
-def test_a_process_must_begin_after_the_newest_checkpoint():
-    assert killed_run.wrong_start(["6 0x1p+0", "7 0x1p+0"], 5) == ""
-    assert "STEP 1 after a checkpoint of step 5" in killed_run.wrong_start(
-        ["1 0x1p+0"], 5
-    )

@@ -88,13 +88,6 @@ def test_what_makes_no_sense_is_refused(values, message):
         boost(**values)
 
 
-def test_a_dictionary_of_numbers_goes_with_the_option():
-    numbers = {"dim_reduce": {"rho": 0.3, "weight_load_dir": "w"}}
-    found = boost(dim_reduce=True, boost_config_dict=str(numbers))
-    assert found.reduces and found.dim_reduce_rho == 0.3
-    assert not boost(boost_config_dict=str(numbers)).reduces
-
-
 def test_entry_takes_the_dictionary_itself():
     assert Entry(boost_config_dict=TUTORIAL, boost_level="O1").settings.boost == boost(
         boost_config_dict=str(TUTORIAL), boost_level="O1"

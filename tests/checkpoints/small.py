@@ -26,10 +26,10 @@ def make_rows(replicas, start=WHOLE, **layout):
     )
 
 
-def make_network(value=0.0, units=3):
-    """A layer whose kernel `[2, units]` holds one number, and whose bias holds 0."""
-    network = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
-    network.layers[0].kernel.assign(np.full((2, units), value))
+def make_network(value=0.0):
+    """A layer whose kernel `[2, 3]` holds one number, and whose bias holds 0."""
+    network = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    network.layers[0].kernel.assign(np.full((2, 3), value))
     return network
 
 
@@ -72,10 +72,10 @@ def seal(path, content):
 class Target:
     """Something of the same shapes that holds nothing yet."""
 
-    def __init__(self, replicas=2, units=3, rows=7):
-        self.network = make_network(units=units)
+    def __init__(self, replicas=2):
+        self.network = make_network()
         self.variable = keras.Variable(np.zeros(2, np.float32))
-        self.rows = make_rows(replicas, np.zeros((rows, 2), np.float32))
+        self.rows = make_rows(replicas, np.zeros((7, 2), np.float32))
 
     def restore(self, path, **options):
         """Loads a checkpoint; returns its state."""

@@ -1,6 +1,5 @@
 """`python -m plsc_tf.convert`: its options, PLSC's, and what it refuses."""
 
-import collections
 import json
 import pickle
 
@@ -64,19 +63,6 @@ def test_records_become_lines_and_records_again_in_the_same_order(tmp_path):
     assert drawn.read_base64(tmp_path / "out") == EXAMPLES
     of_lines(tmp_path / "out", f"--output_dir={tmp_path}/again", "--noshuffle")
     assert drawn.read_records(tmp_path / "again") == EXAMPLES
-
-
-def test_mock_pictures_are_drawn(tmp_path):
-    command(
-        "--dataset_name=mock",
-        "--num_classes=5",
-        "--num_sample_per_epoch=20",
-        "--image_shape=3,16,16",
-        f"--output_dir={tmp_path}/out",
-        "--num_shards=2",
-    )
-    labels = collections.Counter(k for _, k in drawn.read_records(tmp_path / "out"))
-    assert labels == dict.fromkeys(range(5), 4)
 
 
 def test_plscs_options(tmp_path, parts):

@@ -136,11 +136,6 @@ def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
     _check(made, 2, start_step=start_step)
 
 
-@pytest.mark.slow
-def test_a_cached_stream(picture):
-    _check(_batches(_stream(picture, "encoded"), 7, use_caching=True), 2)
-
-
 def test_only_the_own_records_are_fetched():
     pixels = np.zeros((24, *SIZE, 3), np.uint8)
     fetched = []

@@ -174,14 +174,6 @@ def test_vgg_scales_the_shorter_side_and_crops():
     np.testing.assert_array_equal(made.evaluate(picture), expected)
 
 
-def test_own_augmentation_can_be_replaced_or_left_out():
-    assert preprocessing.own_augmentation("vgg") == Augmentation(flip=0.5)
-    assert preprocessing.build("vgg", (8, 8)).augmentation == Augmentation(flip=0.5)
-    assert preprocessing.build("face", (8, 8), None).decide(_chance()[None]) == {}
-    own = Augmentation(grey=1.0)
-    assert preprocessing.build("face", (8, 8), own).augmentation == own
-
-
 def _decoded(image, kind="PNG", **options):
     data = images.encode(image, kind, **options)
     return images.decode(data).numpy(), data

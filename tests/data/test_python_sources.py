@@ -60,13 +60,6 @@ def test_generator_accepts_other_arrays(image, expected):
     np.testing.assert_array_equal(images, np.full((1, 6, 4, 3), expected))
 
 
-def test_generator_of_encoded_bytes(picture):
-    source = from_generator(lambda: iter([(picture(1, 2, (6, 4)), 1)]))
-    ((images, labels),) = Batches(source, 8, options=OPTIONS)
-    assert images[0, 1, 1].numpy().tolist() == [10, 2, 0]
-    assert labels.numpy().tolist() == [1]
-
-
 def test_generator_errors_say_what_is_expected():
     with pytest.raises(ValueError, match="must be a function.*Received: generator"):
         from_generator(_arrays())
@@ -154,7 +147,6 @@ def test_whole_numbers_of_all_kinds_are_labels(label):
         np.full((2, 2, 3), np.nan),
         np.zeros((0, 5, 3), np.uint8),
         np.full((2, 2), "a"),
-        np.zeros((2, 2), complex),
         [[1, 2], [3]],
         None,
         {},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import card, identification, set_report
-from plsc_tf.evaluation.report import Figure, Options, long_name, short_name
+from plsc_tf.evaluation.report import Figure, Options, long_name
 from plsc_tf.evaluation.verification import PairScores, score, verify
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,14 +54,6 @@ def test_charts_show_their_figures():
     texts = {one.text for one in root.iter(f"{SVG}text")}
     assert {"same pairs", "different pairs", "share of the pairs"} <= texts
     assert f"most accurate threshold: {report.threshold['best_cosine']:.3f}" in texts
-
-
-def test_names_for_people():
-    assert short_name("tar@far=1e-03") == "TAR@FAR=0.001"
-    assert short_name("tpir@fpir=1e-01") == "TPIR@FPIR=0.1"
-    assert short_name("rank_5") == "rank-5"
-    assert short_name("val_at_far") == "val@FAR=0.001"
-    assert long_name("top_1") == "top-1 accuracy"
 
 
 def test_the_figures_of_pairs_are_those_of_verify():
@@ -121,12 +113,6 @@ def test_the_report_of_classes():
     report = set_report.of_classes("test", ranks, labels, Options())
     assert report.figures == {"top_1": Figure(0.5), "top_5": Figure(0.75)}
     assert report.counts == {"images": 4, "classes": 3}
-
-
-def test_both_scales_of_a_threshold_and_its_interval():
-    cosine = Figure(0.9, low=0.8, high=1.2).as_cosine()
-    assert (cosine.value, cosine.low, cosine.high) == pytest.approx((0.55, 0.4, 0.6))
-    assert Figure(None, note="few").as_cosine() == Figure(None, note="few")
 
 
 class Links(html.parser.HTMLParser):

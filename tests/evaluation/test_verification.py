@@ -58,7 +58,6 @@ def test_text_is_plscs_line():
         ({"left": np.full(40, -1)}, "numbers of rows, which begin at 0"),
         ({"same": np.ones(40, bool)}, r"different pairs.*all with same=True"),
         ({"folds": 41}, r"number of pairs, 40. Received: folds=41"),
-        ({"folds": 1}, r"Received: folds=1"),
         ({"embeddings": np.full((80, 2), np.nan)}, r"finite.*80 of 80.*row 0"),
     ],
 )

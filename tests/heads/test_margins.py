@@ -175,9 +175,7 @@ def test_the_filter_passes_everything_else_on():
     [
         (Margins, {"gradient": "exakt"}, "exact"),
         (Margins, {"m1": 0.0}, r"m1 must be in \(0, 4\]. Received: m1=0.0"),
-        (Margins, {"m1": 4.5}, "m1 must be"),
         (Margins, {"m2": 28.6}, "m2 must be in .*in radians"),
-        (Margins, {"m2": -0.1}, "m2 must be in .*in radians"),
         (Margins, {"m2": math.nan}, "m2 must be in .*in radians"),
         (Margins, {"m3": 2.0}, "m3 must be"),
         (Margins, {"m2": 0.5, "normalized": False}, "Margins need cosines"),
@@ -191,7 +189,6 @@ def test_the_filter_passes_everything_else_on():
         (MagFace, {"lambda_g": -1}, "lambda_g must not"),
         (InterclassFilter, {"loss": plsc_tf.ARCFACE, "threshold": 1}, "threshold=1"),
         (InterclassFilter, {"loss": 0.5, "threshold": 0.4}, "must wrap a margin loss"),
-        (InterclassFilter, {"loss": plsc_tf.SOFTMAX, "threshold": 0.4}, "not have"),
     ],
 )
 def test_bad_settings_are_explained(kind, arguments, complaint):

@@ -105,9 +105,7 @@ def test_a_missing_rank_is_named(folder, rank):
     "changes",
     [
         {"num_classes": 12},
-        {"num_classes": 10},
         {"emb_dim": 4},
-        {"pretrain_nranks": 3},
         {"pretrain_nranks": 3, "num_classes": 9},
         {"pretrain_nranks": "many"},
     ],

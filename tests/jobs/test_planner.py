@@ -295,7 +295,6 @@ def test_the_command_plans_and_touches_nothing(tmp_path, capsys):
     [
         ({"num_classes": 1}, "at least one row"),
         ({"gradient_accumulation_steps": 6}, "splits each replica's batch"),
-        ({"mixup": 0.2}, "mixup and cutmix need plain softmax"),
         ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on matches no layer"),
     ],
 )

@@ -38,7 +38,6 @@ def resume(asked):
         ({"loss_type": "dist_cosface"}, "dist_arcface", "dist_cosface"),
         ({"margin": 0.3}, "None (the loss's own)", "0.3"),
         ({"scale": 32.0}, "64.0", "32.0"),
-        ({"label_smoothing": 0.1}, "0.0", "0.1"),
         ({"preprocessing_name": "inception"}, "face", "inception"),
         ({"image_shape": (3, 24, 24)}, "3,16,16", "3,24,24"),
         ({"labels_offset": 1}, "0", "1"),

@@ -321,10 +321,7 @@ def test_the_options_of_the_head_reach_the_step(tmp_path, monkeypatch):
         settings(
             tmp_path / "m",
             loss_type="dist_magface",
-            label_smoothing=0.1,
             head_tile_rows=4,
-            head_logits_mb=0,
-            head_dtype="bfloat16",
             head_slot_dtype="bfloat16",
             gradient_accumulation_steps=2,
             stop_at_step=2,

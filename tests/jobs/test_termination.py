@@ -148,18 +148,6 @@ def test_outside_an_epoch_a_signal_works_at_once(termination):
     assert caught.value.code == 143
 
 
-@pytest.mark.parametrize(
-    ("number", "ending"),
-    [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)],
-)
-def test_within_a_step_it_waits_for_its_end(termination, number, ending):
-    termination.on_train_batch_begin(0)
-    signal.raise_signal(number)
-    with pytest.raises(ending):
-        termination.on_train_batch_end(0)
-    assert not termination.in_step
-
-
 @pytest.mark.parametrize("event", ["on_train_batch_begin", "on_epoch_end"])
 def test_between_two_steps_it_waits_for_the_next_event(termination, event):
     termination.on_epoch_begin(0)

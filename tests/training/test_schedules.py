@@ -64,10 +64,6 @@ DECAYS = {
         np.maximum(RATE * 0.1 ** (STEPS // PER_EPOCH), 0.01),
     ),
     "linear": (decays_by("linear", end_learning_rate=0), line(RATE, 0, STEPS / TOTAL)),
-    "linear beyond the run": (
-        decays_by("linear", lr_total_epochs=20),
-        line(RATE, END, STEPS / 200),
-    ),
     "linear that ends early": (
         decays_by("linear", lr_total_epochs=5),
         line(RATE, END, np.minimum(STEPS / 50, 1)),

@@ -19,7 +19,6 @@ ROWS, STEPS = 7, 3
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
 OPTIMIZERS = {
     "momentum": lambda: plsc_tf.Momentum(SCHEDULE, l2=0.01),
-    "sgd": lambda: keras.optimizers.SGD(0.1),
     "sgd_decay": lambda: keras.optimizers.SGD(SCHEDULE, 0.9, weight_decay=0.1),
     "sgd_nesterov": lambda: keras.optimizers.SGD(0.1, 0.9, nesterov=True),
     "sgd_clipnorm": lambda: keras.optimizers.SGD(0.1, clipnorm=0.5),
