@@ -12,14 +12,10 @@ from absl import logging
 from aiohttp import web
 
 from plsc_tf.serving.server.access import Access, tls_arguments
-from plsc_tf.serving.server.guard import Bodies, Guard, Protocol
+from plsc_tf.serving.server.guard import Bodies, Protocol
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
 from plsc_tf.serving.server.models import Models
 
-# Seconds that a connection may stay open without a request.
-_IDLE_SECONDS = 75.0
-# Seconds during which the rest of a refused request is read and discarded.
-_LINGER_SECONDS = 2.0
 # Bucket bounds, in seconds, of the histogram of request times.
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -116,23 +112,13 @@ class App:
             gallery.add_to(web_app)
         runner = web.AppRunner(web_app, handle_signals=False, handler_cancellation=True)
         await runner.setup()
-
-        def make_protocol():
-            inner = Protocol(
-                runner.server,
-                loop=self._loop,
-                access_log=None,
-                auto_decompress=False,
-                # The guard closes idle connections sooner.
-                keepalive_timeout=2 * _IDLE_SECONDS,
-                lingering_time=_LINGER_SECONDS,
-            )
-            return Guard(inner, self._connections, options, _IDLE_SECONDS)
-
+        protocol = functools.partial(
+            Protocol, runner.server, options, self._connections
+        )
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                make_protocol, options.host, options.port, backlog=1024, **self._tls
+                protocol, options.host, options.port, backlog=1024, **self._tls
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error
@@ -159,7 +145,7 @@ class App:
         """Waits until no request is in progress, up to the time limit."""
         end = self._loop.time() + self.options.drain_timeout
         while self._loop.time() < end:
-            busy = any(guard.busy for guard in self._connections)
+            busy = any(one.busy for one in self._connections)
             if not busy and self.models.idle:
                 return
             await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
 """Limits the duration, the bytes and the number of connections.
 
-A `Guard` is placed between the socket and aiohttp, because aiohttp limits neither the
-time to receive a request's head nor the time a client takes to read its answer.
+aiohttp itself limits neither the time to receive a request's head nor the time a client
+takes to read its answer.
 """
 
 import asyncio
@@ -21,9 +21,13 @@ _SLOW = (
 )
 # Seconds to write the remaining bytes to a connection that is being closed.
 _LAST_SECONDS = 1.0
-# Phases of a connection: waiting for a request, receiving its head, receiving its body,
-# and answering it.
-_IDLE, _HEAD, _BODY, _ANSWER = range(4)
+# Seconds that a connection may stay open without a request.
+_IDLE_SECONDS = 75.0
+# Seconds during which the rest of a refused request is read and discarded.
+_LINGER_SECONDS = 2.0
+# Phases of a connection: waiting for a request, receiving its head, and receiving its
+# body or answering it.
+_IDLE, _HEAD, _REQUEST = range(3)
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 # zlib takes both formats if 32 is added to the logarithm of its window's size.
@@ -31,7 +35,98 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class Protocol(web.RequestHandler):
-    """aiohttp's protocol, which answers malformed HTTP with JSON."""
+    """aiohttp's protocol for one connection, with time limits and errors in JSON."""
+
+    def __init__(self, server: web.Server, options, connections: set):
+        """Prepares a connection.
+
+        Args:
+            server: aiohttp's server, which handles the requests.
+            options: the option group `server`.
+            connections: set of the protocols of all open connections.
+        """
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,
+            auto_decompress=False,
+            # This class closes idle connections sooner.
+            keepalive_timeout=2 * _IDLE_SECONDS,
+            lingering_time=_LINGER_SECONDS,
+        )
+        self._options, self._connections = options, connections
+        # Unlike `transport`, it stays until the last bytes are written.
+        self._link = None
+        self._phase, self._timers = _IDLE, {}
+
+    @property
+    def busy(self) -> bool:
+        """True if a request has arrived but its answer has not been fully written."""
+        return self._phase != _IDLE or self._link.get_write_buffer_size() > 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Accepts the connection, or answers 503 if there are too many."""
+        if len(self._connections) >= self._options.max_connections:
+            transport.write(_BUSY)
+            transport.close()
+            return
+        self._link = transport
+        self._connections.add(self)
+        super().connection_made(transport)
+        self._limit(self._end_reading, self._options.receive_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops the timers and removes the connection."""
+        self._connections.discard(self)
+        for end in [*self._timers]:
+            self._limit(end, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads a request's bytes and starts the time limit of its head."""
+        if self not in self._connections:
+            return
+        # aiohttp itself passes no bytes to go on with those that it has.
+        if data and self._phase == _IDLE:
+            self._phase = _HEAD
+            self._limit(self._end_reading, self._options.receive_timeout)
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """Starts the time limit for the client to read its answer."""
+        self._limit(self._link.abort, self._options.receive_timeout)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Stops the time limit for the client to read its answer."""
+        self._limit(self._link.abort, None)
+        super().resume_writing()
+
+    def head_received(self) -> None:
+        """Stops the head's time limit; `Bodies` limits the time of the body."""
+        self._limit(self._end_reading, None)
+        self._phase = _REQUEST
+
+    def answered(self) -> None:
+        """Starts waiting for the next request; called when the handler has finished."""
+        self._phase = _IDLE
+        self._limit(self._end_reading, _IDLE_SECONDS)
+
+    def _limit(self, end, seconds):
+        """Calls `end` after `seconds`; replaces the previous timer, None cancels it."""
+        if end in self._timers:
+            self._timers.pop(end).cancel()
+        if seconds is not None and self in self._connections:
+            self._timers[end] = self._loop.call_later(seconds, end)
+
+    def _end_reading(self):
+        if self._link.is_closing():
+            return
+        if self._phase == _HEAD:
+            self._link.write(_SLOW)
+        # Unwritten bytes must not keep the connection open.
+        self._limit(self._link.abort, _LAST_SECONDS)
+        self._link.close()
 
     def handle_error(self, request, status=500, exc=None, message=None):
         """Returns the answer to a request that aiohttp could not read.
@@ -55,116 +150,6 @@ class Protocol(web.RequestHandler):
         """Logs a defect, but not a body that could not be unpacked."""
         if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **kwargs)
-
-
-class Guard(asyncio.Protocol):
-    """Forwards all events to aiohttp's protocol and enforces time limits."""
-
-    def __init__(self, inner, connections: set, options, idle_seconds: float):
-        """Guards one connection.
-
-        Args:
-            inner: aiohttp's protocol for this connection.
-            connections: set of the guards of all open connections.
-            options: the option group `server`.
-            idle_seconds: maximum number of seconds between requests.
-        """
-        self._inner, self._connections = inner, connections
-        self._options, self._idle_seconds = options, idle_seconds
-        self._transport, self._refused = None, False
-        self._phase, self._timers = _IDLE, {}
-
-    @property
-    def busy(self) -> bool:
-        """True if a request has arrived but its answer has not been fully written."""
-        return self._phase != _IDLE or (
-            self._transport is not None and self._transport.get_write_buffer_size() > 0
-        )
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accepts the connection, or answers 503 if there are too many."""
-        self._transport = transport
-        if len(self._connections) >= self._options.max_connections:
-            self._refused = True
-            transport.write(_BUSY)
-            transport.close()
-            return
-        self._connections.add(self)
-        self._inner.connection_made(transport)
-        self._limit_reading(self._options.receive_timeout)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the timers and removes the connection."""
-        self._limit_reading(None)
-        self._limit_writing(None)
-        if not self._refused:
-            self._connections.discard(self)
-            self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Forwards a request's bytes and starts the time limit of its head."""
-        if self._refused:
-            return
-        if self._phase == _IDLE:
-            self._phase = _HEAD
-            self._limit_reading(self._options.receive_timeout)
-        self._inner.data_received(data)
-
-    def pause_writing(self) -> None:
-        """Starts the time limit for the client to read its answer."""
-        self._limit_writing(self._options.receive_timeout)
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Stops the time limit for the client to read its answer."""
-        self._limit_writing(None)
-        self._inner.resume_writing()
-
-    def head_received(self) -> None:
-        """Stops the head's time limit; `Bodies` limits the time of the body."""
-        self._limit_reading(None)
-        self._phase = _BODY
-
-    def body_received(self) -> None:
-        """Records that the request is complete."""
-        self._phase = _ANSWER
-
-    def answered(self) -> None:
-        """Starts waiting for the next request; called when the handler has finished."""
-        self._phase = _IDLE
-        self._limit_reading(self._idle_seconds)
-
-    def _limit_reading(self, seconds):
-        self._limit(self._end_reading, seconds)
-
-    def _limit_writing(self, seconds):
-        if self._transport is not None:
-            self._limit(self._transport.abort, seconds)
-
-    def _limit(self, end, seconds):
-        """Calls `end` after `seconds`; replaces the previous timer, None cancels it."""
-        timer = self._timers.pop(end.__name__, None)
-        if timer is not None:
-            timer.cancel()
-        if seconds is not None:
-            loop = asyncio.get_running_loop()
-            self._timers[end.__name__] = loop.call_later(seconds, end)
-
-    def _end_reading(self):
-        if self._transport.is_closing():
-            return
-        if self._phase == _HEAD:
-            self._transport.write(_SLOW)
-        # Unwritten bytes must not keep the connection open.
-        self._limit_writing(_LAST_SECONDS)
-        self._transport.close()
-
-
-def guard_of(request: web.Request) -> Guard | None:
-    """Returns the guard of a request's connection, or None if it is closed."""
-    if request.transport is None:
-        return None
-    return request.transport.get_protocol()
 
 
 async def _parts(request):
@@ -219,9 +204,6 @@ class Bodies:
         self.hold(self._limit if packed else length)
         body = await self._receive(request)
         self.hold(len(body))
-        guard = guard_of(request)
-        if guard is not None:
-            guard.body_received()
         return await self.parse(len(body), parse, body, *arguments)
 
     async def parse(self, size: int, parse: Callable, *arguments):

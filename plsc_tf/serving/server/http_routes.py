@@ -16,7 +16,6 @@ from plsc_tf.serving.gallery import Gallery
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.audit import AuditLog
 from plsc_tf.serving.server.errors import RequestError, invalid
-from plsc_tf.serving.server.guard import guard_of
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
@@ -105,20 +104,17 @@ def _json(status=200, /, **values):
 def make_middleware(app):
     """Makes the middleware of all handlers of an `App`.
 
-    It informs the connection's guard, turns errors into JSON and counts requests.
+    It informs the connection's protocol, turns errors into JSON and counts requests.
     """
 
     @web.middleware
     async def middleware(request, handler):
         start = time.perf_counter()
-        guard = guard_of(request)
-        if guard is not None:
-            guard.head_received()
+        request.protocol.head_received()
         try:
             response = await _handle(app, request, handler)
         finally:
-            if guard is not None:
-                guard.answered()
+            request.protocol.answered()
         if app.draining or response.status in (408, 413):
             response.force_close()
         label = _interface(request.path)
