@@ -10,21 +10,17 @@ import grpc
 import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    predict_pb2,
-)
+from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
+from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 _REQUESTS = {
-    "PredictionService": {
-        "Predict": predict_pb2.PredictRequest,
-        "GetModelMetadata": get_model_metadata_pb2.GetModelMetadataRequest,
-    },
-    "ModelService": {"GetModelStatus": get_model_status_pb2.GetModelStatusRequest},
+    "PredictionService/Predict": PredictRequest,
+    "PredictionService/GetModelMetadata": GetModelMetadataRequest,
+    "ModelService/GetModelStatus": GetModelStatusRequest,
 }
 # Fields of a message, besides one for each image.
 _MOST_FIELDS = 10_000
@@ -39,7 +35,6 @@ def make_server(app) -> grpc.aio.Server:
         app: the `App`, with its options, models and metrics.
     """
     server = grpc.aio.server(
-        interceptors=[_Keys(app)] if app.access.keyed else [],
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
             ("grpc.max_send_message_length", -1),
@@ -50,12 +45,7 @@ def make_server(app) -> grpc.aio.Server:
         ],
         maximum_concurrent_rpcs=app.options.max_connections,
     )
-    services = Services(app)
-    for service, kinds in _REQUESTS.items():
-        handlers = {name: services.handler(name, kind) for name, kind in kinds.items()}
-        service = f"tensorflow.serving.{service}"
-        generic = grpc.method_handlers_generic_handler(service, handlers)
-        server.add_generic_rpc_handlers((generic,))
+    server.add_generic_rpc_handlers((Services(app),))
     return server
 
 
@@ -75,44 +65,42 @@ def open_port(server: grpc.aio.Server, address: str, options) -> int:
     return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
 
 
-class _Keys(grpc.aio.ServerInterceptor):
-    """Refuses calls without a key that may embed."""
-
-    def __init__(self, app):
-        self._app = app
-
-    async def intercept_service(self, continuation, details):
-        """Lets a call go on, or answers it with the error."""
-        credentials = dict(details.invocation_metadata).get("authorization")
-        try:
-            self._app.access.check_key(credentials, "embed")
-            return await continuation(details)
-        except RequestError as error:
-            self._app.metrics.request("grpc", error.code, 0.0)
-            # A method that takes a stream does not wait for the message, so a client
-            # without a key cannot fill the memory with messages.
-            abort = functools.partial(_abort, error)
-            return grpc.stream_unary_rpc_method_handler(abort)
-
-
 async def _abort(error, _, context):
     if error.retry_after is not None:
         context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
     await context.abort(getattr(grpc.StatusCode, error.code), error.message)
 
 
-class Services:
+class Services(grpc.GenericRpcHandler):
     """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods.
 
     Args:
-        app: the `App`, with its options, models, bodies and metrics.
+        app: the `App`, with its options, models, access, bodies and metrics.
     """
 
     def __init__(self, app):
         self._models, self._bodies, self._metrics = app.models, app.bodies, app.metrics
+        self._access = app.access
         self._most_fields = _MOST_FIELDS + app.options.max_request_images
+        self._handlers = {
+            f"/tensorflow.serving.{name}": self._handler(name.partition("/")[2], kind)
+            for name, kind in _REQUESTS.items()
+        }
 
-    def handler(self, name: str, kind) -> grpc.RpcMethodHandler:
+    def service(self, details) -> grpc.RpcMethodHandler | None:
+        """Returns the handler of a call, or one that refuses it without a key."""
+        credentials = dict(details.invocation_metadata).get("authorization")
+        try:
+            self._access.check_key(credentials, "embed")
+        except RequestError as error:
+            self._metrics.request("grpc", error.code, 0.0)
+            # A method that takes a stream does not wait for the message, so a client
+            # without a key cannot fill the memory with messages.
+            abort = functools.partial(_abort, error)
+            return grpc.stream_unary_rpc_method_handler(abort)
+        return self._handlers.get(details.method)
+
+    def _handler(self, name, kind):
         """Returns a handler that calls a method, answers with errors and counts.
 
         Args:
@@ -161,7 +149,7 @@ class Services:
             size, _values, name, request.inputs[name], *kind, size
         )
         outputs = await version.predict(signature, values)
-        response = predict_pb2.PredictResponse()
+        response = PredictResponse()
         response.model_spec.name = request.model_spec.name
         response.model_spec.version.value = version.version
         response.model_spec.signature_name = signature

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import errno
-import functools
 import re
 import time
 import urllib.parse
@@ -13,8 +12,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from plsc_tf.serving.gallery import Gallery
-from plsc_tf.serving.server import rest
-from plsc_tf.serving.server.audit import AuditLog
+from plsc_tf.serving.server import audit, rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 PLSC_PATH = "/FaceClassifyService/inference"
@@ -191,7 +189,7 @@ class GalleryRoutes:
             dtype=app.options.gallery_dtype,
             model=model.fingerprint,
         )
-        self._audit = AuditLog(app.options.gallery_dir)
+        audit.open_log(app.options.gallery_dir).close()
         app.metrics.gallery.set_function(self._gallery.__len__)
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
@@ -236,13 +234,10 @@ class GalleryRoutes:
         embeddings = await self._embed(model, body)
         if "threshold" not in body and model.threshold:
             threshold = model.threshold["cosine"]
-        identify = functools.partial(
-            self._gallery.identify, count=count, threshold=threshold
+        found = await self._do(
+            self._gallery.identify, embeddings, count=count, threshold=threshold
         )
-        instances = [
-            {"candidates": [match._asdict() for match in matches]}
-            for matches in await self._do(identify, embeddings)
-        ]
+        instances = [{"candidates": [one._asdict() for one in row]} for row in found]
         return _json(instance=instances, threshold=threshold)
 
     async def remove(self, request: web.Request) -> web.Response:
@@ -278,14 +273,14 @@ class GalleryRoutes:
     async def _change(self, request, change, *arguments):
         who = {"key": request.match_info["key"], "address": request.remote}
         # In the same thread, so that it is recorded even if the client disconnects.
-        return await self._do(self._audit.record, change, who, *arguments)
+        folder = self._app.options.gallery_dir
+        return await self._do(audit.record, folder, change, who, *arguments)
 
-    async def _do(self, function, *arguments):
-        loop = asyncio.get_running_loop()
-        # Shield the work, so that it finishes even if the client disconnects.
-        work = loop.run_in_executor(self._threads, function, *arguments)
+    async def _do(self, function, *arguments, **options):
+        work = self._threads.submit(function, *arguments, **options)
         try:
-            return await asyncio.shield(work)
+            # Shield the work, so that it finishes even if the client disconnects.
+            return await asyncio.shield(asyncio.wrap_future(work))
         except ValueError as error:
             raise invalid(str(error)) from error
         except OSError as error:
