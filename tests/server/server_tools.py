@@ -1,6 +1,7 @@
 """What the tests of the server share: a server process, pictures, requests."""
 
 import base64
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -19,6 +21,7 @@ from PIL import Image
 from plsc_tf.data.images import encode
 
 EMBEDDING_SIZE = 8
+PLSC = "/FaceClassifyService/inference"
 
 
 @contextlib.contextmanager
@@ -132,6 +135,40 @@ def ask(server, method, path, body=None, headers=None):
         return response.status, data.decode(), response.headers
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def asking(server, pictures, callers=1):
+    """Asks for embeddings until the end; yields the list of (status, embeddings)."""
+    body = {"base64_string": [b64(one) for one in pictures]}
+    answers, ended = [], threading.Event()
+
+    def ask_on():
+        while not ended.wait(0.01):
+            status, answer, _ = ask(server, "POST", PLSC, body)
+            rows = [row["embedding"] for row in answer.get("instance", ())]
+            answers.append((status, np.array(rows)))
+
+    with concurrent.futures.ThreadPoolExecutor(callers) as pool:
+        calls = [pool.submit(ask_on) for _ in range(callers)]
+        try:
+            yield answers
+        finally:
+            ended.set()
+    for call in calls:
+        call.result()
+
+
+def predict_request(values, input_name="bytes", output_filter=(), **spec):
+    """TF Serving's request for the outputs of `face`, or of the model of `spec`."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    return predict_pb2.PredictRequest(
+        model_spec={"name": "face", **spec},
+        inputs={input_name: tf.make_tensor_proto(values)},
+        output_filter=output_filter,
+    )
 
 
 def b64(data):

@@ -14,7 +14,7 @@ import time
 
 import grpc
 import pytest
-from server_tools import ask, b64, served, wait_for
+from server_tools import PLSC, ask, b64, served, wait_for
 
 from plsc_tf import Client, FaceService
 from plsc_tf.flags.server import Server
@@ -23,7 +23,7 @@ from plsc_tf.serving.client import ServiceError
 from plsc_tf.serving.plsc_server import PLSCServer
 
 GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "public_server.md"
-PLSC, EMPTY = "/FaceClassifyService/inference", {"base64_string": []}
+EMPTY = {"base64_string": []}
 KEYS = {
     "app": "embed",
     "gate": "embed,identify",

@@ -49,12 +49,8 @@ def test_the_warm_up_requests_are_answered(folder, server):
         for raw in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(raw)
             answer = stub.Predict(log.predict_log.request, timeout=60)
-            found.append(
-                (
-                    answer.model_spec.signature_name,
-                    {k: tf.make_ndarray(v).shape for k, v in answer.outputs.items()},
-                )
-            )
+            shapes = {k: tf.make_ndarray(v).shape for k, v in answer.outputs.items()}
+            found.append((answer.model_spec.signature_name, shapes))
     assert found == [
         ("serving_default", {"embedding": (1, 6)}),
         ("serving_default", {"embedding": (32, 6)}),
@@ -77,19 +73,13 @@ def test_the_threshold_of_the_card_counts_unless_another_is_given(server):
         body = {"base64_string": [b64(picture(1)), b64(picture(2))], **more}
         status, answer, _ = ask(server, "POST", "/gallery/identify", body)
         assert status == 200
-        return [len(one["candidates"]) for one in answer["instance"]], answer
+        counts = [len(one["candidates"]) for one in answer["instance"]]
+        return counts, answer["threshold"]
 
-    ask(
-        server,
-        "POST",
-        "/gallery/enrol",
-        {"name": "a", "base64_string": [b64(picture(1))]},
-    )
-    counts, answer = identify()
-    assert (counts, answer["threshold"]) == ([1, 0], 0.99999)
-    counts, answer = identify(threshold=-1)
-    assert (counts, answer["threshold"]) == ([1, 1], -1)
-    counts, answer = identify(threshold=None)
-    assert (counts, answer["threshold"]) == ([1, 1], None)
+    face = {"name": "a", "base64_string": [b64(picture(1))]}
+    assert ask(server, "POST", "/gallery/enrol", face)[0] == 200
+    assert identify() == ([1, 0], 0.99999)
+    assert identify(threshold=-1) == ([1, 1], -1)
+    assert identify(threshold=None) == ([1, 1], None)
     about = ask(server, "GET", "/gallery")[1]
     assert about["threshold"] == {"set": "people", **THRESHOLD}

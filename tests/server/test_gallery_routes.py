@@ -8,6 +8,13 @@ from server_tools import ask, b64, export, picture, served, wait_for
 from tests.small_disk import mounted
 
 
+def names(server, seed, **body):
+    """The people who resemble a picture, best first."""
+    faced = {"base64_string": faces(seed), "count": 2, **body}
+    (one,) = post(server, "identify", **faced)[1]["instance"]
+    return [match["name"] for match in one["candidates"]]
+
+
 def post(server, action, **body):
     status, answer, _ = ask(server, "POST", f"/gallery/{action}", body)
     return status, answer
@@ -18,10 +25,8 @@ def faces(*seeds):
 
 
 def test_enrol_identify_remove(server):
-    assert post(server, "enrol", name="ada", base64_string=faces(10, 11)) == (
-        200,
-        {"name": "ada", "faces": 2},
-    )
+    ada = {"name": "ada", "faces": 2}
+    assert post(server, "enrol", name="ada", base64_string=faces(10, 11)) == (200, ada)
     assert post(server, "enrol", name="bob", base64_string=faces(12))[0] == 200
     status, answer = post(server, "identify", base64_string=faces(11, 12), count=2)
     assert status == 200
@@ -29,17 +34,13 @@ def test_enrol_identify_remove(server):
     assert [match["name"] for match in first] == ["ada", "bob"]
     assert first[0]["score"] == pytest.approx(1.0, abs=1e-5)
     assert second[0]["name"] == "bob"
-    _, answer = post(
-        server, "identify", base64_string=faces(11), count=2, threshold=0.99999
-    )
-    assert [m["name"] for m in answer["instance"][0]["candidates"]] == ["ada"]
+    assert names(server, 11, threshold=0.99999) == ["ada"]
     status, about, _ = ask(server, "GET", "/gallery")
     assert (about["people"], about["faces"], about["usable"]) == (2, 3, True)
     assert "plsc_tf_gallery_faces 3.0" in ask(server, "GET", "/metrics")[1]
-    assert post(server, "remove", name="ada") == (200, {"name": "ada", "faces": 2})
+    assert post(server, "remove", name="ada") == (200, ada)
     assert post(server, "remove", name="ada")[0] == 404
-    _, answer = post(server, "identify", base64_string=faces(11), count=2)
-    assert [m["name"] for m in answer["instance"][0]["candidates"]] == ["bob"]
+    assert names(server, 11) == ["bob"]
     assert post(server, "remove", name="bob")[0] == 200
 
 

@@ -14,8 +14,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from server_tools import ask, b64, picture, served
-from tensorflow_serving.apis import predict_pb2
+from server_tools import PLSC, ask, b64, picture, predict_request, served
 
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
@@ -24,7 +23,6 @@ from plsc_tf.serving.server.app import Metrics
 from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.models import Models
 
-PLSC = "/FaceClassifyService/inference"
 PREDICT = "/v1/models/face:predict"
 LISTS = b"[]" + b",[]" * 300_000
 NUMBERS = b'{"signature_name": "images", "instances": [%s]}'
@@ -58,18 +56,12 @@ def test_honest_numbers_and_broken_lines_of_base64_are_answered(server, pictures
 
 
 def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "face"
-    request.inputs["bytes"].dtype = 7  # DT_STRING
-    request.inputs["bytes"].tensor_shape.dim.add(size=1)
-    request.inputs["bytes"].string_val.append(pictures[0])
     # Each name would be an output more to convert.
-    request.output_filter.extend(["embedding"] * 5000)
+    request = predict_request(pictures[:1], output_filter=["embedding"] * 5000)
     with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
         call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         assert call(request.SerializeToString(), 20)
-        many = predict_pb2.PredictRequest()
-        many.inputs["bytes"].string_val.extend([b""] * 12_000)
+        many = predict_request([b""] * 12_000)
         # Python's lock is held while fields are parsed: seconds for 30 MB of them.
         for data in (many.SerializeToString(), b"\x1a\0" * 12_000, b"\x58\0" * 12_000):
             with pytest.raises(grpc.RpcError, match="at most 10040 fields"):

@@ -4,17 +4,22 @@ import contextlib
 import importlib.util
 import shutil
 import socket
-import threading
-import time
 
 import numpy as np
 import pytest
-from server_tools import ask, b64, direct, export, is_listened_at, served, wait_for
+from server_tools import (
+    ask,
+    asking,
+    b64,
+    direct,
+    export,
+    is_listened_at,
+    served,
+    wait_for,
+)
 
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
-
-PLSC = "/FaceClassifyService/inference"
 
 
 def states(server):
@@ -43,32 +48,15 @@ def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pic
     add(versions, "1", folder)
     old = direct(versions / "1", pictures)
     new = direct(versions / "2", pictures)
-    body = {"base64_string": [b64(one) for one in pictures]}
-    answers, ended = [], threading.Event()
-
-    def ask_on(server):
-        while not ended.is_set():
-            status, answer, _ = ask(server, "POST", PLSC, body)
-            rows = [row["embedding"] for row in answer.get("instance", ())]
-            answers.append((time.monotonic(), status, np.array(rows)))
-
-    with served(folder) as server:
-        threads = [threading.Thread(target=ask_on, args=(server,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        try:
-            wait_for(lambda: len(answers) > 20)
-            add(versions, "2", folder)
-            wait_for(lambda: states(server) == {"2": "AVAILABLE", "1": "END"})
-            before = len(answers)
-            wait_for(lambda: len(answers) > before + 20)
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join()
-    assert {status for _, status, _ in answers} == {200}
-    by_old = [np.allclose(rows, old, atol=1e-5) for *_, rows in answers]
-    by_new = [np.allclose(rows, new, atol=1e-5) for *_, rows in answers]
+    with served(folder) as server, asking(server, pictures, callers=4) as answers:
+        wait_for(lambda: len(answers) > 20)
+        add(versions, "2", folder)
+        wait_for(lambda: states(server) == {"2": "AVAILABLE", "1": "END"})
+        before = len(answers)
+        wait_for(lambda: len(answers) > before + 20)
+    assert {status for status, _ in answers} == {200}
+    by_old = [np.allclose(rows, old, atol=1e-5) for _, rows in answers]
+    by_new = [np.allclose(rows, new, atol=1e-5) for _, rows in answers]
     assert all(a != b for a, b in zip(by_old, by_new, strict=True))
     assert by_old[0]
     assert by_new[-1]
@@ -121,16 +109,19 @@ def test_several_versions_and_their_labels(versions, tmp_path, pictures):
 
 
 def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
-    with pytest.raises(
-        FileNotFoundError, match="folder of an export.*nothing', which does not"
+    for folder, gpu, error, words in (
+        (
+            tmp_path / "nothing",
+            0,
+            FileNotFoundError,
+            "export.*nothing', which does not",
+        ),
+        (tmp_path, 0, OSError, "it has no version folders"),
+        ("", 0, FileNotFoundError, "model_dir"),
+        (versions, 3, ValueError, "gpu_index"),
     ):
-        PLSCServer().with_model(tmp_path / "nothing").run(port=0, block=False)
-    with pytest.raises(OSError, match="it has no version folders"):
-        PLSCServer().with_model(tmp_path).run(port=0, block=False)
-    with pytest.raises(FileNotFoundError, match="model_dir"):
-        PLSCServer().run(port=0, block=False)
-    with pytest.raises(ValueError, match="gpu_index"):
-        PLSCServer().with_model(versions).run(gpu_index=3, port=0, block=False)
+        with pytest.raises(error, match=words):
+            PLSCServer().with_model(folder).run(gpu, port=0, block=False)
     with served(versions) as server:
         other = PLSCServer().with_model(versions)
         with pytest.raises(OSError, match=f"port={server['port']}.*Stop the other"):

@@ -14,9 +14,8 @@ import time
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from server_tools import ask, b64, resources, running
-from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
+from server_tools import PLSC, ask, b64, predict_request, resources, running
+from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 
 from tests.fuzz.mutations import change_json, mutate
 
@@ -41,7 +40,7 @@ def posts(pictures):
     texts = [b64(one) for one in pictures]
     image = np.zeros((1, 16, 12, 3), int).tolist()
     return [
-        ("/FaceClassifyService/inference", {"base64_string": texts}),
+        (PLSC, {"base64_string": texts}),
         (PREDICT, {"instances": [{"b64": text} for text in texts]}),
         (PREDICT, {"instances": [{"bytes": {"b64": texts[0]}}]}),
         (PREDICT, {"inputs": {"bytes": texts}}),
@@ -55,22 +54,19 @@ def posts(pictures):
 
 def protos(pictures):
     """Good requests, (method, message)."""
-    predict = predict_pb2.PredictRequest(output_filter=["embedding"])
-    predict.inputs["bytes"].CopyFrom(tf.make_tensor_proto(pictures))
-    numbers = predict_pb2.PredictRequest()
-    numbers.model_spec.signature_name = "images"
-    zeros = tf.make_tensor_proto(np.zeros((1, 16, 12, 3), np.float32))
-    numbers.inputs["images"].CopyFrom(zeros)
-    about = get_model_metadata_pb2.GetModelMetadataRequest()
-    about.metadata_field.append("signature_def")
+    zeros = np.zeros((1, 16, 12, 3), np.float32)
+    numbers = predict_request(zeros, "images", signature_name="images")
+    face = {"model_spec": {"name": "face"}}
+    about = GetModelMetadataRequest(**face, metadata_field=["signature_def"])
     named = [
-        ("PredictionService/Predict", predict),
+        (
+            "PredictionService/Predict",
+            predict_request(pictures, "bytes", ["embedding"]),
+        ),
         ("PredictionService/Predict", numbers),
         ("PredictionService/GetModelMetadata", about),
-        ("ModelService/GetModelStatus", type(about)()),
+        ("ModelService/GetModelStatus", GetModelMetadataRequest(**face)),
     ]
-    for _, message in named:
-        message.model_spec.name = "face"
     return [(name, message.SerializeToString()) for name, message in named]
 
 

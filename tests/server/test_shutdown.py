@@ -8,8 +8,8 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from bad_requests import post
-from server_tools import b64, is_listened_at, served, wait_for
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from server_tools import b64, is_listened_at, predict_request, served, wait_for
+from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 
 def test_what_has_begun_is_answered(model_dir, pictures, expected):
@@ -44,11 +44,9 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
 
 def call(server, pictures, found):
     with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = "face"
-        request.inputs["bytes"].CopyFrom(tf.make_tensor_proto(pictures))
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        found.append(tf.make_ndarray(stub.Predict(request, 30).outputs["embedding"]))
+        outputs = stub.Predict(predict_request(pictures), 30).outputs
+        found.append(tf.make_ndarray(outputs["embedding"]))
 
 
 def read(link):

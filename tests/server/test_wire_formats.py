@@ -6,12 +6,11 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from server_tools import ask, b64, picture
+from server_tools import PLSC, ask, b64, picture, predict_request
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_service_pb2_grpc,
-    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -19,7 +18,7 @@ from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError
 
 PREDICT = "/v1/models/face:predict"
-PLSC = "/FaceClassifyService/inference"
+FACE, IMAGES = {"model_spec": {"name": "face"}}, {"signature_name": "images"}
 CUT = b64(picture(0)[:-200])
 
 
@@ -37,33 +36,24 @@ def test_plsc(server, pictures, expected):
     assert found == close_to(expected)
 
 
-@pytest.mark.parametrize(
-    ("path", "form"),
-    [
-        (PREDICT, "rows"),
-        (PREDICT, "named rows"),
-        ("/v1/models/face/versions/1:predict", "column"),
-        ("/v1/models/face/versions/1:predict", "named column"),
-    ],
-)
-def test_forms_of_rest(server, pictures, expected, path, form):
+def test_forms_of_rest(server, pictures, expected):
     values = [{"b64": b64(one)} for one in pictures]
-    body = {
-        "rows": {"instances": values},
-        "named rows": {"instances": [{"bytes": one} for one in values]},
-        "column": {"inputs": values, "signature_name": "serving_default"},
-        "named column": {"inputs": {"bytes": values}},
-    }[form]
-    status, answer, _ = ask(server, "POST", path, body)
-    assert status == 200, answer
-    key = "predictions" if "rows" in form else "outputs"
-    assert list(answer) == [key]
-    assert np.array(answer[key]) == close_to(expected)
+    named, column = [{"bytes": one} for one in values], {"inputs": values}
+    first = "/v1/models/face/versions/1:predict"
+    for path, body, key in (
+        (PREDICT, {"instances": values}, "predictions"),
+        (PREDICT, {"instances": named}, "predictions"),
+        (first, {**column, "signature_name": "serving_default"}, "outputs"),
+        (first, {"inputs": {"bytes": values}}, "outputs"),
+    ):
+        status, answer, _ = ask(server, "POST", path, body)
+        assert (status, list(answer)) == (200, [key]), answer
+        assert np.array(answer[key]) == close_to(expected)
 
 
 def test_float_images(server, model_dir):
     images = np.random.default_rng(0).integers(0, 256, (2, 16, 12, 3))
-    body = {"signature_name": "images", "instances": images.tolist()}
+    body = {**IMAGES, "instances": images.tolist()}
     status, answer, _ = ask(server, "POST", PREDICT, body)
     assert status == 200, answer
     run = tf.saved_model.load(str(model_dir / "1")).signatures["images"]
@@ -80,10 +70,7 @@ def channel(server):
 def test_grpc(channel, pictures, expected):
     # Nothing here knows plsc_tf: the client of TF Serving's own documentation.
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "face"
-    request.model_spec.signature_name = "serving_default"
-    request.inputs["bytes"].CopyFrom(tf.make_tensor_proto(pictures, shape=[3]))
+    request = predict_request(pictures, signature_name="serving_default")
     response = stub.Predict(request, 20)
     found = tf.make_ndarray(response.outputs["embedding"])
     assert found.dtype == np.float32
@@ -93,85 +80,61 @@ def test_grpc(channel, pictures, expected):
     assert response.model_spec.signature_name == "serving_default"
 
     images = np.random.default_rng(0).uniform(0, 255, (2, 16, 12, 3))
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "face"
-    request.model_spec.version.value = 1
-    request.model_spec.signature_name = "images"
-    request.inputs["images"].CopyFrom(tf.make_tensor_proto(images, tf.float32))
-    assert tf.make_ndarray(stub.Predict(request, 20).outputs["embedding"]).shape == (
-        (2, 8)
-    )
+    spec = {"signature_name": "images", "version": {"value": 1}}
+    request = predict_request(images.astype(np.float32), "images", **spec)
+    outputs = stub.Predict(request, 20).outputs
+    assert tf.make_ndarray(outputs["embedding"]).shape == (2, 8)
+
+
+def shaped(values, shape):
+    """A tensor whose shape need not fit its values."""
+    tensor = tf.make_tensor_proto(values)
+    tensor.tensor_shape.ClearField("dim")
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+    return tensor
+
+
+# One value that stands for many: a few bytes that would become gigabytes.
+MANY = {"values": shaped([0.5], [10**9, 1, 1, 1]), "input_name": "images"}
 
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
         ({"name": "half"}, "NOT_FOUND", "Latest\\(half\\)"),
-        ({"version": 7}, "NOT_FOUND", "Specific\\(face, 7\\)"),
-        ({"label": "gold"}, "INVALID_ARGUMENT", "label: gold"),
-        ({"signature": "fast"}, "INVALID_ARGUMENT", "signatures are .*'fast'"),
-        ({"input": "jpeg"}, "INVALID_ARGUMENT", "inputs must be \\['bytes'\\]"),
-        ({"value": [1.0]}, "INVALID_ARGUMENT", "bytes must .* string.*DT_FLOAT"),
-        ({"value": ["x"]}, "INVALID_ARGUMENT", "Image 0 is not"),
-        ({"filter": "loss"}, "INVALID_ARGUMENT", "may contain.*loss"),
-        ({"size": 10**9}, "INVALID_ARGUMENT", "too few values"),
-        ({"dims": 9}, "INVALID_ARGUMENT", "bytes must have rank 1. Received: 10"),
+        ({"version": {"value": 7}}, "NOT_FOUND", "Specific\\(face, 7\\)"),
+        ({"version_label": "gold"}, "INVALID_ARGUMENT", "label: gold"),
+        ({"signature_name": "x"}, "INVALID_ARGUMENT", "signatures are .*'x'"),
+        ({"input_name": "x"}, "INVALID_ARGUMENT", "inputs must be \\['bytes'\\]"),
+        ({"values": [1.0]}, "INVALID_ARGUMENT", "bytes must .* string.*DT_FLOAT"),
+        ({"values": ["x"]}, "INVALID_ARGUMENT", "Image 0 is not"),
+        ({"output_filter": ["loss"]}, "INVALID_ARGUMENT", "may contain.*loss"),
+        ({**MANY, **IMAGES}, "INVALID_ARGUMENT", "too few values"),
+        ({"values": shaped("x", [1] * 10)}, "INVALID_ARGUMENT", "rank 1. Received: 10"),
     ],
 )
 def test_refusals_of_grpc(channel, pictures, change, code, words):
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = change.get("name", "face")
-    if "version" in change:
-        request.model_spec.version.value = change["version"]
-    if "label" in change:
-        request.model_spec.version_label = change["label"]
-    request.model_spec.signature_name = change.get("signature", "")
-    proto = tf.make_tensor_proto(change.get("value", pictures[:1]))
-    for _ in range(change.get("dims", 0)):
-        proto.tensor_shape.dim.add()
-    if "size" in change:
-        # One value that stands for many: a few bytes that would become gigabytes.
-        proto = tf.make_tensor_proto([[[[0.5]]]])
-        proto.tensor_shape.dim[0].size = change["size"]
-        request.model_spec.signature_name = "images"
-        request.inputs["images"].CopyFrom(proto)
-    else:
-        request.inputs[change.get("input", "bytes")].CopyFrom(proto)
-    if "filter" in change:
-        request.output_filter.append(change["filter"])
     with pytest.raises(grpc.RpcError, match=words) as caught:
-        stub.Predict(request, 20)
+        stub.Predict(predict_request(**{"values": pictures[:1], **change}), 20)
     assert caught.value.code().name == code
 
 
 def test_status_and_metadata(server, channel):
     status, answer, _ = ask(server, "GET", "/v1/models/face")
-    assert (status, answer) == (
-        200,
-        {
-            "model_version_status": [
-                {
-                    "version": "1",
-                    "state": "AVAILABLE",
-                    "status": {"error_code": "OK", "error_message": ""},
-                }
-            ]
-        },
-    )
+    fine = {"error_code": "OK", "error_message": ""}
+    only = {"version": "1", "state": "AVAILABLE", "status": fine}
+    assert (status, answer) == (200, {"model_version_status": [only]})
     stub = model_service_pb2_grpc.ModelServiceStub(channel)
-    request = get_model_status_pb2.GetModelStatusRequest()
-    request.model_spec.name = "face"
+    request = get_model_status_pb2.GetModelStatusRequest(**FACE)
     (one,) = stub.GetModelStatus(request, 20).model_version_status
     assert (one.version, one.state) == (1, 30)  # ModelVersionStatus.AVAILABLE
 
     status, answer, _ = ask(server, "GET", "/v1/models/face/metadata")
     assert status == 200
-    assert answer["model_spec"] == {
-        "name": "face",
-        "signature_name": "",
-        "version": "1",
-    }
+    spec = {"name": "face", "signature_name": "", "version": "1"}
+    assert answer["model_spec"] == spec
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     default = signatures["serving_default"]
     assert default["inputs"]["bytes"]["dtype"] == "DT_STRING"
@@ -180,8 +143,7 @@ def test_status_and_metadata(server, channel):
     assert [dim["size"] for dim in dims] == ["-1", "8"]
 
     stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-    request = get_model_metadata_pb2.GetModelMetadataRequest()
-    request.model_spec.name = "face"
+    request = get_model_metadata_pb2.GetModelMetadataRequest(**FACE)
     request.metadata_field.append("signature_def")
     found = get_model_metadata_pb2.SignatureDefMap()
     assert stub.GetModelMetadata(request, 20).metadata["signature_def"].Unpack(found)
@@ -213,13 +175,7 @@ def test_health_and_metrics(server):
         ("POST", PREDICT, {"inputs": {"x": 1}}, 400, "the key 'bytes'"),
         ("POST", PREDICT, {"signature_name": 3}, 400, "must be a string"),
         ("POST", PREDICT, {"signature_name": "no"}, 400, "signatures are"),
-        (
-            "POST",
-            PREDICT,
-            {"signature_name": "images", "instances": [[1]]},
-            400,
-            "[None, 16, 12, 3]",
-        ),
+        ("POST", PREDICT, {**IMAGES, "instances": [[1]]}, 400, "[None, 16, 12, 3]"),
         ("POST", "/v1/models/half:predict", {}, 404, "Latest(half)"),
         ("POST", "/v1/models/face/versions/9:predict", {}, 404, "Specific(face, 9)"),
         ("POST", "/v1/models/face/labels/x:predict", {}, 400, "label: x"),

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from plsc_tf.serving.server.access import Access, tls_arguments
 from plsc_tf.serving.server.guard import Bodies, Protocol
-from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes, make_middleware
+from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes
 from plsc_tf.serving.server.models import Models
 
 # Bucket bounds, in seconds, of the histogram of request times.
@@ -104,8 +104,9 @@ class App:
 
     async def _open_http(self, stack):
         options = self.options
-        web_app = web.Application(middlewares=[make_middleware(self)])
-        Routes(self).add_to(web_app)
+        routes = Routes(self)
+        web_app = web.Application(middlewares=[routes.middleware])
+        routes.add_to(web_app)
         if options.gallery_dir:
             gallery = GalleryRoutes(self)
             stack.callback(gallery.close)

@@ -16,6 +16,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
+from plsc_tf.storage import files
 
 _REQUESTS = {
     "PredictionService/Predict": PredictRequest,
@@ -57,11 +58,7 @@ def open_port(server: grpc.aio.Server, address: str, options) -> int:
     """
     if not options.tls_certificate:
         return server.add_insecure_port(address)
-    with (
-        open(options.tls_key, "rb") as key,
-        open(options.tls_certificate, "rb") as file,
-    ):
-        pair = key.read(), file.read()
+    pair = files.read(options.tls_key), files.read(options.tls_certificate)
     return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
 
 

@@ -31,7 +31,7 @@ _LONGEST_NAME = 256
 
 
 class Routes:
-    """A server's handlers, except those for the gallery.
+    """A server's handlers, except those for the gallery, and what all have in common.
 
     Args:
         app: the `App`, with its options, models, bodies and metrics.
@@ -47,6 +47,48 @@ class Routes:
         router.add_get("/healthz", self.health)
         router.add_get("/metrics", self.metrics)
         router.add_route("*", "/v1/{rest:.*}", self.tensorflow)
+
+    @web.middleware
+    async def middleware(self, request, handler) -> web.StreamResponse:
+        """Turns errors of all handlers into JSON and counts requests.
+
+        It informs the connection's protocol.
+        """
+        start = time.perf_counter()
+        request.protocol.head_received()
+        try:
+            response = await self._handle(request, handler)
+        finally:
+            request.protocol.answered()
+        if self._app.draining or response.status in (408, 413):
+            response.force_close()
+        seconds = time.perf_counter() - start
+        self._app.metrics.request(_interface(request.path), response.status, seconds)
+        return response
+
+    async def _handle(self, request, handler):
+        try:
+            request.match_info["key"] = self._app.access.admit(request)
+            return await handler(request)
+        except RequestError as error:
+            if error.code == "INTERNAL":
+                logging.error("%s: %s", request.path, error, exc_info=error)
+            response = _json(error.status, error=error.message)
+            if error.retry_after is not None:
+                response.headers["Retry-After"] = str(error.retry_after)
+            if error.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+            return response
+        except web.HTTPException as error:
+            response = _json(error.status, error=error.reason)
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
+            return response
+        except (web.RequestPayloadError, ConnectionError):
+            return _json(400, error="The body could not be read.")
+        except Exception:  # noqa: BLE001 - logged, and answered with 500
+            logging.exception("%s failed", request.path)
+            return _json(500, error="The server failed.")
 
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
@@ -99,29 +141,6 @@ def _json(status=200, /, **values):
     return answer(rest.write_json(values), status)
 
 
-def make_middleware(app):
-    """Makes the middleware of all handlers of an `App`.
-
-    It informs the connection's protocol, turns errors into JSON and counts requests.
-    """
-
-    @web.middleware
-    async def middleware(request, handler):
-        start = time.perf_counter()
-        request.protocol.head_received()
-        try:
-            response = await _handle(app, request, handler)
-        finally:
-            request.protocol.answered()
-        if app.draining or response.status in (408, 413):
-            response.force_close()
-        label = _interface(request.path)
-        app.metrics.request(label, response.status, time.perf_counter() - start)
-        return response
-
-    return middleware
-
-
 def _interface(path):
     """Returns the metrics label for a path.
 
@@ -131,31 +150,6 @@ def _interface(path):
         if path.startswith(beginning):
             return label
     return path if path in ("/healthz", "/metrics") else "other"
-
-
-async def _handle(app, request, handler):
-    try:
-        request.match_info["key"] = app.access.admit(request)
-        return await handler(request)
-    except RequestError as error:
-        if error.code == "INTERNAL":
-            logging.error("%s: %s", request.path, error, exc_info=error)
-        response = _json(error.status, error=error.message)
-        if error.retry_after is not None:
-            response.headers["Retry-After"] = str(error.retry_after)
-        if error.status == 401:
-            response.headers["WWW-Authenticate"] = "Bearer"
-        return response
-    except web.HTTPException as error:
-        response = _json(error.status, error=error.reason)
-        if "Allow" in error.headers:
-            response.headers["Allow"] = error.headers["Allow"]
-        return response
-    except (web.RequestPayloadError, ConnectionError):
-        return _json(400, error="The body could not be read.")
-    except Exception:  # noqa: BLE001 - logged, and answered with 500
-        logging.exception("%s failed", request.path)
-        return _json(500, error="The server failed.")
 
 
 def _which(match):
