@@ -44,7 +44,6 @@ def add(versions, version, folder):
 
 def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pictures):
     folder = tmp_path / "face"
-    folder.mkdir()
     add(versions, "1", folder)
     old = direct(versions / "1", pictures)
     new = direct(versions / "2", pictures)
@@ -64,7 +63,6 @@ def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pic
 
 def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
     folder = tmp_path / "face"
-    folder.mkdir()
     add(versions, "1", folder)
     with served(folder) as server:
         (folder / "5").mkdir()

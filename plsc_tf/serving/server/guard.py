@@ -147,8 +147,9 @@ class Protocol(web.RequestHandler):
         return await super().finish_response(request, resp, start_time)
 
     def log_exception(self, *args, **kwargs):
-        """Logs a defect, but not a body that could not be unpacked."""
-        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+        """Logs a defect, but no broken body and no client that is gone."""
+        harmless = (web.RequestPayloadError, ConnectionError)
+        if not isinstance(kwargs.get("exc_info"), harmless):
             super().log_exception(*args, **kwargs)
 
 
