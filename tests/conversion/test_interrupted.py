@@ -138,7 +138,7 @@ def test_two_processes_do_not_write_one_output(tmp_path):
 
     def busy(*arguments):
         source.batches = batches
-        with pytest.raises(RuntimeError, match="Another process is converting to"):
+        with pytest.raises(RuntimeError, match="is in use"):
             run.convert(source, plan)
         return batches(*arguments)
 

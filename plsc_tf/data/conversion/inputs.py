@@ -194,17 +194,15 @@ class _FilesInput(_Input):
 
 
 class Base64Input(_FilesInput):
-    """PLSC's base64 files; their text is copied if the output format is the same."""
+    """PLSC's base64 files."""
 
     layout, noun, first = "base64", "line", 1
     read = staticmethod(base64_text.read_lines)
 
     def _record(self, item, output):
-        text, label = base64_text.parse_line(item)
-        label, image = label - self._offset, base64_text.decode(text)
+        image, label = base64_text.unpack(item)
         self._check(image)
-        if output.layout == self.layout:
-            return b"%s\t%d\n" % (text, label), len(text), label
+        label -= self._offset
         return *output.pack(image, label), label
 
 

@@ -14,7 +14,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -36,6 +35,7 @@ from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.progress import Progress
 from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
+from plsc_tf.storage.writer_lock import WriterLock
 
 # Part of the fingerprint: a version must not resume one that orders differently.
 _VERSION = 1
@@ -46,7 +46,7 @@ _BUCKET, _ORDER, _PADDING = 1, 2, 3
 _DRAWS = 1 << 16
 _SYNC_THREADS = 8
 # States of journal.json and journal-2.json, earlier versions, cannot be resumed.
-_JOURNAL, _LOCK = "journal-3.json", "lock"
+_JOURNAL = "journal-3.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,8 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         # Remove what a process left behind that was killed after publishing.
         shutil.rmtree(folder, ignore_errors=True)
         return earlier, True
-    with _locked(folder):
+    with WriterLock("Wait until it ends, or stop it.") as lock:
+        lock.acquire(folder)
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()
@@ -133,21 +134,6 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
             )
         conversion.publish()
     return content, False
-
-
-@contextlib.contextmanager
-def _locked(folder):
-    """Creates a folder and holds a lock on it against other processes."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, _LOCK), "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RuntimeError(
-                f"Another process is converting to {folder}. Wait until it ends, or "
-                "stop it."
-            ) from None
-        yield
 
 
 def _fingerprint(source, plan):
