@@ -40,11 +40,6 @@ def _is_text(value, pattern=".*"):
     return isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL)
 
 
-def _is_below(name):
-    """Returns whether a file is below its folder; other names lead outside."""
-    return name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
-
-
 ANYTHING = Kind("a value", lambda value: True)
 SIMPLE = Kind("a simple value", lambda v: not isinstance(v, dict | list))
 TEXT = Kind("a text", _is_text)
@@ -56,14 +51,13 @@ POSITIVE = Kind("a positive number", lambda v: _is_number(v) and 0 < v < 1e30)
 SHAPE = Kind("a list of whole numbers", _is_shape)
 DTYPE = Kind("a numeric type", lambda v: _is_text(v, _DTYPE.pattern))
 DIGEST = Kind("a SHA-256", lambda v: _is_text(v, "[0-9a-f]{64}"))
-FILE = Kind("a file below the folder", lambda v: _is_text(v) and _is_below(v))
 PURPOSE = Kind("training or weights", lambda v: _is_text(v, "training|weights"))
 
 # An object is described by a dict. Its keys with "?" may be missing; keys that are not
 # listed may have any value. [kind] is a list, and (kind, None) is of the kind or null.
 NUMBERS = {OTHERS: NUMBER}
 ARRAY = {"shape": SHAPE, "dtype": DTYPE}
-PART = {"file": FILE, "first": COUNT, "last": COUNT}
+PART = {"file": TEXT, "first": COUNT, "last": COUNT}
 SCALE = {"scale": POSITIVE, "good_steps": COUNT, "bad_steps": COUNT}
 HEAD = {"kind": TEXT, "loss": {"kind": TEXT}, "scale": POSITIVE}
 STATE = {
@@ -88,8 +82,8 @@ MANIFEST = {
     "kind": PURPOSE,
     "versions": {OTHERS: TEXT},
     "state": STATE,
-    "backbone": {"file": FILE, "weights": [{"path": TEXT, **ARRAY}]},
-    "training": {"file?": FILE, "variables?": {OTHERS: ARRAY}},
+    "backbone": {"file": TEXT, "weights": [{"path": TEXT, **ARRAY}]},
+    "training": {"file?": TEXT, "variables?": {OTHERS: ARRAY}},
     "arrays": {OTHERS: {**ARRAY, "parts": [PART]}},
     "files": {OTHERS: {"bytes": COUNT, "sha256": DIGEST}},
 }
@@ -125,11 +119,13 @@ def check(content: dict) -> None:
         row = [*(centers if centers > [1] else []), state["embedding_size"]]
         fits = arrays["weight"]["shape"][1:] == row
         _require(fits, "arrays.weight.shape", f"end with {row}, as state says")
-    for place, name, least in [*needs, *(("files", n, 0) for n in content["files"])]:
-        listed = _is_below(name) and name in content["files"]
-        _require(listed, place, f"name listed files below the folder, not {name!r:.80}")
-        fits = least <= content["files"][name]["bytes"]
-        _require(fits, place, f"fit into the bytes of {name!r:.80}")
+    for name in content["files"]:
+        # Other names lead outside.
+        below = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
+        _require(below, "files", f"be below the folder, not {name!r:.80}")
+    for place, name, least in needs:
+        fits = name in content["files"] and least <= content["files"][name]["bytes"]
+        _require(fits, place, f"fit into a listed file, not {name!r:.80}")
 
 
 def _part_sizes(place, array):
