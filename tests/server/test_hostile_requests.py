@@ -122,9 +122,13 @@ def test_parsing_hands_over_pythons_lock(read, body, status):
 
     arguments = (body, find_input, 256) if read == "inputs" else (body,)
     function = rest.read_inputs if read == "inputs" else rest.read_images
-    held, caught = seconds_held(function, *arguments)
-    assert [error.status for error in caught] == [status] * bool(status)
-    assert held < 0.2
+    # On a busy machine this thread may wake late, but not each time.
+    for _ in range(4):
+        held, caught = seconds_held(function, *arguments)
+        assert [error.status for error in caught] == [status] * bool(status)
+        if held < 0.2:
+            return
+    pytest.fail(f"Python's lock was held for {held:.2f} s of processor time.")
 
 
 def test_long_json_is_read_row_by_row():

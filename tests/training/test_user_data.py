@@ -259,7 +259,7 @@ def test_compile_takes_metrics_as_keras_does(make_model):
         make_model(metrics=[metric, "precision"])
     with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
         make_model(gradient_accumulation_steps=0)
-    with pytest.raises(ValueError, match="bfloat16. Received.*'float16'"):
+    with pytest.raises(ValueError, match="int8. Received.*'float16'"):
         make_model(head_slot_dtype="float16")
     with pytest.raises(
         TypeError, match="no argument 'loss': pass it to the head.*loss="
