@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import gzip
 import json
 import pathlib
@@ -122,13 +123,17 @@ def test_parsing_hands_over_pythons_lock(read, body, status):
 
     arguments = (body, find_input, 256) if read == "inputs" else (body,)
     function = rest.read_inputs if read == "inputs" else rest.read_images
-    # On a busy machine this thread may wake late, but not each time.
-    for _ in range(4):
-        held, caught = seconds_held(function, *arguments)
+    # The garbage collector holds the lock too, for as long as other tests left objects.
+    gc.collect()
+    gc.freeze()
+    try:
+        # On a busy machine this thread may wake late, but not each time.
+        attempts = [seconds_held(function, *arguments) for _ in range(3)]
+    finally:
+        gc.unfreeze()
+    for _, caught in attempts:
         assert [error.status for error in caught] == [status] * bool(status)
-        if held < 0.2:
-            return
-    pytest.fail(f"Python's lock was held for {held:.2f} s of processor time.")
+    assert min(held for held, _ in attempts) < 0.2
 
 
 def test_long_json_is_read_row_by_row():
