@@ -122,9 +122,10 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
                     f"{name(cluster, cluster.index)} could not reach "
-                    f"{name(cluster, 0)} within {round(timeout_s, 1):g} s: {_reason(error)}. "
-                    "Check that Worker 0 has started, that its address in "
-                    "cluster_node_ips is right, and that no firewall blocks the port."
+                    f"{name(cluster, 0)} within {round(timeout_s, 1):g} s: "
+                    f"{_reason(error)}. Check that Worker 0 has started, that its "
+                    "address in cluster_node_ips is right, and that no firewall blocks "
+                    "the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
 
