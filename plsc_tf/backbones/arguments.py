@@ -48,7 +48,8 @@ class NetworkArguments:
         if min(self.image_shape[:2]) < least:
             raise ValueError(
                 f"{self.name!r} requires images of at least {least} x {least} pixels. "
-                f"Received: {self.image_shape}. Or set fewer depths of 'iresnet'."
+                f"Received: image_shape={self.image_shape}. Use larger images, or "
+                "'iresnet' with fewer stages (depths)."
             )
 
 

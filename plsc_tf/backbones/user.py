@@ -154,11 +154,11 @@ def _warn_of_scaling(network):
             return  # this layer undoes the normalization
         if rescales or isinstance(layer, keras.layers.Normalization):
             logging.warning(
-                "The network '%s' scales its images in layer '%s' (%s), but they are "
-                "already scaled to (pixel - 127.5) / 128. Remove the layer (in "
+                f"The network '{network.name}' scales its images in layer "
+                f"'{layer.name}' ({type(layer).__name__}), but they are already scaled "
+                "to (pixel - 127.5) / 128. Remove the layer (in "
                 "keras.applications: include_preprocessing=False), or put "
-                "keras.layers.Rescaling(128.0, 127.5) before it.",
-                *(network.name, layer.name, type(layer).__name__),
+                "keras.layers.Rescaling(128.0, 127.5) before it."
             )
             return
 

@@ -78,9 +78,9 @@ class Snapshots(Checkpoint):
             )
         if self.per_epoch and self.per_epoch > self._epoch_steps:
             logging.warning(
-                "An epoch has %d steps, fewer than snapshots_per_epoch=%d: after %d "
-                "epochs (snapshot_start_epoch), each step gets a snapshot.",
-                *(self._epoch_steps, self.per_epoch, self.start_epoch),
+                f"An epoch has {self._epoch_steps} steps, fewer than "
+                f"snapshots_per_epoch={self.per_epoch}: after {self.start_epoch} "
+                "epochs (snapshot_start_epoch), each step gets a snapshot."
             )
         self._continues = bool(self._step())
         super().on_train_begin(logs)

@@ -71,6 +71,11 @@ def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
             f"its {len(image)} bytes are no JPEG, PNG, GIF or WebP of at most "
             f"{_MOST_SCANS} scans."
         )
+    check_pixels(pixels, max_megapixels)
+
+
+def check_pixels(pixels: int, max_megapixels: float) -> None:
+    """Raises ValueError if an image has too many pixels."""
     if pixels > max_megapixels * 1e6:
         raise ValueError(
             f"it has {pixels / 1e6:.2f} megapixels; max_megapixels is "

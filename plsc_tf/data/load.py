@@ -136,9 +136,8 @@ def _with_records(request):
     if chosen:
         folder, first = oss.masked(request.dataset_dir), os.path.basename(chosen[0])
         logging.info(
-            "Training on %d TFRecord files in %s, such as %s. Set train_files to "
-            "choose other files.",
-            *(len(chosen), folder, first),
+            f"Training on {len(chosen)} TFRecord files in {folder}, such as {first}. "
+            "Set train_files to choose other files."
         )
     return dataclasses.replace(request, train_files=tuple(chosen))
 

@@ -118,8 +118,7 @@ class PipelineOptions:
             self,
             num_parallel_batches=self.num_parallel_batches or 2,
             prefetch_buffer_size=self.prefetch_buffer_size or min(max(2, ready), 32),
-            num_preprocessing_threads=self.num_preprocessing_threads
-            or len(os.sched_getaffinity(0)),
+            num_preprocessing_threads=self.num_preprocessing_threads or _cores(),
         )
 
     def build_preprocessing(self) -> "preprocessing.Preprocessing":
@@ -127,6 +126,13 @@ class PipelineOptions:
         return preprocessing.build(
             self.preprocessing, self.image_size, self.augmentation
         )
+
+
+def _cores() -> int:
+    """Returns how many cores this process may use, or on macOS how many exist."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Batches:

@@ -5,7 +5,7 @@ import math
 import keras
 
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.margins import require
+from plsc_tf.heads.margins import require, require_one_of
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 
@@ -62,8 +62,7 @@ class ShardedHead(Head):
             sample_rate=sample_rate,
             label_smoothing=self.label_smoothing,
         )
-        rule = f"weight_dtype must be one of {', '.join(packing.DTYPES)}"
-        require(weight_dtype in packing.DTYPES, rule, weight_dtype=repr(weight_dtype))
+        require_one_of(packing.DTYPES, weight_dtype=weight_dtype)
         self.sample_rate = sample_rate
         self.tile_rows = tile_rows
         self.weight_dtype = weight_dtype

@@ -159,9 +159,7 @@ class Kernels:
         # TensorFlow computes int32 on the host, even on GPUs; XLA doesn't, and on CPUs
         # it handles twice as many int32 as int64 at a time.
         self._integer = tf.int32 if compiled else tf.int64
-        # XLA would copy what is not packed.
-        packed = packing.is_packed(packing.DTYPES[head.weight_dtype])
-        self._unpack = with_xla(packing.unpack, compiled and packed)
+        self._unpack = packing.unpacker(packing.DTYPES[head.weight_dtype], compiled)
         self._wide = with_xla(self._wide_product)
         self.forward = with_xla(self._forward, compiled)
         self.errors = with_xla(self._errors, compiled)

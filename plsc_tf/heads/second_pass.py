@@ -120,7 +120,7 @@ class SecondPass:
         gram = tf.matmul(inputs, inputs, transpose_b=True)
         weight = bias = rows = tf.zeros([], gram.dtype)
         for _, handles, chosen, part in self.pieces(pending):
-            with tf.control_dependencies([weight, bias]):
+            with tf.control_dependencies([weight, bias, rows]):
                 arrays = self.kernels.read(handles, chosen)
                 errors, extra = self.errors(arrays, part)
                 errors = tf.cast(errors, gram.dtype)

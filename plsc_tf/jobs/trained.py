@@ -94,8 +94,9 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     """
     path = find(settings.checkpoints)
     content = manifest.read(path)
-    run = run_settings(path, settings, parts)
-    flags, values = content["state"].get("flags", {}), run.as_dict()
+    flags = content["state"].get("flags", {})
+    run = run_settings(path, flags, settings, parts)
+    values = run.as_dict()
     settings = _completed(settings, {n: values[n] for n in values if n in flags})
     strategy = strategy or make_strategy(settings.performance.num_replicas)
     # Embeddings do not depend on the head, so the smallest possible one is enough.
@@ -114,11 +115,14 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     return Trained(model, path, settings, run)
 
 
-def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings:
+def run_settings(
+    path: str, flags: dict, settings: Settings, parts: Parts = NONE
+) -> Settings:
     """Returns the settings of a checkpoint's training.
 
     Args:
-        path: the checkpoint folder.
+        path: the checkpoint folder, for messages.
+        flags: the options in its manifest's state.
         settings: the requested `Settings`.
         parts: the `Parts` given in Python.
 
@@ -126,7 +130,6 @@ def run_settings(path: str, settings: Settings, parts: Parts = NONE) -> Settings
         ValueError: the checkpoint's options are not valid, or name Python code that
             neither `settings` nor `parts` name: a checkpoint by itself runs no code.
     """
-    flags = manifest.read(path)["state"].get("flags", {})
     try:
         run = Settings.from_stored(flags)
     except ValueError as error:

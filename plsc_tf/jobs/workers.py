@@ -233,7 +233,10 @@ def _start_servers(group, cluster, settings):
     used = group.gather("before the servers", num_gpus)
     implementation = gpus.implementation(wanted.communication, used)
     _restrict_server(cluster)
-    logging.info(f"Starting TensorFlow's servers; {SERVERS_S:g} s to connect.")
+    logging.info(
+        f"Starting TensorFlow's servers. If this process ends after {SERVERS_S:g} s, "
+        "they cannot reach a worker."
+    )
     faulthandler.dump_traceback_later(SERVERS_S, exit=True)
     try:
         return cluster_strategy(cluster, num_gpus, implementation=implementation)

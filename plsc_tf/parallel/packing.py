@@ -11,9 +11,11 @@ arXiv:1502.02551).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+from plsc_tf.graphs import with_xla
 
 # {value of an option: dtype of the variable}; the dtype determines the packing. None is
 # Keras's float type, in which everything is computed.
@@ -80,6 +82,11 @@ def unpack(stored: tf.Tensor) -> tf.Tensor:
     steps = magnitude - _STEPS * (place - 1)
     steps = tf.cast(tf.where(codes < 128, steps, -steps), tf.float32)
     return steps * _power(place - 1 + _SMALLEST) * _power(exponent)
+
+
+def unpacker(dtype: tf.DType | None, compiled: bool) -> Callable:
+    """Returns `unpack` for rows of a dtype, compiled by XLA if that saves a copy."""
+    return with_xla(unpack, compiled and is_packed(dtype))
 
 
 def pack(

@@ -67,16 +67,16 @@ class RowRules:
         self._l2 = self.weight_rule.decay(self.twin, self.l2)
         self._slot_stand_ins: dict[str, list] = {name: [] for name in arrays}
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
+        dtype = packing.DTYPES[self.slot_dtype]
         for variable in self.twin.variables:
             if variable is self.twin.iterations or variable.shape == ():
                 continue  # the twin's step counter and learning rate
             name, slot = self._owner(variable, kind)
             first = float(np.ravel(variable.numpy())[0])
-            dtype = packing.DTYPES[self.slot_dtype]
             rows = arrays[name].filled(first, f"head_{name}_{slot}", dtype)
             self._slot_stand_ins[name].append(variable)
             self._slots[name][slot] = rows
-        if packing.is_packed(packing.DTYPES[self.slot_dtype]):
+        if packing.is_packed(dtype):
             self._check_signs(kind)
         for name in arrays if self.averaging else ():
             # The last slot is the average, which the optimizer's rule does not use.
@@ -88,7 +88,9 @@ class RowRules:
         )
         stored = [*arrays.values(), *self.slots().values()]
         self._rounds = any(rows.stored_dtype != rows.dtype for rows in stored)
-        self._change = with_xla(self._change_arrays, max(sizes) >= COMPILE_ROWS)
+        compiled = max(sizes) >= COMPILE_ROWS
+        self._unpack = packing.unpacker(arrays["weight"].stored_dtype, compiled)
+        self._change = with_xla(self._change_arrays, compiled)
         self._update = as_one_function(self._update_tile)
 
     def _owner(self, variable, kind):
@@ -183,7 +185,7 @@ class RowRules:
 
     def _update_tile(self, handles, slots, chosen, first, part, scalars):
         stored = read(handles, chosen, unpack=tf.identity)
-        arrays = {name: packing.unpack(rows) for name, rows in stored.items()}
+        arrays = {name: self._unpack(rows) for name, rows in stored.items()}
         gradients = self.gradients(arrays, part)
         classes = None
         if first is not None:

@@ -185,7 +185,8 @@ def _decoded(data: bytes, item: Item, most: float) -> np.ndarray | None:
         item.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
         return None
     try:
-        check_size(data)  # that it has one
+        if size is None:
+            check_size(data)  # raises the reason
         return images.decode(data).numpy()
     except (ValueError, tf.errors.OpError) as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"

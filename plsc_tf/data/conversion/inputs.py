@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_pixels, num_pixels
 from plsc_tf.data.images import encode
 from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.readers.python import to_picture
@@ -142,8 +142,8 @@ class _Input:
             yield Batch(records, np.array(table, np.int64), place, done)
 
     def _check(self, image):
-        if num_pixels(image):  # Other bytes are left to the output format.
-            check_size(image, self.max_megapixels)
+        if pixels := num_pixels(image):  # Other bytes are left to the output format.
+            check_pixels(pixels, self.max_megapixels)
 
     def num_buckets(self) -> int:
         """Returns the number of shuffle buckets; depends only on the input."""

@@ -33,7 +33,8 @@ def complete(settings, path):
         were not given from the training.
     """
     state = manifest.read(path)["state"]
-    run, flags = trained.run_settings(path, settings), state.get("flags", {})
+    flags = state.get("flags", {})
+    run = trained.run_settings(path, flags, settings)
     settings = settings.merged(flags, _NAMES).replace(num_classes=state["num_classes"])
     return settings, run
 
