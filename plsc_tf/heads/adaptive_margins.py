@@ -5,7 +5,8 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.heads.margins import MarginLoss, Target, add_angle, angle_of, require
+from plsc_tf.heads.margins import MarginLoss, Target, add_angle, angle_of
+from plsc_tf.requirements import require
 
 # Constants of AdaFace's published code. Norms are clipped to NORM_RANGE. EPSILON keeps
 # the angle with margin away from 0 and π and is added to the deviation in a quotient.

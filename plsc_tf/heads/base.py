@@ -12,12 +12,13 @@ from plsc_tf import initializers
 from plsc_tf.heads.initial import BLOCK_ROWS, class_rows
 from plsc_tf.heads.kernels import DTYPES, Kernels, normalize, normalize_gradient
 from plsc_tf.heads.layout import HeadLayout
-from plsc_tf.heads.margins import ARCFACE, MarginLoss, require
+from plsc_tf.heads.margins import ARCFACE, MarginLoss
 from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import Exchange, LocalTiles, SampledTiles, locate, sample_rows
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import device_kind
+from plsc_tf.requirements import require
 
 
 @dataclasses.dataclass

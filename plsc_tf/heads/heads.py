@@ -5,9 +5,9 @@ import math
 import keras
 
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.margins import require, require_one_of
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
+from plsc_tf.requirements import require, require_one_of
 
 
 class ShardedHead(Head):

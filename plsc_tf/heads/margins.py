@@ -7,10 +7,11 @@ float32 and float64. Losses with adaptive margins are in `adaptive_margins`.
 
 import dataclasses
 import math
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
+
+from plsc_tf.requirements import require, require_one_of
 
 GRADIENTS = ("exact", "straight_through")
 # SphereFace's published range ends at 4 (arXiv:1704.08063).
@@ -243,20 +244,6 @@ def angle_of(cosine: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     sine = tf.sqrt((1.0 - clipped) * (1.0 + clipped))
     # XLA's acos computes 1 − cos²θ, which loses digits near ±1; atan2 doesn't.
     return tf.atan2(sine, clipped), sine
-
-
-def require_one_of(allowed: Collection[Any], **received) -> None:
-    """Raises a ValueError unless each of the received values is allowed."""
-    for name, value in received.items():
-        rule = f"{name} must be one of {', '.join(map(str, allowed))}"
-        require(value in allowed, rule, **{name: repr(value)})
-
-
-def require(condition: bool, rule: str, **received) -> None:
-    """Raises a ValueError with the rule and the values unless the condition holds."""
-    if not condition:
-        values = ", ".join(f"{name}={value}" for name, value in received.items())
-        raise ValueError(f"{rule}. Received: {values}")
 
 
 SOFTMAX = Margins(normalized=False)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from plsc_tf.heads.margins import require
 from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.requirements import require
 
 # Name of the slot that holds the average of the class rows.
 SLOT = "average"

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.heads.margins import require
 from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.parallel.strategy import local_replicas
+from plsc_tf.requirements import require
 
 
 def whole_labels(labels: Any) -> np.ndarray:

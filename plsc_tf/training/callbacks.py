@@ -9,9 +9,9 @@ import keras
 from absl import logging
 
 from plsc_tf.evaluation.verification import VerificationResult, verify_pairs
-from plsc_tf.heads.margins import require
 from plsc_tf.progress import ProgressLine, format_seconds
 from plsc_tf.reporting.recorder import Guard, Recorder, Sink
+from plsc_tf.requirements import require
 from plsc_tf.training.schedules import rate_of_last_step
 
 __all__ = ["Tracking", "TrainingLog", "Validation", "Verification", "format_seconds"]

@@ -12,7 +12,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.writer import BackgroundSaver
-from plsc_tf.heads.margins import require_one_of
+from plsc_tf.requirements import require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from plsc_tf.heads.margins import require, require_one_of
+from plsc_tf.requirements import require, require_one_of
 
 # `{name: k}` of top-k accuracies.
 METRICS = {"accuracy": 1, "top5_accuracy": 5}

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.heads.margins import require
 from plsc_tf.parallel.collectives import local_copy, replica_id
+from plsc_tf.requirements import require
 
 # Paddle's rule never goes below this scale, and MindSpore refuses a smaller one.
 MINIMUM = 1.0

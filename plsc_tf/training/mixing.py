@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from plsc_tf.heads.base import Head, HeadStep
-from plsc_tf.heads.margins import require
+from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
 

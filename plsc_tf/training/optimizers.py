@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
-from plsc_tf.heads.margins import require
+from plsc_tf.requirements import require
 
 
 @keras.saving.register_keras_serializable("plsc_tf")

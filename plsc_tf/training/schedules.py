@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from plsc_tf import private_apis
-from plsc_tf.heads.margins import require, require_one_of
+from plsc_tf.requirements import require, require_one_of
 
 # FastNN's t2t warm-up starts at this share of the rate.
 T2T_START = 0.01

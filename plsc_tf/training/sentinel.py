@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
-from plsc_tf.heads.margins import require, require_one_of
+from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.circular import Classifier

@@ -26,9 +26,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.heads.margins import require
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import device_kind, local_devices
+from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Trainer
 from plsc_tf.training.ending import Votes

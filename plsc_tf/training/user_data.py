@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.images import check_range
-from plsc_tf.heads.margins import require
+from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Classifier
 

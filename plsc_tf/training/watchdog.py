@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import keras
 
-from plsc_tf.heads.margins import require
 from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.worker_lost import STALL_STATUS, end_process
+from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
 # Workers report every second, so a longer silence than this means that one has stalled.

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 # From the bottom up: a room imports from those below it. A module outside of the rooms
 # is a room of its own.
 ROOMS = (
-    ("hints",),
+    ("hints", "requirements"),
     (
         *("dotted_paths", "graphs", "initializers", "private_apis", "progress"),
         "versions",
