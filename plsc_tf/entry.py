@@ -24,6 +24,7 @@ from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
 from plsc_tf.options.other_systems import ignored_name, unknown_option
 from plsc_tf.options.settings import Settings, known_options
+from plsc_tf.requirements import require_one_of
 
 
 class Entry:
@@ -190,10 +191,7 @@ class Entry:
 
     def set_model_parallel(self, model_parallel):
         """Sets whether the classes are sharded over the replicas (PLSC 0.2)."""
-        if model_parallel not in (True, False):
-            raise ValueError(
-                f"model_parallel must be True or False. Received: {model_parallel!r}."
-            )
+        require_one_of((True, False), model_parallel=model_parallel)
         self._model_parallel = bool(model_parallel)
 
     def _set(self, **values):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 
 from plsc_tf import initializers
+from plsc_tf.requirements import require
 
 # The options that `Entry.set_distfc_attr` sets.
 HEAD_OPTIONS = (
@@ -96,11 +97,8 @@ def head_options(param_attr, bias_attr):
     bias, constant = _initial(fields.get("initializer"), "bias_attr")
     if constant:
         drawn = initializers.distribution(constant, 1, 1)
-        if drawn.kind != "constant":
-            raise ValueError(
-                "bias_attr must be a number or a constant Keras initializer. "
-                f"Received: {bias_attr!r}."
-            )
+        rule = "bias_attr must be a number or a constant Keras initializer"
+        require(drawn.kind == "constant", rule, bias_attr=repr(bias_attr))
         bias = drawn.center
     values = (deviation, text, factor, decay, bias)
     return zip(HEAD_OPTIONS, values, strict=True)
@@ -110,11 +108,8 @@ def _fields(given, name, known):
     """Returns a ParamAttr's fields; a value other than a dict is the initializer."""
     if not isinstance(given, dict):
         return {"initializer": given}
-    for key in given:
-        if key not in (*known, "name"):
-            raise ValueError(
-                f"{name} may contain only {', '.join(known)}. Received: {key!r}."
-            )
+    unknown = [key for key in given if key not in (*known, "name")]
+    require(not unknown, f"{name} may contain only {', '.join(known)}", keys=unknown)
     return given
 
 

@@ -5,6 +5,8 @@ import math
 import re
 import typing
 
+from plsc_tf.requirements import require
+
 # Standard deviation of a normal distribution that is truncated at two standard
 # deviations, as in Keras; Keras's VarianceScaling divides by it.
 CUT_DEVIATION = 0.87962566103423978
@@ -80,19 +82,14 @@ def parse(text):
         if not equals and len(arguments) == 1:
             key, value = next(iter(arguments)), part
         key = key.strip()
-        if key not in arguments:
-            raise ValueError(
-                f"The arguments of {name} are: {', '.join(arguments) or 'none'}. "
-                f"Received: {text!r}."
-            )
+        rule = f"The arguments of {name} are: {', '.join(arguments) or 'none'}"
+        require(key in arguments, rule, initializer=text)
         arguments[key] = _value(key, value.strip(), text)
-    if arguments.get("stddev", 0) < 0 or arguments.get("scale", 1) <= 0:
-        raise ValueError(
-            "stddev must not be negative, and scale must be positive. "
-            f"Received: {text!r}."
-        )
-    if arguments.get("minval", 0) > arguments.get("maxval", 0):
-        raise ValueError(f"minval must not be above maxval. Received: {text!r}.")
+    fits = arguments.get("stddev", 0) >= 0 and arguments.get("scale", 1) > 0
+    rule = "stddev must not be negative, and scale must be positive"
+    require(fits, rule, initializer=text)
+    fits = arguments.get("minval", 0) <= arguments.get("maxval", 0)
+    require(fits, "minval must not be above maxval", initializer=text)
     return name, arguments
 
 
@@ -169,6 +166,5 @@ def _value(key, text, whole):
         number = float(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError):
         number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{key} must be a number. Received: {whole!r}.")
+    require(math.isfinite(number), f"{key} must be a number", initializer=whole)
     return number

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.heads.margins import MarginLoss
+from plsc_tf.requirements import require
 
 CLASSES, EMBEDDING, BATCH = 11, 6, 16
 _STEP = 1e-6  # step size of the differences
@@ -63,11 +64,8 @@ def _state(loss, cosine, norms):
     first = {name: tf.constant(number, dtype) for name, number in initial.items()}
     weights = tf.constant([1.0] * (BATCH - 1) + [0.0], dtype)
     state = loss.next_state(cosine, norms, weights, first)
-    if set(state) != set(first):
-        raise ValueError(
-            "next_state must return a dict with the names of initial_state, "
-            f"{sorted(first)}. Received: {sorted(state)}."
-        )
+    rule = f"next_state must return the names of initial_state, {sorted(first)}"
+    require(set(state) == set(first), rule, names=sorted(state))
     for name, number in state.items():
         if number.shape.rank or not np.isfinite(number):
             raise ValueError(f"State {name!r} must be a finite scalar, not {number}.")
@@ -93,11 +91,10 @@ def _check_slope(what, slope, function, x):
 
 
 def _check_shape(what, tensor, like):
-    if tensor.shape != like.shape or tensor.dtype != like.dtype:
-        raise ValueError(
-            f"The {what} must have shape {tuple(like.shape)} and dtype "
-            f"{like.dtype.name}. Received: {tuple(tensor.shape)}, {tensor.dtype.name}."
-        )
+    shape, dtype = tuple(tensor.shape), tensor.dtype.name
+    rule = f"The {what} must have shape {tuple(like.shape)} and dtype {like.dtype.name}"
+    fits = tensor.shape == like.shape and tensor.dtype == like.dtype
+    require(fits, rule, shape=shape, dtype=dtype)
     if not np.isfinite(tensor).all():
         raise ValueError(f"The {what} is not finite for cosines in (-0.95, 0.95).")
 

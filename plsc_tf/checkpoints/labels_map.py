@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # New label of a removed class.
@@ -139,20 +140,11 @@ def _lines(old, new, names):
 def _check(num_classes, removed, groups):
     named = np.concatenate([removed, *groups]) if groups else removed
     wrong = named[(named < 0) | (named >= num_classes)]
-    if len(wrong):
-        raise ValueError(
-            f"The checkpoint has the classes 0 to {num_classes - 1}. Received: class "
-            f"{wrong[0]}."
-        )
+    rule = f"The checkpoint has the classes 0 to {num_classes - 1}"
+    require(not len(wrong), rule, classes=wrong[:9])
     labels, counts = np.unique(named, return_counts=True)
-    if np.any(counts > 1):
-        raise ValueError(
-            "Each class may be listed only once, to be removed or to be merged. "
-            f"Received twice: class {labels[np.argmax(counts > 1)]}."
-        )
+    twice = labels[counts > 1]
+    rule = "Each class may be listed only once, to be removed or to be merged"
+    require(not len(twice), rule, twice=twice[:9])
     for group in groups:
-        if len(group) < 2:
-            raise ValueError(
-                "A merge needs at least two classes. Received: "
-                f"{f'only class {group[0]}' if len(group) else 'none'}."
-            )
+        require(len(group) > 1, "A merge needs at least two classes", classes=group)

@@ -359,11 +359,9 @@ class Head(tf.Module):
             ValueError: the shape differs; the weights are unchanged.
         """
         weight = self.arrays()["weight"]
-        if tuple(array.shape) != tuple(weight.shape):
-            raise ValueError(
-                f"The array must have one row per class, shape {weight.shape}. "
-                f"Received: shape {tuple(array.shape)}"
-            )
+        rule = f"The array must have one row per class, shape {weight.shape}"
+        shape = tuple(array.shape)
+        require(shape == tuple(weight.shape), rule, shape=shape)
         for low, high in weight.spans(0, self.num_classes, BLOCK_ROWS):
             weight.write(low, np.asarray(array[low:high]))
 

@@ -17,6 +17,7 @@ from plsc_tf.jobs.builders.preprocessing import framing
 from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
+from plsc_tf.requirements import require
 from plsc_tf.serving import proof
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
@@ -40,11 +41,9 @@ def check(settings: Settings) -> None:
         return
     # Calibration uses training images, which a training run always has.
     check_formats(options.export_formats, calibration=options.export_formats)
-    if options.export_classes > num_classes:
-        raise ValueError(
-            f"export_classes must be at most num_classes={num_classes}. Received: "
-            f"export_classes={options.export_classes}."
-        )
+    rule = f"export_classes must be at most num_classes={num_classes}"
+    classes = options.export_classes
+    require(classes <= num_classes, rule, export_classes=classes)
     if options.card:
         raise ValueError(
             "card must describe an existing checkpoint, so a run cannot use it. "

@@ -7,6 +7,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs.builders import recipe
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -34,10 +35,8 @@ def import_checkpoint(settings):
     """
     settings = recipe.complete(settings)
     options = settings.importing
-    if not options.import_from:
-        raise ValueError(
-            "Set import_from to the folder or file of a checkpoint. Received: ''."
-        )
+    rule = "Set import_from to the folder or file of a checkpoint"
+    require(options.import_from, rule, import_from="''")
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from, options.import_format)
     settings = _completed(settings, source)

@@ -28,6 +28,7 @@ from plsc_tf.parallel.worker_lost import (
     end_process,
     silence,
 )
+from plsc_tf.requirements import require
 
 __all__ = ["LOST_STATUS", "Group", "JoinError", "SingleWorker", "WorkerLostError"]
 
@@ -130,11 +131,8 @@ class Group:
         """
         content = {"kind": "value", "name": name, "value": value}
         message = wire.encode({**content, "timeout_s": timeout_s})
-        if len(message) > MAX_VALUE_BYTES:
-            raise ValueError(
-                f"The value of {name!r} must have at most {MAX_VALUE_BYTES:,} bytes as "
-                f"JSON. Received: {len(message):,} bytes."
-            )
+        rule = f"The JSON of {name!r} must have at most {MAX_VALUE_BYTES:,} bytes"
+        require(len(message) <= MAX_VALUE_BYTES, rule, bytes=f"{len(message):,}")
         self._in_loop(self._send_to_chief, message)
         with self._changed:
             results = self._results[name]

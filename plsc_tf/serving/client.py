@@ -22,6 +22,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from plsc_tf.requirements import require, require_one_of
+
 _PLSC_PATH = "/FaceClassifyService/inference"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
 _AVOID_SECONDS = 5.0
@@ -76,14 +78,9 @@ class Client(contextlib.AbstractContextManager):
                 below 1.
             OSError: the file of certificates cannot be read.
         """
-        if protocol not in ("auto", "plsc", "tensorflow"):
-            raise ValueError(
-                f"protocol must be auto, plsc or tensorflow. Received: {protocol!r}."
-            )
-        if batch_images < 1:
-            raise ValueError(
-                f"batch_images must be at least 1. Received: {batch_images}."
-            )
+        require_one_of(("auto", "plsc", "tensorflow"), protocol=protocol)
+        rule = "batch_images must be at least 1"
+        require(batch_images >= 1, rule, batch_images=batch_images)
         self._model, self._protocol = model, protocol
         self._batch_images = batch_images
         self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
@@ -133,11 +130,9 @@ class Client(contextlib.AbstractContextManager):
         """
         images = list(images)
         for index, image in enumerate(images):
-            if not isinstance(image, (bytes, bytearray, memoryview)):
-                raise ValueError(
-                    "images must be a list of bytes (file contents). Received: "
-                    f"images[{index}] of type {type(image).__name__}."
-                )
+            fits = isinstance(image, (bytes, bytearray, memoryview))
+            rule = "images must be a list of bytes (file contents)"
+            require(fits, rule, index=index, type=type(image).__name__)
         parts = [
             self._encode(images[start : start + self._batch_images])
             for start in range(0, len(images), self._batch_images)
@@ -203,11 +198,8 @@ class _Server:
     def __init__(self, address, connect, headers, protocol, model):
         self.address = address
         host, colon, port = str(address).rpartition(":")
-        if not colon or not host or not port.isdecimal():
-            raise ValueError(
-                "A server must be host:port, for example 127.0.0.1:8010. Received: "
-                f"{address!r}."
-            )
+        rule = "A server must be host:port, for example 127.0.0.1:8010"
+        require(colon and host and port.isdecimal(), rule, server=repr(address))
         self._connect = functools.partial(connect, host.strip("[]"), int(port))
         self._headers = headers
         self._protocol, self._model = protocol, model

@@ -12,6 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.parallel.rows import outside_scope
+from plsc_tf.requirements import require
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.signatures import ClosedSet, Signatures
@@ -116,11 +117,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     formats.check_formats(extras.formats, extras.calibration)
     versions.prepare(export_dir, version)
     head = getattr(network, "head", None) if classes else None
-    if classes and head is None:
-        raise ValueError(
-            f"classes={classes} requires a network with a head (a plsc_tf.Classifier). "
-            f"Received: a network of type {type(network).__name__}."
-        )
+    rule = f"classes={classes} requires a network with a head (a plsc_tf.Classifier)"
+    require(not classes or head is not None, rule, network=type(network).__name__)
     if hasattr(network, "inference_network"):
         network = network.inference_network()
     image_size = _checked_image_size(network, image_size)

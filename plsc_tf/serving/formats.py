@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.requirements import require
 from plsc_tf.serving.signatures import one_input
 from plsc_tf.storage import files
 
@@ -39,11 +40,8 @@ def check_formats(formats: Sequence[str], calibration) -> None:
         ImportError: a package is missing; the message names the extra to install.
     """
     unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        known = ", ".join(FORMATS)
-        raise ValueError(f"formats may contain {known}. Received: {unknown}.")
-    if SAVED_MODEL not in formats:
-        raise ValueError(f"formats must contain saved_model. Received: {formats}.")
+    require(not unknown, f"formats may contain {', '.join(FORMATS)}", formats=unknown)
+    require(SAVED_MODEL in formats, "formats must contain saved_model", formats=formats)
     if "tflite_int8" in formats and (calibration is None or not len(calibration)):
         raise ValueError("tflite_int8 requires calibration images. Received none.")
     try:

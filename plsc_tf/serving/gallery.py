@@ -11,6 +11,8 @@ import zlib
 
 import numpy as np
 
+from plsc_tf.requirements import require
+
 # Number of faces read at a time when a gallery is opened.
 _READ_FACES = 1 << 16
 # Number of float32 values in one block of a search: 16 MB suits caches and threads.
@@ -146,11 +148,8 @@ class Gallery(contextlib.AbstractContextManager):
                 f"float32 or float16. Received: dim={dim}, dtype={dtype!r}."
             )
         about = {"dim": dim, "dtype": dtype, "model": model} | about
-        if dim not in (None, int(about["dim"])):
-            raise ValueError(
-                f"The gallery {self._folder!r} has dim={about['dim']}. Received: "
-                f"dim={dim}."
-            )
+        rule = f"The gallery {self._folder!r} has dim={about['dim']}"
+        require(dim in (None, int(about["dim"])), rule, dim=dim)
         about["model"] = about["model"] or model
         if model and model != about["model"]:
             raise ValueError(
@@ -248,8 +247,8 @@ class Gallery(contextlib.AbstractContextManager):
             OSError: the database cannot be written, for example because the disk is
                 full; the gallery is unchanged.
         """
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"name must be a non-empty string. Received: {name!r}.")
+        fits = isinstance(name, str) and name
+        require(fits, "name must be a non-empty string", name=repr(name))
         rows = self._unit(embeddings).astype(self.dtype)
         data = [row.tobytes() for row in rows]
         with self._lock:
@@ -298,11 +297,9 @@ class Gallery(contextlib.AbstractContextManager):
             ValueError: an argument is invalid.
         """
         # Every cosine would pass a threshold of NaN.
-        if count < 1 or not np.isfinite(threshold or 0):
-            raise ValueError(
-                "count must be at least 1, and threshold finite or None. Received: "
-                f"count={count}, threshold={threshold}."
-            )
+        fits = count >= 1 and np.isfinite(threshold or 0)
+        rule = "count must be at least 1, and threshold finite or None"
+        require(fits, rule, count=count, threshold=threshold)
         unit = self._unit(embeddings)
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
@@ -346,11 +343,9 @@ class Gallery(contextlib.AbstractContextManager):
 
     def _unit(self, embeddings):
         array = np.atleast_2d(np.asarray(embeddings, np.float32))
-        if array.ndim != 2 or array.shape[1] != self.dim or not len(array):
-            raise ValueError(
-                f"embeddings must have the shape [n, {self.dim}], n at least 1. "
-                f"Received: {np.shape(embeddings)}."
-            )
+        fits = array.ndim == 2 and array.shape[1] == self.dim and len(array)
+        rule = f"embeddings must have the shape [n, {self.dim}], n at least 1"
+        require(fits, rule, shape=np.shape(embeddings))
         norms = np.linalg.norm(array.astype(np.float64), axis=1, keepdims=True)
         if not np.isfinite(norms).all() or not norms.all():
             raise ValueError("embeddings must be finite, and none may be all zeros.")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from plsc_tf.flags.option import options_of
 from plsc_tf.flags.server import Server
+from plsc_tf.requirements import require
 
 _EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving")
 
@@ -49,11 +50,10 @@ def _choose_gpu(index):
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    if index >= max(1, len(gpus)):
-        raise ValueError(
-            "gpu_index must be less than the number of GPUs that TensorFlow finds "
-            f"({len(gpus)}), or 0 if it finds none. Received: gpu_index={index}."
-        )
+    rule = (
+        f"gpu_index must be below {len(gpus)}, the number of GPUs found, or 0 if none"
+    )
+    require(index < max(1, len(gpus)), rule, gpu_index=index)
     if gpus:
         tf.config.set_visible_devices(gpus[index], "GPU")
         tf.config.experimental.set_memory_growth(gpus[index], True)
@@ -151,11 +151,9 @@ class PLSCServer:
                 gallery or a gRPC port, which several processes cannot share.
             RuntimeError: the server is already running.
         """
-        if not port_list or len(gpu_index_list) != len(port_list):
-            raise ValueError(
-                "gpu_index_list and port_list must have the same length, at least 1. "
-                f"Received: {gpu_index_list} and {port_list}."
-            )
+        lists = {"gpu_index_list": gpu_index_list, "port_list": port_list}
+        rule = "gpu_index_list and port_list must have the same length, at least 1"
+        require(0 < len(port_list) == len(gpu_index_list), rule, **lists)
         if self._options.gallery_dir or self._options.grpc_port:
             raise ValueError(
                 "run_multi starts several processes, which cannot share gallery_dir or "

@@ -9,6 +9,7 @@ import tensorflow as tf
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
 from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.requirements import require
 
 
 class ClosedSet:
@@ -28,11 +29,8 @@ class ClosedSet:
     """
 
     def __init__(self, head, top: int):
-        if not 1 <= top <= head.num_classes:
-            raise ValueError(
-                f"classes must be between 1 and num_classes={head.num_classes}. "
-                f"Received: classes={top}."
-            )
+        rule = f"classes must be between 1 and num_classes={head.num_classes}"
+        require(1 <= top <= head.num_classes, rule, classes=top)
         self.top = top
         weights = head.weights_as_numpy()
         self._normalized, self._scale = head.loss.normalized, 1.0
@@ -151,11 +149,9 @@ class Signatures:
         else:
             embeddings = self._network(images)
         embeddings = tf.cast(embeddings, tf.float32)
-        if embeddings.shape.rank != 2 or embeddings.shape[1] is None:
-            raise ValueError(
-                "The network must return [N, embedding_size]. Received: shape "
-                f"{embeddings.shape} for images of shape {images.shape}."
-            )
+        fits = embeddings.shape.rank == 2 and embeddings.shape[1] is not None
+        rule = f"The network must return [N, embedding_size] for images {images.shape}"
+        require(fits, rule, shape=embeddings.shape)
         return embeddings
 
     def _resize(self, encoded):

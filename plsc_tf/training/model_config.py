@@ -10,6 +10,7 @@ from absl import logging
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
+from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
 # Layers that run code or read files, even in the safe mode of some versions of Keras.
@@ -151,11 +152,8 @@ def check_head(
             differ has changed.
     """
     unknown = sorted(set(allowed) - set(HEAD))
-    if unknown:
-        raise ValueError(
-            f"allow_changes must be from {', '.join(HEAD)}. "
-            f"Received: {', '.join(unknown)}."
-        )
+    rule = f"allow_changes must be from {', '.join(HEAD)}"
+    require(not unknown, rule, allow_changes=unknown)
     now, unscaled = describe_head(head), not head.loss.normalized
     before = stored.get("head", now)  # older checkpoints have none
     changes = {

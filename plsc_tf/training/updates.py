@@ -13,6 +13,7 @@ from plsc_tf.heads.base import Head
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.parallel.rows import ShardedRows
+from plsc_tf.requirements import require
 from plsc_tf.training.average import Averages, Averaging
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mirrored_rules import MirroredRules
@@ -81,11 +82,9 @@ class Updater:
         optimizer, strategy, head = self.optimizer, self.strategy, self.head
         _check(optimizer, head)
         with strategy.scope():
-            if not optimizer.built and not private_apis.belongs_to(optimizer, strategy):
-                raise ValueError(
-                    "Create the optimizer inside strategy.scope(), like the model. "
-                    f"Received: a {type(optimizer).__name__} created outside it."
-                )
+            inside = optimizer.built or private_apis.belongs_to(optimizer, strategy)
+            rule = "Create the optimizer inside strategy.scope(), like the model"
+            require(inside, rule, created_outside=type(optimizer).__name__)
             optimizer.build(self.replicated)
         self.rules = None
         if head is not None:

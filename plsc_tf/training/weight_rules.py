@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.requirements import require
 from plsc_tf.training.freezing import layers_named
 
 
@@ -86,11 +87,8 @@ def of_layers(
 def _weights(network, option, pattern, factor):
     layers = layers_named(network, pattern, option)
     layers = [layer for layer in layers if layer.trainable_weights]
-    if not layers:
-        raise ValueError(
-            f"{option} must match at least one layer that is not frozen. Received: "
-            f"{option}={pattern}:{factor:g}."
-        )
+    rule = f"{option} must match at least one layer that is not frozen"
+    require(bool(layers), rule, **{option: f"{pattern}:{factor:g}"})
     words = layers[0].name
     if len(layers) > 1:
         words = f"{len(layers)} layers, from {words} to {layers[-1].name}"

@@ -153,10 +153,10 @@ def test_the_map_is_written_and_told_by_the_state(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ({"removed": [7]}, "classes 0 to 6. Received: class 7"),
-        ({"removed": [-1]}, "Received: class -1"),
-        ({"removed": [2], "merged": [[2, 3]]}, "Received twice: class 2"),
-        ({"merged": [[4]]}, "at least two classes. Received: only class 4"),
+        ({"removed": [7]}, r"classes 0 to 6. Received: classes=\[7\]"),
+        ({"removed": [-1]}, r"Received: classes=\[-1\]"),
+        ({"removed": [2], "merged": [[2, 3]]}, r"Received: twice=\[2\]"),
+        ({"merged": [[4]]}, r"at least two classes. Received: classes=\[4\]"),
         ({"removed": list(range(7))}, "The edit removes all classes"),
     ],
 )

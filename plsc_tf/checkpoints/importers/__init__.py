@@ -8,6 +8,7 @@ import numpy as np
 
 from plsc_tf.checkpoints.importers import arcface_torch, layers, plsc
 from plsc_tf.checkpoints.importers.layers import ShardedFiles
+from plsc_tf.requirements import require
 
 FORMATS = {"arcface_torch": arcface_torch, "plsc": plsc}
 
@@ -98,11 +99,8 @@ def assign(source: Source, backbone: keras.Model) -> None:
 
 def _files(path):
     """Returns (folder, names of the files that belong to the checkpoint)."""
-    if "://" in path:
-        raise ValueError(
-            "import_from must be a local path. Received: "
-            f"import_from={path!r}. Copy the checkpoint to this machine first."
-        )
+    rule = "Copy the checkpoint to this machine: import_from must be a local path"
+    require("://" not in path, rule, import_from=path)
     if os.path.isdir(path):
         return path, sorted(entry.name for entry in os.scandir(path) if entry.is_file())
     if not os.path.isfile(path):

@@ -5,6 +5,7 @@ from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import require
 
 LOGGING = "LoggingTensorHook"
 # {FastNN hook: (effect of omitting it, the option values that produce this effect)}.
@@ -56,9 +57,7 @@ def _make(path):
     hook = dotted_paths.load(path, "hook", separator=":")
     if callable(hook) and not isinstance(hook, keras.callbacks.Callback):
         hook = hook()
-    if not isinstance(hook, keras.callbacks.Callback):
-        raise ValueError(
-            "A hook must be a keras.callbacks.Callback or a function that returns one. "
-            f"Received: {path!r}, a {type(hook).__name__}."
-        )
+    rule = "A hook must be a keras.callbacks.Callback or a function that returns one"
+    fits = isinstance(hook, keras.callbacks.Callback)
+    require(fits, rule, hook=path, type=type(hook).__name__)
     return hook

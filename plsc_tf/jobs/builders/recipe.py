@@ -18,6 +18,7 @@ from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
 from plsc_tf.jobs.parts import TEST_SPLIT, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.collectives import Transport
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, oss
 from plsc_tf.training import freezing
 from plsc_tf.training.auxiliary import Auxiliary, tap_of
@@ -163,11 +164,8 @@ def load_pairs(settings, given=None):
             loaded = data_load.load_val(name, request, target)
             pairs[loaded.name if loaded.name not in pairs else target] = loaded
     for name, one in pairs.items():
-        if len(one) < FOLDS:
-            raise ValueError(
-                f"Verification needs at least {FOLDS} pairs, one for each fold. "
-                f"Received: '{name}' with {len(one)} pairs."
-            )
+        rule = f"Verification needs at least {FOLDS} pairs, one for each fold"
+        require(len(one) >= FOLDS, rule, name=name, pairs=len(one))
     return {name: one.framed(frame) for name, one in pairs.items()}
 
 

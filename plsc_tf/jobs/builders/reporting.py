@@ -16,6 +16,7 @@ from plsc_tf.reporting.steps import InputImages, Traces
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.trackers import Tracker
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 PLOT, TENSORBOARD = "loss.png", "tensorboard"
@@ -40,11 +41,11 @@ class RunReporter:
 
     def __init__(self, settings: Settings, group):
         options = settings.logging
-        if options.profile_at_task >= group.size:
-            raise ValueError(
-                "profile_at_task must be the index of a worker, at most "
-                f"{group.size - 1}. Received: {options.profile_at_task}."
-            )
+        profiled = options.profile_at_task
+        rule = (
+            f"profile_at_task must be the index of a worker, at most {group.size - 1}"
+        )
+        require(profiled < group.size, rule, profile_at_task=profiled)
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
         self._board = files.join(self.folder, TENSORBOARD)

@@ -16,6 +16,7 @@ from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -139,11 +140,8 @@ def _data_facts(settings, labels):
     weights = None
     if counted:
         weights = np.bincount(source.labels, minlength=count).astype(np.float64)
-        if len(weights) > count:
-            raise ValueError(
-                f"The checkpoint has {count} classes. Received: data with label "
-                f"{len(weights) - 1}. Use the data that it was trained on."
-            )
+        rule = f"Use the data of the checkpoint's training, which has {count} classes"
+        require(len(weights) <= count, rule, label=len(weights) - 1)
     names = getattr(source, "class_names", ())
     if len(names) != count:
         return weights, (), f"the data set has {len(names)} class names"

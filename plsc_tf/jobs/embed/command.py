@@ -15,6 +15,7 @@ from plsc_tf.jobs.embed.rows import RowsFile, check_names
 from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
+from plsc_tf.requirements import require
 from plsc_tf.serving import versions
 from plsc_tf.storage import files, transfer
 
@@ -40,11 +41,8 @@ def embed(settings: Settings) -> list[tuple]:
             contradict each other.
     """
     options = settings.embedding
-    if not options.output:
-        raise ValueError(
-            "output must name the .npy file to write, as in --output=faces.npy. "
-            "Received: output=''."
-        )
+    rule = "output must name the .npy file to write, as in --output=faces.npy"
+    require(options.output, rule, output="''")
     workers.require_one_process(
         settings,
         "embed",

@@ -7,6 +7,7 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.evaluation import lists
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # A name, the x and y coordinates of five points and, possibly, a detector's score.
@@ -35,10 +36,7 @@ def list_images(
         FileNotFoundError: the folder, list or landmarks file does not exist.
         ValueError: there are no images, a name occurs twice, or a line is invalid.
     """
-    if not images:
-        raise ValueError(
-            "images must name a folder or a list of images. Received: images=''."
-        )
+    require(images, "images must name a folder or a list of images", images="''")
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
         names, points, _ = _read(images)

@@ -15,6 +15,7 @@ from plsc_tf.jobs.evaluate.embeddings import Saved, of_model
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 
@@ -38,11 +39,9 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         ValueError: the settings contradict each other, or a file is invalid.
     """
     scoring, targets = settings.scoring, settings.evaluation.val_targets
-    if scoring.embeddings and targets and "val_targets" in settings.given:
-        raise ValueError(
-            "For saved embeddings, use pair_lists instead of val_targets. Received: "
-            f"val_targets={','.join(targets)}."
-        )
+    both = scoring.embeddings and targets and "val_targets" in settings.given
+    rule = "For saved embeddings, use pair_lists instead of val_targets"
+    require(not both, rule, val_targets=",".join(targets))
     _check_files(scoring)
     if scoring.embeddings:
         workers.require_one_process(settings, "The comparison of saved embeddings")

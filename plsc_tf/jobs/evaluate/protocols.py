@@ -12,6 +12,7 @@ from plsc_tf.evaluation.templates import cosines, find, pool
 from plsc_tf.evaluation.verification import FOLDS, PairScores, score
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.evaluate.embeddings import gathered
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 FOLDERS = "identities are drawn; they are the folders of the images"
@@ -64,10 +65,8 @@ def pair_list(path, source, folder, options):
     """
     text = files.read(path)
     names, left, right, same = lists.read_pair_list(text, path)
-    if len(same) < FOLDS:
-        raise ValueError(
-            f"{path} must contain at least {FOLDS} pairs. Received: {len(same)}."
-        )
+    rule = f"{path} must contain at least {FOLDS} pairs"
+    require(len(same) >= FOLDS, rule, pairs=len(same))
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
     scores = score(embeddings, left, right, same)
     scores = dataclasses.replace(scores, norms=(norms[left] + norms[right]) / 2)

@@ -10,6 +10,7 @@ from typing import Any
 
 from plsc_tf.parallel import addresses
 from plsc_tf.parallel.cluster import SECRET, Cluster, resolve, worker_addresses
+from plsc_tf.requirements import require
 
 _HERE = "127.0.0.1"
 _GPUS = "CUDA_VISIBLE_DEVICES"
@@ -157,11 +158,8 @@ def split_gpus(
                 f"them. Choose GPUs that it lists, or unset {_GPUS}."
             )
     share, rest = divmod(len(names), count)
-    if rest or not share:
-        raise ValueError(
-            f"{len(names)} GPUs cannot be split evenly over num_workers={count}. "
-            f"Received: selected_gpus={','.join(names)}."
-        )
+    rule = f"{len(names)} GPUs cannot be split evenly over num_workers={count}"
+    require(share > 0 and not rest, rule, selected_gpus=",".join(names))
     # WSL exposes all GPUs as the single device `dxg`, so they cannot be counted.
     if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
         missing = ", ".join(str(gpu) for gpu in selected if gpu >= len(has_gpus))
