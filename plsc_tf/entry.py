@@ -226,8 +226,7 @@ class Entry:
             than the chief.
         """
         cli.set_up_logging()
-        from plsc_tf.jobs import results
-        from plsc_tf.jobs import train as run
+        from plsc_tf.jobs import results, train as run
         from plsc_tf.training.ending import Termination
 
         termination = Termination()

@@ -2,8 +2,7 @@
 
 import json
 
-from benchmarks.gpu import __main__ as programme
-from benchmarks.gpu import page, parts
+from benchmarks.gpu import __main__ as programme, page, parts
 
 
 def test_every_step_runs_at_toy_size(tmp_path, capsys):

@@ -13,8 +13,7 @@ from plsc_tf.backbones.arguments import (
 )
 from plsc_tf.backbones.faces import iresnet, mobilefacenet, resnet, small_resnet
 from plsc_tf.backbones.precision import Precision, apply
-from plsc_tf.backbones.vit import SIZES as TRANSFORMERS
-from plsc_tf.backbones.vit import vit
+from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
 from plsc_tf.backbones.zoo import catalog
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 from plsc_tf.hints import did_you_mean, nearest

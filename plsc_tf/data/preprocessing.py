@@ -8,8 +8,7 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.data import augmentation as random_changes
-from plsc_tf.data import images
+from plsc_tf.data import augmentation as random_changes, images
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, decisions
 from plsc_tf.data.request import check_image_size
 from plsc_tf.hints import did_you_mean

@@ -3,8 +3,7 @@
 import contextlib
 
 from plsc_tf.data import load, paths
-from plsc_tf.data.checks import check as data_check
-from plsc_tf.data.checks import report
+from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects

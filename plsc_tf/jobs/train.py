@@ -20,8 +20,7 @@ from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
-from plsc_tf.training.ending import Termination
-from plsc_tf.training.ending import rescue as rescue_steps
+from plsc_tf.training.ending import Termination, rescue as rescue_steps
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.watchdog import Watchdog
 

@@ -17,12 +17,14 @@ from absl import logging
 import plsc_tf
 from plsc_tf import private_apis
 from plsc_tf.options import effects
-from plsc_tf.parallel import bind_guard, gpus, joining, preflight
-from plsc_tf.parallel import cluster as clusters
+from plsc_tf.parallel import bind_guard, cluster as clusters, gpus, joining, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.rows import device_kind
-from plsc_tf.parallel.strategy import cluster_strategy, local_replicas
-from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.parallel.strategy import (
+    cluster_strategy,
+    local_replicas,
+    strategy as make_strategy,
+)
 from plsc_tf.storage import files
 from plsc_tf.training.ending import Votes
 

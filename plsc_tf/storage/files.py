@@ -20,13 +20,13 @@ from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
     below_root,
     canonical,
+    is_local as is_local,
+    join as join,
+    name as name,
+    parent as parent,
     root_of,
     scheme_of,
 )
-from plsc_tf.storage.paths import is_local as is_local
-from plsc_tf.storage.paths import join as join
-from plsc_tf.storage.paths import name as name
-from plsc_tf.storage.paths import parent as parent
 from plsc_tf.storage.remote import Retry
 
 # Hadoop's client copies the whole buffer of each read and write to the Java heap.

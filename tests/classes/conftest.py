@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data import figures
-from plsc_tf.jobs import train
-from plsc_tf.jobs import trained as trained_models
+from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import (
     CENTERS,

@@ -7,8 +7,7 @@ import pytest
 
 from plsc_tf import classes
 from plsc_tf.data import figures
-from plsc_tf.jobs import train
-from plsc_tf.jobs import trained as trained_models
+from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import (

@@ -21,8 +21,7 @@ from plsc_tf import convert
 from plsc_tf.data import images
 from plsc_tf.options import cli
 from plsc_tf.serving.export import Extras
-from tests.conformance import guide_commands as guides
-from tests.conformance import guide_folder
+from tests.conformance import guide_commands as guides, guide_folder
 from tests.marks import slow
 
 DOCS = guides.ROOT / "docs"

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, apply, decide
-from plsc_tf.data.augmentation import operations as ops
+from plsc_tf.data.augmentation import (
+    NUM_CHANCES,
+    Augmentation,
+    apply,
+    decide,
+    operations as ops,
+)
 from plsc_tf.data.source import without_autograph
 
 SIZE = (20, 16)

@@ -10,8 +10,7 @@ from PIL import Image
 import plsc_tf
 from plsc_tf.data import alignment, images, preprocessing
 from plsc_tf.evaluation import verification
-from plsc_tf.jobs import train
-from plsc_tf.jobs import trained as loading
+from plsc_tf.jobs import train, trained as loading
 from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings

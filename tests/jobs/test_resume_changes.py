@@ -7,8 +7,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.jobs import resume_changes
-from plsc_tf.jobs import train as run
+from plsc_tf.jobs import resume_changes, train as run
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.run_plan import choose_folder
 from tests.jobs.tiny_run import on_one_replica as settings

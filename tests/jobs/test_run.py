@@ -18,8 +18,7 @@ from plsc_tf.options.cli import parse
 from tests import commands
 from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
-from tests.jobs.tiny_run import FULL
-from tests.jobs.tiny_run import on_one_replica as settings
+from tests.jobs.tiny_run import FULL, on_one_replica as settings
 from tests.seeds.plsc_folder import make_train_data
 
 

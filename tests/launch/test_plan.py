@@ -8,8 +8,7 @@ import pytest
 
 from plsc_tf.flags.cluster import Cluster as Options
 from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.launch import plan as plans
-from plsc_tf.parallel.launch import supervise
+from plsc_tf.parallel.launch import plan as plans, supervise
 from plsc_tf.parallel.launch.plan import make_plan, split_gpus
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from plsc_tf.parallel import group as groups
-from plsc_tf.parallel import joining, wire
+from plsc_tf.parallel import group as groups, joining, wire
 from plsc_tf.parallel.addresses import free_ports, split
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group, JoinError

@@ -16,8 +16,7 @@ from plsc_tf import convert
 from plsc_tf.options import cli
 from tests import programs
 from tests.marks import slow
-from tests.seeds import plsc_folder
-from tests.seeds import plsc_scripts as scripts
+from tests.seeds import plsc_folder, plsc_scripts as scripts
 from tests.seeds.plsc_folder import SMALL, make_train_data, results
 
 TOOL = (

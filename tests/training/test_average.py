@@ -9,8 +9,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.jobs import export, trained
-from plsc_tf.jobs import train as run
+from plsc_tf.jobs import export, train as run, trained
 from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state

@@ -8,8 +8,7 @@ import math
 
 import tensorflow as tf
 
-from plsc_tf.data.augmentation import operations as ops
-from plsc_tf.data.augmentation import randaugment
+from plsc_tf.data.augmentation import operations as ops, randaugment
 from plsc_tf.data.augmentation.options import Augmentation
 
 # Number of random numbers per image. Each decision has its own columns, so enabling one

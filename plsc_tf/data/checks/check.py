@@ -11,8 +11,7 @@ import time
 
 import numpy as np
 
-from plsc_tf.data import load as data_load
-from plsc_tf.data import paths
+from plsc_tf.data import load as data_load, paths
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import Item, ListedImages, Listing, open_listing
 from plsc_tf.data.checks.survey import examine, hash64, survey

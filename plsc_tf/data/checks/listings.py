@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import load as data_load
-from plsc_tf.data import paths
+from plsc_tf.data import load as data_load, paths
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
 from plsc_tf.data.readers import (

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from plsc_tf.data import load as data_load
-from plsc_tf.data import preprocessing
+from plsc_tf.data import load as data_load, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 

@@ -11,8 +11,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.checkpoints.rows import StoredRows
-from plsc_tf.data import contact_sheet
-from plsc_tf.data import images as data_images
+from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import embedding_store, label_noise, two_in_one

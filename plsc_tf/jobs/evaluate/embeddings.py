@@ -6,8 +6,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import alignment, images
-from plsc_tf.data import load as data_load
+from plsc_tf.data import alignment, images, load as data_load
 from plsc_tf.data.faults import OUTAGES, READ_ERRORS, reason
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size
 from plsc_tf.data.paths import file_reader
