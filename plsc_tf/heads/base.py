@@ -44,6 +44,17 @@ class HeadStep:
     state: dict
 
 
+class _OldName:
+    """The deprecated `Head.margins`; as an argument, None by default."""
+
+    def __get__(self, head, _):
+        if head is None:  # the class is asked for the default
+            return None
+        warnings.warn("Head.margins was renamed to loss.", DeprecationWarning, 2)
+        return head.loss
+
+
+@dataclasses.dataclass(eq=False, repr=False)
 class Head(tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
 
@@ -84,45 +95,31 @@ class Head(tf.Module):
 
     # `ShardedHead` overrides these defaults.
     sharded = False
-    sample_rate = 1.0
-    tile_rows: int | None = None
-    weight_dtype = "float32"
+    sample_rate, tile_rows, weight_dtype = 1.0, None, "float32"
 
-    def __init__(  # noqa: PLR0913 - every one has a default
-        self,
-        num_classes: int,
-        *,
-        loss: MarginLoss = ARCFACE,
-        scale: float = 64.0,
-        seed: int = 0,
-        initial_deviation: float | None = None,
-        initializer: Any = None,
-        initial_bias: float = 0.0,
-        label_smoothing: float = 0.0,
-        logits_mb: float = 1024,
-        sub_centers: int = 1,
-        dtype: str = "float32",
-        jit_compile: bool | None = None,
-        margins: MarginLoss | None = None,
-    ) -> None:
+    num_classes: int
+    _: dataclasses.KW_ONLY
+    loss: MarginLoss = ARCFACE
+    scale: float = 64.0
+    seed: int = 0
+    initial_deviation: float | None = None
+    initializer: Any = None
+    initial_bias: float = 0.0
+    label_smoothing: float = 0.0
+    logits_mb: float = 1024
+    sub_centers: int = 1
+    dtype: str = "float32"
+    jit_compile: bool | None = None
+    margins: dataclasses.InitVar[MarginLoss | None] = _OldName()  # type: ignore
+
+    def __post_init__(self, margins: MarginLoss | None) -> None:
         super().__init__(name="head")
         if margins is not None:
-            warnings.warn("margins was renamed to loss.", DeprecationWarning, 3)
-            loss = margins
-        self.num_classes = num_classes
-        self.loss = loss
-        self.scale = scale
-        self.seed = seed
-        self.initial_deviation = initial_deviation
-        self.initializer = initializer and initializers.describe(initializer)
-        self.initial_bias = initial_bias
-        self.label_smoothing = label_smoothing
-        self.logits_mb = logits_mb
-        self.sub_centers = sub_centers
-        self.dtype = dtype
-        self.jit_compile = jit_compile
-        self._check_options()
+            warnings.warn("margins was renamed to loss.", DeprecationWarning, 4)
+            self.loss = margins
+        self.initializer = self.initializer and initializers.describe(self.initializer)
         self.embedding_size: int = None  # type: ignore[assignment]
+        self._check_options()
 
     def _check_options(self):
         loss, deviation = self.loss, self.initial_deviation
@@ -192,12 +189,6 @@ class Head(tf.Module):
     def _make_rows(self, strategy, initial_rows, name):
         """Creates rows filled with the values of `initial_rows(first, last + 1)`."""
         raise NotImplementedError
-
-    @property
-    def margins(self) -> MarginLoss:
-        """Old name of `loss`."""
-        warnings.warn("Head.margins was renamed to loss.", DeprecationWarning, 2)
-        return self.loss
 
     def arrays(self) -> dict:
         """Returns `{"weight": rows}`, with plain softmax also `"bias"`."""

@@ -1,15 +1,18 @@
 """Contains the two heads: classes split over the replicas, or replicated."""
 
+import dataclasses
 import math
 
 import keras
 
 from plsc_tf.heads.base import Head
+from plsc_tf.heads.margins import MarginLoss
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 from plsc_tf.requirements import require, require_one_of
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class ShardedHead(Head):
     """A head whose classes are split across the replicas, `num_classes / n` on each.
 
@@ -41,16 +44,13 @@ class ShardedHead(Head):
 
     sharded = True
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        sample_rate: float = 1.0,
-        tile_rows: int | None = None,
-        weight_dtype: str = "float32",
-        **options,
-    ) -> None:
-        super().__init__(num_classes, **options)
+    sample_rate: float = 1.0
+    tile_rows: int | None = None  # type: ignore[assignment]
+    weight_dtype: str = "float32"
+
+    def __post_init__(self, margins: MarginLoss | None) -> None:
+        super().__post_init__(margins)
+        sample_rate, tile_rows = self.sample_rate, self.tile_rows
         rule = "sample_rate must be in (0, 1], 1 for all classes"
         require(0 < sample_rate <= 1, rule, sample_rate=sample_rate)
         rule = "tile_rows must be positive, or None to choose it automatically"
@@ -62,10 +62,7 @@ class ShardedHead(Head):
             sample_rate=sample_rate,
             label_smoothing=self.label_smoothing,
         )
-        require_one_of(packing.DTYPES, weight_dtype=weight_dtype)
-        self.sample_rate = sample_rate
-        self.tile_rows = tile_rows
-        self.weight_dtype = weight_dtype
+        require_one_of(packing.DTYPES, weight_dtype=self.weight_dtype)
 
     def _make_rows(self, strategy, initial_rows, name):
         return ShardedRows(
