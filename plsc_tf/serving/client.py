@@ -132,7 +132,7 @@ class Client(contextlib.AbstractContextManager):
         for index, image in enumerate(images):
             fits = isinstance(image, (bytes, bytearray, memoryview))
             rule = "images must be a list of bytes (file contents)"
-            require(fits, rule, index=index, type=type(image).__name__)
+            require(fits, rule, **{f"images[{index}]": type(image).__name__})
         parts = [
             self._encode(images[start : start + self._batch_images])
             for start in range(0, len(images), self._batch_images)
