@@ -6,7 +6,7 @@ Stage 1 takes snapshots of the weights; stage 2 trains with reduced dimensions.
 import functools
 
 from plsc_tf.flags.conditions import name_in
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
@@ -19,15 +19,15 @@ _stage_2 = functools.partial(option, applies=_STAGE_2)
 class Boost(OptionGroup):
     """Options of dimension-reduction training; see docs/dimension_reduction.md."""
 
-    snapshot_every_n_steps: int = option(
-        0, "stage 1: steps between two snapshots of the weights; 0: none", lower=0
+    snapshot_every_n_steps: Count = option(
+        0, "stage 1: steps between two snapshots of the weights; 0: none"
     )
-    snapshots_per_epoch: int = option(
-        0, "stage 1: number of snapshots in each epoch, evenly spaced; 0: none", lower=0
+    snapshots_per_epoch: Count = option(
+        0, "stage 1: number of snapshots in each epoch, evenly spaced; 0: none"
     )
-    snapshot_start_epoch: int = _stage_1(0, "epochs before the first snapshot", lower=0)
-    snapshot_max: int = _stage_1(
-        40, "newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)", lower=0
+    snapshot_start_epoch: Count = _stage_1(0, "epochs before the first snapshot")
+    snapshot_max: Count = _stage_1(
+        40, "newest snapshots to keep; 0: all (MindSpore keep_checkpoint_max)"
     )
     snapshot_dir: str = _stage_1(
         "", "folder for the snapshots; empty: model_save_dir/snapshots"
@@ -56,8 +56,8 @@ class Boost(OptionGroup):
     pca_mat_path: str = _stage_2(
         "", ".npy file of a projection; empty: from weight_load_dir (MindSpore)"
     )
-    n_component: int = _stage_2(
-        32, "dimensions to keep (MindSpore)", lower=1, aliases="n_components"
+    n_component: Positive = _stage_2(
+        32, "dimensions to keep (MindSpore)", aliases="n_components"
     )
     dim_reduce_rho: float = _stage_2(
         0.55, "factor of the step length per trial", within="(0, 1)", aliases="rho"
@@ -65,8 +65,8 @@ class Boost(OptionGroup):
     dim_reduce_gamma: float = _stage_2(
         0.9, "momentum in the other dimensions", within="[0, 1)", aliases="gamma"
     )
-    dim_reduce_alpha: float = _stage_2(
-        0.001, "learning rate in the other dimensions", lower=0, aliases="alpha"
+    dim_reduce_alpha: Amount = _stage_2(
+        0.001, "learning rate in the other dimensions", aliases="alpha"
     )
     dim_reduce_sigma: float = _stage_2(
         0.4,
@@ -74,9 +74,7 @@ class Boost(OptionGroup):
         within="(0, 1)",
         aliases="sigma",
     )
-    line_search_trials: int = _stage_2(
-        2, "largest number of step lengths to try", lower=1
-    )
+    line_search_trials: Positive = _stage_2(2, "largest number of step lengths to try")
     dim_reduce_timeout: float = _stage_2(
         1800.0,
         "seconds to wait for the chief's projection (MindSpore)",

@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, Secret, option
+from plsc_tf.flags.option import Count, OptionGroup, Secret, option
 
 _saver = functools.partial(option, applies="hooks=CheckpointSaverHook")
 
@@ -19,15 +19,15 @@ class Checkpoints(OptionGroup):
     ckpt_file_name: str | None = option(
         None, "name of a checkpoint in checkpoint_dir; None: the newest one (FastNN)"
     )
-    save_checkpoints_steps: int = _saver(
-        0, "steps between two checkpoints; 0: only by epochs (FastNN)", lower=0
+    save_checkpoints_steps: Count = _saver(
+        0, "steps between two checkpoints; 0: only by epochs (FastNN)"
     )
-    keep_checkpoint_max: int = option(
-        5, "newest checkpoints to keep; 0: all (PLSC max_last_checkpoint_num)", lower=0
+    keep_checkpoint_max: Count = option(
+        5, "newest checkpoints to keep; 0: all (PLSC max_last_checkpoint_num)"
     )
     restart: bool = option(False, "start over, in a new folder", saved=False)
-    save_checkpoints_epochs: int = _saver(
-        1, "epochs between two checkpoints; 0: only by steps and at the end", lower=0
+    save_checkpoints_epochs: Count = _saver(
+        1, "epochs between two checkpoints; 0: only by steps and at the end"
     )
     save_weights_only: bool = option(False, "save only the data that evaluation needs")
     save_best: bool = option(

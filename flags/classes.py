@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 _edit = functools.partial(option, applies="edit_dir")
 _noise = functools.partial(option, applies="noise_report")
@@ -27,7 +27,7 @@ class Classes(OptionGroup, saved=False):
     )
     class_rows: str = _edit("", ".npy file of new classes' weight rows, [n, emb_size]")
     class_images: str = _edit("", "folder with one folder of images for each new class")
-    add_classes: int = _edit(0, "new classes to add, with random weights", lower=0)
+    add_classes: Count = _edit(0, "new classes to add, with random weights")
     drop_sub_centers: bool = option(
         False, "keep only each class's center that is nearest to most of its images"
     )
@@ -51,16 +51,15 @@ class Classes(OptionGroup, saved=False):
         "cosine at which classes count as one; None: 0.97 (weights: 0.7)",
         lower=0.5,
     )
-    noise_margin: float = _noise(
-        0.2, "difference in cosine by which another center must be nearer", lower=0.0
+    noise_margin: Amount = _noise(
+        0.2, "difference in cosine by which another center must be nearer"
     )
-    noise_split: float = _noise(
+    noise_split: Amount = _noise(
         6.0,
         "deviations by which two groups of a class must be less alike than usual "
         "to count as two classes",
-        lower=0.0,
     )
-    noise_top: int = _noise(200, "number of findings of each kind to list", lower=1)
+    noise_top: Positive = _noise(200, "number of findings of each kind to list")
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")
     new_list: str = option("", "file for a list of the images with the correct labels")
 

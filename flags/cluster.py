@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 _WORKER = checks.rule(
     "be worker, because there are no parameter servers",
@@ -24,8 +24,8 @@ class Cluster(OptionGroup):
         aliases="worker_hosts",
     )
     node_ip: str = _unsaved("", "this machine's entry in cluster_node_ips (PLSC)")
-    task_index: int | None = _unsaved(
-        None, "index of this machine in cluster_node_ips (FastNN)", lower=0
+    task_index: Count | None = _unsaved(
+        None, "index of this machine in cluster_node_ips (FastNN)"
     )
     job_name: str = _unsaved(
         "worker", "kind of process; must be worker (FastNN)", check=_WORKER
@@ -36,8 +36,8 @@ class Cluster(OptionGroup):
         within="[1, 65535]",
         aliases="started_port",
     )
-    num_workers: int = _unsaved(
-        1, "processes per machine, started by `python -m plsc_tf.launch`", lower=1
+    num_workers: Positive = _unsaved(
+        1, "processes per machine, started by `python -m plsc_tf.launch`"
     )
     cluster_resolver: str = _unsaved(
         "auto",
@@ -56,18 +56,17 @@ class Cluster(OptionGroup):
     worker_timeout: float = _in_cluster(
         30.0, "seconds of silence after which a worker is lost", within="(0, inf)"
     )
-    step_timeout: float = option(
+    step_timeout: Amount = option(
         600.0,
         "longest time of a step, or of preparing its batch, in seconds; 0: no limit",
-        lower=0,
     )
     communication: str = _in_cluster(
         "auto",
         "collectives: ring (gRPC), nccl (GPUs), or auto (TensorFlow chooses)",
         choices="auto ring nccl",
     )
-    gradient_bucket_mb: float = option(
-        8.0, "megabytes of gradients to sum at once; 0: all", lower=0, applies="buckets"
+    gradient_bucket_mb: Amount = option(
+        8.0, "megabytes of gradients to sum at once; 0: all", applies="buckets"
     )
     gradient_dtype: str = option(
         "float32",

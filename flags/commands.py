@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 
 _records = functools.partial(option, applies="output_dir or nranks")
 _shards = functools.partial(option, applies="output_dir and no nranks")
@@ -18,7 +18,7 @@ class Checking(OptionGroup, saved=False):
     near_duplicates: bool = option(
         False, "also find near-duplicates of verification images", applies="val_targets"
     )
-    check_threads: int = option(0, "decoding threads; 0: one per core", lower=0)
+    check_threads: Count = option(0, "decoding threads; 0: one per core")
 
 
 class Conversion(OptionGroup, saved=False):
@@ -35,10 +35,8 @@ class Conversion(OptionGroup, saved=False):
         "", "for bin: pairs.txt of LFW, CALFW or CPLFW, or lines 'left right 1'"
     )
     pairs_dir: str = _shards("", "folder of the pairs' images; empty: that of the file")
-    num_shards: int = _shards(
-        8,
-        "number of files, of nearly equal length; best a multiple of the replicas",
-        lower=1,
+    num_shards: Positive = _shards(
+        8, "number of files, of nearly equal length; best a multiple of the replicas"
     )
     shuffle: bool = _records(True, "shuffle all records, by the seed")
     pad_shards: bool = _shards(
@@ -49,8 +47,8 @@ class Conversion(OptionGroup, saved=False):
     preview: str = option("", "PNG file for the first images after each augmentation")
     data_dir: str = option("", "folder of base64 part files (PLSC's tool)")
     file_list: str = option("", "file with the names of the part files (PLSC's tool)")
-    nranks: int = option(
-        0, "number of files in <data_dir>/shuffled_<nranks> (PLSC's tool)", lower=0
+    nranks: Count = option(
+        0, "number of files in <data_dir>/shuffled_<nranks> (PLSC's tool)"
     )
 
     REFUSED = {
@@ -83,7 +81,7 @@ class Embedding(OptionGroup, saved=False):
         None, "add the embedding of each mirror image; None: as in verification"
     )
     normalize: bool = option(False, "finally, divide each embedding by its length")
-    embed_batch_size: int = option(128, "images per step, over all replicas", lower=1)
+    embed_batch_size: Positive = option(128, "images per step, over all replicas")
 
     REFUSED = {
         "saved_model and checkpoint_dir": "Set saved_model or checkpoint_dir, not both."
@@ -104,12 +102,11 @@ class Importing(OptionGroup, saved=False):
 class Launching(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.launch`."""
 
-    selected_gpus: tuple[int, ...] = option(
+    selected_gpus: tuple[Count, ...] = option(
         (),
         "GPUs of this machine, split over its workers; empty: all (PLSC)",
-        lower=0,
         check=checks.unique,
     )
     log_dir: str = option("", "folder for each worker's log; empty: no logs (Paddle)")
-    max_restarts: int = option(0, "restarts of all workers after one fails", lower=0)
+    max_restarts: Count = option(0, "restarts of all workers after one fails")
     module: str = option("plsc_tf.train", "module of the workers", applies="no script")

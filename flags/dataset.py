@@ -1,6 +1,6 @@
 """Defines the options for the data set: its module, location and size."""
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import OptionGroup, Positive, option
 from plsc_tf.storage import oss
 
 
@@ -32,27 +32,21 @@ class Dataset(OptionGroup):
         "TFRecord files in dataset_dir; empty: those of the data set (FastNN)",
         applies="no own_source and no nranks",
     )
-    num_classes: int = option(
-        85742,
-        "number of classes; if not set, the data set's, if known (PLSC; FastNN)",
-        lower=1,
+    num_classes: Positive = option(
+        85742, "number of classes; if not set, the data set's, if known (PLSC; FastNN)"
     )
     allow_empty_classes: bool = option(False, "train even if classes have no images")
-    num_sample_per_epoch: int = option(
+    num_sample_per_epoch: Positive = option(
         5822653,
         "images per epoch, if they cannot be counted (PLSC; FastNN)",
-        lower=1,
         aliases="train_image_num image_num",
         applies="uncounted",
     )
     labels_offset: int = option(
         0, "number to subtract from labels", applies="examples and label_numbers"
     )
-    min_images_per_class: int = option(
-        1,
-        "leave out classes with fewer images",
-        lower=1,
-        applies="examples and class_folders",
+    min_images_per_class: Positive = option(
+        1, "leave out classes with fewer images", applies="examples and class_folders"
     )
     held_back: float = option(
         0.0,

@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 
 _during_training = functools.partial(option, applies="with_test and val_targets")
 
@@ -15,12 +15,12 @@ class Evaluation(OptionGroup):
         "<name> for <dataset_dir>/<name>.bin, a path of a .bin file or pairs.txt, or a "
         "name that the data set defines (PLSC)",
     )
-    test_batch_size: int = option(
-        120, "images per step in verification (PLSC)", lower=1, applies="with_test"
+    test_batch_size: Positive = option(
+        120, "images per step in verification (PLSC)", applies="with_test"
     )
     with_test: bool = option(True, "verify during training, after each epoch (PLSC)")
-    eval_every_n_steps: int = _during_training(
-        0, "steps between verifications; 0: each epoch (PLSC test_period)", lower=0
+    eval_every_n_steps: Count = _during_training(
+        0, "steps between verifications; 0: each epoch (PLSC test_period)"
     )
     raw_pixel_baseline: bool = _during_training(
         False, "also print the accuracy of comparing raw pixels"
@@ -63,8 +63,8 @@ class Scoring(OptionGroup, saved=False):
         "search the training set for verification images (reads all of it)",
         applies="card_dir and no embeddings",
     )
-    bootstrap_samples: int = option(
-        1000, "draws for confidence intervals; 0: none", lower=0, applies="card_dir"
+    bootstrap_samples: Count = option(
+        1000, "draws for confidence intervals; 0: none", applies="card_dir"
     )
 
     REFUSED = {

@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 
 _at_end = functools.partial(option, applies="export_at_end")
 _int8 = functools.partial(
@@ -23,16 +23,16 @@ class Export(OptionGroup):
         "saved_model, and further formats; onnx needs the extra [onnx]",
         choices="saved_model tflite tflite_float16 tflite_int8 onnx",
     )
-    export_classes: int = _at_end(
-        0, "best classes in the signature `classify`; 0: no such signature", lower=0
+    export_classes: Count = _at_end(
+        0, "best classes in the signature `classify`; 0: no such signature"
     )
-    calibration_images: int = _int8(100, "training images to calibrate on", lower=1)
+    calibration_images: Positive = _int8(100, "training images to calibrate on")
     card: str = option("", "card.json of the same checkpoint, to include", saved=False)
-    proof_images: int = _at_end(
-        32, "images for comparing export and network; 0: use noise", lower=0
+    proof_images: Count = _at_end(
+        32, "images for comparing export and network; 0: use noise"
     )
-    proof_pairs: int = _at_end(
-        1000, "pairs of each verification set for verifying formats; 0: none", lower=0
+    proof_pairs: Count = _at_end(
+        1000, "pairs of each verification set for verifying formats; 0: none"
     )
     float16_cosine: float = option(
         0.999,

@@ -6,7 +6,7 @@ import math
 from plsc_tf import initializers
 from plsc_tf.flags import checks
 from plsc_tf.flags.conditions import name_in
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 # The margins that each loss uses.
 MARGINS = {
@@ -88,14 +88,14 @@ class Head(OptionGroup):
         within=f"[0, {math.pi / 2})",
         check=checks.pair,
     )
-    magface_lambda_g: float = _magface(
-        35.0, "factor of the penalty on short embeddings (MagFace)", lower=0
+    magface_lambda_g: Amount = _magface(
+        35.0, "factor of the penalty on short embeddings (MagFace)"
     )
     interclass_filtering_threshold: float = _cosines(
         0.0, "ignore other classes above this cosine; 0: off", within="[0, 1)"
     )
-    sub_centers: int = option(
-        1, "centers per class; the nearest counts (Sub-center ArcFace: 3)", lower=1
+    sub_centers: Positive = option(
+        1, "centers per class; the nearest counts (Sub-center ArcFace: 3)"
     )
     label_smoothing: float = option(
         0.0,
@@ -109,16 +109,14 @@ class Head(OptionGroup):
         within="(0, 1]",
         aliases="sample_ratio",
     )
-    head_tile_rows: int | None = _sharded(
-        None, "classes to process at a time; None: to fit the caches", lower=1
+    head_tile_rows: Positive | None = _sharded(
+        None, "classes to process at a time; None: to fit the caches"
     )
-    head_logits_mb: int = option(
-        1024, "megabytes of logits that a replica keeps for the second pass", lower=0
+    head_logits_mb: Count = option(
+        1024, "megabytes of logits that a replica keeps for the second pass"
     )
-    head_initial_deviation: float | None = option(
-        None,
-        "deviation of initial weights; None: sqrt(2 / (emb_size + num_classes))",
-        lower=0,
+    head_initial_deviation: Amount | None = option(
+        None, "deviation of initial weights; None: sqrt(2 / (emb_size + num_classes))"
     )
     head_initializer: str = option(
         "",
@@ -128,11 +126,11 @@ class Head(OptionGroup):
     head_initial_bias: float = option(
         0.0, "initial value of the biases", applies="loss_type=softmax"
     )
-    head_learning_rate_factor: float = option(
-        1.0, "factor of the learning rate for the head; 0 freezes it", lower=0
+    head_learning_rate_factor: Amount = option(
+        1.0, "factor of the learning rate for the head; 0 freezes it"
     )
-    head_weight_decay: float | None = option(
-        None, "weight decay of the head; None: weight_decay", lower=0
+    head_weight_decay: Amount | None = option(
+        None, "weight decay of the head; None: weight_decay"
     )
     head_dtype: str = option(
         "float32",

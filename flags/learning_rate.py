@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _OURS = "no own_optimizer"
@@ -15,11 +15,8 @@ _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 class LearningRate(OptionGroup):
     """Options for the learning rate and its schedule."""
 
-    learning_rate: float = _ours(
-        0.1,
-        "rate for a global batch of lr_base_batch_size (PLSC)",
-        lower=0,
-        aliases="lr",
+    learning_rate: Amount = _ours(
+        0.1, "rate for a global batch of lr_base_batch_size (PLSC)", aliases="lr"
     )
     learning_rate_factors: tuple[str, ...] = option(
         (),
@@ -34,10 +31,9 @@ class LearningRate(OptionGroup):
         choices="piecewise fixed polynomial cosine exponential linear",
         applies=f"{_OURS} and no decay_scheme",
     )
-    lr_steps: tuple[int, ...] = option(
+    lr_steps: tuple[Positive, ...] = option(
         (100000, 160000, 220000),
         "steps at which piecewise decays (PLSC)",
-        lower=1,
         check=checks.growing,
         applies=f"{_DECAY}=piecewise and no lr_epochs",
     )
@@ -48,10 +44,9 @@ class LearningRate(OptionGroup):
         check=checks.growing,
         applies=f"{_DECAY}=piecewise",
     )
-    lr_steps_batch_size: int = option(
+    lr_steps_batch_size: Count = option(
         0,
         "global batch that lr_steps and warmup_steps are for; 0: the run's",
-        lower=0,
         applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
     )
     learning_rate_decay_factor: float = option(
@@ -69,13 +64,11 @@ class LearningRate(OptionGroup):
     luong_decay_factor: float = option(
         0.5, "factor of each decay", within="(0, 1]", applies=_SCHEME
     )
-    warmup_epochs: float = _ours(
-        0.0,
-        "epochs, or fractions, in which the rate rises to its value (PLSC)",
-        lower=0,
+    warmup_epochs: Amount = _ours(
+        0.0, "epochs, or fractions, in which the rate rises to its value (PLSC)"
     )
-    warmup_steps: int = _ours(
-        0, "length of the warm-up in steps, instead of warmup_epochs (FastNN)", lower=0
+    warmup_steps: Count = _ours(
+        0, "length of the warm-up in steps, instead of warmup_epochs (FastNN)"
     )
     warmup_scheme: str = option(
         "linear",
@@ -84,10 +77,9 @@ class LearningRate(OptionGroup):
         choices="linear linear_from_zero linear_from_lr t2t",
         applies=f"{_OURS} and warmup_epochs or {_OURS} and warmup_steps",
     )
-    end_learning_rate: float = option(
+    end_learning_rate: Amount = option(
         0.0001,
         "lowest rate of all decays except piecewise (FastNN)",
-        lower=0,
         applies=f"{_DECAY}=polynomial,cosine,linear,exponential or {_SCHEME}",
     )
     lr_total_epochs: float | None = option(
@@ -99,8 +91,8 @@ class LearningRate(OptionGroup):
     polynomial_power: float = option(
         1.0, "exponent; 1: linear", within="(0, inf)", applies=f"{_DECAY}=polynomial"
     )
-    lr_base_batch_size: int = _ours(
-        1024, "multiply the rate by global batch / this; 0: do not (PLSC)", lower=0
+    lr_base_batch_size: Count = _ours(
+        1024, "multiply the rate by global batch / this; 0: do not (PLSC)"
     )
 
     REFUSED = {

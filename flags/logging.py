@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 
 _BOARDS = "tensorboard or visualdl or tracker=tensorboard"
 _charts = functools.partial(option, applies=_BOARDS)
@@ -12,16 +12,15 @@ _profiler = functools.partial(option, applies="hooks=ProfilerHook")
 class Logging(OptionGroup):
     """Options for progress, logs and the report of a run."""
 
-    log_loss_every_n_iters: int = option(
-        10, "steps between progress lines", lower=1, applies="hooks=LoggingTensorHook"
+    log_loss_every_n_iters: Positive = option(
+        10, "steps between progress lines", applies="hooks=LoggingTensorHook"
     )
-    profile_every_n_iters: int = _profiler(
-        0, "steps between profiles for TensorBoard; 0: none (FastNN)", lower=0
+    profile_every_n_iters: Count = _profiler(
+        0, "steps between profiles for TensorBoard; 0: none (FastNN)"
     )
-    profile_at_task: int = option(
+    profile_at_task: Count = option(
         0,
         "index of the worker that writes profiles; 0: the chief (FastNN)",
-        lower=0,
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
     log_device_placement: bool = option(False, "log each tensor's device (FastNN)")
@@ -40,11 +39,11 @@ class Logging(OptionGroup):
     metrics_files: bool = option(
         True, "write the values of progress lines to metrics.jsonl and metrics.csv"
     )
-    angles_every_n_iters: int = _charts(
-        0, "steps between histograms of angles to class centers; 0: none", lower=0
+    angles_every_n_iters: Count = _charts(
+        0, "steps between histograms of angles to class centers; 0: none"
     )
-    images_every_n_iters: int = _charts(
-        0, "steps between logs of the network's input images; 0: none", lower=0
+    images_every_n_iters: Count = _charts(
+        0, "steps between logs of the network's input images; 0: none"
     )
     projector: bool = option(False, "write data for TensorBoard's projector at the end")
     save_losses: bool = option(False, "write each step's exact loss to losses.txt")

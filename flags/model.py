@@ -3,7 +3,7 @@
 import contextlib
 
 from plsc_tf.flags.checks import read_pairs
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
 
 
 def read_model_options(name: str, text: str) -> dict:
@@ -40,17 +40,16 @@ class Model(OptionGroup):
     model_name: str = option(
         "ResNet50", "a backbone, or the dotted path of your own (PLSC; FastNN)"
     )
-    emb_size: int | None = option(
+    emb_size: Positive | None = option(
         None,
         "embedding size; None: 512, or a classic network's own, see docs/zoo.md (PLSC)",
-        lower=1,
         aliases="emb_dim embedding_size",
     )
     dropout: float | None = option(
         None, "dropout before the embedding; None: the backbone's", within="[0, 1)"
     )
-    aux_logits_weight: float = option(
-        0.4, "weight of the auxiliary logits' loss", lower=0, applies="auxiliary_logits"
+    aux_logits_weight: Amount = option(
+        0.4, "weight of the auxiliary logits' loss", applies="auxiliary_logits"
     )
     freeze_layers: str = option(
         "", "regular expression for the beginning of the names of layers to freeze"

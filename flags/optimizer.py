@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
 
 # A condition, see `plsc_tf.flags.conditions`.
 _OURS = "no own_optimizer"
@@ -30,9 +30,7 @@ class Optimizer(OptionGroup):
     momentum: float = _of("momentum", "lars")(
         0.9, "decay of the velocity (FastNN)", within="[0, 1)"
     )
-    weight_decay: float = _ours(
-        5e-4, "L2 decay, added to the gradient (PLSC; FastNN)", lower=0
-    )
+    weight_decay: Amount = _ours(5e-4, "L2 decay, added to the gradient (PLSC; FastNN)")
     max_gradient_norm: float | None = option(
         None, "clip the gradients to this global norm (FastNN)", within="(0, inf)"
     )
@@ -59,17 +57,17 @@ class Optimizer(OptionGroup):
     ema_in_use: bool = option(
         True, "use the averages, if they exist, to verify and export"
     )
-    gradient_accumulation_steps: int = option(
-        1, "parts into which a replica's batch is split, to save memory", lower=1
+    gradient_accumulation_steps: Positive = option(
+        1, "parts into which a replica's batch is split, to save memory"
     )
     adadelta_rho: float = _of("adadelta")(0.95, "decay rate (FastNN)", within="[0, 1]")
-    adagrad_initial_accumulator_value: float = _of("adagrad")(
-        0.1, "initial accumulators (FastNN)", lower=0
+    adagrad_initial_accumulator_value: Amount = _of("adagrad")(
+        0.1, "initial accumulators (FastNN)"
     )
     adam_beta1: float = _adam(0.9, "first moment's decay (FastNN)", within="[0, 1)")
     adam_beta2: float = _adam(0.999, "second moment's decay (FastNN)", within="[0, 1)")
-    opt_epsilon: float = _of("adam", "adamweightdecay", "adadelta", "rmsprop")(
-        1.0, "added to the denominator (FastNN)", lower=0
+    opt_epsilon: Amount = _of("adam", "adamweightdecay", "adadelta", "rmsprop")(
+        1.0, "added to the denominator (FastNN)"
     )
     lars_coefficient: float = _of("lars")(
         0.001, "trust coefficient (eta)", within="(0, inf)"
@@ -77,11 +75,9 @@ class Optimizer(OptionGroup):
     ftrl_learning_rate_power: float = _ftrl(
         -0.5, "exponent of the rate (FastNN)", within="[-inf, 0]"
     )
-    ftrl_initial_accumulator_value: float = _ftrl(
-        0.1, "initial accumulators (FastNN)", lower=0
-    )
-    ftrl_l1: float = _ftrl(0.0, "strength of L1 regularization (FastNN)", lower=0)
-    ftrl_l2: float = _ftrl(0.0, "strength of L2 regularization (FastNN)", lower=0)
+    ftrl_initial_accumulator_value: Amount = _ftrl(0.1, "initial accumulators (FastNN)")
+    ftrl_l1: Amount = _ftrl(0.0, "strength of L1 regularization (FastNN)")
+    ftrl_l2: Amount = _ftrl(0.0, "strength of L2 regularization (FastNN)")
     rmsprop_momentum: float = _rmsprop(0.9, "momentum (FastNN)", within="[0, 1)")
     rmsprop_decay: float = _rmsprop(
         0.9, "decay of squared gradients (FastNN)", within="[0, 1)"

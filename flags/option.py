@@ -32,14 +32,20 @@ _ENDS = {
 }
 
 
+# Types with a lower bound, see `lower` of `Option`.
+Count = typing.Annotated[int, ("lower", 0)]
+Positive = typing.Annotated[int, ("lower", 1)]
+Amount = typing.Annotated[float, ("lower", 0)]
+
+
 def option(
     default: object, help: str, *, check: Callable | None = None, **details
 ) -> typing.Any:
     """Declares one option of a group as a dataclass field.
 
-    The field's annotation is the option's type: bool, int, float, str, one of these
-    with `| None`, a tuple such as `tuple[int, ...]`, or `Secret` for text that must not
-    appear in a log, a file or an error message.
+    The field's annotation is the option's type: bool, int, float, str, `Count` and the
+    other types above, one of these with `| None`, a tuple such as `tuple[int, ...]`, or
+    `Secret` for text that must not appear in a log, a file or an error message.
 
     Args:
         default: value if the user doesn't set the option.
@@ -286,7 +292,7 @@ class OptionGroup:
 @functools.cache
 def options_of(group_class: type[OptionGroup]) -> tuple[Option, ...]:
     """Returns the options of a group's dataclass in the order of their declaration."""
-    hints = typing.get_type_hints(group_class)
+    hints = typing.get_type_hints(group_class, include_extras=True)
     # Converts class names to group names: LearningRate becomes learning_rate.
     group = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", group_class.__name__).lower()
     return tuple(
@@ -303,11 +309,13 @@ def options_of(group_class: type[OptionGroup]) -> tuple[Option, ...]:
 
 def _read_type(hint):
     """Returns the `Option` attributes that an annotation implies."""
-    optional = isinstance(hint, types.UnionType)
-    if optional:
-        hint = next(arg for arg in hint.__args__ if arg is not types.NoneType)
+    optional = types.NoneType in typing.get_args(hint)
+    hint = typing.get_args(hint)[0] if optional else hint
     many = typing.get_origin(hint) is tuple
-    hint = hint.__args__[0] if many else hint
-    secret = hint is Secret
-    kind = str if secret else hint
-    return {"type": kind, "many": many, "optional": optional, "secret": secret}
+    hint = typing.get_args(hint)[0] if many else hint
+    bounds = dict(getattr(hint, "__metadata__", ()))
+    kind = getattr(hint, "__origin__", hint)
+    secret = kind is Secret
+    kind = str if secret else kind
+    shape = {"type": kind, "many": many, "optional": optional, "secret": secret}
+    return shape | bounds

@@ -3,7 +3,7 @@
 import functools
 
 from plsc_tf.flags.checks import read_pairs
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
 
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
@@ -67,11 +67,11 @@ class Precision(OptionGroup):
     use_dynamic_loss_scaling: bool = option(
         True, "adjust the loss scale (PLSC)", applies="use_fp16 and loss_scale=0.0,1.0"
     )
-    incr_every_n_steps: int = _dynamic(
-        2000, "finite steps in a row before the loss scale grows (PLSC)", lower=1
+    incr_every_n_steps: Positive = _dynamic(
+        2000, "finite steps in a row before the loss scale grows (PLSC)"
     )
-    decr_every_n_nan_or_inf: int = _dynamic(
-        2, "steps with NaN or infinity in a row before it shrinks (PLSC)", lower=1
+    decr_every_n_nan_or_inf: Positive = _dynamic(
+        2, "steps with NaN or infinity in a row before it shrinks (PLSC)"
     )
     incr_ratio: float = _dynamic(
         2.0, "factor by which it grows (PLSC)", within="(1, inf)"
@@ -79,8 +79,8 @@ class Precision(OptionGroup):
     decr_ratio: float = _dynamic(
         0.5, "factor by which it shrinks, down to 1 (PLSC)", within="(0, 1)"
     )
-    loss_scale: float = option(
-        1.0, "fixed loss scale; 0 or 1: none (FastNN)", lower=0, applies="use_fp16"
+    loss_scale: Amount = option(
+        1.0, "fixed loss scale; 0 or 1: none (FastNN)", applies="use_fp16"
     )
     on_nonfinite: str = option(
         "stop",
@@ -88,11 +88,8 @@ class Precision(OptionGroup):
         "checkpoint and leave the batch out, or skip the batch",
         choices="stop rollback skip",
     )
-    max_nonfinite: int = option(
-        5,
-        "rollbacks or skips before a stop",
-        lower=1,
-        applies="on_nonfinite=rollback,skip",
+    max_nonfinite: Positive = option(
+        5, "rollbacks or skips before a stop", applies="on_nonfinite=rollback,skip"
     )
 
     REFUSED = {

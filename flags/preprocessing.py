@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
 
 _share = functools.partial(option, None, within="[0, 1]")
 
@@ -27,20 +27,20 @@ class Preprocessing(OptionGroup):
         "None: that of the network or, failing that, of the data set (FastNN)",
         choices="cifarnet face inception lenet none vgg",
     )
-    image_shape: tuple[int, ...] = option(
-        (), "channels, height, width, such as 3,112,112 (PLSC)", lower=1, check=_shape
+    image_shape: tuple[Positive, ...] = option(
+        (), "channels, height, width, such as 3,112,112 (PLSC)", check=_shape
     )
-    shuffle_buffer_size: int = option(
-        1024, "images in the shuffle buffer (FastNN)", lower=1, applies="streamed"
+    shuffle_buffer_size: Positive = option(
+        1024, "images in the shuffle buffer (FastNN)", applies="streamed"
     )
-    num_parallel_batches: int | None = option(
-        8, "batches to decode in parallel; None: automatic (FastNN)", lower=1
+    num_parallel_batches: Positive | None = option(
+        8, "batches to decode in parallel; None: automatic (FastNN)"
     )
-    prefetch_buffer_size: int | None = option(
-        32, "batches to prepare in advance; None: automatic (FastNN)", lower=1
+    prefetch_buffer_size: Positive | None = option(
+        32, "batches to prepare in advance; None: automatic (FastNN)"
     )
-    num_preprocessing_threads: int | None = option(
-        16, "threads of the input pipeline; None: automatic (FastNN)", lower=1
+    num_preprocessing_threads: Positive | None = option(
+        16, "threads of the input pipeline; None: automatic (FastNN)"
     )
     datasets_use_caching: bool = option(False, "keep decoded images in memory (FastNN)")
     datasets_cache_dir: str = option(
@@ -55,8 +55,8 @@ class Preprocessing(OptionGroup):
         "consecutive images of a class",
         choices="uniform class_balanced per_identity",
     )
-    images_per_identity: int = option(
-        4, "consecutive images of a class", lower=1, applies="sampling=per_identity"
+    images_per_identity: Positive = option(
+        4, "consecutive images of a class", applies="sampling=per_identity"
     )
     random_flip: bool | None = option(
         None, "mirror half the images; None, here and below: as the preprocessing says"
@@ -85,13 +85,11 @@ class Preprocessing(OptionGroup):
     random_erasing: float | None = _share(
         "probability of noise in a rectangle (arXiv:1708.04896)"
     )
-    mixup: float = option(
-        0.0, "mix each image with a neighbor, by Beta(mixup, mixup); 0: off", lower=0
+    mixup: Amount = option(
+        0.0, "mix each image with a neighbor, by Beta(mixup, mixup); 0: off"
     )
-    cutmix: float = option(
-        0.0,
-        "paste a rectangle of the neighbor; area: Beta(cutmix, cutmix); 0: off",
-        lower=0,
+    cutmix: Amount = option(
+        0.0, "paste a rectangle of the neighbor; area: Beta(cutmix, cutmix); 0: off"
     )
     low_resolution: float | None = _share(
         "probability of shrinking and enlarging (AdaFace: 0.2)"

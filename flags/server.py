@@ -5,7 +5,7 @@ import ipaddress
 from collections.abc import Sequence
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
 _above_0 = functools.partial(option, within="(0, inf)")
 
@@ -40,12 +40,12 @@ class Server(OptionGroup, saved=False):
     served_name: str = option(
         "", "model name in URLs; empty: the last part of model_path (TF Serving)"
     )
-    num_versions: int = option(1, "number of newest versions to serve", lower=1)
+    num_versions: Positive = option(1, "number of newest versions to serve")
     version_labels: tuple[str, ...] = option(
         (), "names of versions: stable:3,canary:4 (TF Serving)", check=read_labels
     )
-    poll_seconds: float = option(
-        1.0, "seconds between checks for new versions; 0: none (TF Serving)", lower=0
+    poll_seconds: Amount = option(
+        1.0, "seconds between checks for new versions; 0: none (TF Serving)"
     )
 
     host: str = option(
@@ -55,7 +55,7 @@ class Server(OptionGroup, saved=False):
     grpc_port: int | None = option(
         None, "gRPC port; 0: any free port; None: no gRPC", within="[0, 65535]"
     )
-    gpu_index: int = option(0, "index of the GPU to use, if any (PLSC)", lower=0)
+    gpu_index: Count = option(0, "index of the GPU to use, if any (PLSC)")
 
     api_keys_file: str = option(
         "", "file with clients' keys, their rights and rates; empty: no keys"
@@ -73,14 +73,12 @@ class Server(OptionGroup, saved=False):
     max_batch_images: int = option(
         32, "largest batch, in images", within="[1, 1024]", check=checks.power_of_two
     )
-    parallel_batches: int = option(2, "batches to compute at the same time", lower=1)
-    queue_images: int = option(
-        1024, "images that may wait; further requests are answered with 503", lower=1
+    parallel_batches: Positive = option(2, "batches to compute at the same time")
+    queue_images: Positive = option(
+        1024, "images that may wait; further requests are answered with 503"
     )
 
-    max_request_images: int = option(
-        256, "largest number of images in a request", lower=1
-    )
+    max_request_images: Positive = option(256, "largest number of images in a request")
     max_body_mb: float = _above_0(32.0, "largest request body, in megabytes")
     max_image_mb: float = _above_0(8.0, "largest encoded image, in megabytes")
     max_megapixels: float = _above_0(
@@ -89,8 +87,8 @@ class Server(OptionGroup, saved=False):
     max_receiving_mb: float = _above_0(
         512.0, "largest total of request bodies in memory, in megabytes"
     )
-    max_connections: int = option(
-        1024, "largest number of simultaneous connections", lower=1
+    max_connections: Positive = option(
+        1024, "largest number of simultaneous connections"
     )
     receive_timeout: float = _above_0(
         20.0, "seconds for each of: request headers, request body, sending the answer"
@@ -98,9 +96,7 @@ class Server(OptionGroup, saved=False):
     answer_timeout: float = _above_0(
         30.0, "seconds to answer an image, including the queue"
     )
-    drain_timeout: float = option(
-        20.0, "seconds to complete requests after SIGTERM", lower=0
-    )
+    drain_timeout: Amount = option(20.0, "seconds to complete requests after SIGTERM")
 
     gallery_dir: str = option("", "folder of a gallery of known faces; empty: none")
     gallery_dtype: str = option(

@@ -2,7 +2,7 @@
 
 import functools
 
-from plsc_tf.flags.option import OptionGroup, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 from plsc_tf.parallel.gpu_figures import GPUS
 
 _dry_run = functools.partial(option, saved=False, applies="dry_run")
@@ -16,23 +16,22 @@ class Training(OptionGroup):
         "finetune starts from the weights in checkpoint_dir (FastNN)",
         choices="pretrain finetune",
     )
-    num_epochs: int = option(
-        120, "epochs to train (PLSC; FastNN)", lower=1, aliases="train_epochs"
+    num_epochs: Positive = option(
+        120, "epochs to train (PLSC; FastNN)", aliases="train_epochs"
     )
-    stop_at_step: int = option(
-        0, "stop after this step; 0: never", lower=0, applies="hooks=StopAtStepHook"
+    stop_at_step: Count = option(
+        0, "stop after this step; 0: never", applies="hooks=StopAtStepHook"
     )
-    batch_size: int = option(
+    batch_size: Positive = option(
         128,
         "images per replica in a step (PLSC; FastNN)",
-        lower=1,
         aliases="train_batch_size",
         applies="no global_batch_size",
     )
-    global_batch_size: int = option(
-        0, "images per step, of all replicas; 0: batch_size x replicas", lower=0
+    global_batch_size: Count = option(
+        0, "images per step, of all replicas; 0: batch_size x replicas"
     )
-    seed: int = option(0, "seed of weights, data order, augmentation, dropout", lower=0)
+    seed: Count = option(0, "seed of weights, data order, augmentation, dropout")
     deterministic: bool = option(False, "compute the same in each run, bit for bit")
 
     REFUSED = {
@@ -44,14 +43,13 @@ class Training(OptionGroup):
 class Performance(OptionGroup):
     """Options for replicas, steps per call, and memory planning."""
 
-    num_replicas: int = option(
+    num_replicas: Count = option(
         0,
         "GPUs per worker, or logical CPU devices; 0: all GPUs, or one CPU device",
-        lower=0,
         applies="gpus or alone",
     )
-    steps_per_execution: int = option(
-        1, "steps in one call of TensorFlow (Keras)", lower=1, aliases="sink_size"
+    steps_per_execution: Positive = option(
+        1, "steps in one call of TensorFlow (Keras)", aliases="sink_size"
     )
     jit_compile: str = option(
         "auto",
