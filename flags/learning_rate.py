@@ -96,8 +96,7 @@ class LearningRate(OptionGroup):
     )
 
     REFUSED = {
-        "warmup_steps and warmup_epochs": "Set warmup_steps or warmup_epochs, not "
-        "both.",
+        "warmup_steps and warmup_epochs": "Set only one of these two options.",
         "lr_epochs and no learning_rate_decay_type=piecewise": "lr_epochs needs "
         "learning_rate_decay_type=piecewise.",
         "decay_scheme and lr_epochs or "

@@ -216,10 +216,8 @@ class Option:
 
     def _refuse(self, value, hint=""):
         value = Secret.MASK if self.secret else value
-        raise ValueError(
-            f"{self.name} must be {self.expected()}. "
-            f"Received: {self.name}={value!r}.{hint}"
-        )
+        received = f"Received: {self.name}={value!r}.{hint}"
+        raise ValueError(f"{self.name} must be {self.expected()}. {received}")
 
 
 def _converted(item, kind):

@@ -4,6 +4,7 @@ import functools
 
 from plsc_tf.flags.checks import read_pairs
 from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
+from plsc_tf.requirements import require
 
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
@@ -26,12 +27,8 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
     form = "like white:Conv2D,Dense;black:PReLU, with names of layers or classes"
     lists = {**dict.fromkeys(LISTS, ()), **read_pairs(name, items, ":", form, _layers)}
     both = sorted(set(lists["white"]) & set(lists["black"]))
-    if both:
-        raise ValueError(
-            f"{name} has {', '.join(both)} in both lists, white and black: leave it in "
-            "only one of them. "
-            f"Received: {name}={text!r}."
-        )
+    rule = f"{name} must not have {', '.join(both)} in both lists, white and black"
+    require(not both, rule, **{name: repr(text)})
     return lists
 
 

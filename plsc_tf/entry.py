@@ -24,7 +24,7 @@ from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
 from plsc_tf.options.other_systems import ignored_name, unknown_option
 from plsc_tf.options.settings import Settings, known_options
-from plsc_tf.requirements import require_one_of
+from plsc_tf.requirements import require, require_one_of
 
 
 class Entry:
@@ -201,10 +201,8 @@ class Entry:
                 self._values[name] = value
                 continue
             if name not in known:
-                raise ValueError(
-                    f"{unknown_option(name, known)} python -m plsc_tf.train --help "
-                    "lists all options."
-                )
+                hint = "python -m plsc_tf.train --help lists all options."
+                raise ValueError(f"{unknown_option(name, known)} {hint}")
             item, value = known[name], as_option(value)
             # Text is parsed as in a flag file: "3,28,28" is a shape.
             text = isinstance(value, str) and not isinstance(value, Secret)
@@ -341,8 +339,7 @@ def _embed(found, reader):
     embeddings, rows = [], framed()
     while batch := list(itertools.islice(rows, size)):
         embeddings.append(found.model.embed(np.stack(batch), size))
-    if not embeddings:
-        raise ValueError("predict_reader yields no images.")
+    require(embeddings, "predict_reader yields no images")
     return np.concatenate(embeddings)
 
 

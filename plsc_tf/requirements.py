@@ -11,8 +11,8 @@ def require_one_of(allowed: Collection[Any], **received) -> None:
         require(value in allowed, rule, **{name: repr(value)})
 
 
-def require(condition: bool, rule: str, **received) -> None:
-    """Raises a ValueError with the rule and the values unless the condition holds."""
+def require(condition: object, rule: str, **received) -> None:
+    """Raises a ValueError with the rule and the values unless the condition is true."""
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())
-        raise ValueError(f"{rule}. Received: {values}")
+        raise ValueError(f"{rule}. Received: {values}" if received else f"{rule}.")

@@ -47,8 +47,7 @@ def run(argv):
 def quick_start(settings):
     """Trains on synthetic images and prints next steps (FastNN: dataset_name=mock)."""
     sys.stdout.write(
-        "No options: training the quick start on synthetic images, which takes a few "
-        "minutes.\n"
+        "No options: training the quick start on synthetic images, for a few minutes.\n"
     )
     sys.stdout.flush()
     main(settings)

@@ -176,8 +176,7 @@ class _Edited:
         if missing and self._edit.labels.added:
             raise ValueError(
                 f"The initial {', '.join(missing)} of new classes is unknown: "
-                f"{self._source} does not name its optimizer. Write only the weights: "
-                "--edit_weights_only."
+                f"{self._source} does not name its optimizer. Set --edit_weights_only."
             )
 
     def _copy(self, name):

@@ -67,8 +67,7 @@ class LabelsMap:
         self.groups = {int(self.new_labels[group[0]]): group for group in groups}
         self.added = added
         self.num_classes = len(self.origins) + added
-        if not self.num_classes:
-            raise ValueError("The edit removes all classes. At least one must remain.")
+        require(self.num_classes, "The edit removes all classes. One must remain")
 
     def describe(self, names: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the map as JSON-compatible values for a checkpoint's state.

@@ -12,6 +12,7 @@ from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
+from plsc_tf.requirements import require
 
 _PREVIEWED = 4
 
@@ -52,10 +53,8 @@ def convert(settings, groups=ALL):
 
 def _write_pairs(options):
     """Writes verification pairs to a .bin file; returns the rows of a table."""
-    if not options.output_dir:
-        raise ValueError(
-            f"Set output_dir, the folder for the .bin file of {options.pairs}."
-        )
+    rule = f"Set output_dir, the folder for the .bin file of {options.pairs}"
+    require(options.output_dir, rule)
     pairs = load_pairs(options.pairs, options.pairs_dir or None)
     path = paths.join(options.output_dir, f"{pairs.name}.bin")
     size = write_bin(path, pairs)

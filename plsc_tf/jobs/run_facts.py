@@ -31,9 +31,8 @@ def log_run(plan, model, batches, pairs, parts):
     logging.info(
         f"{settings.dataset.dataset_name}: {images} images; "
         f"{model.strategy.num_replicas_in_sync} replicas, "
-        f"{settings.training.global_batch_size} images per step, "
-        f"{plan.steps_per_epoch} steps per epoch, {plan.total_steps} steps in all; "
-        f"learning rate {plan.rate:.4g}"
+        f"{settings.training.global_batch_size} images per step, {plan.steps_per_epoch}"
+        f" steps per epoch, {plan.total_steps} in all; learning rate {plan.rate:.4g}"
     )
 
 

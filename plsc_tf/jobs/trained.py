@@ -17,6 +17,7 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import model_config, state
 from plsc_tf.training.classifier import Classifier
@@ -272,15 +273,10 @@ def start_from(model: Classifier, settings: Settings) -> None:
         _load_matching(path, content, model, settings)
         return
     stored = content["state"]["num_classes"]
-    if stored != model.head.num_classes:
-        raise ValueError(
-            f"Checkpoint {path} has {stored} classes. Received: num_classes="
-            f"{model.head.num_classes}. To start a new head, set task_type=finetune."
-        )
-    if not content["arrays"]:
-        raise ValueError(
-            f"Checkpoint {path} holds no head. To start one, set task_type=finetune."
-        )
+    wanted, advice = model.head.num_classes, "set task_type=finetune to start a new one"
+    rule = f"The head of checkpoint {path} has {stored} classes: {advice}"
+    require(stored == wanted, rule, num_classes=wanted)
+    require(content["arrays"], f"Checkpoint {path} holds no head: {advice}")
     state.restore_weights(path, model)
     logging.info("Starting from the weights of %s.", path)
 

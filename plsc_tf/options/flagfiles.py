@@ -15,6 +15,7 @@ from plsc_tf.flags.option import options_of
 from plsc_tf.hints import did_you_mean, similar_name
 from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
@@ -60,8 +61,8 @@ def read_flagfile(path, parents=(), read=None):
             too many files.
     """
     path, read = _locate(path), [] if read is None else read
-    if os.path.abspath(path) in parents:
-        raise ValueError(f"flag file '{path}' includes itself")
+    include = os.path.abspath(path) not in parents
+    require(include, f"flag file '{path}' includes itself")
     read.append(path)
     if len(read) > _MOST_FILES:
         raise ValueError(
@@ -196,10 +197,8 @@ def _read_text(path):
         what = "is a folder" if os.path.isdir(path) else what
         raise FileNotFoundError(f"flag file '{path}' {what}.{_suggestion(path)}")
     size = files.size(path)
-    if size > _MOST_BYTES:
-        raise ValueError(
-            f"flag file '{path}' has {size} bytes; at most {_MOST_BYTES} are allowed"
-        )
+    rule = f"flag file '{path}' has {size} bytes; at most {_MOST_BYTES} are allowed"
+    require(size <= _MOST_BYTES, rule)
     content = files.read(path)
     # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -208,8 +207,6 @@ def _read_text(path):
         place = text.find("\0")
     except UnicodeDecodeError as error:
         text, place = "", error.start
-    if place >= 0:
-        raise ValueError(
-            f"flag file '{path}' is not UTF-8 text (byte {place}); save it as UTF-8"
-        )
+    rule = f"flag file '{path}' is not UTF-8 text (byte {place}); save it as UTF-8"
+    require(place < 0, rule)
     return text

@@ -108,10 +108,9 @@ def _find_cluster(options, environ):
             return _cluster(place, "TF_CONFIG")
     if options.num_workers > 1:
         raise ValueError(
-            "This command starts one worker. Received: "
-            f"num_workers={options.num_workers}. To start "
-            "several on each machine, give num_workers to python -m plsc_tf.launch, "
-            "before the --."
+            "This command starts one worker. Received: num_workers="
+            f"{options.num_workers}. To start several on each machine, give "
+            "num_workers to python -m plsc_tf.launch, before the --."
         )
     if wanted in ("auto", "flags") and options.cluster_node_ips:
         place = worker_addresses(options), _own_index(options, environ)

@@ -64,10 +64,9 @@ def _why_missing():
     version = found[1] if found else repr(text.strip())
     return (
         f"TensorFlow {tf.__version__} finds no GPU although this machine has NVIDIA's "
-        f"driver {version}. It needs driver "
-        f"{OLDEST_DRIVER} or later, and CUDA's libraries: pip install "
-        f"'tensorflow[and-cuda]=={tf.__version__}'. To use the CPU, set "
-        "CUDA_VISIBLE_DEVICES=-1."
+        f"driver {version}. It needs driver {OLDEST_DRIVER} or later, and CUDA's "
+        f"libraries: pip install 'tensorflow[and-cuda]=={tf.__version__}'. To use the "
+        "CPU, set CUDA_VISIBLE_DEVICES=-1."
     )
 
 

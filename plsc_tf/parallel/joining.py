@@ -121,11 +121,10 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         except (OSError, EOFError) as error:
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
-                    f"{name(cluster, cluster.index)} could not reach "
-                    f"{name(cluster, 0)} within {round(timeout_s, 1):g} s: "
-                    f"{_reason(error)}. Check that Worker 0 has started, that its "
-                    "address in cluster_node_ips is right, and that no firewall blocks "
-                    "the port."
+                    f"{name(cluster, cluster.index)} could not reach {name(cluster, 0)}"
+                    f" within {round(timeout_s, 1):g} s: {_reason(error)}. Check that "
+                    "Worker 0 has started, that its address in cluster_node_ips is "
+                    "right, and that no firewall blocks the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
 
@@ -262,8 +261,7 @@ class ChiefJoin:
                 self._refused.add(host)
                 logging.warning(
                     "Refused a connection from %s, which does not know the secret of "
-                    "this cluster. If it is a worker, give it the same "
-                    "cluster_secret_file.",
+                    "this cluster. A worker needs the same cluster_secret_file.",
                     host,
                 )
         except Exception:  # noqa: BLE001 - the bytes of another program may raise any

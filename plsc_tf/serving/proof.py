@@ -111,6 +111,5 @@ def table(folder: str) -> list[tuple[str, str]]:
 
 def _disagrees(name, how):
     return RuntimeError(
-        f"The exported {name!r} disagrees with the network: {how}. The export was "
-        "deleted."
+        f"The exported {name!r} disagrees with the network: {how}. It was deleted."
     )

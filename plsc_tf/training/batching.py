@@ -135,7 +135,7 @@ def check_class_weight(class_weight: Any) -> None:
     weights = list(class_weight.values()) if isinstance(class_weight, dict) else []
     fits = class_weight is None or (weights and not bad_weights(weights).size)
     rule = "class_weight must be {label: weight} with finite weights, none negative"
-    require(bool(fits), rule, class_weight=class_weight)
+    require(fits, rule, class_weight=class_weight)
 
 
 def pad(images: Any, labels: Any, weights: Any, size: int) -> tuple[tf.Tensor, ...]:

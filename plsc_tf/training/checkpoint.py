@@ -12,7 +12,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.checkpoints.writer import BackgroundSaver
-from plsc_tf.requirements import require_one_of
+from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state
@@ -317,8 +317,7 @@ class Checkpoint(keras.callbacks.Callback):
             if self._ranked:
                 logging.warning(
                     f"Epoch {epoch} cannot be saved as the best: it is not verified "
-                    "yet. Put a Verification with after_epochs=True before the "
-                    "Checkpoint."
+                    "yet. Put a Verification with after_epochs=True before Checkpoint."
                 )
             self._ranked = False  # warns once
             return
@@ -351,10 +350,8 @@ class Checkpoint(keras.callbacks.Callback):
         if not files.is_dir(path):
             return -1.0
         stored = manifest.read(path)["state"]
-        if stored.get("run") != self._run:
-            raise ValueError(
-                f"{path} belongs to another run. Move it or set another directory."
-            )
+        rule = f"{path} belongs to another run. Move it or set another directory"
+        require(stored.get("run") == self._run, rule)
         return stored.get("best_accuracy", -1.0)
 
     def _replace_best(self, epoch, accuracy, content):

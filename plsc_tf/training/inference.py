@@ -14,6 +14,7 @@ from plsc_tf.data import images as data_images
 from plsc_tf.data.images import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.strategy import gather
+from plsc_tf.requirements import require
 from plsc_tf.training import batching, feed, user_data
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
@@ -101,8 +102,7 @@ def predict(
         embeddings.append(part)
         bar.update(len(embeddings), finalize=False)
     bar.update(len(embeddings), finalize=True)
-    if not embeddings:
-        raise ValueError("There is nothing to embed: the data set is empty.")
+    require(embeddings, "There is nothing to embed: the data set is empty")
     return np.concatenate(embeddings)
 
 
@@ -160,8 +160,7 @@ def evaluate(
             local = model.strategy.experimental_local_results(value)[0]
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
-    if not sums:
-        raise ValueError("The data to evaluate has no examples, or steps is 0.")
+    require(sums, "The data to evaluate has no examples, or steps is 0")
     results = Position(sums=sums).means(model.weighted_metrics)
     callbacks.on_test_end(results)
     return results

@@ -106,10 +106,7 @@ def check_backbone(backbone: Any) -> None:
     rule = "The backbone must return embeddings [batch, embedding_size]"
     require(flat, rule, output_shape=backbone.output_shape)
     sized = None not in backbone.input_shape[1:3]
-    rule = (
-        "The backbone must fix the height and width of its images, as in "
-        "keras.Input((112, 112, 3))"
-    )
+    rule = "The backbone must fix its images' size, as in keras.Input((112, 112, 3))"
     require(sized, rule, input_shape=tuple(backbone.input_shape))
 
 

@@ -13,6 +13,7 @@ import keras
 from absl import logging
 
 from plsc_tf.parallel.group import Group, SingleWorker
+from plsc_tf.requirements import require
 from plsc_tf.training import (
     diagnosis,
     feed,
@@ -197,8 +198,7 @@ class Trainer:
                 raise EndedElsewhereError("Another worker was asked to end.")
             if model.stop_training and not self.calls.unreported:
                 break
-        if not position.step:
-            raise ValueError(f"Epoch {position.epoch} has no examples.")
+        require(position.step, f"Epoch {position.epoch} has no examples")
         return logs
 
     def _finite_step(self, batch, sentinel):
@@ -264,10 +264,8 @@ class Trainer:
 
     def check_compiled(self) -> None:
         """Raises ValueError if `compile` has not been called."""
-        if self.updater is None:
-            raise ValueError(
-                "Call model.compile(optimizer=...) first, inside strategy.scope()."
-            )
+        rule = "Call model.compile(optimizer=...) first, inside strategy.scope()"
+        require(self.updater is not None, rule)
 
     def start_averages(self) -> None:
         """Initializes the averages from the weights unless they are already started."""

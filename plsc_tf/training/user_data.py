@@ -190,10 +190,8 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
     """
     if steps is not None or not hasattr(data, "cardinality"):
         return
-    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            f"The data set is infinite. Set {argument}, or leave out .repeat()."
-        )
+    rule = f"The data set is infinite. Set {argument}, or leave out .repeat()"
+    require(data.cardinality() != tf.data.INFINITE_CARDINALITY, rule)
 
 
 def _arrays(name, images, labels, weights):

@@ -88,7 +88,7 @@ def _weights(network, option, pattern, factor):
     layers = layers_named(network, pattern, option)
     layers = [layer for layer in layers if layer.trainable_weights]
     rule = f"{option} must match at least one layer that is not frozen"
-    require(bool(layers), rule, **{option: f"{pattern}:{factor:g}"})
+    require(layers, rule, **{option: f"{pattern}:{factor:g}"})
     words = layers[0].name
     if len(layers) > 1:
         words = f"{len(layers)} layers, from {words} to {layers[-1].name}"

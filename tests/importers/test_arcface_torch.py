@@ -192,5 +192,5 @@ def test_a_file_that_unpacks_to_more_than_its_size_is_refused(torch, tmp_path, k
 @pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}])
 def test_a_file_without_weights(torch, tmp_path, content):
     torch.save(content, tmp_path / "checkpoint_gpu_0.pt")
-    with pytest.raises(ValueError, match="not a checkpoint of arcface_torch"):
+    with pytest.raises(ValueError, match="not from arcface_torch"):
         importers.read(str(tmp_path))

@@ -174,7 +174,7 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set warmup_steps or"),
+        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set only one"),
         ({"lr_epochs": (2, 1)}, "lr_epochs must be increasing"),
         ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "lr_epochs needs"),
         (

@@ -23,6 +23,7 @@ import numpy as np
 
 from plsc_tf.checkpoints.importers import layers
 from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
+from plsc_tf.requirements import require
 
 NAMES = Names(".weight", ".bias", ".running_mean", ".running_var", False)
 # arcface_torch scales images as (x − 127.5) / 127.5, this library as (x − 127.5) / 128.
@@ -196,10 +197,8 @@ def _backbone_file(folder, names):
 
 def _weights(state, path):
     """Returns the backbone's weights as arrays, without those unused in inference."""
-    if not isinstance(state, dict):
-        raise ValueError(
-            f"{path} holds a {type(state).__name__}, not a state dict of tensors."
-        )
+    rule = f"{path} holds a {type(state).__name__}, not a state dict of tensors"
+    require(isinstance(state, dict), rule)
     tensors = filter(_is_tensor, state.values())
     _check_size(path, sum(one.numel() * one.element_size() for one in tensors))
     # DistributedDataParallel adds the prefix "module." to every name.
@@ -241,9 +240,6 @@ def _centers(kind, path):
 
 
 def _part(whole, name, path):
-    if not isinstance(whole, dict) or name not in whole:
-        raise ValueError(
-            f"{path} has no '{name}', so it is not a checkpoint of arcface_torch's "
-            "train_v2."
-        )
+    rule = f"{path} has no '{name}', so it is not from arcface_torch's train_v2"
+    require(isinstance(whole, dict) and name in whole, rule)
     return whole[name]

@@ -16,6 +16,7 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
+from plsc_tf.requirements import require
 
 # Number of rows used to estimate the mean length, and of rows checked at a time.
 _SAMPLE = 4096
@@ -71,11 +72,8 @@ def collect(settings, run, source, stored, make_labels):
 def _load(path, size):
     """Returns the rows in a .npy file, memory-mapped if the file is local."""
     rows = lists.read_rows(path)
-    if rows.shape[1] != size:
-        raise ValueError(
-            f"class_rows must contain floats of shape [classes, {size}], like the "
-            f"checkpoint's rows. Received: shape {rows.shape}."
-        )
+    rule = f"class_rows must be floats [classes, {size}], like the checkpoint's rows"
+    require(rows.shape[1] == size, rule, shape=rows.shape)
     for low in range(0, len(rows), _SAMPLE):
         if not np.isfinite(rows[low : low + _SAMPLE]).all():
             raise ValueError(f"class_rows {path!r} contains NaN or infinity.")
@@ -144,8 +142,7 @@ def find_dominant(settings, source, stored):
         np.add.at(counts, (own, cosines[-1].argmax(axis=1)), 1)
         progress.add(len(own))
     progress.close()
-    if not labels:
-        raise ValueError("The training data has no images.")
+    require(labels, "The training data has no images")
     labels, dominant = np.concatenate(labels), counts.argmax(axis=1)
     near = np.concatenate(cosines)[np.arange(len(labels)), dominant[labels]]
     angles = np.degrees(np.arccos(np.clip(near, -1.0, 1.0)))

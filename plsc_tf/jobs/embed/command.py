@@ -46,8 +46,7 @@ def embed(settings: Settings) -> list[tuple]:
     workers.require_one_process(
         settings,
         "embed",
-        "To use several machines, also give each one its own part of the list and its "
-        "own output.",
+        "Several machines each need their own part of the list and their own output.",
     )
     names, paths, points = image_list.list_images(
         options.images, options.image_dir, options.landmarks

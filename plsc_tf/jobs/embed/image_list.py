@@ -117,11 +117,9 @@ def _read(path, with_points=None):
                 f"{path}, line {number}: expected an image {numbers}. Received: "
                 f"{text[:120]!r}."
             )
-        if name in points:
-            raise ValueError(f"{path}, line {number}: {name!r} is listed twice.")
+        require(name not in points, f"{path}, line {number}: {name!r} is listed twice")
         points[name] = values
-    if not points:
-        raise ValueError(f"{path} is empty. Expected an image on each line.")
+    require(points, f"{path} is empty. Expected an image on each line")
     if not with_points:
         return list(points), None, None
     numbers = np.array(list(points.values()), np.float32)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 
@@ -72,8 +73,7 @@ class RowsFile:
         Raises:
             ValueError: no rows were added.
         """
-        if not self.shape[0]:
-            raise ValueError("None of the images could be read.")
+        require(self.shape[0], "None of the images could be read")
         self._file.seek(0)
         self._write_header()  # as long as before: NumPy pads the row count
         self._file.flush()
@@ -103,7 +103,6 @@ def check_names(names: Iterable[str]) -> None:
     """
     for name in names:
         one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name
-        if not one_line or name.encode(errors="replace").decode() != name:
-            raise ValueError(
-                f"Rename {name!r}: names must be UTF-8 without tabs and line breaks."
-            )
+        fits = one_line and name.encode(errors="replace").decode() == name
+        rule = f"Rename {name!r}: names must be UTF-8 without tabs and line breaks"
+        require(fits, rule)

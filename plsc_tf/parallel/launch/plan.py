@@ -96,12 +96,9 @@ def make_plan(
             '--cluster_node_ips="$(scontrol show hostnames | paste -sd,)".'
         )
     if cluster and source == "TF_CONFIG":
-        if count > 1:
-            raise ValueError(
-                f"TF_CONFIG in the environment says that this is worker "
-                f"{cluster.index} of {cluster.size}, so num_workers must be 1. "
-                f"Received: num_workers={count}."
-            )
+        place = f"worker {cluster.index} of {cluster.size}"
+        rule = f"TF_CONFIG says that this is {place}, so num_workers must be 1"
+        require(count == 1, rule, num_workers=count)
         local = range(cluster.index, cluster.index + 1)
         return Plan(cluster.size, local, cluster.addresses, gpus)
     members = _addresses(options)
@@ -159,7 +156,7 @@ def split_gpus(
             )
     share, rest = divmod(len(names), count)
     rule = f"{len(names)} GPUs cannot be split evenly over num_workers={count}"
-    require(share > 0 and not rest, rule, selected_gpus=",".join(names))
+    require(share and not rest, rule, selected_gpus=",".join(names))
     # WSL exposes all GPUs as the single device `dxg`, so they cannot be counted.
     if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
         missing = ", ".join(str(gpu) for gpu in selected if gpu >= len(has_gpus))
