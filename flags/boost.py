@@ -3,17 +3,15 @@
 Stage 1 takes snapshots of the weights; stage 2 trains with reduced dimensions.
 """
 
-import functools
-
 from plsc_tf.flags.conditions import name_in
-from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _STAGE_1 = "snapshot_every_n_steps or snapshots_per_epoch"
 _STAGE_2 = "dim_reduce and no boost_level=o0"
-_not_o0 = functools.partial(option, applies="no boost_level=o0")
-_stage_1 = functools.partial(option, applies=_STAGE_1)
-_stage_2 = functools.partial(option, applies=_STAGE_2)
+_not_o0 = option_if("no boost_level=o0")
+_stage_1 = option_if(_STAGE_1)
+_stage_2 = option_if(_STAGE_2)
 
 
 class Boost(OptionGroup):

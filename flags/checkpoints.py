@@ -1,10 +1,8 @@
 """Defines the options for reading and writing checkpoints."""
 
-import functools
+from plsc_tf.flags.option import Count, OptionGroup, Secret, option, option_if
 
-from plsc_tf.flags.option import Count, OptionGroup, Secret, option
-
-_saver = functools.partial(option, applies="hooks=CheckpointSaverHook")
+_saver = option_if("hooks=CheckpointSaverHook")
 
 
 class Checkpoints(OptionGroup):

@@ -1,12 +1,10 @@
 """Defines the options for editing a checkpoint's classes and finding label noise."""
 
-import functools
-
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
-_edit = functools.partial(option, applies="edit_dir")
-_noise = functools.partial(option, applies="noise_report")
+_edit = option_if("edit_dir")
+_noise = option_if("noise_report")
 
 
 class Classes(OptionGroup, saved=False):

@@ -1,12 +1,10 @@
 """Defines the options of check, convert, embed, import_checkpoint and launch."""
 
-import functools
-
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
-_records = functools.partial(option, applies="output_dir or nranks")
-_shards = functools.partial(option, applies="output_dir and no nranks")
+_records = option_if("output_dir or nranks")
+_shards = option_if("output_dir and no nranks")
 
 
 class Checking(OptionGroup, saved=False):

@@ -1,10 +1,8 @@
 """Defines the options for verification sets and other evaluations."""
 
-import functools
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option
-
-_during_training = functools.partial(option, applies="with_test and val_targets")
+_during_training = option_if("with_test and val_targets")
 
 
 class Evaluation(OptionGroup):

@@ -1,13 +1,9 @@
 """Defines the options for exporting a model."""
 
-import functools
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option
-
-_at_end = functools.partial(option, applies="export_at_end")
-_int8 = functools.partial(
-    option, applies="export_at_end and export_formats=tflite_int8"
-)
+_at_end = option_if("export_at_end")
+_int8 = option_if("export_at_end and export_formats=tflite_int8")
 
 
 class Export(OptionGroup):

@@ -1,12 +1,11 @@
 """Defines the options of the classification head."""
 
-import functools
 import math
 
 from plsc_tf import initializers
 from plsc_tf.flags import checks
 from plsc_tf.flags.conditions import name_in
-from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
 # The margins that each loss uses.
 MARGINS = {
@@ -20,10 +19,10 @@ MARGINS = {
 }
 # PLSC 0.2's names of the margins, in the formula cos(m1 x angle + m2) - m3.
 SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
-_sharded = functools.partial(option, applies="loss_type=dist_*")
-_cosines = functools.partial(option, applies="no loss_type=softmax")
-_adaface = functools.partial(option, applies="loss_type=adaface")
-_magface = functools.partial(option, applies="loss_type=magface")
+_sharded = option_if("loss_type=dist_*")
+_cosines = option_if("no loss_type=softmax")
+_adaface = option_if("loss_type=adaface")
+_magface = option_if("loss_type=magface")
 # The losses that use each margin.
 _LOSSES_OF = {
     margin: ",".join(loss for loss, names in MARGINS.items() if margin in names)
@@ -33,7 +32,7 @@ _LOSSES_OF = {
 
 def _margin(name):
     """Returns `option` for a margin of these losses."""
-    return functools.partial(option, None, applies=f"loss_type={_LOSSES_OF[name]}")
+    return option_if(f"loss_type={_LOSSES_OF[name]}", None)
 
 
 def _initializer(name, text):

@@ -1,13 +1,11 @@
 """Defines the options of the learning rate; see docs/schedules.md for the formulas."""
 
-import functools
-
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
 # Conditions, see `plsc_tf.flags.conditions`.
 _OURS = "no own_optimizer"
-_ours = functools.partial(option, applies=_OURS)
+_ours = option_if(_OURS)
 _SCHEME = f"{_OURS} and decay_scheme"
 _DECAY = f"{_OURS} and no decay_scheme and learning_rate_decay_type"
 

@@ -1,12 +1,10 @@
 """Defines the options for progress, logs and the report of a run."""
 
-import functools
-
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
 _BOARDS = "tensorboard or visualdl or tracker=tensorboard"
-_charts = functools.partial(option, applies=_BOARDS)
-_profiler = functools.partial(option, applies="hooks=ProfilerHook")
+_charts = option_if(_BOARDS)
+_profiler = option_if("hooks=ProfilerHook")
 
 
 class Logging(OptionGroup):

@@ -1,9 +1,7 @@
 """Defines the options of the optimizer, with FastNN's constants."""
 
-import functools
-
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option, option_if
 
 # A condition, see `plsc_tf.flags.conditions`.
 _OURS = "no own_optimizer"
@@ -12,10 +10,10 @@ _OURS = "no own_optimizer"
 def _of(*optimizers):
     """Returns `option` for constants of these optimizers."""
     applies = f"optimizer={','.join(optimizers)} and {_OURS}"
-    return functools.partial(option, applies=applies)
+    return option_if(applies)
 
 
-_ours = functools.partial(option, applies=_OURS)
+_ours = option_if(_OURS)
 _adam, _ftrl, _rmsprop = _of("adam", "adamweightdecay"), _of("ftrl"), _of("rmsprop")
 
 

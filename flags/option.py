@@ -60,6 +60,11 @@ def option(
     return dataclasses.field(default=default, metadata=details)
 
 
+def option_if(condition: str, *default: object) -> Callable:
+    """Returns `option` for options with the same `applies` and perhaps default."""
+    return functools.partial(option, *default, applies=condition)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
     """An option: a group's field with its name and type.

@@ -1,16 +1,14 @@
 """Defines the options for half precision, loss scaling, and NaN or infinity."""
 
-import functools
-
 from plsc_tf.flags.checks import read_pairs
-from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
+from plsc_tf.flags.option import Amount, OptionGroup, Positive, option, option_if
 from plsc_tf.requirements import require
 
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
 _DYNAMIC = "use_fp16 and use_dynamic_loss_scaling and loss_scale=0.0,1.0"
-_half = functools.partial(option, applies="use_fp16 or use_bf16")
-_dynamic = functools.partial(option, applies=_DYNAMIC)
+_half = option_if("use_fp16 or use_bf16")
+_dynamic = option_if(_DYNAMIC)
 
 
 def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:

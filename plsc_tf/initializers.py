@@ -5,7 +5,7 @@ import math
 import re
 import typing
 
-from plsc_tf.requirements import require
+from plsc_tf.requirements import require, require_one_of
 
 # Standard deviation of a normal distribution that is truncated at two standard
 # deviations, as in Keras; Keras's VarianceScaling divides by it.
@@ -158,9 +158,7 @@ def _value(key, text, whole):
     """Parses an argument's value: a word for arguments in `_WORDS`, else a number."""
     if key in _WORDS:
         word = text.strip("'\"")
-        if word not in _WORDS[key]:
-            words = ", ".join(_WORDS[key])
-            raise ValueError(f"{key} must be one of {words}. Received: {whole!r}.")
+        require_one_of(_WORDS[key], **{key: word})
         return word
     try:
         number = float(ast.literal_eval(text))

@@ -106,7 +106,8 @@ def describe(head: Head) -> str:
         split = arrays["weight"].split
         largest, smallest = split.size(0), split.size(split.num_shards - 1)
         span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
-        place = f"in {split.num_shards} shard(s) of {span} rows"
+        tiles = f"in tiles of {head.layout.rows_per_tile:,}"
+        place = f"in {split.num_shards} shard(s) of {span} rows, {tiles}"
     parameters = sum(math.prod(array.shape) for array in arrays.values())
     scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
     return (

@@ -5,6 +5,7 @@ from absl import logging
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.heads.heads import describe
 from plsc_tf.options import effects
 
 
@@ -24,7 +25,7 @@ def log_run(plan, model, batches, pairs, parts):
         f"{settings.model.model_name}: {model.backbone.count_params():,} parameters, "
         f"{settings.precision.dtype}, {model.embedding_size}-dimensional embeddings"
     )
-    logging.info("%s", _describe_head(model.head, settings.head))
+    logging.info("loss_type=%s. %s", settings.head.loss_type, describe(model.head))
     if parts.given():
         logging.info("%s", parts.remark())
     images = f"{batches.num_examples:,}" if batches.num_examples else "?"
@@ -34,18 +35,6 @@ def log_run(plan, model, batches, pairs, parts):
         f"{settings.training.global_batch_size} images per step, {plan.steps_per_epoch}"
         f" steps per epoch, {plan.total_steps} in all; learning rate {plan.rate:.4g}"
     )
-
-
-def _describe_head(head, given):
-    """Describes the head: its loss, its classes, and how they are split."""
-    split = "whole on each replica"
-    if head.sharded:
-        rows = head.arrays()["weight"].split
-        sizes = ", ".join(f"{rows.size(n):,}" for n in range(rows.num_shards))
-        tile_rows = head.layout.rows_per_tile
-        split = f"classes per replica: {sizes}; in tiles of {tile_rows:,}"
-    loss = f"{given.loss_type} over {head.num_classes:,} classes: {head.loss}"
-    return f"{loss}; {split}"
 
 
 def _log_idle_options(settings, batches, pairs, model, parts):

@@ -17,6 +17,9 @@ from plsc_tf.requirements import require
 _READ_FACES = 1 << 16
 # Number of float32 values in one block of a search: 16 MB suits caches and threads.
 _BLOCK_NUMBERS = 1 << 22
+# What to do with a folder that cannot be used.
+_ENROLL = "Enroll the faces again in a new folder."
+_RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
@@ -91,10 +94,7 @@ class Gallery(contextlib.AbstractContextManager):
                     f"The gallery {self._folder!r} is open in another process",
                 ) from None
             if used and not (os.path.exists(path) and os.path.getsize(path)):
-                raise ValueError(
-                    f"The gallery {self._folder!r} has lost its gallery.db. Restore it "
-                    "from a backup, or enroll again in a new folder."
-                )
+                raise self._error(f"has lost its gallery.db. {_RESTORE}")
             # Others on this machine may not read faces and names, nor add any.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             with contextlib.suppress(PermissionError):  # another user owns it
@@ -112,10 +112,7 @@ class Gallery(contextlib.AbstractContextManager):
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
             except (TypeError, OverflowError, UnicodeError, sqlite3.Error) as error:
-                raise ValueError(
-                    f"The gallery {self._folder!r} is damaged: {error}. Restore its "
-                    "gallery.db from a backup, or enroll again in a new folder."
-                ) from error
+                raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
 
     def _check_database(self):
@@ -137,10 +134,7 @@ class Gallery(contextlib.AbstractContextManager):
     def _about(self, dim, dtype, model):
         stored = about = dict(self._base.execute("SELECT key, value FROM about"))
         if "rows" in about:
-            raise ValueError(
-                f"The gallery {self._folder!r} was made by an earlier version of "
-                "plsc_tf. Enroll the faces again in a new folder."
-            )
+            raise self._error(f"was made by an earlier version of plsc_tf. {_ENROLL}")
         valid = dim is not None and dim >= 1 and dtype in ("float32", "float16")
         if not about and not valid:
             raise ValueError(
@@ -152,10 +146,7 @@ class Gallery(contextlib.AbstractContextManager):
         require(dim in (None, int(about["dim"])), rule, dim=dim)
         about["model"] = about["model"] or model
         if model and model != about["model"]:
-            raise ValueError(
-                f"The gallery {self._folder!r} was made with a different model. Enroll "
-                "the faces again in a new folder."
-            )
+            raise self._error(f"was made with a different model. {_ENROLL}")
         about = {key: str(value) for key, value in about.items()}
         if about != stored:  # A gallery on a full disk can still be read.
             with self._base:
@@ -207,6 +198,9 @@ class Gallery(contextlib.AbstractContextManager):
                 yield
         except sqlite3.OperationalError as error:
             raise self._os_error("write", error) from error
+
+    def _error(self, problem):
+        return ValueError(f"The gallery {self._folder!r} {problem}")
 
     def _os_error(self, action, error):
         number = errno.ENOSPC if "full" in str(error) else errno.EIO
