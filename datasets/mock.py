@@ -19,6 +19,8 @@ from plsc_tf.data.source import IndexedSource, Source
 DEFAULT_CLASSES = 100
 DEFAULT_IMAGES_PER_CLASS = 20
 
+# Changes with the drawing: a cache or a checkpoint belongs to one.
+_DRAWING = "2"
 # Labels and image numbers of other splits start at numbers that training never reaches.
 _FIRST_UNSEEN_CLASS = 2**40
 _FIRST_VAL_IMAGE = 2**20
@@ -58,7 +60,8 @@ def examples(request: DataRequest) -> Source:
         fetch,
         num_classes=classes,
         describe=lambda index: f"drawn image {index}",
-        stamp=lambda: f"{seed} {size} {first}",
+        stamp=lambda: f"{_DRAWING} {seed} {size} {first}",
+        contents=lambda: _DRAWING,
     )
     source.used_fields = frozenset({"num_examples"})
     return source

@@ -1,61 +1,103 @@
 """Draws synthetic faces: one figure per identity, in any pose and light.
 
-An identity is a set of shapes and colors; an image adds a pose, an expression,
-light, a background and noise. Pixels are computed with +, -, *, / and square roots
-only, which every machine rounds alike, so an image is the same on every machine.
+An identity is a list of ovals; an image adds a pose, an expression, light, a background
+and noise. Pixels are computed with +, -, *, / and square roots only, which every
+machine rounds alike, so an image is the same on every machine.
 """
 
 import colorsys
 import math
-import types
+import random
 
 import numpy as np
 
-# The properties that all images of one figure share; lengths are in half heads.
-Identity = types.SimpleNamespace
+# The ovals of each style: x, y, wide, high, square, taper, tilt (see `Canvas.oval`).
+# Hair and the places of ears are in units of the head's size; the other lengths are in
+# units of the ear's or nose's own size.
+_HAIR = (
+    [],
+    [(0, -0.75, 0.92, 0.42, 0.2)],
+    [(0, -0.72, 1.02, 0.40, 0.9)],
+    [(0.5, -0.75, 0.66, 0.36, 0, 0, 0.5)],
+    [(0, -0.95, 0.22, 0.42)],
+    [(0.9, -0.45, 0.28, 0.3), (0.5, -0.85, 0.34, 0.3), (0, -0.98, 0.36, 0.3)],
+)
+_EARS = (
+    (1, 0, 0.6, 1),
+    (0.72, -0.78, 1.2, 1.2),
+    (0.66, -0.9, 0.8, 1.8, 0, -0.5, 0.4),
+    (0.45, -1.25, 0.6, 2),
+)
+_NOSES = (0, 1, 1, 0.8), (0, 1, 0.7, 1.3, 0, -0.5), (0, 1, 0.3, 1.3)
+# Colors: ranges of hue, saturation and value.
+_HUMAN = (0.03, 0.09), (0.25, 0.65), (0.45, 0.98)
+_RED = (0.93, 1.05), (0.5, 0.9), (0.35, 0.85)
+_ANY = (0, 1), (0.15, 0.8), (0.2, 0.95)
+_DARK, _WHITE = 0.1, 0.97
 
 
-def identity(seed: int, label: int) -> Identity:
-    """Returns the figure of a class, which depends only on (seed, label)."""
-    dice = Dice(seed, label)
-    # Half of the figures have human skin colors, the other half toy colors.
-    human = dice.within(0, 1) < 0.5
-    skin = dice.color((0.03, 0.09), (0.25, 0.65), (0.45, 0.98))
-    toy = dice.color((0, 1), (0.25, 0.6), (0.6, 0.95))
-    return Identity(
-        head_width=dice.within(0.70, 1.0),
-        head_height=dice.within(0.82, 1.08),
-        squareness=dice.within(0.0, 0.8),
-        taper=dice.within(-0.10, 0.28),
-        skin=skin if human else toy,
-        ears=dice.one_of("none", "human", "round", "pointed", "long"),
-        ear_size=dice.within(0.17, 0.32),
-        ear_height=dice.within(-0.10, 0.15),
-        hair=dice.one_of("bald", "cap", "fringe", "parted", "crest", "curls", "long"),
-        hair_color=dice.color((0, 1), (0.15, 0.85), (0.12, 0.85)),
-        hair_line=dice.within(-0.72, -0.42),
-        eye_spacing=dice.within(0.24, 0.46),
-        eye_height=dice.within(-0.26, 0.06),
-        eye_size=dice.within(0.12, 0.22),
-        eye_aspect=dice.within(0.6, 1.25),
-        iris=dice.color((0, 1), (0.4, 0.9), (0.25, 0.8)),
-        iris_size=dice.within(0.45, 0.75),
-        brow_width=dice.within(0.025, 0.075),
-        brow_gap=dice.within(0.05, 0.16),
-        brow_tilt=dice.within(-0.35, 0.35),
-        nose=dice.one_of("button", "wedge", "line"),
-        nose_size=dice.within(0.07, 0.17),
-        nose_height=dice.within(0.14, 0.30),
-        mouth_width=dice.within(0.16, 0.42),
-        mouth_height=dice.within(0.46, 0.66),
-        mouth_curve=dice.within(-0.3, 0.9),
-        mouth_color=dice.color((0.93, 1.05), (0.5, 0.9), (0.35, 0.85)),
-        beard=dice.within(-1.0, 0.6),
-        blush=dice.within(-0.5, 0.6),
-        patch=dice.within(-1.6, 1.0),
-        patch_color=dice.color((0, 1), (0.2, 0.7), (0.25, 0.95)),
-        glasses=dice.one_of("none", "none", "none", "round", "square"),
-    )
+def identity(seed: int, label: int) -> list[tuple]:
+    """Returns the figure of a class, which depends only on (seed, label).
+
+    Returns:
+        Ovals from back to front: the layer, which says how the oval moves, its color,
+        and its shape as in `Canvas.oval`, with lengths in half heads.
+    """
+    dice, parts = Dice(f"{seed} {label}"), []
+    within, color = dice.uniform, dice.color
+
+    def add(layer, color, *shape):
+        parts.append((layer, color, *shape))
+
+    # Half of the figures have human skin colors, the other half toy colors; a third of
+    # those with hair have it long, four fifths have ears, and so on.
+    skin, hair = color(dice.choice((_HUMAN, _ANY))), color(_ANY)
+    wide, high = within(0.70, 1.0), within(0.82, 1.08)
+    style, size = dice.choice(_HAIR), within(0.17, 0.32)
+    if style and within(0, 3) < 1:  # long hair, behind the head
+        add("ears", hair * 0.9, 0, 0.3, wide + 0.17, high + 0.3, 0.5)
+    if within(0, 5) < 4:  # outer and inner ears
+        ear = dice.choice(_EARS)
+        add("ears", skin * 0.92, *_sized(ear, wide, high, size, size))
+        add("ears", skin * 0.75, *_sized(ear, wide, high, size * 0.6, size * 0.6))
+    shape = within(0, 0.8), within(-0.10, 0.22)
+    add("head", skin * 0.82, 0, 0, wide, high, *shape)
+    add("head", skin, 0, -0.02, wide - 0.06, high - 0.06, *shape)
+    if within(0, 2) < 1:  # cheeks
+        add("face", color(_RED) / 2 + skin / 2, wide * 0.58, 0.3, 0.17, 0.13)
+    if within(0, 2) < 1:  # a beard
+        add("face", hair * 0.85, 0, high - 0.37, wide * 0.6, within(0.22, 0.35), 0.3)
+
+    x, y = within(0.24, 0.46), within(-0.2, 0.1)
+    a, b = within(0.12, 0.22), within(0.10, 0.22)
+    if within(0, 3) < 1:  # a patch around one eye
+        add("face", color(_ANY), -x, y, a + 0.12, a + 0.18)
+    if within(0, 5) < 2:  # glasses: bridge, frames and lenses
+        square = dice.choice((0, 0.9))
+        add("face", _DARK, 0, y, x, 0.04)
+        add("face", _DARK, x, y, a + 0.1, a + 0.1, square)
+        add("face", skin / 2 + 0.5, x, y, a + 0.05, a + 0.05, square)
+    add("eyes", _DARK, x, y, a + 0.025, b + 0.025)
+    add("eyes", _WHITE, x, y, a, b)
+    iris = min(a, b) * within(0.45, 0.75)
+    add("gaze", color(_ANY), x, y, iris, iris)
+    add("gaze", _DARK, x, y, iris / 2, iris / 2)
+    add("glint", _WHITE, x, y, iris / 4, iris / 4)
+    brow = y - b - within(0.05, 0.16), a, within(0.03, 0.08)
+    add("face", hair * 0.6, x, *brow, 0, 0, within(-0.4, 0.4))
+
+    y, size = within(0.14, 0.30), within(0.07, 0.17)
+    add("face", skin * 0.68, *_sized(dice.choice(_NOSES), 0, y, size, size))
+    y, half, lips = within(0.46, 0.66), within(0.07, 0.18), color(_RED)
+    add("mouth", lips * 0.4, 0, y + 0.05, half * 1.6, 0.13)
+    add("face", lips, half, y, half + 0.02, 0.05, 0, 0, within(-0.6, 0.3))
+    for oval in style:
+        add("hair", hair, *_sized(oval, wide, high, wide, high))
+    return parts
+
+
+def _sized(oval, *factors: float) -> list[float]:
+    return [a * b for a, b in zip(oval, (*factors, 1, 1, 1), strict=False)]
 
 
 def draw(seed: int, label: int, index: int, size: tuple[int, int]) -> np.ndarray:
@@ -70,279 +112,117 @@ def draw(seed: int, label: int, index: int, size: tuple[int, int]) -> np.ndarray
     Returns:
         uint8 `[height, width, 3]`, RGB.
     """
-    who = identity(seed, label)
-    dice = Dice(seed, label, index, 1)
+    dice = Dice(f"{seed} {label} {index}")
     canvas = Canvas(size, dice)
-    turn, nod = dice.within(-0.16, 0.16), dice.within(-0.10, 0.10)
-    _background(canvas, dice)
-    shirt = dice.color((0, 1), (0.2, 0.8), (0.25, 0.9))
-    canvas.oval(shirt, 0, 2.0, 1.25, 1.0, 0.3)
-    if who.hair == "long":
-        wide, high = who.head_width + 0.17, who.head_height + 0.12
-        canvas.oval(who.hair_color * 0.9, 0, 0.16, wide, high + 0.12, 0.5)
-    _ears(canvas, who, turn)
-    _head(canvas, who)
-    canvas.look(turn, nod)
-    _marks(canvas, who)
-    _eyes(canvas, who, dice)
-    _nose(canvas, who)
-    _mouth(canvas, who, dice)
-    canvas.look(turn / 2, nod / 2)
-    _hair(canvas, who)
-    return canvas.finish(dice, seed, label, index)
-
-
-def _background(canvas: "Canvas", dice: "Dice"):
-    first = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
-    second = dice.color((0, 1), (0.05, 0.6), (0.2, 0.95))
-    angle = dice.within(0, 2 * math.pi)
-    across = math.cos(angle) * canvas.screen_x + math.sin(angle) * canvas.screen_y
-    canvas.rgb[...] = first[:, np.newaxis, np.newaxis]
-    canvas.paint(np.clip(across * 0.5 + 0.5, 0, 1), second)
-
-
-def _ears(canvas: "Canvas", who: Identity, turn: float):
-    size, inner = who.ear_size, who.skin * 0.75
-    # Position, and semi-axes of the outer and the inner ellipse.
-    round_ears = {
-        "human": (0.98, who.ear_height, 0.6, 1, 0.3, 0.6),
-        "round": (0.72, -who.head_height * 0.78, 1.1, 1.1, 0.6, 0.6),
-        "long": (0.45, -who.head_height - size * 0.6, 0.6, 2, 0.3, 1.4),
+    canvas.oval(dice.color(_ANY), 0, 2, 1.25, 1, 0.3)
+    turn, nod = dice.uniform(-0.16, 0.16), dice.uniform(-0.1, 0.1)
+    right, down = turn + dice.uniform(-0.04, 0.04), nod + dice.uniform(-0.03, 0.03)
+    # How far each layer moves to the right and down, and the change of heights.
+    moves = {
+        "ears": (-turn / 3, 0, 1),
+        "head": (0, 0, 1),
+        "face": (turn, nod, 1),
+        "eyes": (turn, nod, dice.uniform(0.7, 1.1)),
+        "gaze": (right, down, 1),
+        "glint": (right - 0.03, down - 0.03, 1),
+        "mouth": (turn, nod, max(0.1, dice.uniform(-1, 1))),
+        "hair": (turn / 2, nod / 2, 1),
     }
-    canvas.look(-turn / 3, 0)
-    for side in (-1, 1):
-        if who.ears == "pointed":
-            x, y = side * who.head_width * 0.62, -who.head_height * 0.62
-            for part, color in ((1.0, who.skin * 0.92), (0.55, inner)):
-                half, high = size * 1.3 * part, size * 2.6 * part
-                tip = x + side * half * 0.7, y - high
-                ear = canvas.triangle((x - half, y), tip, (x + half, y))
-                canvas.paint(ear, color)
-        elif who.ears in round_ears:
-            x, y, *axes = round_ears[who.ears]
-            x, (a, b, c, d) = side * who.head_width * x, [size * axis for axis in axes]
-            canvas.oval(who.skin * 0.92, x, y, a, b)
-            canvas.oval(inner, x, y, c, d)
-    canvas.look(0, 0)
+    for layer, *oval in identity(seed, label):
+        canvas.move = moves[layer]
+        canvas.oval(*oval)
+    return canvas.finish(dice)
 
 
-def _head(canvas: "Canvas", who: Identity):
-    wide, high = who.head_width, who.head_height
-    shape = (who.squareness, who.taper)
-    canvas.oval(who.skin * 0.82, 0, 0, wide, high, *shape)
-    inner = canvas.ellipse(0, -0.02, wide - 0.06, high - 0.06, *shape)
-    canvas.paint(inner, who.skin)
-    if who.beard > 0:
-        below = np.clip((canvas.y - (0.75 - who.beard)) * 12, 0, 1)
-        canvas.paint(inner * below, who.hair_color * 0.85)
+class Dice(random.Random):
+    """Random numbers and colors, the same on every machine."""
 
-
-def _marks(canvas: "Canvas", who: Identity):
-    if who.patch > 0:
-        side = 1 if who.patch > 0.5 else -1
-        x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.12
-        canvas.oval(who.patch_color, x, y, size, size * 1.2)
-    if who.blush > 0:
-        for side in (-1, 1):
-            mask = canvas.ellipse(side * who.head_width * 0.58, 0.3, 0.17, 0.13)
-            canvas.paint(mask * who.blush, (0.95, 0.4, 0.4))
-
-
-def _eyes(canvas: "Canvas", who: Identity, dice: "Dice"):
-    openness = dice.within(0.7, 1.1)
-    gaze_x, gaze_y = dice.within(-0.3, 0.3), dice.within(-0.2, 0.2)
-    wide, high = who.eye_size, who.eye_size * who.eye_aspect * openness
-    iris = min(wide, high) * who.iris_size
-    for side in (-1, 1):
-        x, y = side * who.eye_spacing, who.eye_height
-        white = canvas.ellipse(x, y, wide, high)
-        canvas.oval((0.1, 0.08, 0.1), x, y, wide + 0.025, high + 0.025)
-        canvas.paint(white, (0.97, 0.97, 0.95))
-        x, y = x + gaze_x * (wide - iris), y + gaze_y * (high - iris)
-        canvas.paint(canvas.ellipse(x, y, iris, iris) * white, who.iris)
-        canvas.oval((0.05, 0.05, 0.07), x, y, iris / 2, iris / 2)
-        canvas.oval((1, 1, 1), x - iris * 0.3, y - iris * 0.3, iris / 4, iris / 4)
-        _brow(canvas, who, side, who.eye_height - high)
-        if who.glasses != "none":
-            _lens(canvas, who, side)
-    if who.glasses != "none":
-        inner = who.eye_spacing - who.eye_size - 0.08
-        if inner > 0.03:
-            bridge = canvas.stroke(-inner, who.eye_height, inner, who.eye_height, 0.02)
-            canvas.paint(bridge, (0.12, 0.1, 0.12))
-
-
-def _brow(canvas: "Canvas", who: Identity, side: int, top: float):
-    inner, outer = who.eye_spacing - who.eye_size, who.eye_spacing + who.eye_size
-    y, tilt = top - who.brow_gap, who.brow_tilt * who.eye_size
-    ends = (side * inner, y + tilt, side * outer, y - tilt)
-    canvas.paint(canvas.stroke(*ends, who.brow_width), who.hair_color * 0.6)
-
-
-def _lens(canvas: "Canvas", who: Identity, side: int):
-    square = 0.9 if who.glasses == "square" else 0.0
-    x, y, size = side * who.eye_spacing, who.eye_height, who.eye_size + 0.09
-    outside = canvas.ellipse(x, y, size, size * 0.95, square)
-    inside = canvas.ellipse(x, y, size - 0.045, size * 0.95 - 0.045, square)
-    canvas.paint(outside - inside, (0.12, 0.1, 0.12))
-
-
-def _nose(canvas: "Canvas", who: Identity):
-    y, size, color = who.nose_height, who.nose_size, who.skin * 0.68
-    if who.nose == "button":
-        canvas.oval(color, 0, y, size, size * 0.8)
-        glint = canvas.ellipse(-size * 0.3, y - size * 0.3, size * 0.25, size * 0.2)
-        canvas.paint(glint * 0.6, (1, 1, 1))
-    elif who.nose == "wedge":
-        top, half, low = (0, y - size * 1.6), size * 0.8, y + size / 2
-        canvas.paint(canvas.triangle((-half, low), top, (half, low)), color)
-    else:
-        canvas.paint(canvas.stroke(0, y - size, size * 0.3, y + size / 2, 0.035), color)
-
-
-def _mouth(canvas: "Canvas", who: Identity, dice: "Dice"):
-    bend = who.mouth_curve + dice.within(-0.25, 0.25)
-    opened = max(0.0, dice.within(-0.10, 0.10))
-    wide, y = who.mouth_width, who.mouth_height
-    if opened > 0.02:
-        dark = who.mouth_color * 0.4
-        canvas.oval(dark, 0, y + opened * 0.6, wide * 0.7, opened + 0.03)
-    canvas.paint(canvas.arc(0, y, wide, bend, 0.04), who.mouth_color)
-
-
-def _hair(canvas: "Canvas", who: Identity):
-    wide, high, color = who.head_width, who.head_height, who.hair_color
-    if who.hair == "crest":
-        for k in range(-2, 3):
-            canvas.oval(color, k * 0.10, -high - 0.02 + abs(k) * 0.04, 0.11, 0.24)
-    elif who.hair == "curls":
-        for k in range(-3, 4):
-            x = k / 3 * wide * 0.85
-            y = -high * 0.95 + (x / wide) ** 2 * high * 0.42
-            canvas.oval(color, x, y, 0.19, 0.19)
-    elif who.hair != "bald":
-        scalp = canvas.ellipse(0, -0.04, wide + 0.05, high + 0.05, who.squareness)
-        shifts = {"fringe": 0.14, "parted": canvas.x * -0.55}
-        shift = shifts.get(who.hair, canvas.x * canvas.x * 0.35)
-        canvas.paint(scalp * canvas.edge(canvas.y - who.hair_line - shift), color)
-
-
-class Dice:
-    """Draws random numbers from one seeded stream with little overhead."""
-
-    def __init__(self, *seeds: int):
-        self._values = iter(np.random.default_rng(seeds).random(96).tolist())
-
-    def within(self, low: float, high: float) -> float:
-        """Returns a random number between two bounds."""
-        return low + (high - low) * next(self._values)
-
-    def one_of(self, *items: str) -> str:
-        """Returns a random item."""
-        return items[int(len(items) * next(self._values))]
-
-    def color(self, hues, saturations, values) -> np.ndarray:
-        """Returns a random color as RGB in 0...1; the ranges are in HSV."""
-        hue, saturation = self.within(*hues) % 1, self.within(*saturations)
-        return np.float32(colorsys.hsv_to_rgb(hue, saturation, self.within(*values)))
+    def color(self, ranges) -> np.ndarray:
+        """Returns a random color, RGB in 0...1, `[3, 1, 1]`; the ranges are in HSV."""
+        hsv = (self.uniform(*limits) for limits in ranges)
+        return np.float32(colorsys.hsv_to_rgb(*hsv)).reshape(3, 1, 1)
 
 
 class Canvas:
     """An image with head coordinates: x to the right, y down, head radius about 1."""
 
-    def __init__(self, size: tuple[int, int], dice: "Dice"):
-        height, width = size
-        scale = 2 / min(height, width)
-        columns = (np.arange(width, dtype=np.float32) + 0.5 - width / 2) * scale
-        rows = (np.arange(height, dtype=np.float32) + 0.5 - height / 2) * scale
-        self.screen_x, self.screen_y = columns[np.newaxis, :], rows[:, np.newaxis]
-        angle = math.radians(dice.within(-24, 24))
-        zoom = dice.within(1.25, 1.75)
-        x = self.screen_x - dice.within(-0.16, 0.16)
-        y = self.screen_y - dice.within(-0.14, 0.18)
-        cos, sin = math.cos(angle) * zoom, math.sin(angle) * zoom
-        self._head_x, self._head_y = cos * x + sin * y, cos * y - sin * x
-        self.x, self.y = self._head_x, self._head_y
-        self._per_pixel = 1 / (scale * zoom)
+    def __init__(self, size: tuple[int, int], dice: Dice):
+        half, slope = min(size) / 2, dice.uniform(-0.44, 0.44)
+        # The head's radius, center and horizontal axis in pixels.
+        self._scale = half / dice.uniform(1.25, 1.75)
+        x = size[1] / 2 + dice.uniform(-0.16, 0.16) * half
+        y = size[0] / 2 + dice.uniform(-0.14, 0.18) * half
+        cos = self._scale / math.sqrt(1 + slope * slope)
+        self._pose = cos, cos * slope, x, y
+        rows, columns = np.ogrid[: size[0], : size[1]]
+        part = cos / self._scale / self._scale
+        right, down = (np.float32(n) * part for n in (columns - x, rows - y))
+        self._x, self._y = right + slope * down, down - slope * right
         # Planes `[3, h, w]`, because numpy paints them much faster than `[h, w, 3]`.
-        self.rgb = np.empty((3, height, width), np.float32)
+        first, second = dice.color(_ANY), dice.color(_ANY)
+        self._rgb = first + (second - first) * self._ramp(dice, 0.35, 0.5, 1)
+        self.move = 0, 0, 1
 
-    def look(self, turn: float, nod: float):
-        """Shifts later drawing on the head, as if the head turned and nodded."""
-        self.x, self.y = self._head_x - turn, self._head_y - nod
+    def _ramp(self, dice: Dice, steep, middle, high) -> np.ndarray:
+        """Returns a plane of numbers that grow in a random direction."""
+        right, down = dice.uniform(-steep, steep), dice.uniform(-steep, steep)
+        return _clip(self._x * right + (self._y * down + middle), 0, high)
 
-    def paint(self, mask: np.ndarray, color) -> None:
-        """Blends a color into the image; mask `[h, w]` is its opacity in 0...1."""
-        change = np.array(color, np.float32)[:, np.newaxis, np.newaxis] - self.rgb
-        change *= mask
-        self.rgb += change
-
-    def oval(self, color, *shape: float) -> None:
-        """Paints an `ellipse`."""
-        self.paint(self.ellipse(*shape), color)
-
-    def edge(self, distance: np.ndarray) -> np.ndarray:
-        """Returns the mask of negative signed distances; its edge is a pixel wide."""
-        mask = 0.5 - distance * self._per_pixel
-        # Faster than `np.clip`.
-        return np.minimum(np.maximum(mask, 0, out=mask), 1, out=mask)
-
-    def ellipse(self, x, y, wide, high, square=0.0, taper=0.0) -> np.ndarray:
-        """Returns the mask of an ellipse.
+    def oval(self, color, x, y, wide, high, square=0.0, taper=0.0, tilt=0.0):
+        """Paints an oval, and its mirror image if x is positive.
 
         Args:
+            color: RGB in 0...1, `[3, 1, 1]`, or a gray.
             x: horizontal center.
             y: vertical center.
             wide: horizontal semi-axis.
             high: vertical semi-axis.
             square: 0 for an ellipse; toward 1 it approaches a square.
             taper: how much narrower the lower end is.
+            tilt: how far it drops toward the right, as a slope.
         """
-        u, v = (self.x - x) * (1 / wide), (self.y - y) * (1 / high)
+        if x > 0:
+            self.oval(color, -x, y, wide, high, square, taper, -tilt)
+        (right, down, stretch), (cos, sin, column, row) = self.move, self._pose
+        x, y, high = x + right, y + down, high * stretch
+        # The window of pixels around the oval.
+        broad, tall = wide / (1 - abs(taper)), high + abs(tilt) * wide
+        rows = _around(row + sin * x + cos * y, abs(sin) * broad + cos * tall)
+        columns = _around(column + cos * x - sin * y, cos * broad + abs(sin) * tall)
+        u, v = self._x[rows, columns] - x, self._y[rows, columns] - y
+        if tilt:
+            v -= tilt * u
+        u *= 1 / wide
+        v *= 1 / high
         if taper:
-            u /= np.clip(1 - taper * v, 0.4, 1.6)
+            u *= 1 + taper * v
         for each in (u, v):
             each *= each
             if square:
                 each *= 1 - square + square * each
         u += v
-        # Scaling by the smaller semi-axis approximates the distance near the edge.
-        return self.edge((np.sqrt(u, out=u) - 1) * min(wide, high))
+        # Near the edge, which is a pixel wide, this is close to the distance from it.
+        radius = min(wide, high) * self._scale / 2
+        mask = _clip((radius + 0.5) - radius * u, 0, 1)
+        part = self._rgb[:, rows, columns]
+        part += (color - part) * mask
 
-    def stroke(self, x0, y0, x1, y1, radius) -> np.ndarray:
-        """Returns the mask of a line with round ends."""
-        dx, dy = np.float32(x1 - x0), np.float32(y1 - y0)
-        px, py = self.x - x0, self.y - y0
-        along = np.clip((px * dx + py * dy) / (dx * dx + dy * dy), 0, 1)
-        px, py = px - along * dx, py - along * dy
-        return self.edge(np.sqrt(px * px + py * py) - radius)
-
-    def arc(self, x, y, wide, bend, radius) -> np.ndarray:
-        """Returns the mask of a parabolic arc; positive `bend` raises its ends."""
-        u = (self.x - x) * (1 / wide)
-        v = self.y - y + bend * wide * (u * u - 0.5)
-        beyond = np.maximum(np.abs(u) - 1, 0) * wide
-        return self.edge(np.sqrt(v * v + beyond * beyond) - radius)
-
-    def triangle(self, *corners) -> np.ndarray:
-        """Returns the mask of a triangle; corners are clockwise on the screen."""
-        sides = []
-        for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
-            length = math.hypot(x1 - x0, y1 - y0)
-            a, b = (y1 - y0) / length, (x0 - x1) / length
-            sides.append(a * (self.x - x0) + b * (self.y - y0))
-        return self.edge(np.maximum.reduce(sides))
-
-    def finish(self, dice: "Dice", *seeds: int) -> np.ndarray:
+    def finish(self, dice: Dice) -> np.ndarray:
         """Adds light and noise; returns uint8 `[h, w, 3]`."""
-        angle, slope = dice.within(0, 2 * math.pi), dice.within(0.1, 0.55)
-        light = slope * math.cos(angle) * self.screen_x
-        light = light + slope * math.sin(angle) * self.screen_y + 1
-        gain = dice.within(0.55, 1.2) * 255
-        tint = [gain * dice.within(0.86, 1.12) for _ in range(3)]
-        picture = self.rgb * np.maximum(light, 0.15)
-        picture *= np.array(tint, np.float32)[:, np.newaxis, np.newaxis]
-        noise = np.random.default_rng((*seeds, 2)).random(picture.shape, np.float32)
-        picture += (noise - 0.5) * dice.within(10, 45)
-        picture = np.clip(picture + 0.5, 0, 255).astype(np.uint8)
-        return np.ascontiguousarray(picture.transpose(1, 2, 0))
+        picture, gain = self._rgb, dice.uniform(140, 306)
+        picture *= self._ramp(dice, 0.35, 1, 2)
+        tint = [gain * dice.uniform(0.86, 1.12) for _ in range(3)]
+        picture *= np.float32(tint).reshape(3, 1, 1)
+        noise = np.float32(np.frombuffer(dice.randbytes(picture.size), np.uint8))
+        noise = noise.reshape(picture.shape) - 127
+        picture += noise * (dice.uniform(10, 45) / 255)
+        return np.stack(_clip(picture, 0, 255).astype(np.uint8), axis=-1)
+
+
+def _around(center: float, reach: float) -> slice:
+    return slice(max(int(center - reach), 0), max(int(center + reach) + 2, 0))
+
+
+def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    # Faster than `np.clip`.
+    return np.minimum(np.maximum(values, low, out=values), high, out=values)

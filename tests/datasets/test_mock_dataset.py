@@ -21,7 +21,7 @@ def test_a_picture_depends_on_seed_class_and_index_alone():
 def test_the_pictures_are_the_same_in_every_version():
     # Changing the drawing changes everybody's scores: then correct these on purpose.
     means = [draw(0, label, 0, (64, 64)).mean() for label in (0, 1, 2**40)]
-    np.testing.assert_allclose(means, [113.081, 85.505, 95.020], atol=0.02)
+    np.testing.assert_allclose(means, [86.053, 151.210, 59.899], atol=0.02)
 
 
 def test_source_deals_classes_in_turn_and_batches_equal_draw():
