@@ -29,7 +29,8 @@ def main(settings):
     except Exception as error:
         if not cli.is_fixable(error):
             raise
-        sys.stderr.write(f"plsc_tf: error: the data set cannot be checked: {error}\n")
+        problem = f"plsc_tf: error: the data set cannot be checked: {error}\n"
+        sys.stderr.write(cli.shown(problem))
         sys.exit(2)
     cli.print_table(rows)
     sys.exit(0 if result.sound else 1)

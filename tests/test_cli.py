@@ -131,6 +131,8 @@ def test_usage_errors_end_with_status_2():
         "--batch_size=3?",
         "--help lists the options.",
     ]
+    # Whoever reads the log of the job would have the password.
+    assert "hidden" not in run("", "fs_ugi=user,hidden").err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images, paths
 from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
@@ -38,6 +39,7 @@ class Pairs:
         path: path of the file that lists the pairs; "" if there is none.
         framing: the preprocessing whose `evaluate` frames the images, see `framed`;
             None uses the whole image, resized.
+        max_megapixels: largest encoded image to decode, in millions of pixels.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Pairs:
     mirror: bool = True
     path: str = ""
     framing: Preprocessing | None = None
+    max_megapixels: float = MAX_MEGAPIXELS
 
     def __post_init__(self):
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
@@ -88,8 +91,9 @@ class Pairs:
                 framing, the images' own size.
 
         Raises:
-            ValueError: an image cannot be decoded, the images differ in size and
-                `image_size` is None, or the framing produces a different size.
+            ValueError: an image cannot be decoded or is too large, the images differ
+                in size and `image_size` is None, or the framing produces a different
+                size.
         """
         return self.decoded_rows(None, image_size)
 
@@ -119,9 +123,14 @@ class Pairs:
         else:
             chosen = np.array([stored[row] for row in rows], object)
         framing = self.framing or (Preprocessing("none", size) if size else None)
-        decode = without_autograph(framing.evaluate if framing else images.to_rgb)
+        decode = framing.evaluate if framing else images.to_rgb
+
+        def limited(image):
+            return decode(checked(image, self.max_megapixels))
+
         dataset = tf.data.Dataset.from_tensor_slices(chosen)
-        iterator = dataset.map(decode, tf.data.AUTOTUNE).as_numpy_iterator()
+        dataset = dataset.map(without_autograph(limited), tf.data.AUTOTUNE)
+        iterator = dataset.as_numpy_iterator()
         result = None
         for place, row in enumerate(rows):
             try:
@@ -187,8 +196,9 @@ def _load_bin(path: str, name: str) -> Pairs:
     parts = content if isinstance(content, list) else [content]
     encoded, same = parts if len(parts) == 2 else (None, None)
     # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust
-    # memory.
-    same = same.tolist() if isinstance(same, np.ndarray) else same
+    # memory, as could a list of an array of shape [1000000000, 0].
+    vector = isinstance(same, np.ndarray) and same.ndim == 1
+    same = same.tolist() if vector else same
     numbers = bool | int | float | np.generic
     good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
     if not (good and same and isinstance(encoded, list)) or (

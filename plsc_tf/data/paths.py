@@ -1,6 +1,7 @@
 """Folders, lists and file names on any store that `plsc_tf.storage.files` supports."""
 
 import array
+import collections
 import hashlib
 import io
 import os
@@ -263,7 +264,8 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 f"No file matches {pattern!r} in {flag}. "
                 f"Looked for: {', '.join(tried)}.{place}"
             )
-    duplicates = sorted({name for name in expanded if expanded.count(name) > 1})
+    counts = collections.Counter(expanded)
+    duplicates = sorted(name for name, count in counts.items() if count > 1)
     if duplicates:
         raise ValueError(
             f"{flag} must list each file once. Received {duplicates[0]!r} twice, so "

@@ -1,9 +1,9 @@
 """Reads plain data from untrusted pickles without running code from them.
 
 A pickle is a program: `pickle.load` of a downloaded file lets its author run any code.
-This reader supports lists, tuples, numbers, bytes and numeric numpy arrays and rejects
-every other name before looking it up. It does not even call numpy's own functions,
-because they trust the sizes that a pickle declares.
+This reader supports lists, tuples, dicts, numbers, bytes and numeric numpy arrays and
+rejects every other name before looking it up. It does not even call numpy's own
+functions, because they trust the sizes that a pickle declares.
 """
 
 import io
@@ -145,6 +145,7 @@ def _plain_names(size: int) -> dict:
 
     names = {
         ("_codecs", "encode"): to_bytes,
+        ("collections", "OrderedDict"): copied(dict),
         ("numpy", "ndarray"): object,
         ("numpy", "dtype"): lambda name, align=False, copy=True: _Dtype(name),
     }

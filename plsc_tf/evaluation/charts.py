@@ -85,9 +85,10 @@ class Chart:
         """Returns the SVG text, starting at `<svg`, to embed in a page or save."""
         import matplotlib
 
-        # Keep text as text, and derive element ids from the title because several
-        # charts share a page.
+        # Keep text as text, also a name with $, and derive element ids from the title
+        # because several charts share a page.
         look = {"svg.fonttype": "none", "svg.hashsalt": self.title}
+        look["text.parse_math"] = False
         unwanted = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         with matplotlib.rc_context(look):
             text = io.StringIO()

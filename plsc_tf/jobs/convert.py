@@ -3,10 +3,13 @@
 import dataclasses
 import itertools
 
+import tensorflow as tf
+
 from plsc_tf.data import contact_sheet, load, paths
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.shards import MANIFEST
+from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
 from plsc_tf.data.request import DataRequest
@@ -118,9 +121,10 @@ def _draw_preview(settings):
     else:
         source = load.open_source(settings.dataset.dataset_name, _request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
+    most = settings.server.max_megapixels
     contact_sheet.draw_ops(
         options.preview,
-        [record.image for record in first],
+        [checked(tf.convert_to_tensor(record.image), most) for record in first],
         image_size=settings.preprocessing.image_size,
         seed=settings.training.seed,
     )

@@ -35,8 +35,11 @@ TRAINED_MODEL = (
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 _TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
-# Control characters, except tab and newline.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters, except tab and newline; bytes that are not UTF-8; and marks that
+# show a text in another order.
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 # Text that TensorFlow adds to the message of an error in a graph: where the operation
 # was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 _TENSORFLOW_NOISE = re.compile(
@@ -195,6 +198,8 @@ def _stray(word, before):
     if not equals and word.endswith((".cfg", ".flags")):
         return f"unexpected argument '{word}'; did you mean --flagfile={word}?"
     best = other_systems.nearest_option(name, known)
+    if best and known[best].secret:
+        return f"unexpected argument '{name}=...'; did you mean --{best}=...?"
     if best:
         value = value if equals else "..."
         return f"unexpected argument '{word}'; did you mean --{best}={value}?"
@@ -236,7 +241,7 @@ def print_table(rows: Sequence | None) -> None:
     # Imported here because this module imports numpy.
     from plsc_tf.evaluation.report import format_table
 
-    sys.stdout.write(f"\n{format_table(rows)}\n")
+    sys.stdout.write(f"\n{shown(format_table(rows))}\n")
 
 
 def set_up_logging():
@@ -273,10 +278,10 @@ class _LogFormatter(logging.Formatter):
 
     def formatMessage(self, record):
         level = f"{record.levelname} " if record.levelno > logging.INFO else ""
-        return _shown(f"{record.asctime} {level}{record.message}")
+        return shown(f"{record.asctime} {level}{record.message}")
 
 
-def _shown(text):
+def shown(text):
     """Masks keys, and escapes control characters, which would change a terminal."""
     return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], oss.masked(text))
 
@@ -295,11 +300,11 @@ def _is_of_tensorflow(error):
 def _message(error):
     """Returns an error's message without the text that OSError and TensorFlow add."""
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return _shown(f"{error.strerror}: {error.filename}")
+        return shown(f"{error.strerror}: {error.filename}")
     text = str(error)
     if _is_of_tensorflow(error):
         text = _TENSORFLOW_NOISE.sub("", text)
-    return _shown(text.strip() or repr(error))
+    return shown(text.strip() or repr(error))
 
 
 def _report(error, advice):

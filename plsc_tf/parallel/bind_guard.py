@@ -47,7 +47,8 @@ def install(host: str, port: int) -> None:
         raise OSError(f"it is not supported on {sys.platform}, {platform.machine()}")
     own, theirs = socket.socketpair()
     with own, theirs:
-        words = [sys.executable, "-m", __name__, host, str(port), str(theirs.fileno())]
+        # -P: a module of the current folder must not replace one of Python.
+        words = [sys.executable, "-P", __file__, host, str(port), str(theirs.fileno())]
         # In a session of its own, Ctrl-C does not end it.
         child = subprocess.Popen(
             words, pass_fds=[theirs.fileno()], start_new_session=True

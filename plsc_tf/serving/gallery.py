@@ -99,6 +99,7 @@ class Gallery(contextlib.AbstractContextManager):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             with contextlib.suppress(PermissionError):  # another user owns it
                 os.chmod(path, 0o600)
+                os.chmod(lock_path, 0o600)  # whoever can read it could hold the lock
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
             try:

@@ -86,14 +86,17 @@ def list_dir(path, retry=RETRY):
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
-        StorageError: the store did not answer.
+        StorageError: the store did not answer, or has a name that leads elsewhere.
     """
     path = canonical(path)
     if is_local(path):
         return sorted(os.listdir(path))
     _check(path, True, retry)
-    names = remote.call("list", "listdir", path, retry=retry)
-    return sorted(name.rstrip("/") for name in names)
+    names = [n.rstrip("/") for n in remote.call("list", "listdir", path, retry=retry)]
+    # Object stores allow such names; a download would write outside of its folder.
+    if wrong := {".", ".."}.intersection(names):
+        raise StorageError(f"{path} holds a folder {wrong.pop()!r}. Remove it there.")
+    return sorted(names)
 
 
 def size(path, retry=RETRY):

@@ -315,7 +315,9 @@ def _parse(raw):
     """Decodes a claim; returns None if it is incomplete because it is being written."""
     try:
         claim = json.loads(raw)
-        return claim if _KEYS <= claim.keys() else None
+        # The kernel's process numbers are below 2^22; any user may write a claim.
+        known = _KEYS <= claim.keys() and type(claim["pid"]) is int
+        return claim if known and 0 < claim["pid"] < 1 << 22 else None
     except (ValueError, AttributeError):
         return None
 

@@ -12,12 +12,14 @@ import pytest
 
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.load import load, open_source
+from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import find_lines
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.jobs.evaluate.embeddings import Pictures
+from tests.data import recordio_writer as writer
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
 SIZE = (12, 10)
@@ -153,3 +155,28 @@ def test_other_encodings_are_named(list_folder):
     request = DataRequest(dataset_dir=str(list_folder))
     with pytest.raises(ValueError, match="line 1: expected a path and a whole number"):
         open_source("image_list", request)
+
+
+# A line of 84 bytes took a minute; with 100 digits for each point, years.
+def test_a_line_of_points_is_matched_in_one_way_only(tmp_path):
+    (tmp_path / "list.txt").write_text(f"a {' '.join(['1' * 5000] * 9)} x\n")
+    with bounded():
+        assert list_images(str(tmp_path / "list.txt"))[2] is None
+
+
+# 20,000 lines took seconds, a million of them hours.
+def test_a_file_that_is_listed_again_and_again_is_found_at_once(tmp_path):
+    (tmp_path / "part").touch()
+    with bounded(), pytest.raises(ValueError, match="must list each file once"):
+        expand(["part"] * 16000, str(tmp_path))
+
+
+# An attacker would have each of a million lines read the same gigabyte.
+def test_records_that_overlap_are_refused(tmp_path):
+    parts = [writer.frame(1, writer.image(0, 1, b""))]
+    parts += [writer.frame(2, b"")] * 2000 + [writer.frame(3, b"abc")]
+    (tmp_path / "train.rec").write_bytes(b"".join(parts))
+    (tmp_path / "train.idx").write_text("1 0\n" * 1000)
+    request = DataRequest(dataset_dir=str(tmp_path))
+    with bounded(), pytest.raises(ValueError, match="idx, line 2: records overlap"):
+        open_source("recordio", request)

@@ -1,5 +1,6 @@
 """Sizes are read from headers, never from rubbish; too large images are bad records."""
 
+import pickle
 import random
 import struct
 
@@ -14,11 +15,14 @@ from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.image_limit import checked, num_pixels
 from plsc_tf.data.images import encode
 from plsc_tf.data.load import load, open_source
+from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.pipeline import Batches
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import encode_line
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.request import DataRequest
+from plsc_tf.jobs import convert as convert_command
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
 
@@ -165,3 +169,25 @@ def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):
         list(pictures.rows(paths))
     ((rows, *_),) = pictures.rows(paths, skipped=skipped)
     assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
+
+
+# 4 MB of a .bin, or four images of 48 KB, would fill the memory of a machine.
+def test_verification_and_previews_decode_no_large_image(tmp_path):
+    small, large = (encode(Image.new("L", size)) for size in ((20, 20), (20, 21)))
+    content = [small, large] * 10, [True] * 10
+    (tmp_path / "a.bin").write_bytes(pickle.dumps(content))
+    limited = dict(max_megapixels=400 / 1e6, val_targets=(f"{tmp_path}/a.bin",))
+    settings = Settings.from_values(dataset_name="folder", **limited)
+    (pairs,) = recipe.load_pairs(settings).values()
+    with pytest.raises(ValueError, match="a.bin, image 1: .*it has 0.00 megapixels"):
+        pairs.decoded((8, 8))
+    assert pairs.decoded_rows([0], (8, 8)).shape == (1, 8, 8, 3)
+    large = encode(Image.new("1", (4096, 4097)))
+    with pytest.raises(ValueError, match="it has 16.78 megapixels"):
+        Pairs("a", [large], [0], [0], [True]).decoded((8, 8))
+    (tmp_path / "k").mkdir()
+    (tmp_path / "k/0.png").write_bytes(large)
+    given = dict(dataset_name="folder", dataset_dir=str(tmp_path))
+    settings = Settings.from_values(preview=f"{tmp_path}/p.png", **given)
+    with pytest.raises(ValueError, match="it has 16.78 megapixels"):
+        convert_command.convert(settings)

@@ -192,6 +192,8 @@ def test_impossible_pairs_are_refused(pictures, left, right, same):
         + b".",
         # A list within itself.
         b"\x80\x02]q\x00h\x00a.",
+        # 100 bytes with a column of a billion empty rows, each of them a list.
+        pickle.dumps([[], np.zeros((10**9, 0))], protocol=2),
     ],
 )
 def test_bins_that_would_run_things_or_fill_the_memory_are_refused(tmp_path, content):

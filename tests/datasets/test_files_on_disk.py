@@ -77,6 +77,15 @@ def test_mnist_sizes_are_checked(mnist_folder, packed, count, message):
         open_source("mnist", _request(folder))
 
 
+# A file of 10 MB would unpack to 10 GB.
+def test_mnist_unpacks_no_more_than_images_take(mnist_folder):
+    folder, _ = mnist_folder
+    packed = gzip.compress(struct.pack(">4I", 2051, 1 << 15, 64, 64) + bytes(1 << 27))
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(packed)
+    with pytest.raises(ValueError, match="32768 x 64 x 64; received [78]"):
+        open_source("mnist", _request(folder))
+
+
 def _cifar_batch(labels, value):
     planes = np.zeros((len(labels), 3, 32, 32), np.uint8)
     planes[:, 0], planes[:, 2] = value, 255

@@ -126,3 +126,16 @@ def test_a_version_whose_exporter_is_killed_is_not_served(start, monkeypatch):
     names = second.call("hdfs_checks:list_dir", f"{folder}/1")
     assert {"assets.extra", "fingerprint.pb", "variables"} < set(names)
     assert second.call("hdfs_trainings:export_network", folder) == [2]
+
+
+# Whoever owns the bucket would write any file of who downloads it, such as a start-up
+# file of the shell.
+def test_a_download_stays_in_its_folder(start, environment, tmp_path):
+    for key in ("a/b/run/ok.txt", "a/b/run/../evil.txt", "a/b/evil.txt"):
+        address = f"{environment['AWS_ENDPOINT_URL']}/bucket/{key}"
+        put = urllib.request.Request(address, b"evil", method="PUT")
+        urllib.request.urlopen(put).close()
+    driver, source, target = start(), "s3://bucket/a/b/run", tmp_path / "home/run"
+    with pytest.raises(RemoteCallError, match="run holds a folder '..'. Remove it"):
+        driver.call("hdfs_checks:copy", "download", source, str(target))
+    assert not (tmp_path / "home/evil.txt").exists()

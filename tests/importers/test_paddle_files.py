@@ -140,3 +140,15 @@ def test_what_is_no_array_is_refused(tmp_path):
     path.write_bytes(pickle.dumps({"a": "text"}))
     with pytest.raises(ValueError, match="holds a str as 'a'"):
         paddle_files.variables(str(path))
+
+
+# A file of a megabyte would make 75 GB of copies.
+def test_a_table_is_not_copied_again_and_again(tmp_path):
+    items = b"]q\x00(" + b"K\x01K\x02\x86q\x01" + b"h\x01" * 999 + b"e0"
+    copies = b"h\x02h\x00\x85R" * 1000
+    path = tmp_path / "a.pdparam"
+    path.write_bytes(
+        b"\x80\x02" + items + b"ccollections\nOrderedDict\nq\x020](" + copies + b"e."
+    )
+    with pytest.raises(ValueError, match="copies of more values than the file has"):
+        paddle_files.variables(str(path))

@@ -1,5 +1,7 @@
 """Charts of a run's rows: what they show, as SVG and as pixels."""
 
+import dataclasses
+
 import pytest
 
 from plsc_tf.evaluation.charts import Curve
@@ -27,6 +29,9 @@ def test_charts_are_of_what_rows_hold():
     assert titles == ["Loss", "Accuracy", "Learning rate"]
     loss = curves.loss(rows)
     assert loss.curves == [Curve("loss", [(1.0, 2.0), (3.0, 1.0)])]
+    # A set of such a name would end an evaluation after its last step.
+    named = dataclasses.replace(loss, curves=[Curve(r"a$\bad$", [(1, 2)])])
+    assert r"a$\bad$" in named.svg()
     accuracy = curves.all_of(rows)[1]
     assert [c.label for c in accuracy.curves] == [
         "accuracy",

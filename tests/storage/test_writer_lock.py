@@ -66,11 +66,16 @@ def test_a_folder_that_is_copied_is_free(tmp_path, machines):
         first.check()
 
 
-@pytest.mark.parametrize("claim", ['{"host": "a"}', "[1]"])
+# Whoever may write one into the folder would end every start with a traceback.
+_KEYS = ("host", "since", "folder", "machine", "start", "state")
+_FORGED = [json.dumps(dict.fromkeys(_KEYS, "a") | {"pid": n}) for n in ("a", 10**30)]
+
+
+@pytest.mark.parametrize("claim", ['{"host": "a"}', "[1]", *_FORGED])
 def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim):
     path = tmp_path / f".writer-{'0' * 16}"
     path.write_text(claim)
-    with WriterLock(renew_s=0.05, lease_s=0.2) as lock:
+    with WriterLock(machine="a", renew_s=0.05, lease_s=0.2) as lock:
         lock.acquire(str(tmp_path))
         assert not path.exists()
         lock.check()

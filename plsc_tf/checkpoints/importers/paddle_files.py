@@ -147,7 +147,6 @@ def _unpickle(path, name):
         return next(iter(scope.values()))
 
     names = {(module, "eval"): evaluate for module in ("builtins", "__builtin__")}
-    names["collections", "OrderedDict"] = lambda items=(): dict(items)
     content = load_plain(data, path, names=names)
     arrays, content = {}, content if isinstance(content, dict) else {name: content}
     for key, value in content.items():

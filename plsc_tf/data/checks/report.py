@@ -36,8 +36,9 @@ def rows(report: dict) -> list[tuple[str, str]]:
     for kind in report["findings"]:
         lines = [f"{kind['count']:,} {kind['text']}"]
         for one in kind["first"][:_SHOWN]:
-            detail = f": {one['detail']}" if one["detail"] else ""
-            lines.append(f"  {one['where']}{detail}")
+            text = f"{one['where']}: {one['detail']}".removesuffix(": ")
+            # A line break in a file's name must not begin a line of the table.
+            lines.append(f"  {' '.join(text.splitlines())}")
         lines += ["  ..."] * (len(kind["first"]) > _SHOWN)
         table.append((f"{kind['severity']}: {kind['kind']}", "\n".join(lines)))
     table.append(("errors", f"{report['errors']:,}"))

@@ -101,6 +101,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         FileExistsError: output_dir exists and contains something else.
         ValueError: records cannot be converted; the message gives files and positions.
         StorageError: the disk is full; once there is space, the same call resumes.
+        PermissionError: the folder in which to work belongs to another user.
         RuntimeError: another process is converting to output_dir, or the input changed.
     """
     fingerprint = _fingerprint(source, plan)
@@ -113,6 +114,12 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         return earlier, True
     with WriterLock("Wait until it ends, or stop it.") as lock:
         lock.acquire(folder)
+        if os.lstat(folder).st_uid not in (0, os.geteuid()):
+            # Its links could make this process overwrite files elsewhere.
+            raise PermissionError(
+                f"{folder!r}, the folder for the conversion's work, belongs to another "
+                "user. Choose another output_dir, or remove that folder."
+            )
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()

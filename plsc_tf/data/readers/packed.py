@@ -221,6 +221,9 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     for column in (begins, lengths):
         if len(column) and not (0 <= column.min() and column.max() <= size):
             return None
+    # If each record were the whole file, a block of them would fill the memory.
+    if lengths.sum(dtype=np.float64) > size:
+        return None
     rest = size - int((begins + lengths).max(initial=0))
     return (begins, lengths, labels) if 0 <= rest <= _LARGEST_REST else None
 

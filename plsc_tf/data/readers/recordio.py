@@ -172,6 +172,7 @@ class ImageFinder:
 
     def _indexed(self) -> Iterator[Record]:
         """Yields the records listed in the .idx."""
+        total = 0
         for number, line in paths.read_lines(self._idx, longest=80):
             fields = line.split()
             if not fields:
@@ -184,10 +185,18 @@ class ImageFinder:
                 )
             key, position = map(int, fields)
             try:
-                yield find_record(self.file, position, key)
+                record = find_record(self.file, position, key)
             except ValueError as error:
                 hint = f"{error} (Record {key} of {self._idx}.)"
-                yield Record(key, error=ValueError(hint))
+                record = Record(key, error=ValueError(hint))
+            total += record.end - record.position
+            # Reading a large record for each of many lines would take days.
+            if total > self.file.size + 3:
+                raise ValueError(
+                    f"{self._idx}, line {number}: records overlap. Remove the .idx, or "
+                    "copy it again."
+                )
+            yield record
 
     def _scanned(self) -> Iterator[Record]:
         """Yields all records in file order, up to the first damaged one."""

@@ -254,7 +254,7 @@ def parse_example(payload: bytes) -> tuple[bytes, int]:
         keys = ", ".join(sorted(k for k in feature if feature[k].WhichOneof("kind")))
         raise ValueError(
             "expected one image/encoded (bytes) and one image/class/label (int64). "
-            f"Received the keys: {keys or 'none'}."
+            f"Received the keys: {keys or 'none':.300}."
         )
     return image[0], label[0]
 

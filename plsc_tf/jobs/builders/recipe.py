@@ -1,5 +1,6 @@
 """Builds the data, the model and the verification sets of a run from the settings."""
 
+import dataclasses
 import functools
 
 import keras
@@ -166,7 +167,9 @@ def load_pairs(settings, given=None):
     for name, one in pairs.items():
         rule = f"Verification needs at least {FOLDS} pairs, one for each fold"
         require(len(one) >= FOLDS, rule, name=name, pairs=len(one))
-    return {name: one.framed(frame) for name, one in pairs.items()}
+        most = settings.server.max_megapixels
+        pairs[name] = dataclasses.replace(one.framed(frame), max_megapixels=most)
+    return pairs
 
 
 def build_model(settings, strategy, half=None, backbone=None, build=None):

@@ -11,7 +11,8 @@ from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # A name, the x and y coordinates of five points and, possibly, a detector's score.
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# Each text is a number in one way only: matching could otherwise take hours.
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _POINTS = rf"({_NUMBER}(?:\s+{_NUMBER}){{9,10}})"
 _TABBED = re.compile(rf"([^\t]+)\t\s*{_POINTS}")
 _SPACED = re.compile(rf"([^\t]+?)\s+{_POINTS}")

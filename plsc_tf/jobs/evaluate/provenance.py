@@ -13,6 +13,7 @@ from plsc_tf.data import images
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import examine, survey
+from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.storage import files
@@ -182,12 +183,12 @@ def short_name(path: str) -> str:
 
 
 def _jpeg(image):
-    """Returns a small JPEG of an image; None if the image is missing or damaged."""
+    """Returns a small JPEG of an image; None if there is none to show."""
     if image is None:
         return None
     try:
-        pixels = images.to_rgb(tf.convert_to_tensor(image)).numpy()
-    except (tf.errors.OpError, UnicodeDecodeError):
+        pixels = images.to_rgb(checked(tf.convert_to_tensor(image))).numpy()
+    except (tf.errors.OpError, ValueError):
         return None
     picture = Image.fromarray(pixels)
     picture.thumbnail((_SIDE, _SIDE))
