@@ -54,9 +54,7 @@ def as_option(value):
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "white_list") or hasattr(value, "black_list"):
-        lists = {
-            kind: getattr(value, f"{kind}_list", None) for kind in ("white", "black")
-        }
+        lists = {k: getattr(value, f"{k}_list", None) for k in ("white", "black")}
         parts = [f"{kind}:{','.join(sorted(v))}" for kind, v in lists.items() if v]
         return ";".join(parts)
     return value

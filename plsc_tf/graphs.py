@@ -18,6 +18,5 @@ def as_one_function(function: Callable) -> Callable:
 
     It is traced and optimized once for each tile shape instead of once for each tile.
     """
-    return tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
-    )
+    attributes = {"_noinline": True}
+    return tf.function(function, autograph=False, experimental_attributes=attributes)

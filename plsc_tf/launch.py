@@ -42,9 +42,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], **limits: float) -> Non
         options = settings.launching
         planned = plan.make_plan(settings.cluster, options.selected_gpus, environ)
         script = bool(words) and words[0].endswith(".py")
-        effects.log_unused(
-            settings, {"cluster": planned.size > 1, "script": script}, LOGGED
-        )
+        facts = {"cluster": planned.size > 1, "script": script}
+        effects.log_unused(settings, facts, LOGGED)
         supervisor = supervise.Supervisor(
             planned,
             plan.command(options.module, words),

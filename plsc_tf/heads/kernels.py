@@ -104,9 +104,8 @@ def pick_nearest(weight: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     """
     if weight.shape.rank == 2:  # noqa: PLR2004 - one center per class
         return weight
-    cosines = tf.reduce_sum(
-        tf.math.l2_normalize(weight, axis=2) * inputs[:, None, :], axis=2
-    )
+    unit = tf.math.l2_normalize(weight, axis=2)
+    cosines = tf.reduce_sum(unit * inputs[:, None, :], axis=2)
     return tf.gather(weight, tf.argmax(cosines, axis=1), batch_dims=1)
 
 

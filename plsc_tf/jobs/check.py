@@ -28,21 +28,19 @@ def check(settings, groups=ALL):
         FileNotFoundError: the data set does not exist.
         ValueError: the settings contradict each other.
     """
-    options = settings.checking
-    report.check_outputs(
-        {"report": options.report}, {"cleaned_list": options.cleaned_list}
-    )
+    given = settings.checking
+    report.check_outputs({"report": given.report}, {"cleaned_list": given.cleaned_list})
     dataset = settings.dataset
     name = dataset.dataset_name
     request = DataRequest(
         dataset_dir=dataset.dataset_dir,
-        split=options.check_split,
+        split=given.check_split,
         train_files=dataset.train_files,
         num_classes=settings.if_given("num_classes"),
         labels_offset=dataset.labels_offset,
         min_images_per_class=dataset.min_images_per_class,
     )
-    if options.cleaned_list:
+    if given.cleaned_list:
         report.check_listable(open_listing(name, request), "cleaned_list")
     targets = _targets(settings, request)
     with contextlib.closing(Progress("checking", None, "images")) as progress:
@@ -50,18 +48,18 @@ def check(settings, groups=ALL):
             name,
             request,
             val_targets=targets,
-            near=options.near_duplicates,
+            near=given.near_duplicates,
             max_megapixels=settings.server.max_megapixels,
-            threads=options.check_threads,
+            threads=given.check_threads,
             on_progress=progress.set_done,
         )
     effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)
     rows = report.rows(result.report)
-    if options.report:
-        report.write_report(options.report, result.report)
-        rows.append(("report", options.report))
-    if options.cleaned_list:
-        path, listing = options.cleaned_list, result.listing
+    if given.report:
+        report.write_report(given.report, result.report)
+        rows.append(("report", given.report))
+    if given.cleaned_list:
+        path, listing = given.cleaned_list, result.listing
         count = report.write_cleaned_list(path, listing, result.table)
         place = f"{path}: {count:,} images in {listing.folder}"
         rows.append(("cleaned list", place))

@@ -81,9 +81,8 @@ def export_checkpoint(
     if options.proof_images or options.proof_pairs:
         load = recipe.load_pairs
         pairs = load(settings) if required else _read(load, settings) or {}
-    target = _export(
-        settings, loaded.model, loaded.checkpoint, _figures(loaded), pairs, card
-    )
+    figures = _figures(loaded)
+    target = _export(settings, loaded.model, loaded.checkpoint, figures, pairs, card)
     parent = shlex.quote(files.parent(target))
     return [
         ("checkpoint", loaded.checkpoint),

@@ -55,13 +55,10 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
     ]
     command = results.next_command(settings, outcome)
     if ".evaluate " in command:
-        command += (
-            f" {shlex.quote(f'--card_dir={files.parent(files.join(folder, CARD))}')}"
-        )
+        folder_of_card = files.parent(files.join(folder, CARD))
+        command += f" {shlex.quote(f'--card_dir={folder_of_card}')}"
     shown = shown_options(settings)
-    options = [
-        (one.name, shown[one.name], one.format(one.default)) for one in select(ALL)
-    ]
+    options = [(x.name, shown[x.name], x.format(x.default)) for x in select(ALL)]
     return page.render(
         "run_report.html",
         title=f"Training of {settings.model.model_name} on "
@@ -188,8 +185,6 @@ def flops(model) -> int:
         model: the `Classifier`.
     """
     shape = (1, *model.image_size, model.backbone.input_shape[3])
-    function = tf.function(
-        lambda images: model(images, training=False), autograph=False
-    )
+    function = tf.function(lambda x: model(x, training=False), autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec(shape, tf.uint8)).graph
     return sum(found[0] for found in activations.kernels(graph.get_operations()))

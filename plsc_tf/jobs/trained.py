@@ -134,9 +134,8 @@ def run_settings(
     try:
         run = Settings.from_stored(flags)
     except ValueError as error:
-        raise ValueError(
-            f"{path}/{manifest.NAME}: state.flags: {error!s:.500}"
-        ) from error
+        place = f"{path}/{manifest.NAME}: state.flags"
+        raise ValueError(f"{place}: {error!s:.500}") from error
     values, named = run.as_dict(), settings.as_dict()
     code = [name for name in ("model_name", "loss_type") if "." in values[name]]
     if values["dataset_name"].lower() not in ("", *data_load.names()):

@@ -251,9 +251,7 @@ def _restrict_server(cluster):
     _, (host, port, *_) = joining.own_place(cluster)
     try:
         if not host:
-            raise OSError(
-                f"this machine resolves its name in {cluster.address} to itself"
-            )
+            raise OSError(f"this machine resolves {cluster.address} to itself")
         bind_guard.install(host, port)
     except OSError as error:
         logging.warning(

@@ -72,9 +72,7 @@ class Settings:
             for condition, reason in group.REFUSED.items():
                 if conditions.holds(condition, values):
                     known, names = known_options(), conditions.names_in(condition)
-                    shown = [
-                        f"{name}={known[name].format(values[name])}" for name in names
-                    ]
+                    shown = [f"{n}={known[n].format(values[n])}" for n in names]
                     raise ValueError(f"{reason} Received: {', '.join(shown)}.")
 
     @classmethod

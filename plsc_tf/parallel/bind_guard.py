@@ -47,12 +47,11 @@ def install(host: str, port: int) -> None:
         raise OSError(f"it is not supported on {sys.platform}, {platform.machine()}")
     own, theirs = socket.socketpair()
     with own, theirs:
+        given = theirs.fileno()
         # -P: a module of the current folder must not replace one of Python.
-        words = [sys.executable, "-P", __file__, host, str(port), str(theirs.fileno())]
+        words = [sys.executable, "-P", __file__, host, str(port), str(given)]
         # In a session of its own, Ctrl-C does not end it.
-        child = subprocess.Popen(
-            words, pass_fds=[theirs.fileno()], start_new_session=True
-        )
+        child = subprocess.Popen(words, pass_fds=[given], start_new_session=True)
         _call("prctl", _SET_PTRACER, child.pid, 0, 0, 0, allowed=True)
         _call("prctl", _NO_NEW_PRIVS, 1, 0, 0, 0)
         listener = _listener()

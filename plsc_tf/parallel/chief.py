@@ -134,6 +134,5 @@ class Chief:
     def _decide(self, index, text, status):
         if not self._decided:
             self._decided = True
-            self._announce(
-                {"kind": "lost", "index": index, "text": text, "status": status}
-            )
+            lost = {"kind": "lost", "index": index, "text": text, "status": status}
+            self._announce(lost)

@@ -284,9 +284,7 @@ def _first_port(options):
 
 def _machines(options):
     """Returns (host, port or None) of each machine."""
-    return [
-        addresses.split(text, "cluster_node_ips") for text in options.cluster_node_ips
-    ]
+    return [addresses.split(ip, "cluster_node_ips") for ip in options.cluster_node_ips]
 
 
 def _own_index(options, environ):

@@ -148,15 +148,13 @@ def _write(export_dir, version, signatures, card, extras):
     """Writes, verifies and publishes the version folder; returns its path."""
     hidden = files.join(export_dir, f".exporting-{uuid.uuid4().hex}")
     local = transfer.LocalFolder(hidden)
-    temporary = local.path
+    scratch = local.path
     try:
-        tf.saved_model.save(
-            signatures.module, temporary, signatures=signatures.functions
-        )
-        loaded = tf.saved_model.load(temporary)
+        tf.saved_model.save(signatures.module, scratch, signatures=signatures.functions)
+        loaded = tf.saved_model.load(scratch)
         common = signatures.image_size, card["normalize"], extras.calibration
         written = {
-            name: formats.write(name, loaded, temporary, *common)
+            name: formats.write(name, loaded, scratch, *common)
             for name in formats.FILES
             if name in extras.formats
         }
@@ -165,7 +163,7 @@ def _write(export_dir, version, signatures, card, extras):
         requests = [("serving_default", count) for count in WARMUP_BATCHES]
         if "classify" in signatures.functions:
             requests.append(("classify", 1))
-        warmup.write(temporary, name, tf.io.encode_jpeg(noise).numpy(), requests)
+        warmup.write(scratch, name, tf.io.encode_jpeg(noise).numpy(), requests)
         card["artefacts"] = {name: entry for name, (entry, _) in written.items()}
         with _full_float32():
             comparison = _compare(signatures, loaded, written, extras)
@@ -177,7 +175,7 @@ def _write(export_dir, version, signatures, card, extras):
             texts["classes.txt"] = "\n".join(extras.class_names)
         if extras.card:
             texts["card.json"] = json.dumps(extras.card.content, indent=1)
-        folder = files.join(temporary, "assets.extra")
+        folder = files.join(scratch, "assets.extra")
         for name, text in texts.items():
             files.write(files.join(folder, name), f"{text}\n".encode())
         if extras.card and extras.card.page:

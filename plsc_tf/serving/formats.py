@@ -140,12 +140,10 @@ def _mark_as_scaling(graph, helper):
         node.name = f"{node.op_type}_{number}"
         node.input[:] = [entered if name == INPUT else name for name in node.input]
     first = [("Sub", INPUT, "no_mean", 0.0), ("Mul", "Sub_pixels", "no_scale", 1.0)]
-    for place, (operation, data, name, value) in enumerate(first):
+    for place, (kind, data, name, value) in enumerate(first):
         graph.initializer.append(helper.make_tensor(name, 1, [], [value]))
-        result = entered if operation == "Mul" else "Sub_pixels"
-        node = helper.make_node(
-            operation, [data, name], [result], name=f"{operation}_pixels"
-        )
+        result = entered if kind == "Mul" else "Sub_pixels"
+        node = helper.make_node(kind, [data, name], [result], name=f"{kind}_pixels")
         graph.node.insert(place, node)
 
 

@@ -248,9 +248,8 @@ class Gallery(contextlib.AbstractContextManager):
         data = [row.tobytes() for row in rows]
         with self._lock:
             with self._transaction():
-                self._base.execute(
-                    "INSERT OR IGNORE INTO people (name) VALUES (?)", (name,)
-                )
+                query = "INSERT OR IGNORE INTO people (name) VALUES (?)"
+                self._base.execute(query, (name,))
                 person = self._person(name)
                 self._base.executemany(
                     "INSERT INTO faces VALUES (?, ?, ?)",

@@ -50,9 +50,7 @@ def _choose_gpu(index):
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    rule = (
-        f"gpu_index must be below {len(gpus)}, the number of GPUs found, or 0 if none"
-    )
+    rule = f"gpu_index must be below the number of GPUs, {len(gpus)}, or 0 without any"
     require(index < max(1, len(gpus)), rule, gpu_index=index)
     if gpus:
         tf.config.set_visible_devices(gpus[index], "GPU")
@@ -86,9 +84,8 @@ class PLSCServer:
         Args:
             model_path: folder with the version folders of an export (PLSC model_path).
         """
-        self._options = dataclasses.replace(
-            self._options, model_path=os.fspath(model_path)
-        )
+        path = os.fspath(model_path)
+        self._options = dataclasses.replace(self._options, model_path=path)
         return self
 
     def run(self, gpu_index: int = 0, port: int = 8866, *, block: bool = True) -> None:

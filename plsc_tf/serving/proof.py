@@ -98,9 +98,8 @@ def table(folder: str) -> list[tuple[str, str]]:
     for row in content["artefacts"]:
         parts = [f"largest difference {row['max_difference']:.2g}"]
         if "mean_cosine" in row:
-            parts.append(
-                f"cosine {row['mean_cosine']:.6f} (min {row['min_cosine']:.6f})"
-            )
+            text = "cosine {mean_cosine:.6f} (min {min_cosine:.6f})"
+            parts.append(text.format(**row))
         if "same_classes" in row:
             parts.append(f"same classes {row['same_classes']:.1%}")
         for name, one in row.get("verification", {}).items():

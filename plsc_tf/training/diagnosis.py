@@ -112,13 +112,11 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
         model, batch: as in `first_nonfinite`.
     """
     step = model.trainer.position.global_step + 1
-    message, advice = describe(first_nonfinite(model, batch), step)
+    text, advice = describe(first_nonfinite(model, batch), step)
     if model.loss_scale is not None:
         last = model.loss_scale.last_value()
-        message += f" The loss scale ({last:g}) cannot be lowered any further."
-    return FloatingPointError(
-        f"{message} This step did not change the weights. {advice}."
-    )
+        text += f" The loss scale ({last:g}) cannot be lowered any further."
+    return FloatingPointError(f"{text} This step did not change the weights. {advice}.")
 
 
 def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
@@ -221,9 +219,7 @@ class _Watch:
                 stack.enter_context(watched(network, self._see_layer))
             counts = _whole(model, run(batch))
         counts = counts.reshape(-1, len(self._tensors), counts.shape[-1])
-        return [
-            one._replace(counts=counts[:, i]) for i, one in enumerate(self._tensors)
-        ]
+        return [t._replace(counts=counts[:, i]) for i, t in enumerate(self._tensors)]
 
     def _replica(self, *tensors):
         model, self._local.tensors, self._local.part = self.model, [], 0

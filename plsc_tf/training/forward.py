@@ -92,9 +92,8 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> "Forward | None
 
 def is_compiled(strategy: tf.distribute.Strategy, jit_compile: bool | str) -> bool:
     """Returns whether XLA compiles; `jit_compile` is that of `make`."""
-    return (
-        device_kind(strategy) == "GPU" if jit_compile == "auto" else bool(jit_compile)
-    )
+    on_gpus = device_kind(strategy) == "GPU"
+    return on_gpus if jit_compile == "auto" else bool(jit_compile)
 
 
 def synchronized(model: Classifier) -> str | None:

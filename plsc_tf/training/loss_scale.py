@@ -114,14 +114,12 @@ class LossScale:
             new["scale"] = tf.where(grows, larger, smaller)
             new["good_steps"] = tf.where(grows, zero, good)
             new["bad_steps"] = tf.where(shrinks, zero, bad)
-        for name, value in new.items():
+        for name, now in new.items():
             variable = self._variables[name]
             own = local_copy(variable)
             if own is variable and tf.distribute.has_strategy() and replica_id():
                 return  # created outside the scope: the first replica changes it
-            own.assign(
-                value if aborted is None else tf.where(aborted, old[name], value)
-            )
+            own.assign(now if aborted is None else tf.where(aborted, old[name], now))
 
     def explains_skip(self) -> bool:
         """Returns whether too high a scale can explain why the last step was skipped.

@@ -120,9 +120,8 @@ def gradients(
         outcomes.append(outcome)
         extra_losses.append(extra)
     losses = tf.concat([outcome.losses for outcome in outcomes], axis=0)
-    own_loss = (
-        tf.reduce_sum(sample_weights * losses) + penalty / collectives.num_replicas()
-    )
+    own_loss = tf.reduce_sum(sample_weights * losses)
+    own_loss += penalty / collectives.num_replicas()
     if model.auxiliary is not None:
         own_loss += tf.add_n(extra_losses)
     healthy = tf.math.is_finite(own_loss)

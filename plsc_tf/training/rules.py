@@ -83,9 +83,7 @@ class RowRules:
             rows, label = arrays[name], f"head_{name}_{SLOT}"
             self._slots[name][SLOT] = rows.filled(0.0, label, rows.stored_dtype)
         # A class may have several rows, `[classes, sub_centers, emb]`.
-        sizes = (
-            rows.tile_rows * math.prod(rows.shape[1:-1]) for rows in arrays.values()
-        )
+        sizes = (one.tile_rows * math.prod(one.shape[1:-1]) for one in arrays.values())
         stored = [*arrays.values(), *self.slots().values()]
         self._rounds = any(rows.stored_dtype != rows.dtype for rows in stored)
         compiled = max(sizes) >= COMPILE_ROWS
@@ -195,9 +193,7 @@ class RowRules:
             classes = first + rows
         if chosen is None:
             return self._change(gradients, handles, slots, classes, scalars)
-        values = {
-            name: [slot.sparse_read(chosen) for slot in slots[name]] for name in slots
-        }
+        values = {n: [slot.sparse_read(chosen) for slot in slots[n]] for n in slots}
         changed = self._change(gradients, stored, values, classes, scalars)
         done = [
             variable.scatter_update(tf.IndexedSlices(value, chosen))

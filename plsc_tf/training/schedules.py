@@ -200,9 +200,8 @@ def _decay(options, run, rate, total, warmup):
         return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0)), {}
     if kind == "exponential":
         factor = options.learning_rate_decay_factor
-        decay = schedules.ExponentialDecay(
-            rate, run.steps_per_epoch, factor, staircase=True
-        )
+        steps = run.steps_per_epoch
+        decay = schedules.ExponentialDecay(rate, steps, factor, staircase=True)
         return decay, {"bound": end}
     return rate, {}
 

@@ -192,9 +192,7 @@ class Calls:
         require(self._plain or self._most == 1, rule, steps_per_execution=self._most)
         # Elsewhere, running ahead gains nothing.
         gains = self._most > 1 or device_kind(self._model.strategy) == "GPU"
-        self._wants = [
-            _wants(one, log_missing=gains) for one in callbacks if _looks(one)
-        ]
+        self._wants = [_wants(c, log_missing=gains) for c in callbacks if _looks(c)]
         self._batches: Iterator = iter(())
         self._error: Exception | None = None
         # Batches that were taken; the first one is the next to report.

@@ -97,9 +97,8 @@ def snapshot(
     arrays, variables = dict(model.head.arrays()), {}
     if not weights_only:
         arrays.update(model.trainer.updater.slots())
-        variables = {
-            name: _value(model, v) for name, v in training_variables(model).items()
-        }
+        variables = training_variables(model)
+        variables = {name: _value(model, v) for name, v in variables.items()}
         for i, (_, each) in enumerate(stacked):
             variables[f"statistics/{i:04d}"] = each
     arrays = {k: v.held() if held else v.stored() for k, v in arrays.items()}

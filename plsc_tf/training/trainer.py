@@ -153,10 +153,8 @@ class Trainer:
             self._stop_at(stop_at_step)
             while position.epoch < epochs and not model.stop_training:
                 callbacks.on_epoch_begin(position.epoch)
-                count = self._steps_left(steps_per_epoch, stop_at_step)
-                batches = feed.batches_of_epoch(
-                    model, data, passes, class_weight, count
-                )
+                left = self._steps_left(steps_per_epoch, stop_at_step)
+                batches = feed.batches_of_epoch(model, data, passes, class_weight, left)
                 batches = self.calls.gathered(batches)
                 logs = self._run_epoch(batches, callbacks, sentinel)
                 self._stop_at(stop_at_step)

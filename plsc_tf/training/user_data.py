@@ -173,11 +173,9 @@ def validation_batches(data: Any, batch_size: int | None, steps: int | None) -> 
         rule = "validation_data must be (images, labels[, weights]) or a data set"
         require(len(data) in (2, 3), rule, length=len(data))
         data, labels, weights = (*data, None)[:3]
-    batches = evaluation_data(
-        data, labels, batch_size=batch_size, sample_weight=weights
-    )
-    check_endless(batches, steps, "validation_steps")
-    return batches
+    data = evaluation_data(data, labels, batch_size=batch_size, sample_weight=weights)
+    check_endless(data, steps, "validation_steps")
+    return data
 
 
 def check_endless(data: Any, steps: int | None, argument: str) -> None:

@@ -216,7 +216,7 @@ def test_a_changed_file_is_refused(tmp_path, change):
     else:
         with sqlite3.connect(tmp_path / "gallery.db") as base:
             base.executescript(change)
-    with pytest.raises(ValueError, match=r"is damaged: .* Restore its gallery\.db"):
+    with pytest.raises(ValueError, match=r"is damaged: .* Restore gallery\.db"):
         Gallery(tmp_path)
 
 
@@ -269,7 +269,7 @@ def test_a_lost_database_is_not_a_new_gallery(tmp_path, how):
     kept = path.read_bytes()
     path.unlink() if how == "deleted" else path.write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"has lost its gallery\.db. Restore it"):
+        with pytest.raises(ValueError, match=r"has lost its gallery\.db. Restore"):
             Gallery(tmp_path, 4)
     path.write_bytes(kept)
     with Gallery(tmp_path) as gallery:

@@ -175,9 +175,7 @@ def _rank_files(folder, names):
     """Returns ("checkpoint" or "softmax_fc", paths in order of rank), or (None, [])."""
     for kind in ("checkpoint", "softmax_fc"):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
-        ranks = {
-            int(match[1]): os.path.join(folder, match[0]) for match in matches if match
-        }
+        ranks = {int(m[1]): os.path.join(folder, m[0]) for m in matches if m}
         if ranks:
             name = f"{kind}_gpu_{{}}.pt"
             return kind, layers.of_all_ranks(folder, ranks, max(ranks) + 1, name)

@@ -42,9 +42,7 @@ class RunReporter:
     def __init__(self, settings: Settings, group):
         options = settings.logging
         profiled = options.profile_at_task
-        rule = (
-            f"profile_at_task must be the index of a worker, at most {group.size - 1}"
-        )
+        rule = f"profile_at_task must be a worker's index, at most {group.size - 1}"
         require(profiled < group.size, rule, profile_at_task=profiled)
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir

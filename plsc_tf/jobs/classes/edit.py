@@ -209,10 +209,8 @@ def _next_steps(options, content, labels, run):
     if options.edit_weights_only or content["kind"] != "training" or not flags:
         return [start]
     path = files.join(options.edit_dir, "flags.cfg")
-    changed = run.replace(
-        num_classes=labels.num_classes, model_save_dir=options.edit_dir
-    )
-    write_flags(changed, path)
+    new = run.replace(num_classes=labels.num_classes, model_save_dir=options.edit_dir)
+    write_flags(new, path)
     advice = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
     if content["state"].get("step"):
         advice += (

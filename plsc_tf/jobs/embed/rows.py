@@ -79,9 +79,7 @@ class RowsFile:
         self._file.flush()
         os.fsync(self._file.fileno())
         # `evaluation.lists` expects a tab after a name that contains spaces.
-        lines = [
-            f"{name}\t\n" if len(name.split()) > 1 else f"{name}\n" for name in names
-        ]
+        lines = [f"{n}\t\n" if len(n.split()) > 1 else f"{n}\n" for n in names]
         # Write the names first, so an existing .npy file means that both are complete.
         files.replace(self.names_path, "".join(lines).encode())
         if files.is_local(self.path):

@@ -85,9 +85,7 @@ def text(job: Job) -> str:
         rows.append(("initializing the head", job.total(), "more than a step needs"))
     verdict = f"of {devices.bytes / GB:.3f}: {'fits' if fits else 'does NOT fit'}"
     rows.append(("peak", job.total(), verdict))
-    table = format_table(
-        (name, f"{size / GB:9.3f}  {note}") for name, size, note in rows
-    )
+    table = format_table((name, f"{n / GB:9.3f}  {note}") for name, n, note in rows)
     parts = [
         f"{head.num_classes:,} classes x {head.embedding_size}, {head.global_batch} "
         f"images per step, on {head.replicas} {name} device(s) with "
