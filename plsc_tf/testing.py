@@ -31,9 +31,8 @@ def check_loss(loss, *, exact=True, seed=0):
         ValueError: a check failed; the message describes the problem.
     """
     if not isinstance(loss, MarginLoss):
-        raise TypeError(
-            f"Derive the loss from plsc_tf.MarginLoss. Received: {type(loss).__name__}."
-        )
+        kind = type(loss).__name__
+        raise TypeError(f"Derive the loss from plsc_tf.MarginLoss. Received: {kind}.")
     rng = np.random.default_rng(seed)
     cosine = tf.constant(rng.uniform(-0.95, 0.95, BATCH))
     norms = tf.constant(rng.uniform(5.0, 50.0, BATCH))

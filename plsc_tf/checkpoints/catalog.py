@@ -62,9 +62,8 @@ def newest(
     """
     group = group or SingleWorker()
     choose = functools.partial(_newest, directory, on_damaged)
-    return writer.agree(
-        group, "choose a checkpoint", choose if group.is_chief else None
-    )[0]
+    function = choose if group.is_chief else None
+    return writer.agree(group, "choose a checkpoint", function)[0]
 
 
 def _newest(directory, on_damaged):

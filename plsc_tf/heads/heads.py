@@ -91,9 +91,8 @@ class DenseHead(Head):
 
     def _make_rows(self, strategy, initial_rows, name):
         with strategy.scope():
-            return ReplicatedRows(
-                keras.Variable(initial_rows(0, self.num_classes), name=name)
-            )
+            variable = keras.Variable(initial_rows(0, self.num_classes), name=name)
+            return ReplicatedRows(variable)
 
 
 def describe(head: Head) -> str:

@@ -38,9 +38,8 @@ def class_rows(head: "Head", low: int, high: int) -> np.ndarray:
         generator = np.random.default_rng([head.seed, block])
         values = _standard(generator, (BLOCK_ROWS, columns), drawn.kind)
         start, stop = max(low, first), min(high, first + BLOCK_ROWS)
-        rows[start - low : stop - low] += (
-            drawn.spread * values[start - first : stop - first]
-        )
+        drawn_here = drawn.spread * values[start - first : stop - first]
+        rows[start - low : stop - low] += drawn_here
     return rows.reshape(-1, centers, size) if centers > 1 else rows
 
 

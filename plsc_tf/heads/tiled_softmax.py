@@ -217,9 +217,8 @@ class TiledSoftmax:
         target = examples.target
         logit = self.kernels.scale * target.value
         maximum = tf.maximum(tf.reduce_max(statistics[:, :, 0], axis=0), logit)
-        others = tf.reduce_sum(
-            statistics[:, :, 1] * tf.exp(statistics[:, :, 0] - maximum), axis=0
-        )
+        shrink = tf.exp(statistics[:, :, 0] - maximum)
+        others = tf.reduce_sum(statistics[:, :, 1] * shrink, axis=0)
         total = others + tf.exp(logit - maximum)
         log_total = maximum + tf.math.log(total)
         # exp(logit - log_total) - 1 would lose all digits near 0.

@@ -117,9 +117,8 @@ def export_at_end(
 
 def _export(settings, model, checkpoint, figures, pairs, card=None):
     options, frame = settings.export, framing(settings)
-    export_dir = options.export_dir or files.join(
-        settings.checkpoints.model_save_dir, "export"
-    )
+    save_dir = settings.checkpoints.model_save_dir
+    export_dir = options.export_dir or files.join(save_dir, "export")
     files.prepare(export_dir)
     int8 = "tflite_int8" in options.export_formats
     extras = Extras(

@@ -217,9 +217,8 @@ def _load_weights(model, plan, checkpoints):
         # `resume_changes` has already compared the options.
         start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
         at = model.trainer.position
-        logging.info(
-            f"Resuming {plan.checkpoint} at epoch {at.epoch}, step {at.global_step}."
-        )
+        place = f"epoch {at.epoch}, step {at.global_step}"
+        logging.info(f"Resuming {plan.checkpoint} at {place}.")
         return start
     if plan.settings.checkpoints.checkpoint_dir:
         start_from(model, plan.settings)

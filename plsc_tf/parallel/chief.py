@@ -114,9 +114,8 @@ class Chief:
         for name, rounds in self._rounds.items():
             for current in rounds:
                 for index in self._gone_well - set(current["values"]):
-                    self._lose(
-                        index, f"has left, while others wait for its value of {name!r}"
-                    )
+                    what = f"has left, while others wait for its value of {name!r}"
+                    self._lose(index, what)
 
     def _announce_missing(self, name, due):
         missing = [n for i, n in enumerate(self._names) if i not in due["values"]]

@@ -62,9 +62,8 @@ def all_gather(values: Any) -> Any:
 def all_sum(value: Any) -> Any:
     """Sums a tensor, or each tensor in a list, over all replicas."""
     context = tf.distribute.get_replica_context()
-    return context.all_reduce(
-        tf.distribute.ReduceOp.SUM, tf.nest.map_structure(tf.identity, value)
-    )
+    value = tf.nest.map_structure(tf.identity, value)
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
 def sum_scalars(values: Any) -> Any:
@@ -129,9 +128,8 @@ class Transport:
             return list(values)
         short = self.dtype != "float32"
         sent = [tf.cast(v, self.dtype) if short else tf.identity(v) for v in values]
-        options = tf.distribute.experimental.CommunicationOptions(
-            bytes_per_pack=self.bucket_bytes
-        )
+        kind = tf.distribute.experimental.CommunicationOptions
+        options = kind(bytes_per_pack=self.bucket_bytes)
         context = tf.distribute.get_replica_context()
         total = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, options)
         return [tf.cast(s, v.dtype) for s, v in zip(total, values, strict=True)]

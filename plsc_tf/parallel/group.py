@@ -91,9 +91,7 @@ class Group:
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
         self._changed = threading.Condition()
-        self._results: dict[str, collections.deque] = collections.defaultdict(
-            collections.deque
-        )
+        self._results: dict = collections.defaultdict(collections.deque)
         self._activity = ("joining", now)
         self._states: list[Any] = [["joining", 0.0, 0.0]] * cluster.size
         self._states_at = self._heard = now

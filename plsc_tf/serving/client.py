@@ -220,9 +220,8 @@ class _Server:
         """
         if self._protocol != "tensorflow":
             status, answer = self._post(_PLSC_PATH, {"base64_string": texts})
-            unknown = status in (404, 405) or (
-                status == 400 and "Malformed request" in str(answer)
-            )
+            malformed = status == 400 and "Malformed request" in str(answer)
+            unknown = status in (404, 405) or malformed
             if self._protocol == "plsc" or not unknown:
                 return self._rows(status, answer, "instance", len(texts))
         body = {"instances": [{"b64": text} for text in texts]}

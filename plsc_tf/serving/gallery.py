@@ -151,9 +151,8 @@ class Gallery(contextlib.AbstractContextManager):
         about = {key: str(value) for key, value in about.items()}
         if about != stored:  # A gallery on a full disk can still be read.
             with self._base:
-                self._base.executemany(
-                    "INSERT OR REPLACE INTO about VALUES (?, ?)", about.items()
-                )
+                query = "INSERT OR REPLACE INTO about VALUES (?, ?)"
+                self._base.executemany(query, about.items())
         return about
 
     def _read(self):

@@ -313,6 +313,5 @@ def apply_rule(
 
 def decays(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
     """Returns whether Keras's decoupled weight decay applies to a variable."""
-    return optimizer.weight_decay is not None and private_apis.uses_weight_decay(
-        optimizer, variable
-    )
+    has_decay = optimizer.weight_decay is not None
+    return has_decay and private_apis.uses_weight_decay(optimizer, variable)

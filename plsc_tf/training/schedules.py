@@ -121,9 +121,8 @@ def build(options: Any, run: Any) -> WarmUp:
         ValueError: the warm-up is as long as the run or longer, or there are not enough
             steps for the decay.
     """
-    rate = scaled_rate(
-        options.learning_rate, run.global_batch_size, options.lr_base_batch_size
-    )
+    base = options.lr_base_batch_size
+    rate = scaled_rate(options.learning_rate, run.global_batch_size, base)
     total = run.total_steps
     if options.lr_total_epochs is not None:
         total = round(options.lr_total_epochs * run.steps_per_epoch)

@@ -152,9 +152,8 @@ class Updater:
         own = tf.cast(~healthy, tf.float32), self._shard_squares(pending)
         votes = [] if self.votes is None else self.votes.own()
         # One collective sums everything that the replicas have to agree on.
-        unhealthy, sums, results, votes = collectives.sum_scalars(
-            (*own, dict(figures or {}), votes)
-        )
+        values = *own, dict(figures or {}), votes
+        unhealthy, sums, results, votes = collectives.sum_scalars(values)
         squares = dict.fromkeys([] if self.rules is None else self.rules.arrays) | sums
         results |= {} if self.votes is None else self.votes.outcome(votes)
         allowed, aborted = unhealthy < 0.5, results.get("aborted")
@@ -162,9 +161,8 @@ class Updater:
             allowed &= ~aborted
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         step = tf.convert_to_tensor(self.optimizer.iterations)
-        finite, factors = self.mirrored.update(
-            (gradients, allowed, scale, squares), undo, rate, step
-        )
+        checks = gradients, allowed, scale, squares
+        finite, factors = self.mirrored.update(checks, undo, rate, step)
         if self.rules is not None:
             if "rows" in squares:
                 gradient = tf.sqrt(squares["weight"]) * factors["weight"]

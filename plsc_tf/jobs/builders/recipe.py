@@ -247,9 +247,8 @@ def backbone_precision(settings):
     """Returns the `backbones.precision.Precision` of a training run."""
     given, planned = settings.precision, settings.performance.device_kind
     if given.use_fp16 and not (planned or tf.config.get_visible_devices("GPU")):
-        logging.warning(
-            "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
-        )
+        advice = "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
+        logging.warning(advice)
     lists = given.layer_lists()
     return precision.Precision(given.dtype, given.keep_batchnorm_fp32, **lists)
 

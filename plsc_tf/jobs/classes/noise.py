@@ -119,9 +119,8 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     if options.noise_centers == "weights":
         editing.check_centers(path, content, dropping=False)
     settings, _ = images.complete(settings, path)
-    check_report.check_outputs(
-        {"noise_report": options.noise_report}, {"new_list": options.new_list}
-    )
+    reports = {"noise_report": options.noise_report}
+    check_report.check_outputs(reports, {"new_list": options.new_list})
     if options.new_list:
         check_report.check_listable(images.open_listing(settings), "new_list")
     source = recipe.open_source(settings)
@@ -246,9 +245,8 @@ def _pairs(findings, names, top) -> Iterator[_Finding]:
     """Yields pairs of similar classes."""
     store, pairs = findings.store, findings.pairs
     columns = pairs.first[:top], pairs.second[:top], pairs.similarity[:top]
-    for k, (a, b, similarity) in enumerate(
-        zip(*map(np.ndarray.tolist, columns), strict=True)
-    ):
+    rows = zip(*map(np.ndarray.tolist, columns), strict=True)
+    for k, (a, b, similarity) in enumerate(rows):
         values = {
             "classes": [a, b],
             "names": [names[a], names[b]] if names else None,

@@ -44,9 +44,8 @@ class RowsFile:
         if files.is_local(self.path):
             folder = files.parent(self.path) or "."
             files.make_dirs(folder)
-        self._folder = tempfile.TemporaryDirectory(
-            prefix=f".{files.name(self.path)}.", dir=folder
-        )
+        prefix = f".{files.name(self.path)}."
+        self._folder = tempfile.TemporaryDirectory(prefix=prefix, dir=folder)
         self._temporary = os.path.join(self._folder.name, "rows.npy")
         self._file = open(self._temporary, "wb")  # noqa: SIM115 - closed by `__exit__`
         return self

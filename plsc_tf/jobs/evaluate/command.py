@@ -119,9 +119,8 @@ class _Evaluation:
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(files.read, located))
                     self.images[report.name] = prints, listed
-                provenance.add_worst(
-                    report, *pairs, listed, functools.partial(_read, located)
-                )
+                read = functools.partial(_read, located)
+                provenance.add_worst(report, *pairs, listed, read)
         for folder in scoring.template_dirs:
             weighted = scoring.detector_scores
             for report in protocols.templates(folder, source, options, weighted):
@@ -144,9 +143,8 @@ class _Evaluation:
             self.images[name] = provenance.fingerprints(pairs.images), pairs.files
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
-            provenance.add_worst(
-                report, scores, *sides, shown, pairs.images.__getitem__
-            )
+            read = pairs.images.__getitem__
+            provenance.add_worst(report, scores, *sides, shown, read)
         self.add(report)
 
     def add_origins(self, model, settings):

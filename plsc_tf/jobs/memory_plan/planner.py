@@ -162,9 +162,8 @@ class Job:
         """Returns the bytes on a device when a step's memory peaks, `{item: bytes}`."""
         peak = max(self._moments(), key=lambda moment: sum(moment.values()))
         tensors = {name: size for name, size in peak.items() if size}
-        passing = sum(
-            tensors.get(name, 0) for name in ("activations", "gradients", "new values")
-        )
+        names = ("activations", "gradients", "new values")
+        passing = sum(tensors.get(name, 0) for name in names)
         if self.head.sample_rate < 1:
             passing += tensors["head weights"]  # copied once when they are created
         allocator = int(UNUSED_SHARE[self.devices.kind] * passing)
@@ -357,9 +356,8 @@ def _forward(model, settings, kind):
 
 def _backbone(model, images, settings, devices):
     """Computes the `Backbone` of a model for a pass over this number of images."""
-    passes, operations = activations.trace(
-        model, images, *_forward(model, settings, devices.kind)
-    )
+    forward = _forward(model, settings, devices.kind)
+    passes, operations = activations.trace(model, images, *forward)
     averages = model.trainer.updater.averages
     weights = model.trained_network_variables()
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
