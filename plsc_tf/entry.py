@@ -312,12 +312,7 @@ class Entry:
             )
         if self.test_reader is not None:
             pairs = {"test_reader": python.pairs_from_reader(self.test_reader)}
-        return Parts(
-            backbone=self._backbone,
-            optimizer=self._optimizer,
-            source=source,
-            pairs=pairs,
-        )
+        return Parts(self._backbone, self._optimizer, source, pairs)
 
 
 def _embed(found, reader):

@@ -72,11 +72,8 @@ def find(checkpoint, stored, settings):
         for name in flags
         if name in before and before[name] != now[name] and _is_recorded(known[name])
     }
-    refused = [
-        name
-        for name in changes
-        if name in MEANING - allowed and _means_another(name, old, settings)
-    ]
+    meaning = MEANING - allowed
+    refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
     if refused:
         save_dir = settings.checkpoints.model_save_dir
         then, now = (

@@ -30,12 +30,8 @@ _REASONS = {
     "evaluator": "the workers verify by themselves (val_targets). Remove the evaluator",
 }
 _SLURM = (
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURMD_NODENAME",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NODELIST",
-    "SLURM_STEP_TASKS_PER_NODE",
+    *("SLURM_PROCID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_STEP_NUM_TASKS"),
+    *("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"),
 )
 
 
@@ -330,18 +326,14 @@ def _named_index(options):
 def _find(node_ip, machines):
     """Returns the index of the machine that `node_ip` names."""
     host, port = addresses.split(node_ip, "node_ip")
-    matches = [
-        i
-        for i, machine in enumerate(machines)
-        if machine[0] == host and port in (None, machine[1])
-    ]
-    if len(matches) != 1:
-        found = f"appears {len(matches)} times" if matches else "is not"
+    named = [i for i, (h, p) in enumerate(machines) if h == host and port in (None, p)]
+    if len(named) != 1:
+        found = f"appears {len(named)} times" if named else "is not"
         raise ValueError(
             f"node_ip={node_ip} {found} in cluster_node_ips. Write it as in that "
             "list, with its port if the host has several entries."
         )
-    return matches[0]
+    return named[0]
 
 
 def _local_index(options):

@@ -172,9 +172,7 @@ def _mirrored(devices):
     # fast as ring collectives, and a failed copy does not break later ones.
     # HierarchicalCopyAllReduce splits the devices in two halves and, if their number is
     # odd, ignores one.
-    copies = (
-        tf.distribute.HierarchicalCopyAllReduce()
-        if len(devices) % 2 == 0
-        else tf.distribute.ReductionToOneDevice()
-    )
+    copies = tf.distribute.ReductionToOneDevice()
+    if len(devices) % 2 == 0:
+        copies = tf.distribute.HierarchicalCopyAllReduce()
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=copies)

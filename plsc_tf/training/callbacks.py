@@ -74,14 +74,11 @@ class Verification(keras.callbacks.Callback):
         """Verifies the current weights unless this step was already verified."""
         if self.verified_step == step:
             return self.results
+        model = self.model
+        sizes = {"batch_size": self.batch_size, "image_size": model.image_size}
         for name, pairs in self.pairs.items():
-            with self.model.trainer.averaged():
-                result = verify_pairs(
-                    self.model.embed,
-                    pairs,
-                    batch_size=self.batch_size,
-                    image_size=self.model.image_size,
-                )
+            with model.trainer.averaged():
+                result = verify_pairs(model.embed, pairs, **sizes)
             self.results[name] = result
             logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
             logging.info("[%s][step %d] %s", name, step, result)
@@ -205,11 +202,8 @@ class TrainingLog(keras.callbacks.Callback):
         self.pause()
         if self.model.trainer.position.epoch > epoch:
             self._check_length(epoch, self._epoch_steps)
-        values = {
-            f"epoch/{name}": float(value)
-            for name, value in (logs or {}).items()
-            if value is not None
-        }
+        figures = {k: v for k, v in (logs or {}).items() if v is not None}
+        values = {f"epoch/{name}": float(value) for name, value in figures.items()}
         clock, self._of_epoch = self._of_epoch, _Clock()
         if clock.steps:
             each = clock.seconds / clock.steps

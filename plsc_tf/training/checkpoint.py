@@ -149,13 +149,12 @@ class Checkpoint(keras.callbacks.Callback):
             files.prepare(self.directory)
             # The lock is needed only for moving damaged checkpoints aside; otherwise
             # nothing in the directory changes.
-            changes = self.on_damaged == "previous" and model.trainer.group.is_chief
+            group = model.trainer.group
+            changes = self.on_damaged == "previous" and group.is_chief
             free = contextlib.nullcontext()
             with self.lock.holding(self.directory) if changes else free:
                 path = catalog.newest(
-                    self.directory,
-                    on_damaged=self.on_damaged,
-                    group=model.trainer.group,
+                    self.directory, on_damaged=self.on_damaged, group=group
                 )
         if path is not None and model.trainer.updater is None:
             stored = state.restore_weights(path, model)

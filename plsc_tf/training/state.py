@@ -283,11 +283,8 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
     if content["kind"] != "training" or not places:
         return False
     targets = _places(model, with_head)
-    wanted = {
-        f"{SLOT}/{i:04d}": targets[place]
-        for i, place in enumerate(places)
-        if place in targets
-    }
+    known = [(i, place) for i, place in enumerate(places) if place in targets]
+    wanted = {f"{SLOT}/{i:04d}": targets[place] for i, place in known}
     arrays = {}
     if with_head and model.head.sharded:
         rows = model.head.arrays().items()

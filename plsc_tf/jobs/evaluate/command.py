@@ -162,9 +162,8 @@ class _Evaluation:
             report.duplicates = shared.get(report.name, {})
             if count := report.duplicates.get("training set", {}).get("same_pixels"):
                 logging.warning(
-                    "%d images of %s are also training images: its results are biased.",
-                    count,
-                    report.name,
+                    f"{count} images of {report.name} are also training images: its "
+                    "results are biased."
                 )
 
     def write(self):
@@ -226,10 +225,9 @@ def _evaluate_model(evaluation, settings, parts, joined):
         ranks, labels = closed_set.ranks(model, test)
         evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
     size = settings.evaluation.test_batch_size
+    sizes = {"batch_size": size, "image_size": model.image_size}
     for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
-        scores = score_pairs(
-            model.embed, pairs, batch_size=size, image_size=model.image_size
-        )
+        scores = score_pairs(model.embed, pairs, **sizes)
         evaluation.add_pairs(name, pairs, scores)
     evaluation.add_lists(of_model(model, settings, size), with_fingerprints=True)
     if evaluation.scoring.card_dir:
