@@ -91,11 +91,9 @@ class LabelsMap:
             packed = zlib.compress(np.packbits(stays).tobytes())
             kept["stays"] = base64.b64encode(packed).decode()
         else:
-            kept["runs"] = [
-                [int(run[0]), int(self.new_labels[run[0]]), len(run)]
-                for run in np.split(self.origins, breaks)
-                if len(run)
-            ]
+            runs = filter(len, np.split(self.origins, breaks))
+            new = self.new_labels
+            kept["runs"] = [[int(x[0]), int(new[x[0]]), len(x)] for x in runs]
         return {
             "from": len(self.new_labels),
             "to": self.num_classes,

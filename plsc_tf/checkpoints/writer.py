@@ -110,10 +110,8 @@ class Content:
 
     def describe_backbone(self) -> list[dict]:
         """Returns the paths, shapes and data types of the weights in the file."""
-        return [
-            {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
-            for weight in self.network.weights
-        ]
+        of = self.network.weights
+        return [{"path": w.path, "shape": list(w.shape), "dtype": w.dtype} for w in of]
 
     def describe_variables(self) -> dict[str, dict]:
         """Returns the shapes and data types of `variables`."""

@@ -34,7 +34,7 @@ class SecondPass:
             (index of the tile, its variables, its sampled rows or None, the entries of
             `pending` for this tile).
         """
-        shared = {k: v for k, v in pending.items() if k not in ("tiles", "chosen")}
+        shared = _without_tiles(pending)
         tiles = self.tiles(pending.get("chosen"))
         for index, start in enumerate(tiles.starts):
             part = shared | pending["tiles"][index] | {"rows": pending["rows"] - start}
@@ -138,15 +138,16 @@ class SecondPass:
         return {"weight": weight, "bias": bias, "rows": rows}
 
 
+def _without_tiles(pending):
+    return {k: v for k, v in pending.items() if k not in ("tiles", "chosen")}
+
+
 def concatenate_parts(pendings: Sequence[dict]) -> dict:
     """Joins the `pending` of a batch's parts, without the kept logits."""
     joined = pendings[0]
     if len(pendings) == 1:
         return joined
-    parts = [
-        {k: v for k, v in part.items() if k not in ("tiles", "chosen")}
-        for part in pendings
-    ]
+    parts = [_without_tiles(part) for part in pendings]
     for part in parts:
         size = part["rows"].shape
         part["state"] = {k: tf.broadcast_to(v, size) for k, v in part["state"].items()}

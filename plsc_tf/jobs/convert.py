@@ -89,10 +89,8 @@ def _make_plan(settings):
 def _open_input(settings):
     """Returns the input and facts about it; reads whole files as bytes if possible."""
     dataset, options = settings.dataset, settings.conversion
-    labels = {
-        "labels_offset": dataset.labels_offset,
-        "num_classes": settings.if_given("num_classes"),
-    }
+    classes = settings.if_given("num_classes")
+    labels = {"labels_offset": dataset.labels_offset, "num_classes": classes}
     facts = effects.data_facts({"labels_offset"})
     if options.is_plsc:
         parts = listed_files(options.data_dir, options.file_list, "data_dir")

@@ -115,13 +115,11 @@ def memory(backbone, head, boost):
         classes = head.num_classes * head.row_bytes // FLOAT
         size += classes
         replicated += 0 if head.sharded else classes
-    kept, working = _bytes(size, replicated, head.replicas, boost)
+    replicas = head.replicas
+    kept, working = _bytes(size, replicated, replicas, boost)
     # TensorFlow's allocator keeps the memory used to compute one tile of P.
-    tile = FLOAT * boost.n_component * min(TILE, -(-size // head.replicas))
-    return {
-        "projection": kept // head.replicas + tile,
-        "path": working // head.replicas,
-    }
+    tile = FLOAT * boost.n_component * min(TILE, -(-size // replicas))
+    return {"projection": kept // replicas + tile, "path": working // replicas}
 
 
 def _log_line(stepper, model: keras.Model):

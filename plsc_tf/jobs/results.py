@@ -38,10 +38,7 @@ def write(save_dir: str, results: dict) -> None:
 def verification_figures(results):
     """Converts `{name: VerificationResult}` to `{name: {accuracy, std, threshold}}`."""
     keys = ("accuracy", "std", "threshold")
-    return {
-        name: {key: getattr(result, key) for key in keys}
-        for name, result in results.items()
-    }
+    return {name: {k: getattr(one, k) for k in keys} for name, one in results.items()}
 
 
 def test_figures(model, batches):

@@ -49,17 +49,15 @@ def help_text(
 
 def _entry(item, names, width):
     """Formats one option's help, with the name and default in the left column."""
-    alternatives = [
-        [term for term in terms if conditions.name_in(term) in names]
-        for terms in conditions.parse(item.applies)
-    ]
+    parsed = conditions.parse(item.applies)
+    known = [[t for t in terms if conditions.name_in(t) in names] for terms in parsed]
     notes = [item.help]
     if item.choices and not all(choice in item.help for choice in item.choices):
         notes.append("one of " + ", ".join(item.choices))
     if item.within:
         notes.append(item.bounds())
-    if alternatives and all(alternatives):
-        notes.append(f"only {conditions.describe(alternatives)}")
+    if known and all(known):
+        notes.append(f"only {conditions.describe(known)}")
     if item.aliases:
         notes.append("also " + ", ".join("--" + name for name in item.aliases))
     left = f"  --{item.name}={item.format(item.default)}"

@@ -133,10 +133,8 @@ def _bound_socket(pid, sock, place, length, host, port):
     with open(f"/proc/{pid}/mem", "rb", 0) as memory:
         memory.seek(place)
         given = memory.read(min(length, 128))
-    (family,), asked = (
-        struct.unpack_from("=H", given),
-        struct.unpack_from(">H", given, 2),
-    )
+    (family,) = struct.unpack_from("=H", given)
+    asked = struct.unpack_from(">H", given, 2)
     if family not in (socket.AF_INET, socket.AF_INET6) or asked != (port,):
         return None, None
     # `pid` is that of a thread; its process has the first number.

@@ -19,12 +19,7 @@ from plsc_tf.graphs import with_xla
 
 # {value of an option: dtype of the variable}; the dtype determines the packing. None is
 # Keras's float type, in which everything is computed.
-DTYPES = {
-    "float32": None,
-    "bfloat16": tf.bfloat16,
-    "int8": tf.int8,
-    "float8": tf.uint8,
-}
+DTYPES = {"float32": None, "bfloat16": tf.bfloat16, "int8": tf.int8, "float8": tf.uint8}
 # The largest number of each code.
 _LARGEST = {tf.int8: 127.0, tf.uint8: 448.0}
 # A row's exponent falls only if its largest number is below this share of the largest

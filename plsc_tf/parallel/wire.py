@@ -102,10 +102,8 @@ class Connection:
             raise OSError(f"another program listens there and sent {answer!r}")
         other = await self._reader.readexactly(_NONCE_BYTES)
         nonces = own + other if self._opened else other + own
-        keys = [
-            hmac.digest(self._secret, nonces + sender, "sha256")
-            for sender in (b"opener", b"listener")
-        ]
+        senders = (b"opener", b"listener")
+        keys = [hmac.digest(self._secret, nonces + one, "sha256") for one in senders]
         self._own_key, self._other_key = keys if self._opened else reversed(keys)
 
     def send(self, message: bytes) -> None:

@@ -133,10 +133,9 @@ class Client(contextlib.AbstractContextManager):
             fits = isinstance(image, (bytes, bytearray, memoryview))
             rule = "images must be a list of bytes (file contents)"
             require(fits, rule, **{f"images[{index}]": type(image).__name__})
-        parts = [
-            self._encode(images[start : start + self._batch_images])
-            for start in range(0, len(images), self._batch_images)
-        ]
+        size = self._batch_images
+        starts = range(0, len(images), size)
+        parts = [self._encode(images[start : start + size]) for start in starts]
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
     def close(self) -> None:
@@ -239,10 +238,8 @@ class _Server:
             reason = str(answer.get("error", answer))[:300]
             raise ValueError(f"{self.address} rejected the request: {reason}")
         try:
-            rows = [
-                row.get("embedding") if isinstance(row, dict) else row
-                for row in answer.get(key) or ()
-            ]
+            rows = answer.get(key) or ()
+            rows = [r.get("embedding") if isinstance(r, dict) else r for r in rows]
             array = np.array(rows, np.float32)
         except (TypeError, ValueError):
             array = np.zeros(0, np.float32)

@@ -251,12 +251,9 @@ def _compare(signatures, loaded, written, extras):
     rows = [proof.compare("serving_default", served, expected)]
     before = extras.accuracy(network) if extras.accuracy else {}
     parts = {"images": (None, exported), **written}
-    smallest = {
-        "tflite_float16": extras.float16_cosine,
-        "tflite_int8": extras.int8_cosine,
-    }
+    least = {"tflite_float16": extras.float16_cosine, "tflite_int8": extras.int8_cosine}
     for name, (_, embed) in parts.items():
-        row = proof.compare(name, embed(images), expected, smallest.get(name))
+        row = proof.compare(name, embed(images), expected, least.get(name))
         if before:
             after, allowed = extras.accuracy(embed), extras.accuracy_loss
             row["verification"] = proof.verify(name, before, after, allowed)

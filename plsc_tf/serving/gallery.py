@@ -89,10 +89,8 @@ class Gallery(contextlib.AbstractContextManager):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise BlockingIOError(
-                    error.errno,
-                    f"The gallery {self._folder!r} is open in another process",
-                ) from None
+                problem = f"The gallery {self._folder!r} is open in another process"
+                raise BlockingIOError(error.errno, problem) from None
             if used and not (os.path.exists(path) and os.path.getsize(path)):
                 raise self._error(f"has lost its gallery.db. {_RESTORE}")
             # Others on this machine may not read faces and names, nor add any.
@@ -250,10 +248,8 @@ class Gallery(contextlib.AbstractContextManager):
                 query = "INSERT OR IGNORE INTO people (name) VALUES (?)"
                 self._base.execute(query, (name,))
                 person = self._person(name)
-                self._base.executemany(
-                    "INSERT INTO faces VALUES (?, ?, ?)",
-                    [(person, d, _sum_of(person, name, d)) for d in data],
-                )
+                faces = [(person, d, _sum_of(person, name, d)) for d in data]
+                self._base.executemany("INSERT INTO faces VALUES (?, ?, ?)", faces)
             self._append(person, rows)
             return self._faces(person)
 
@@ -300,10 +296,8 @@ class Gallery(contextlib.AbstractContextManager):
         # No person has more than `most` faces, so the best `count * most` rows belong
         # to at least `count` people.
         scores, indices = nearest(unit, rows, owner > 0, count * most)
-        return [
-            self._matches(*pair, count, threshold)
-            for pair in zip(scores.tolist(), owner[indices].tolist(), strict=True)
-        ]
+        found = zip(scores.tolist(), owner[indices].tolist(), strict=True)
+        return [self._matches(*pair, count, threshold) for pair in found]
 
     def _matches(self, scores, people, count, threshold):
         matches, best = [], dict(zip(people[::-1], scores[::-1], strict=True))

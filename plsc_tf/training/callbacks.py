@@ -82,10 +82,8 @@ class Verification(keras.callbacks.Callback):
             self.results[name] = result
             logging.info("[%s][step %d] XNorm: %.4f", name, step, result.xnorm)
             logging.info("[%s][step %d] %s", name, step, result)
-            figures = {
-                f"verification/{name}_{figure}": getattr(result, figure)
-                for figure in ("accuracy", "threshold", "xnorm")
-            }
+            kinds = ("accuracy", "threshold", "xnorm")
+            figures = {f"verification/{name}_{k}": getattr(result, k) for k in kinds}
             self.recorder.scalars(step, figures)
         self.verified_step = step
         return self.results
@@ -246,11 +244,8 @@ class TrainingLog(keras.callbacks.Callback):
 
     def _values(self):
         """Returns means since the last line, and the current rate, scale and speed."""
-        count = len(self._since_line)
-        values = {
-            name: sum(result[name] for result in self._since_line) / count
-            for name in self._since_line[0]
-        }
+        steps = self._since_line
+        values = {k: sum(one[k] for one in steps) / len(steps) for k in steps[0]}
         values["learning_rate"] = rate_of_last_step(self.model.optimizer)
         if self.model.loss_scale is not None:
             values["loss_scale"] = float(self.model.loss_scale.value())

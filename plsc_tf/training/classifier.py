@@ -111,12 +111,8 @@ class Classifier(keras.Model):
 
     def untrained_variables(self) -> list[keras.Variable]:
         """Returns what a step changes without gradients: statistics, random states."""
-        return [
-            variable
-            for network in self.networks()
-            for variable in network.non_trainable_variables
-            if not freezing.is_frozen(variable)
-        ]
+        fixed = [v for n in self.networks() for v in n.non_trainable_variables]
+        return [v for v in fixed if not freezing.is_frozen(v)]
 
     def compile(  # noqa: PLR0913 - Keras's method; all arguments have defaults
         self,

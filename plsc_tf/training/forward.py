@@ -100,13 +100,9 @@ def synchronized(model: Classifier) -> str | None:
     """Returns the name of a layer that sends messages between replicas, or None."""
     if model.strategy.num_replicas_in_sync == 1:
         return None
-    layers = (
-        layer
-        for network in model.networks()
-        for layer in private_apis.layers_inside(network)
-        if getattr(layer, "synchronized", False)
-    )
-    return next((layer.name for layer in layers), None)
+    layers = (x for n in model.networks() for x in private_apis.layers_inside(n))
+    names = (x.name for x in layers if getattr(x, "synchronized", False))
+    return next(names, None)
 
 
 class Forward:

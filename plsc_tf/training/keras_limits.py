@@ -45,10 +45,8 @@ def metrics(
     """
     plain, weighted = _names(plain), _names(weighted)
     names = {name: f"weighted_{name}" if name in plain else name for name in weighted}
-    return (
-        {name: METRICS[name] for name in plain},
-        {names[name]: METRICS[name] for name in weighted},
-    )
+    unweighted = {name: METRICS[name] for name in plain}
+    return unweighted, {names[name]: METRICS[name] for name in weighted}
 
 
 def _names(metrics):

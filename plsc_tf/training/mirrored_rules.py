@@ -144,10 +144,8 @@ class MirroredRules:
         if optimizer.global_clipnorm:
             total = tf.add_n([tf.cast(s, tf.float32) for s in own + of_shards])
             own, of_shards = [total] * len(own), [total] * len(squares)
-        clipped = [
-            g * tf.cast(_factor(s, bound), g.dtype)
-            for g, s in zip(gradients, own, strict=True)
-        ]
+        pairs = zip(gradients, own, strict=True)
+        clipped = [g * tf.cast(_factor(s, bound), g.dtype) for g, s in pairs]
         factors = [_factor(square, bound) for square in of_shards]
         return clipped, dict(zip(squares, factors, strict=True))
 

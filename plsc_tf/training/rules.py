@@ -195,10 +195,8 @@ class RowRules:
             return self._change(gradients, handles, slots, classes, scalars)
         values = {n: [slot.sparse_read(chosen) for slot in slots[n]] for n in slots}
         changed = self._change(gradients, stored, values, classes, scalars)
-        done = [
-            variable.scatter_update(tf.IndexedSlices(value, chosen))
-            for variable, value in _pairs(handles, slots, changed)
-        ]
+        pairs = _pairs(handles, slots, changed)
+        done = [v.scatter_update(tf.IndexedSlices(new, chosen)) for v, new in pairs]
         with tf.control_dependencies(done):
             return tf.zeros([])
 
@@ -210,10 +208,8 @@ class RowRules:
             old = [tf.convert_to_tensor(v) for v in (arrays[name], *slots[name])]
             new = [packing.unpack(value) for value in old]
             new = self._rule(name, gradient, share, new, rate, step, factors)
-            new = [
-                self._rounded(value, before, classes, step, number)
-                for number, (value, before) in enumerate(zip(new, old, strict=True))
-            ]
+            pairs = enumerate(zip(new, old, strict=True))
+            new = [self._rounded(v, was, classes, step, i) for i, (v, was) in pairs]
             if finite is not None:
                 pairs = zip(new, old, strict=True)
                 new = [tf.where(finite, *pair) for pair in pairs]
@@ -252,10 +248,8 @@ class RowRules:
                 for variable, value in zip(stand_ins, new, strict=True):
                     scope.add_update((variable, tf.cast(value, weight.dtype)))
                 apply_rule(twin, stand_in, gradient, rate, self._l2)
-            new = [
-                tf.cast(scope.get_current_value(variable), value.dtype)
-                for variable, value in zip(stand_ins, new, strict=True)
-            ]
+            pairs = zip(stand_ins, new, strict=True)
+            new = [tf.cast(scope.get_current_value(v), x.dtype) for v, x in pairs]
         if average is not None:
             new.append(mixed(average, new[0], self.averaging.decay_at(step)))
         return new

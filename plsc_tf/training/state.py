@@ -225,17 +225,15 @@ def _restore_statistics(path, content, model):
     """
     described = content["training"]["variables"]
     replicas = model.strategy.num_replicas_in_sync
-    shapes = {
-        f"statistics/{i:04d}": [replicas, *variable.shape]
-        for i, variable in enumerate(statistics(model))
-    }
+    variables = dict(enumerate(statistics(model)))
+    shapes = {f"statistics/{i:04d}": [replicas, *v.shape] for i, v in variables.items()}
     model.trainer.statistics_differ = False
     fit = all(described.get(n, {}).get("shape") == shapes[n] for n in shapes)
     if not shapes or not fit:
         return
     values = reader.read_variables(path, content, shapes)
     here = local_replicas(model.strategy)
-    for i, variable in enumerate(statistics(model)):
+    for i, variable in variables.items():
         local = values[f"statistics/{i:04d}"][here.start : here.stop]
         for copy, value in zip(copies(model, variable), local, strict=True):
             copy.assign(value)
@@ -308,11 +306,9 @@ def synchronize(model: Classifier) -> None:
 
 def statistics(model: Classifier) -> list[keras.Variable]:
     """Returns the backbone's batch-norm statistics, which differ between replicas."""
-    return [
-        variable
-        for variable in model.backbone.non_trainable_weights
-        if variable.value.dtype.is_floating and not freezing.is_frozen(variable)
-    ]
+    weights = model.backbone.non_trainable_weights
+    floats = [v for v in weights if v.value.dtype.is_floating]
+    return [v for v in floats if not freezing.is_frozen(v)]
 
 
 def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]:

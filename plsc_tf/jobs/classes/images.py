@@ -14,10 +14,7 @@ from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.preprocessing import framing
 
-_NAMES = (
-    *trained.OF_THE_DATA,
-    *(field.name for field in dataclasses.fields(Preprocessing)),
-)
+_NAMES = (*trained.OF_THE_DATA, *(f.name for f in dataclasses.fields(Preprocessing)))
 
 
 def complete(settings, path):

@@ -175,10 +175,8 @@ def find(store, centers, options):
     order = np.argsort(-scores, kind="stable")
     first = splitter.labels[order[: options.noise_top]].tolist()
     splits = [splitter.split(label) for label in first]
-    return NoiseFindings(
-        *(store, pairs, duplicates, nearest, mislabelled, splits, scores[order]),
-        thresholds,
-    )
+    found = store, pairs, duplicates, nearest, mislabelled, splits, scores[order]
+    return NoiseFindings(*found, thresholds)
 
 
 def _write_report(options, findings, source: Source, facts) -> list[tuple[str, str]]:
@@ -317,10 +315,8 @@ def _draw_sheets(folder, lists, source):
     files.make_dirs(folder)
     table = []
     for kind, listed in lists.items():
-        rows = [
-            (f"{one.subject}\n{one.score}", _images(source, one.groups))
-            for one in listed[:_ROWS]
-        ]
+        shown = listed[:_ROWS]
+        rows = [(f"{x.subject}\n{x.score}", _images(source, x.groups)) for x in shown]
         if rows:
             path = files.join(folder, f"{kind}.png")
             contact_sheet.draw(path, rows)

@@ -124,10 +124,8 @@ def _training(settings):
 def _shared(own, other, names):
     if isinstance(other, dict):
         return other  # a note that the sets were not compared
-    same_bytes, same_pixels = (
-        np.isin(mine, theirs) & (mine != 0)
-        for mine, theirs in zip(own, other, strict=True)
-    )
+    hashes = zip(own, other, strict=True)
+    same_bytes, same_pixels = (np.isin(a, b) & (a != 0) for a, b in hashes)
     rows = np.flatnonzero(same_bytes | same_pixels)[:_FIRST].tolist()
     return {
         "pictures": len(other[0]),

@@ -382,7 +382,4 @@ def _backbone(model, images, settings, devices):
 
 
 def _bytes(variables):
-    return sum(
-        tf.TensorShape(v.shape).num_elements() * tf.as_dtype(v.dtype).size
-        for v in variables
-    )
+    return sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables)

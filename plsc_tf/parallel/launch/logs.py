@@ -66,10 +66,7 @@ def open_logs(folder: str, indices: Iterable[int]) -> dict[int, Log]:
         raise ValueError(f"log_dir must be a local folder. Received: {folder!r}.")
     if folder:
         os.makedirs(folder, exist_ok=True)
-    return {
-        i: Log(os.path.join(folder, f"worker-{i}.log") if folder else None)
-        for i in indices
-    }
+    return {i: Log(folder and os.path.join(folder, f"worker-{i}.log")) for i in indices}
 
 
 class Screen:
