@@ -207,10 +207,8 @@ def _compare(path, content, network, variables, arrays):
             problems.append(f"{counts} here")
         for described, weight in zip(stored, weights, strict=False):
             problems += _compare_shape(weight.path, described, weight)
-    for described, wanted in (
-        (content["training"].get("variables", {}), variables),
-        (content["arrays"], arrays),
-    ):
+    in_training = content["training"].get("variables", {})
+    for described, wanted in ((in_training, variables), (content["arrays"], arrays)):
         for name, value in wanted.items():
             problems += _compare_shape(name, described.get(name), value)
     if problems:

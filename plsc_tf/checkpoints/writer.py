@@ -26,7 +26,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import row_size
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.group import SingleWorker
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 from plsc_tf.storage.errors import StorageError
 
 BACKBONE = "backbone.weights.h5"
@@ -196,11 +196,7 @@ def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
 
 def _begin(path):
     """Creates the folder to write to; returns its path."""
-    if files.exists(path):
-        raise FileExistsError(
-            f"Checkpoint {path} already exists and is not overwritten. Choose another "
-            "folder, or move it."
-        )
+    outputs.require_absent(path)
     target = path
     if files.atomic_rename(path):
         target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"

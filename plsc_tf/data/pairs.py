@@ -14,7 +14,7 @@ from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 
 # Verification uses ten consecutive folds.
 _FOLDS = 10
@@ -347,11 +347,7 @@ def write_bin(path: str, pairs: Pairs) -> int:
             "A .bin file can hold only encoded images (JPEG, PNG). Received: "
             f"{pairs.name!r}, whose images are arrays of pixels. Encode them first."
         )
-    if files.exists(path):
-        raise FileExistsError(
-            f"{path!r} already exists and is not overwritten. Choose another folder, "
-            "or move the file."
-        )
+    outputs.require_absent(path)
     rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()
     content = ([pairs.images[row] for row in rows], pairs.same.tolist())
     data = pickle.dumps(content, protocol=_PICKLE_PROTOCOL)

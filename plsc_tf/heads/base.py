@@ -248,9 +248,8 @@ class Head(tf.Module):
         if not gradients:
             _, ranks = exchange.own_total(examples.inputs[:, :0], above)
             return HeadStep(losses, None, ranks, {}, examples.state)
-        own_gradients, ranks = exchange.own_total(
-            softmax.input_gradients(sums, examples, example), above
-        )
+        whole = softmax.input_gradients(sums, examples, example)
+        own_gradients, ranks = exchange.own_total(whole, above)
         by_norm = softmax.norm_gradients(examples, example)
         if inverse is not None:
             own_gradients = normalize_gradient(own, inverse, own_gradients)

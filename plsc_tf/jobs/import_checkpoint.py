@@ -8,7 +8,7 @@ from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
 # The import goes into this subfolder of model_save_dir: a checkpoint at step 0.
@@ -61,10 +61,7 @@ def _target(storage):
                 f"model_save_dir={storage.model_save_dir!r} already contains "
                 "checkpoints. Choose another folder, or set checkpoint_dir."
             )
-    if files.exists(path):
-        raise FileExistsError(
-            f"{path!r} already exists and is not overwritten. Choose another."
-        )
+    outputs.require_absent(path)
     return path
 
 

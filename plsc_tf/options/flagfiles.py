@@ -167,11 +167,8 @@ def _unquote(text, origin):
 
 def _quote(text):
     """Quotes a value if needed, so that `_unquote` returns the same value."""
-    if (
-        text == text.strip()
-        and text[:1] not in ("'", '"')
-        and not _COMMENT.search(text)
-    ):
+    whole = text == text.strip() and not _COMMENT.search(text)
+    if whole and text[:1] not in ("'", '"'):
         return text
     for quote in ("'", '"'):
         if quote not in text:

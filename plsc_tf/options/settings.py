@@ -103,9 +103,8 @@ class Settings:
         """
         known = known_options()
         ignored = frozenset(filter(None, map(ignored_name, values)))
-        checked = checked_values(
-            {name: value for name, value in values.items() if not ignored_name(name)}
-        )
+        used = {name: v for name, v in values.items() if not ignored_name(name)}
+        checked = checked_values(used)
         given = {known[name].name for name in given if not ignored_name(name)}
         translated, given = translate(checked, given, known)
         groups = cls().replace(**translated)

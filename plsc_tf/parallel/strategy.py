@@ -80,9 +80,8 @@ def cluster_strategy(
     )
     private_apis.configure_coordination(list(cluster.addresses), HEARTBEAT_MS)
     kinds = tf.distribute.experimental.CommunicationImplementation
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=kinds[implementation.upper()]
-    )
+    kind = kinds[implementation.upper()]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     gpus.require_working([gpu.name for gpu in tf.config.list_logical_devices("GPU")])
     return strategy

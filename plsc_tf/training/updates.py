@@ -219,9 +219,8 @@ def _check(optimizer, head):
         "Adadelta, Adamax, Ftrl or Lion"
     )
     ordinary = keras.optimizers.Optimizer
-    if private_apis.has_own_update(optimizer) or (
-        type(optimizer).update_step is ordinary.update_step
-    ):
+    has_no_rule = type(optimizer).update_step is ordinary.update_step
+    if has_no_rule or private_apis.has_own_update(optimizer):
         raise ValueError(
             f"{kind} does more than its update_step, but plsc_tf.Classifier applies "
             f"only update_step. {usable}."

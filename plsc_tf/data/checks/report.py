@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from plsc_tf.data.checks.listings import Listing
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 
 _SHOWN = 3
 _LINES = 4096
@@ -113,11 +113,8 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
         folder = path.rpartition("/")[0]
         if path and name in reports and not path.endswith(".json"):
             raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
-        if path and name in lists and files.exists(path):
-            raise FileExistsError(
-                f"{name}={path!r} already exists and is not overwritten. Choose "
-                "another name, or move the file."
-            )
+        if path and name in lists:
+            outputs.require_absent(path, name)
         if folder and not files.is_dir(folder):
             raise FileNotFoundError(f"The folder of {name} does not exist: {folder!r}.")
 

@@ -17,7 +17,7 @@ from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
 MAP = "labels_map.txt"
@@ -45,11 +45,7 @@ def edit(settings):
     source = trained.find(settings.checkpoints)
     content = manifest.read(source)
     for path in filter(None, (options.edit_dir, options.new_list)):
-        if files.exists(path):
-            raise FileExistsError(
-                f"{path!r} already exists and is not overwritten. Choose another name, "
-                "or move it."
-            )
+        outputs.require_absent(path)
     editing.check_centers(source, content, options.drop_sub_centers)
     settings, run = images.complete(settings, source)
     if options.new_list:
