@@ -14,8 +14,11 @@ from plsc_tf.parallel.rows import RowSplit
 TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
 # Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
-# Each tile is a node of the graph; hundreds take longer to build than they save.
+# Each tile is a node of the graph. More than this many take longer to build than they
+# save, so tiles are larger then, up to a multiple of the usual size that still leaves
+# the memory to the weights.
 MOST_TILES = 40
+LARGEST_TILE = {"CPU": 8, "GPU": 4}
 # Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
 
@@ -76,7 +79,7 @@ class HeadLayout:
             return self.rows
         row_size = self.sub_centers * self.embedding_size
         chosen = self.tile_rows or even_tile_rows(
-            self.sampled_rows, row_size, TILE_BYTES[self.device_kind]
+            self.sampled_rows, row_size, self.device_kind
         )
         return min(self.sampled_rows, chosen)
 
@@ -108,8 +111,8 @@ def kept_tiles(sizes: list, row_bytes: int, limit_bytes: float) -> int:
     return sum(total <= limit_bytes for total in totals)
 
 
-def even_tile_rows(rows: int, row_size: int, tile_bytes: float) -> int:
-    """Chooses the rows of a tile: about `tile_bytes`, or more to limit the tile count.
+def even_tile_rows(rows: int, row_size: int, device_kind: str) -> int:
+    """Chooses the rows of a tile: about `TILE_BYTES`, or more to limit the tile count.
 
     All tiles have the same size if possible, because each size is traced and compiled
     separately.
@@ -117,10 +120,11 @@ def even_tile_rows(rows: int, row_size: int, tile_bytes: float) -> int:
     Args:
         rows: number of rows that a replica processes in a step.
         row_size: number of weights in a row.
-        tile_bytes: one of `TILE_BYTES`.
+        device_kind: "CPU" or "GPU".
     """
-    row_bytes = 4 * max(row_size, SHORTEST)
-    fitting = max(tile_bytes / row_bytes, rows / MOST_TILES)
+    usual = TILE_BYTES[device_kind] / (4 * max(row_size, SHORTEST))
+    largest = LARGEST_TILE[device_kind] * usual
+    fitting = min(max(usual, rows / MOST_TILES), largest)
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

@@ -119,8 +119,8 @@ def held(load: HeadLoad) -> dict[str, int]:
     kept_rows = sum(load.tiles[: load.kept_tiles])
     sampling = 0
     if load.sample_rate < 1:
-        # A random number is drawn for each class, and the largest numbers are found.
-        sampling = 2 * FLOAT * load.rows + 24 * load.working_rows
+        # The rows as drawn, in the hash table that finds duplicates, and sorted.
+        sampling = 72 * load.working_rows
     return {
         "head weights": load.rows * load.row_bytes,
         "head slots": load.rows * load.slot_bytes,

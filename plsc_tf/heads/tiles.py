@@ -6,9 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from plsc_tf.graphs import with_xla
-from plsc_tf.heads.layout import sample_size, tile_sizes
+from plsc_tf.heads.layout import COMPILE_ROWS, sample_size, tile_sizes
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import RowSplit
+from plsc_tf.pseudorandom import draw
 
 
 class LocalTiles:
@@ -125,9 +126,8 @@ def locate(
 def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Tensor:
     """Samples a replica's rows: all true classes and a random choice of others.
 
-    As in arcface_torch (PartialFC_V2), each class gets a random number in [0, 1), true
-    classes get 2, and the `rate · count` classes with the largest numbers are sampled.
-    If there are more true classes than that, exactly the true classes are sampled.
+    As in arcface_torch (PartialFC_V2), `rate · count` classes are sampled. If there are
+    more true classes than that, exactly the true classes are sampled.
 
     Args:
         rows: int64 `[global_batch]` rows of the true classes; rows outside [0, count)
@@ -141,22 +141,15 @@ def sample_rows(rows: tf.Tensor, count: Any, rate: float, seed: tuple) -> tf.Ten
         larger than the sample.
     """
     size = sample_size(count, rate)
-    with tf.device("CPU:0"):  # where TensorFlow reads seeds
-        first = tf.constant(seed[:2], tf.int32)
-        step = tf.cast(seed[2], tf.int32)
-        keyed = tf.random.experimental.stateless_fold_in(first, step)
-    priority = tf.random.stateless_uniform([count], keyed)
-    here = tf.logical_and(rows >= 0, rows < count)
-    index = tf.where(here, rows, 0)[:, None]
-    # Rows of other replicas point at class 0 with −1, which leaves it unchanged.
-    mark = tf.where(here, 2.0, -1.0)
-    priority = tf.tensor_scatter_nd_max(priority, index, mark)
-    most = min(count, max(size, rows.shape[0] or count))
-    _, chosen = tf.math.top_k(priority, most, sorted=most > size)
-    if most > size:
-        true_classes = tf.reduce_sum(tf.cast(priority > 1.5, tf.int64))
-        chosen = chosen[: tf.maximum(true_classes, size)]
-    return tf.sort(tf.cast(chosen, tf.int64))
+    true_rows = tf.boolean_mask(rows, tf.logical_and(rows >= 0, rows < count))
+    true_rows = tf.unique(true_rows).y
+    first, replica, step = seed
+    seed_here = (first << 16) + replica
+    drawn = with_xla(draw, size >= COMPILE_ROWS)(size, count, step, seed_here)
+    chosen = tf.unique(tf.concat([true_rows, drawn], axis=0)).y
+    if (rows.shape[0] or count) > size:
+        return tf.sort(chosen[: tf.maximum(tf.size(true_rows), size)])
+    return tf.ensure_shape(tf.sort(chosen[:size]), [size])
 
 
 class Exchange:

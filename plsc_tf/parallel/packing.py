@@ -10,12 +10,12 @@ below, so that updates smaller than a quantum are not lost on average (Gupta et 
 arXiv:1502.02551).
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from plsc_tf.graphs import with_xla
+from plsc_tf.pseudorandom import shifted_right, uint32
 
 # {value of an option: dtype of the variable}; the dtype determines the packing. None is
 # Keras's float type, in which everything is computed.
@@ -33,8 +33,6 @@ _STEPS, _SMALLEST = 8, -9
 _LOWEST = -126
 # A maximum of so few numbers takes no time.
 _SHORT = 16
-# An odd number with irregular bits (2^32 divided by the golden ratio).
-_ODD = 0x9E3779B9
 
 
 def is_packed(dtype: tf.DType | None) -> bool:
@@ -107,8 +105,8 @@ def pack(
     if not is_packed(dtype):
         if bits is not None and dtype == tf.bfloat16:
             # bfloat16 has the upper 16 bits of float32.
-            rows = tf.bitcast(rows, tf.uint32) + _shifted(bits, 16)
-            rows = tf.bitcast(_shifted(rows, 16) * _u32(2**16), tf.float32)
+            rows = tf.bitcast(rows, tf.uint32) + shifted_right(bits, 16)
+            rows = tf.bitcast(shifted_right(rows, 16) * uint32(2**16), tf.float32)
         return tf.cast(rows, dtype)
     rows = tf.cast(rows, tf.float32)
     largest = _row_maximum(tf.abs(rows))
@@ -130,49 +128,11 @@ def pack(
     return tf.concat([codes, tf.bitcast(tf.cast(exponent, tf.int8), dtype)], axis=-1)
 
 
-def random_bits(
-    classes: tf.Tensor, shape: tuple, step: tf.Tensor, seed: int
-) -> tf.Tensor:
-    """Returns random bits that depend only on class, column, step and seed.
-
-    Args:
-        classes: int64 `[rows]` numbers of the classes.
-        shape: shape of one row.
-        step: int64 scalar.
-        seed: an integer.
-
-    Returns:
-        uint32 `[rows, *shape]`.
-    """
-    key = _hash(tf.cast(step, tf.uint32) + _u32(seed * _ODD))
-    rows = _hash(tf.cast(classes, tf.uint32) * _u32(_ODD) + key)
-    columns = tf.cast(tf.reshape(tf.range(math.prod(shape)), shape), tf.uint32)
-    columns = _hash(columns * _u32(_ODD))
-    rows = tf.reshape(rows, [-1, *(1 for _ in shape)])
-    # Both are mixed already: one product per number costs as much as the update itself.
-    return tf.bitwise.bitwise_xor(rows, columns) * _u32(_ODD)
-
-
-def _hash(x):
-    """Mixes the bits of uint32 numbers (Wellons, "lowbias32")."""
-    for shift, factor in (16, 0x7FEB352D), (15, 0x846CA68B):
-        x = tf.bitwise.bitwise_xor(x, _shifted(x, shift)) * _u32(factor)
-    return tf.bitwise.bitwise_xor(x, _shifted(x, 16))
-
-
-def _u32(value):
-    return tf.constant(value % 2**32, tf.uint32)
-
-
-def _shifted(x, count):
-    return tf.bitwise.right_shift(x, _u32(count))
-
-
 def _rounded(values, bits):
     """Rounds numbers up to 127 to whole ones, int32: at random, or to the nearest."""
     # Fixed-point numbers with 24 bits after the point: 127 and all bits fit.
     fixed = tf.cast(values * 2.0**24, tf.int32)
-    more = 2**23 if bits is None else tf.bitcast(_shifted(bits, 8), tf.int32)
+    more = 2**23 if bits is None else tf.bitcast(shifted_right(bits, 8), tf.int32)
     return tf.bitwise.right_shift(fixed + more, tf.constant(24))
 
 
@@ -197,7 +157,7 @@ def _power(exponent):
 
 def _floor_log2(values):
     """Returns int32 floor(log2 |x|); -126 for smaller numbers and 0."""
-    bits = _shifted(tf.bitcast(tf.abs(values), tf.uint32), _MANTISSA)
+    bits = shifted_right(tf.bitcast(tf.abs(values), tf.uint32), _MANTISSA)
     return tf.maximum(tf.cast(bits, tf.int32) - _BIAS, _LOWEST)
 
 

@@ -15,6 +15,7 @@ from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.tiles import read
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
+from plsc_tf.pseudorandom import random_bits
 from plsc_tf.training.average import SLOT, Averaging, mixed
 from plsc_tf.training.weight_rules import COMMON, WeightRule
 
@@ -225,7 +226,7 @@ class RowRules:
         if rows.dtype == before.dtype:
             return rows
         seed = self.seed * len(packing.DTYPES) + number
-        bits = packing.random_bits(classes, rows.shape[1:], step, seed)
+        bits = random_bits(classes, rows.shape[1:], step, seed)
         return packing.pack(rows, before.dtype, before, bits)
 
     def _rule(self, name, gradient, share, old, rate, step, factors):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.parallel import packing
+from plsc_tf.pseudorandom import random_bits
 from tests.conformance.head_case import LOSSES, Case, Expected, close, make_example
 from tests.conformance.head_matrix import Stepper
 from tests.marks import slow
@@ -62,7 +63,7 @@ def test_updates_of_a_small_part_of_a_quantum_are_not_lost(dtype):
     def run(stored):
         for step in tf.range(10_000, dtype=tf.int64):
             rows = packing.unpack(stored) + quantum * 2.0**-12
-            bits = packing.random_bits(classes, (2048,), step, 3)
+            bits = random_bits(classes, (2048,), step, 3)
             stored = packing.pack(rows, stored.dtype, stored, bits)
         return packing.unpack(stored)
 
@@ -75,7 +76,7 @@ def test_updates_of_a_small_part_of_a_quantum_are_not_lost(dtype):
 def test_random_bits_depend_on_class_column_step_and_seed_alone():
     def bits(classes, step=7, seed=3, shape=(4, 8)):
         classes = tf.constant(classes, tf.int64)
-        return packing.random_bits(classes, shape, tf.constant(step, tf.int64), seed)
+        return random_bits(classes, shape, tf.constant(step, tf.int64), seed)
 
     whole = bits([*range(50), 10**8]).numpy()
     np.testing.assert_array_equal(bits([49, 3, 10**8]), whole[[49, 3, 50]])
