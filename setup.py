@@ -129,6 +129,8 @@ setup(
         "packaging",
         # Checksums of TFRecords, in every reader and writer.
         "google-crc32c",
+        # Checksums of checkpoints.
+        "blake3>=1,<2",
     ],
     extras_require={
         "dev": [*DEV, *ONNX, *SERVING, *ARROW],

@@ -47,7 +47,7 @@ def compare(folder):
         losses.append(dict(line.split() for line in lines))
         _, checkpoint = catalog.find_all(str(folder / name))[-1]
         files = manifest.read(checkpoint)["files"]
-        hashes.append({file: entry["sha256"] for file, entry in files.items()})
+        hashes.append({file: str(entry) for file, entry in files.items()})
     # `^` keeps the items that are in only one of the two dicts.
     steps = [int(step) for step, _ in losses[0].items() ^ losses[1].items()]
     differ = sorted({file for file, _ in hashes[0].items() ^ hashes[1].items()})

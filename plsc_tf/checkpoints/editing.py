@@ -106,6 +106,8 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
 class _Edited:
     """Implements the interface of `Content` for an edited checkpoint's files."""
 
+    held = False
+
     def __init__(self, source, content, changes, weights_only):
         self._source, self._content, self._edit = source, content, changes
         self.kind = "weights" if weights_only else content["kind"]

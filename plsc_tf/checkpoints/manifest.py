@@ -9,7 +9,9 @@ import json
 from plsc_tf.checkpoints import schema
 from plsc_tf.storage import files
 
-FORMAT = 2
+FORMAT = 3
+# The format before it differs only in its checksums, which are SHA-256.
+READABLE = (2, FORMAT)
 NAME = "manifest.json"
 # A manifest takes about 1 MB for 100 million classes.
 MAX_BYTES = 1 << 28
@@ -59,15 +61,15 @@ def read(path: str) -> dict:
         content = json.loads(files.read(name))
         if content.pop("checksum") != _checksum(content):
             raise ValueError("does not match its own checksum")
-        if type(content["format"]) is not int or content["format"] == FORMAT:
+        if type(content["format"]) is not int or content["format"] in READABLE:
             schema.check(content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{NAME} is not as written: {error!r:.300}"
         raise DamagedCheckpointError(path, problem) from error
-    if content["format"] != FORMAT:
+    if content["format"] not in READABLE:
         raise ValueError(
             f"{path} has checkpoint format {content['format']}; this version of "
-            f"plsc_tf reads format {FORMAT}. Update plsc_tf, or train again."
+            f"plsc_tf reads formats {READABLE}. Update plsc_tf, or train again."
         )
     return content
 

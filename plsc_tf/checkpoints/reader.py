@@ -15,7 +15,7 @@ from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest as manifests
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
-from plsc_tf.storage import files
+from plsc_tf.storage import checksums, files
 
 THREADS = 2
 
@@ -41,10 +41,11 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
         return size != expected and f"{name} has {size} bytes instead of {expected}"
 
     def compare_checksum(name):
-        found = files.checksum(files.join(path, name))[1]
-        same = found == content["files"][name]["sha256"]
-        return not same and f"{name} does not have the SHA-256 that its manifest gives"
+        found = files.checksum(files.join(path, name), algorithm)[algorithm]
+        same = found == content["files"][name][algorithm]
+        return not same and f"{name} does not have the checksum that its manifest gives"
 
+    algorithm = checksums.algorithm_of(content["files"])
     names = sorted(content["files"] if names is None else names)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         for compare in (compare_size, compare_checksum):

@@ -10,6 +10,8 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from plsc_tf.storage.checksums import algorithm_of
+
 # The key for all keys of an object that are not listed.
 OTHERS = "*"
 _DTYPE = re.compile(r"(?:bfloat|float|u?int)(8|16|32|64)(?:_e\w+)?|bool")
@@ -50,7 +52,7 @@ NUMBER = Kind("a number", _is_number)
 POSITIVE = Kind("a positive number", lambda v: _is_number(v) and 0 < v < 1e30)
 SHAPE = Kind("a list of whole numbers", _is_shape)
 DTYPE = Kind("a numeric type", lambda v: _is_text(v, _DTYPE.pattern))
-DIGEST = Kind("a SHA-256", lambda v: _is_text(v, "[0-9a-f]{64}"))
+DIGEST = Kind("64 hexadecimal digits", lambda v: _is_text(v, "[0-9a-f]{64}"))
 PURPOSE = Kind("training or weights", lambda v: _is_text(v, "training|weights"))
 
 # An object is described by a dict. Its keys with "?" may be missing; keys that are not
@@ -85,7 +87,7 @@ MANIFEST = {
     "backbone": {"file": TEXT, "weights": [{"path": TEXT, **ARRAY}]},
     "training": {"file?": TEXT, "variables?": {OTHERS: ARRAY}},
     "arrays": {OTHERS: {**ARRAY, "parts": [PART]}},
-    "files": {OTHERS: {"bytes": COUNT, "sha256": DIGEST}},
+    "files": {OTHERS: {"bytes": COUNT}},
 }
 
 
@@ -98,6 +100,8 @@ def check(content: dict) -> None:
         ValueError: a value is not as described; the message names its key.
     """
     _check_types(content, MANIFEST, "")
+    listed = {OTHERS: {algorithm_of(content["files"]): DIGEST}}
+    _check_types(content["files"], listed, "files")
     training, state, arrays = content["training"], content["state"], content["arrays"]
     whole = {"file", "variables"} if content["kind"] == "training" else set()
     _require(training.keys() == whole, "training", f"have the keys {sorted(whole)}")

@@ -33,7 +33,8 @@ BACKBONE = "backbone.weights.h5"
 TRAINING = "training.npz"
 # Part of the name of a folder that is being written; `catalog.sweep` removes remains.
 WRITING = ".writing-"
-# Checksums and writing keep about this many cores and disks busy.
+# Files that are written at once, except beside a training: there, one file takes no
+# more of the processor than `cp`, and two would slow down the steps.
 THREADS = 2
 # Maximum size of a file of rows.
 FILE_BYTES = 256_000_000
@@ -84,6 +85,7 @@ class Content:
         variables: `{name: tensor}` of values that are needed only to resume.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
             `pieces(low, high)`: `TiledRows.stored` or `Rows`.
+        held: whether training continues while the content is written.
     """
 
     kind: str
@@ -92,6 +94,7 @@ class Content:
     values: list[tuple[keras.Variable, tf.Tensor]]
     variables: dict[str, tf.Tensor]
     arrays: dict[str, Any]
+    held: bool = False
 
     # A view from `getbuffer` would crash Python 3.12.1 when it is garbage-collected.
     # HDF5 writes to memory only: if it fails to write to a file on disk, it keeps the
@@ -217,7 +220,8 @@ def _write_share(target, content, is_chief, heartbeat):
             for part in parts[name]:
                 rows = part["first"], part["last"] + 1
                 jobs[part["file"]] = functools.partial(npy_chunks, array, *rows)
-    return {"files": _write_files(target, jobs, heartbeat), "parts": parts}
+    threads = 1 if content.held and files.is_local(target) else THREADS
+    return {"files": _write_files(target, jobs, heartbeat, threads), "parts": parts}
 
 
 def _parts(name, array):
@@ -233,18 +237,19 @@ def _parts(name, array):
     return parts
 
 
-def _write_files(target, jobs, heartbeat):
+def _write_files(target, jobs, heartbeat, threads):
     """Writes files in parallel.
 
     Args:
         target: the checkpoint folder.
         jobs: `{name: function that returns the file's buffers}`.
         heartbeat: function to call after each file, or None.
+        threads: number of files to write at once.
 
     Returns:
-        `{name: {"bytes": ..., "sha256": ...}}`.
+        `{name: entry in the manifest}`.
     """
-    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         names = {
             pool.submit(files.write, files.join(target, name), job): name
             for name, job in jobs.items()
@@ -252,8 +257,7 @@ def _write_files(target, jobs, heartbeat):
         written = {}
         try:
             for future in concurrent.futures.as_completed(names):
-                size, digest = future.result()
-                written[names[future]] = {"bytes": size, "sha256": digest}
+                written[names[future]] = future.result()
                 if heartbeat is not None:
                     heartbeat()
         except BaseException:

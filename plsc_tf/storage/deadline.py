@@ -50,26 +50,6 @@ class Worker(contextlib.AbstractContextManager):
             )
         return call.result()
 
-    def share(self, pieces, here, there, limit_s=None, doing="call"):
-        """Passes each piece to two functions, which run at the same time.
-
-        Args:
-            pieces: iterable of buffers.
-            here: function of a piece, called on the owner's thread.
-            there: function of a piece, called on the worker's thread.
-            limit_s, doing: as for `finish`.
-
-        Returns:
-            the total number of bytes.
-        """
-        size = 0
-        for piece in pieces:
-            call = self.start(lambda p=piece: there(p))
-            here(piece)
-            self.finish(call, limit_s, doing)
-            size += len(piece)
-        return size
-
     def run(self, function, limit_s=None, doing="call"):
         """Makes one call and waits for it like `finish`."""
         return self.finish(self.start(function), limit_s, doing)

@@ -9,12 +9,11 @@ without another attempt. For local paths, functions raise Python's `OSError`s.
 import errno
 import fnmatch
 import functools
-import hashlib
 import os
 import re
 import shutil
 
-from plsc_tf.storage import hdfs, local, remote
+from plsc_tf.storage import checksums, hdfs, local, remote
 from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
@@ -206,17 +205,17 @@ def read(path, start=0, stop=None, retry=RETRY):
     return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
 
 
-def checksum(path):
-    """Returns a file's (size in bytes, SHA-256 in hex); reads it in chunks."""
-    digest, total = hashlib.sha256(), 0
+def checksum(path, algorithm=checksums.DEFAULT):
+    """Returns a file's entry for a manifest, see `checksums`; reads it in chunks."""
+    digest, total = checksums.ALGORITHMS[algorithm](), 0
     # Chunks that fit into a core's cache are hashed faster.
     for chunk in open_read(path, 1 << 20 if is_local(path) else CHUNK_BYTES):
         digest.update(chunk)
         total += len(chunk)
-    return total, digest.hexdigest()
+    return {"bytes": total, algorithm: digest.hexdigest()}
 
 
-def write(path, chunks, retry=RETRY):
+def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
     """Writes a file, replacing an existing one.
 
     The folder must exist, except on HDFS, which creates it. Local files are flushed to
@@ -228,9 +227,10 @@ def write(path, chunks, retry=RETRY):
             buffers, a function that returns an iterable of buffers, or an iterator. An
             iterator can be consumed only once, so its write is not retried.
         retry: the `Retry` policy for the whole file.
+        algorithm: name of the checksum to compute.
 
     Returns:
-        (size in bytes, SHA-256 in hex).
+        The file's entry for a manifest, see `checksums`.
 
     Raises:
         OSError: the write failed; `errno` is, for example, ENOSPC or EACCES.
@@ -243,9 +243,9 @@ def write(path, chunks, retry=RETRY):
     if not callable(chunks) and iter(chunks) is chunks:
         retry = retry._replace(tries=1)
     if is_local(path):
-        return local.write(path, _pieces(make()))
+        return local.write(path, _pieces(make()), algorithm)
     prepare(path)
-    return remote.write(path, lambda: _pieces(make()), retry)
+    return remote.write(path, lambda: _pieces(make()), retry, algorithm)
 
 
 def replace(path, chunks):

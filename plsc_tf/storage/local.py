@@ -1,13 +1,12 @@
 """Implements the operations of `plsc_tf.storage.files` for local paths."""
 
 import contextlib
-import hashlib
 import io
 import os
 import weakref
 from stat import S_ISDIR, S_ISREG
 
-from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage import checksums
 from plsc_tf.storage.paths import FileStat
 
 # For larger writes, Linux allocates contiguous pages, which takes several times as long
@@ -24,13 +23,14 @@ def stat(path):
     return FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
-def write(path, pieces):
-    """Writes a file and flushes it to the disk; returns (size in bytes, SHA-256)."""
-    digest = hashlib.sha256()
-    with open(path, "wb", buffering=0) as file, Worker() as worker:
+def write(path, pieces, algorithm):
+    """Writes a file and flushes it to the disk; returns its entry for a manifest."""
+    digest, size = checksums.ALGORITHMS[algorithm](), 0
+    with open(path, "wb", buffering=0) as file:
         try:
-            # Hashing takes about as long as writing, so the two run in parallel.
-            size = worker.share(pieces, lambda p: _write_all(file, p), digest.update)
+            for piece in pieces:
+                _write_all(file, piece, digest)
+                size += len(piece)
             os.fsync(file.fileno())
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -39,7 +39,7 @@ def write(path, pieces):
                 raise OSError(error.errno, error.strerror, path) from error
             raise
     sync_folder(os.path.dirname(path))
-    return size, digest.hexdigest()
+    return {"bytes": size, algorithm: digest.hexdigest()}
 
 
 def split_folder(path, links, visited):
@@ -118,8 +118,12 @@ def sync_folder(path):
         os.close(handle)
 
 
-def _write_all(file, piece):
+def _write_all(file, piece, digest):
     """Writes a whole piece; one call of an unbuffered `write` may write only a part."""
     done = 0
     while done < len(piece):
-        done += file.write(piece[done : done + WRITE_BYTES])
+        part = piece[done : done + WRITE_BYTES]
+        part = part[: file.write(part)]
+        # The processor's cache still holds the part.
+        digest.update(part)
+        done += len(part)

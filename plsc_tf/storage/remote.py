@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
-import hashlib
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from plsc_tf.storage import gfiles, hdfs, oss
+from plsc_tf.storage import checksums, gfiles, hdfs, oss
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
@@ -136,18 +135,20 @@ def _close(file):
             file.pop().close()
 
 
-def write(path, make_pieces, retry):
-    """Writes a file, from the start in each attempt; returns (bytes, SHA-256)."""
+def write(path, make_pieces, retry, algorithm):
+    """Writes a file, from the start in each attempt; returns its manifest entry."""
 
     def write_once():
-        return _write_once(path, make_pieces(), retry.limit_s)
+        digest = checksums.ALGORITHMS[algorithm]()
+        size = _write_once(path, make_pieces(), retry.limit_s, digest)
+        return {"bytes": size, algorithm: digest.hexdigest()}
 
     return _repeat("write", path, write_once, retry)
 
 
-def _write_once(path, pieces, limit_s):
-    digest, gfile = hashlib.sha256(), _gfile(path)
-    doing, opened, held = f"write {path}", False, []
+def _write_once(path, pieces, limit_s, digest):
+    doing, opened, held, gfile = f"write {path}", False, [], _gfile(path)
+    size = 0
 
     @gfiles.reporting()
     def put(content):
@@ -165,8 +166,11 @@ def _write_once(path, pieces, limit_s):
             try:
                 worker.run(lambda: put(b""), limit_s, doing)
                 opened = True
-                pieces = map(bytes, pieces)
-                size = worker.share(pieces, digest.update, put, limit_s, doing)
+                for piece in map(bytes, pieces):
+                    sending = worker.start(functools.partial(put, piece))
+                    digest.update(piece)
+                    worker.finish(sending, limit_s, doing)
+                    size += len(piece)
                 stored = worker.run(close, limit_s, doing)
             finally:
                 # Only the worker thread may close the file: closing a broken one may
@@ -181,7 +185,7 @@ def _write_once(path, pieces, limit_s):
             concurrent.futures.wait([closed], min(limit_s, ONCE.limit_s))
             _discard(path)
         raise
-    return size, digest.hexdigest()
+    return size
 
 
 def _discard(path):

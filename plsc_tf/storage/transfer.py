@@ -19,7 +19,7 @@ from typing import NamedTuple
 from absl import logging
 
 from plsc_tf.progress import Progress
-from plsc_tf.storage import files
+from plsc_tf.storage import checksums, files
 from plsc_tf.storage.errors import StorageError
 
 MANIFEST = "manifest.json"
@@ -53,10 +53,10 @@ def copy_folder(
 ) -> Transfer:
     """Copies a folder's contents, including subfolders, to another folder.
 
-    Files that already exist with the same size and SHA-256 are skipped, so repeating
+    Files that already exist with the same size and checksum are skipped, so repeating
     the call resumes an interrupted copy. If a folder contains a `manifest.json`, its
-    files must match it, `{"files": {name: {"bytes": ..., "sha256": ...}}}`; the
-    manifest is copied last.
+    files must match it, `{"files": {name: entry}}`, see `checksums`; the manifest is
+    copied last.
 
     Args:
         source_dir: folder to copy, on any store.
@@ -74,15 +74,15 @@ def copy_folder(
     """
     start = time.monotonic()
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
-    hashes = _hashes(source_dir, sizes)
+    entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"
     progress = Progress(title, sum(sizes.values()), "bytes", LOG_EVERY_S)
     files.make_dirs(target_dir)
 
     def copy(name):
         source, target = files.join(source_dir, name), files.join(target_dir, name)
-        replace = replace_unlisted and name not in hashes
-        written = _copy(source, target, sizes[name], hashes.get(name), replace)
+        replace = replace_unlisted and name not in entries
+        written = _copy(source, target, sizes[name], entries.get(name), replace)
         progress.add(sizes[name])
         return written
 
@@ -156,15 +156,15 @@ def _sizes(folder, skip):
     return sizes
 
 
-def _hashes(source_dir, sizes):
-    """Returns `{name: SHA-256}` for files that manifests list; None for manifests.
+def _listed(source_dir, sizes):
+    """Returns `{name: entry}` for files that manifests list; None for manifests.
 
     Raises:
         StorageError: a file is missing, or its size differs from its manifest.
     """
-    hashes = {}
+    listed = {}
     for manifest in [name for name in sizes if files.name(name) == MANIFEST]:
-        hashes[manifest] = None
+        listed[manifest] = None
         for inner, entry in _entries(files.join(source_dir, manifest)).items():
             name = manifest.removesuffix(MANIFEST) + inner
             if sizes.get(name) != entry["bytes"]:
@@ -173,27 +173,30 @@ def _hashes(source_dir, sizes):
                     f"{files.join(source_dir, name)} is damaged: its manifest says "
                     f"{entry['bytes']} bytes, but the file {actual}."
                 )
-            hashes[name] = entry["sha256"]
-    return hashes
+            listed[name] = entry
+    return listed
 
 
 def _entries(path):
     """Returns the "files" entry of our manifest; {} for another program's manifest."""
     try:
         entries = json.loads(files.read(path))["files"]
-        keys = ("bytes", "sha256")
+        keys = ("bytes", checksums.algorithm_of(entries))
         return {name: {key: entries[name][key] for key in keys} for name in entries}
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return {}
     except ValueError as error:
-        raise StorageError(f"{path} is damaged: it is not JSON ({error}).") from error
+        raise StorageError(f"{path} is damaged: {error!r:.300}.") from error
 
 
 def _copy(source, target, size, expected, replace):
     """Copies a file; returns the bytes written, or None if it already existed."""
+    algorithm = checksums.DEFAULT
+    if expected:
+        algorithm = checksums.algorithm_of({source: expected})
     existing = files.size(target) if files.exists(target) else None
     if existing == size:
-        if files.checksum(target)[1] == (expected or files.checksum(source)[1]):
+        if files.checksum(target, algorithm) == (expected or files.checksum(source)):
             return None
     if existing is not None and not replace:
         raise FileExistsError(
@@ -203,14 +206,14 @@ def _copy(source, target, size, expected, replace):
     partial = target + PARTIAL
     files.make_dirs(files.parent(target))
     chunks = functools.partial(files.open_read, source)
-    written, digest = files.write(partial, chunks)
+    written = files.write(partial, chunks, algorithm=algorithm)
     problem = ""
-    if digest != (expected or digest):
+    if written != (expected or written):
         problem = (
-            f"{source} is damaged: it does not have the SHA-256 that its manifest "
+            f"{source} is damaged: it does not have the checksum that its manifest "
             "gives. It was not copied."
         )
-    elif files.checksum(partial) != (written, digest):
+    elif files.checksum(partial, algorithm) != written:
         problem = (
             f"{target} was not written: the store returned other bytes than it was "
             "sent. Try again; if that fails, the store or the network is broken."
@@ -222,4 +225,4 @@ def _copy(source, target, size, expected, replace):
         logging.warning("Replacing %s, which differs from %s.", target, source)
         files.remove(target)
     files.rename(partial, target)
-    return written
+    return written["bytes"]

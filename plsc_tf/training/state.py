@@ -109,6 +109,7 @@ def snapshot(
         values=values,
         variables=variables,
         arrays=arrays,
+        held=held,
     )
 
 

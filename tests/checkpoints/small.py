@@ -61,11 +61,10 @@ def save_run(directory, steps=(10, 20, 30)):
     return [save(directory / f"step_{step:08d}", step) for step in steps]
 
 
-def seal(path, content):
+def seal(path, content, algorithm="blake3"):
     """Writes the manifest that belongs to the files as they are."""
     for name in content["files"]:
-        size, digest = files.checksum(str(path / name))
-        content["files"][name] = {"bytes": size, "sha256": digest}
+        content["files"][name] = files.checksum(str(path / name), algorithm)
     (path / manifest.NAME).write_bytes(manifest.encode(content))
 
 

@@ -89,13 +89,26 @@ def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
     wrong += [{k: v for k, v in good.items() if k != key} for key in good]
     wrong += [{**good, "state": {"global_step": step}} for step in (-1, "1", None)]
     for content in wrong:
-        if content.get("format") == 2 and content.get("versions") == good["versions"]:
+        if (
+            content.get("format") == manifest.FORMAT
+            and content.get("versions") == good["versions"]
+        ):
             (path / manifest.NAME).write_bytes(manifest.encode(content))
             with pytest.raises(DamagedCheckpointError, match=r"manifest\.json"):
                 manifest.read(str(path))
     (path / manifest.NAME).write_text("[" * 10**5)
     with pytest.raises(DamagedCheckpointError, match=r"manifest\.json.*recursion"):
         manifest.read(str(path))
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_checksums_of_two_kinds_are_refused(tmp_path, both):
+    content = manifest.read(save(tmp_path / "0"))
+    entry = content["files"][FILES[0]]
+    entry["sha256"] = entry["blake3"] if both else entry.pop("blake3")
+    (tmp_path / "0" / manifest.NAME).write_bytes(manifest.encode(content))
+    with pytest.raises(DamagedCheckpointError, match="checksums of several kinds"):
+        manifest.read(str(tmp_path / "0"))
 
 
 HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
@@ -117,6 +130,7 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("arrays.weight.shape", [7, 0]),
         ("arrays.weight.shape", [2**60] * 4),
         ("arrays.weight.dtype", "object"),
+        ("files", {FILES[0]: {"bytes": 1}, FILES[1]: {"bytes": 1, "blake3": "0" * 64}}),
         ("arrays.weight.parts", [{"file": FILES[2], "first": 0, "last": math.nan}]),
     ],
 )

@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from plsc_tf.checkpoints import catalog, manifest, reader, writer
 from plsc_tf.parallel.rows import ReplicatedRows
@@ -44,13 +45,13 @@ def test_a_sharded_head_loads_into_a_replicated_one(tmp_path):
     np.testing.assert_array_equal(array.read(0, 7), WHOLE + 5)
 
 
-def test_the_manifest_tells_size_and_sha256_of_every_file(tmp_path):
+def test_the_manifest_tells_size_and_checksum_of_every_file(tmp_path):
     save(tmp_path / "0")
     described = manifest.read(str(tmp_path / "0"))["files"]
     assert sorted([*described, manifest.NAME]) == FILES
     for name, expected in described.items():
-        size, digest = files.checksum(str(tmp_path / "0" / name))
-        assert expected == {"bytes": size, "sha256": digest}
+        text = (tmp_path / "0" / name).read_bytes()
+        assert expected == {"bytes": len(text), "blake3": blake3(text).hexdigest()}
 
 
 def test_large_arrays_are_cut_into_files(tmp_path, monkeypatch):
@@ -222,6 +223,19 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     # Of two at one step that of the finished epoch is newer.
     save(tmp_path / "1", step=50, epoch=2)
     assert catalog.resolve(str(tmp_path)) == str(tmp_path / "1")
+
+
+def test_a_checkpoint_of_format_2_is_verified_by_its_sha256(tmp_path):
+    save(tmp_path / "0")
+    content = {**manifest.read(str(tmp_path / "0")), "format": 2}
+    seal(tmp_path / "0", content, "sha256")
+    target = Target()
+    target.restore(tmp_path / "0")
+    assert target.holds(5)
+    file = tmp_path / "0" / FILES[-1]
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(manifest.DamagedCheckpointError, match="not have the checksum"):
+        target.restore(tmp_path / "0")
 
 
 def test_another_format_is_refused(tmp_path):

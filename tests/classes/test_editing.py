@@ -171,7 +171,7 @@ def test_a_damaged_source_is_refused_and_nothing_is_left(tmp_path):
     content = bytearray(rows.read_bytes())
     content[-1] ^= 1
     rows.write_bytes(content)
-    with pytest.raises(DamagedCheckpointError, match="does not have the SHA-256"):
+    with pytest.raises(DamagedCheckpointError, match="does not have the checksum"):
         editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[1])))
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
 

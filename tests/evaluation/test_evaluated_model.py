@@ -171,6 +171,10 @@ def test_the_card_of_a_trained_model(trained, evaluated):
     manifest = folder / "run" / card["model"]["checkpoint"].rpartition("/")[2]
     digest = hashlib.sha256((manifest / "manifest.json").read_bytes()).hexdigest()
     assert card["model"]["manifest_sha256"] == digest
+    files = json.loads((manifest / "manifest.json").read_text())["files"]
+    lines = "".join(f"{name} {files[name]['blake3']}\n" for name in sorted(files))
+    digest = hashlib.sha256(lines.encode()).hexdigest()
+    assert card["model"]["weights_sha256"] == digest
     assert card["data"]["examples"] == 34
     assert (card_dir / "card.html").read_text().count("data:image/jpeg;base64,") == 32
 

@@ -101,7 +101,7 @@ def folder(hdfs, request):
 
 @pytest.fixture
 def seen_by_another_client(hdfs):
-    """Function of an address that returns `{file: [bytes, sha256]}` below it."""
+    """Function of an address that returns `{file: [bytes, blake3]}` below it."""
     return lambda address: json.loads(another_client(hdfs, "look", address))
 
 

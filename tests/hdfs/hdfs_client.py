@@ -1,14 +1,14 @@
 """An independent client of HDFS: hdfs-native, neither Hadoop's nor TensorFlow's.
 
-python hdfs_client.py PORT look FOLDER      JSON object {file: [bytes, sha256]}
+python hdfs_client.py PORT look FOLDER      JSON object {file: [bytes, blake3]}
 python hdfs_client.py PORT write FILE TEXT  writes a file
 python hdfs_client.py PORT give FOLDER USER makes a folder, and USER its owner
 """
 
-import hashlib
 import json
 import sys
 
+from blake3 import blake3
 from hdfs_native import Client
 from hdfs_native.fsspec import HdfsFileSystem
 
@@ -26,5 +26,5 @@ elif command == "look":
         with store.open(file_path, "rb") as file:
             content = file.read()
         name = file_path.partition(path)[2].lstrip("/")
-        found[name] = [len(content), hashlib.sha256(content).hexdigest()]
+        found[name] = [len(content), blake3(content).hexdigest()]
     print(json.dumps(found))

@@ -62,7 +62,7 @@ def test_all_of_a_run_is_on_hdfs(runs, driver, seen_by_another_client):
         place = f"{runs['folder']}/{name}/manifest.json"
         manifest = json.loads(driver.call("hdfs_trainings:read", place))
         described = {
-            f"{name}/{file}": [entry["bytes"], entry["sha256"]]
+            f"{name}/{file}": [entry["bytes"], entry["blake3"]]
             for file, entry in manifest["files"].items()
         }
         there = {file: of for file, of in seen.items() if file.startswith(f"{name}/")}

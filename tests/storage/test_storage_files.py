@@ -1,11 +1,12 @@
 """The operations on local paths, and through TensorFlow's file systems."""
 
 import errno
-import hashlib
 import os
+from hashlib import sha256
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
@@ -22,15 +23,16 @@ def test_round_trip(root):
     files.make_dirs(path)
     assert files.is_dir(path)
     file = files.join(path, "large")
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    assert files.write(file, CONTENT) == (len(CONTENT), digest)
-    assert files.write(files.join(path, "none"), b"")[0] == 0
+    entry = {"bytes": len(CONTENT), "blake3": blake3(CONTENT).hexdigest()}
+    assert files.write(file, CONTENT) == entry
+    assert files.write(files.join(path, "none"), b"")["bytes"] == 0
     assert files.exists(file)
     assert not files.is_dir(file)
     assert files.size(file) == len(CONTENT)
     assert files.read(file) == CONTENT
     assert files.read(files.join(path, "none")) == b""
-    assert files.checksum(file) == (len(CONTENT), digest)
+    assert files.checksum(file) == entry
+    assert files.checksum(file, "sha256")["sha256"] == sha256(CONTENT).hexdigest()
     assert files.list_dir(path) == ["large", "none"]
     files.rename(path, files.join(root, "a/c"))
     assert files.list_dir(files.join(root, "a")) == ["c"]
@@ -67,7 +69,7 @@ def test_a_file_is_read_in_chunks_and_in_parts(root):
 def test_content_may_be_any_buffers(root, chunks):
     file = files.join(root, "file")
     files.write(file, b"something longer that was there")
-    assert files.write(file, chunks)[0] == 4
+    assert files.write(file, chunks)["bytes"] == 4
     assert files.read(file) == b"abcd"
     files.write(file, (part for part in [b"x", b"y"]))
     assert files.read(file) == b"xy"

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+from blake3 import blake3
 
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.errors import StorageError
@@ -11,16 +12,17 @@ from plsc_tf.storage.errors import StorageError
 CONTENT = {"rows/a.npy": b"a" * 1000, "backbone.npz": b"b" * 500}
 
 
-@pytest.fixture
-def run(tmp_path):
+@pytest.fixture(params=["sha256", "blake3"])
+def run(tmp_path, request):
     """A run's folder: one checkpoint with a manifest, and a log."""
     folder = tmp_path / "run"
     for name, text in CONTENT.items():
         path = folder / "7" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
+    compute = {"sha256": hashlib.sha256, "blake3": blake3}[request.param]
     listed = {
-        name: {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}
+        name: {"bytes": len(text), request.param: compute(text).hexdigest()}
         for name, text in CONTENT.items()
     }
     (folder / "7/manifest.json").write_text(json.dumps({"files": listed}))
@@ -88,10 +90,18 @@ def test_unlisted_files_are_replaced_on_request_only(run, tmp_path):
 
 def test_a_damaged_source_is_not_copied(run, tmp_path):
     (run / "7/backbone.npz").write_bytes(b"B" * 500)
-    with pytest.raises(StorageError, match="backbone.npz is damaged: .* SHA-256"):
+    with pytest.raises(StorageError, match="backbone.npz is damaged: .* checksum"):
         transfer.upload(run, tmp_path / "target")
     assert not (tmp_path / "target/7/backbone.npz").exists()
     assert not (tmp_path / "target/7/manifest.json").exists()
+
+
+def test_checksums_of_two_kinds_are_an_error(run, tmp_path):
+    content = json.loads((run / "7/manifest.json").read_text())
+    content["files"]["rows/a.npy"] |= {"sha256": "0" * 64, "blake3": "0" * 64}
+    (run / "7/manifest.json").write_text(json.dumps(content))
+    with pytest.raises(StorageError, match="manifest.json is damaged: .*several kinds"):
+        transfer.upload(run, tmp_path / "target")
 
 
 @pytest.mark.parametrize(("text", "words"), [(None, "does not exist"), (b"b", "has 1")])

@@ -110,11 +110,9 @@ def write_manifest(
         listed.append(file_list)
     paths = [os.path.join(folder, name) for name in listed]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        sums = list(pool.map(files.checksum, paths))
-    entries = {
-        name: {"bytes": size, "sha256": digest}
-        for name, (size, digest) in zip(listed, sums, strict=True)
-    }
+        # Users compare these with what `sha256sum` prints.
+        sums = pool.map(lambda path: files.checksum(path, "sha256"), paths)
+        entries = dict(zip(listed, sums, strict=True))
     indices = [os.path.join(folder, name + INDEX_ENDING) for name in names]
     labels = [np.load(path, mmap_mode="r")[:, 2] for path in indices]
     shards = [

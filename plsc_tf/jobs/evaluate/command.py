@@ -48,7 +48,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
         evaluation = _Evaluation(settings)
         evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
         if scoring.card_dir:
-            checksum = files.checksum(scoring.embeddings)[1]
+            checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
             evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
         return [("embeddings", scoring.embeddings), *evaluation.write()]
     with workers.joined(settings) as joined:

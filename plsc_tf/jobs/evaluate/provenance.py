@@ -16,7 +16,7 @@ from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.storage import files
+from plsc_tf.storage import checksums, files
 
 # Number of shared images to name, of worst pairs per kind, and the maximum height and
 # width of their images in pixels.
@@ -27,16 +27,18 @@ def of_model(trained):
     """Returns JSON-serializable facts about a `Trained` model."""
     path = trained.checkpoint
     content = manifest.read(path)
+    algorithm = checksums.algorithm_of(content["files"])
     digest = hashlib.sha256()
     for name, entry in sorted(content["files"].items()):
-        digest.update(f"{name} {entry['sha256']}\n".encode())
+        digest.update(f"{name} {entry[algorithm]}\n".encode())
+    described = files.checksum(files.join(path, manifest.NAME), "sha256")
     return {
         "model_name": trained.settings.model.model_name,
         "embedding_size": trained.model.embedding_size,
         "image_size": "{} x {}".format(*trained.model.image_size),
         "checkpoint": path,
         "step": content["state"].get("global_step", "unknown"),
-        "manifest_sha256": files.checksum(files.join(path, manifest.NAME))[1],
+        "manifest_sha256": described["sha256"],
         "weights_sha256": digest.hexdigest(),
         "plsc_tf": plsc_tf.__version__,
     }
@@ -65,7 +67,7 @@ def set_checksum(pairs):
     as little-endian int64: all left images, all right images, and 1 or 0 for each pair.
     """
     if pairs.path.endswith(".bin"):
-        return files.checksum(pairs.path)[1]
+        return files.checksum(pairs.path, "sha256")["sha256"]
     digest = hashlib.sha256()
     for image in pairs.images:
         content = image if isinstance(image, bytes) else np.ascontiguousarray(image)
