@@ -12,6 +12,7 @@ import collections
 import contextlib
 import functools
 import http.client
+import io
 import json
 import os
 import re
@@ -29,8 +30,13 @@ _PLSC_PATH = "/FaceClassifyService/inference"
 _AVOID_SECONDS = 5.0
 # Another server, or the same server later, may not answer with these statuses.
 _BUSY_STATUSES = (429, *range(500, 600))
-# Socket errors are OSErrors; malformed answers raise HTTPException.
-_FAILURES = (OSError, http.client.HTTPException)
+# Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
+# length is negative.
+_FAILURES = (OSError, http.client.HTTPException, ValueError)
+# Bytes of the longest answer.
+_MOST_BYTES = 1 << 26
+# Seconds to wait for an answer if timeout is None.
+_WITHOUT_TIMEOUT = 1e6
 
 
 class ServiceError(RuntimeError):
@@ -191,6 +197,45 @@ class _Unavailable(Exception):
         self.seconds = seconds
 
 
+class _Receiver(io.RawIOBase):
+    """Receives an answer within the socket's timeout and `_MOST_BYTES`.
+
+    The socket's own timeout would begin again with each byte.
+    """
+
+    def __init__(self, sock, raw):
+        self._sock, self._raw = sock, raw
+        self._end = time.monotonic() + (sock.gettimeout() or _WITHOUT_TIMEOUT)
+        self._left = _MOST_BYTES
+
+    def readable(self):
+        """Returns True, which the buffer asks for."""
+        return True
+
+    def readinto(self, buffer):
+        """Receives bytes; returns their number."""
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(seconds)
+        count = self._raw.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise OSError(f"the answer has more than {_MOST_BYTES} bytes")
+        return count
+
+    def close(self):
+        """Gives the socket back."""
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock, *arguments, **options):
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
+
+
 class _Server:
     """A server's address and its unused connections."""
 
@@ -235,13 +280,13 @@ class _Server:
         if not isinstance(answer, dict):
             raise _Unavailable(f"HTTP {status}: the answer is not a JSON object")
         if status != 200:
-            reason = str(answer.get("error", answer))[:300]
+            reason = _printable(str(answer.get("error", answer)))
             raise ValueError(f"{self.address} rejected the request: {reason}")
         try:
             rows = answer.get(key) or ()
             rows = [r.get("embedding") if isinstance(r, dict) else r for r in rows]
             array = np.array(rows, np.float32)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             array = np.zeros(0, np.float32)
         if array.ndim != 2 or len(array) != count:
             raise _Unavailable(f"the answer does not have {count} embeddings")
@@ -255,10 +300,13 @@ class _Server:
                 connection, used = self._unused.pop(), True
             except IndexError:
                 connection, used = self._connect(), False
+                connection.response_class = _Response
             try:
+                if used:
+                    connection.sock.settimeout(connection.timeout)
                 connection.request("POST", path, body, self._headers)
                 response = connection.getresponse()
-                data = response.read()
+                data = response.read(_MOST_BYTES)
                 break
             except _FAILURES as error:
                 connection.close()
@@ -273,9 +321,14 @@ class _Server:
         if response.status in _BUSY_STATUSES:
             seconds = response.headers.get("Retry-After", "")
             avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
-            reason = data[:300].decode(errors="replace")
+            reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         try:
             return response.status, json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return response.status, None
+
+
+def _printable(text):
+    """Returns text from a server, without what would forge lines of a log."""
+    return "".join(one if one.isprintable() else " " for one in text[:300])

@@ -162,6 +162,68 @@ def test_answers_that_are_none(pictures):
                     client.encode(pictures[:1])
 
 
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "more"),
+    [
+        # A server that was taken over would hold its clients for ever,
+        (HEAD + b"Content-Length: 9999\r\n\r\n", b" "),
+        (HEAD + b"X: ", b"y"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        # fill their memory,
+        (HEAD + b"\r\n", b" " * (1 << 20)),
+        (HEAD + b"Content-Length: 99999999999999\r\n\r\n", b""),
+        (CHUNKED + b"-1\r\n", b" " * (1 << 20)),
+        # or stop them with an error that none of them expects.
+        (CHUNKED + b"-5\r\n", b""),
+        (HEAD + b"\r\n" + b"[" * 100_000, b""),
+        (HEAD + b'\r\n{"instance": [[1%s]]}' % (b"0" * 400), b""),
+    ],
+)
+def test_a_hostile_server_costs_only_its_turn(answer, more):
+    def attack():
+        with contextlib.suppress(OSError):
+            link = listener.accept()[0]
+            with link:
+                link.recv(1 << 16)
+                link.sendall(answer)
+                while more and not ended.wait(0.01 if len(more) < 100 else 0):
+                    link.sendall(more)
+
+    def well(path, body):
+        return 200, {"instance": [{"embedding": [2.0]}]}, {}
+
+    ended = threading.Event()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        listening(well) as (good, _),
+        concurrent.futures.ThreadPoolExecutor(2) as pool,
+    ):
+        pool.submit(attack)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Client(address, good, timeout=0.5) as client:
+            found = pool.submit(client.encode, [b"x"])
+            try:
+                assert found.result(20).tolist() == [[2.0]]
+            finally:
+                ended.set()
+
+
+def test_a_servers_error_forges_no_line_of_a_log():
+    forged = "no\n09:00 The key door was removed\x1b[2J\u202e"
+    for status, error in ((400, ValueError), (503, ServiceError)):
+        with listening(lambda path, body, s=status: (s, {"error": forged}, {})) as (
+            address,
+            _,
+        ):
+            with Client(address) as client, pytest.raises(error) as caught:
+                client.encode([b"x"])
+            assert str(caught.value).isprintable()
+
+
 def test_many_threads(server, pictures, expected):
     with (
         Client(f"127.0.0.1:{server['port']}") as client,
