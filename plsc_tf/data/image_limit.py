@@ -21,6 +21,8 @@ MAX_MEGAPIXELS = 16.0
 # encoders write about ten. A scan takes at least ten bytes, so there is no need to
 # count them if pixels times bytes is at most the second number.
 _MOST_SCANS, _FEW = 100, 1 << 34
+# libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
+_MOST_TEXTS = 10
 # Encoders fill the blocks of a GIF, with up to 255 bytes.
 _MEAN_BLOCK = 64
 # Markers of tables, comments and data of applications, and of frames.
@@ -69,7 +71,7 @@ def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
     if pixels is None:
         raise ValueError(
             f"its {len(image)} bytes are no JPEG, PNG, GIF or WebP of at most "
-            f"{_MOST_SCANS} scans."
+            f"{_MOST_SCANS} scans and {_MOST_TEXTS} compressed texts."
         )
     check_pixels(pixels, max_megapixels)
 
@@ -97,7 +99,9 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith((b"GIF87a", b"GIF89a")):
             return _gif(data) or None
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            return math.prod(struct.unpack_from(">II", data, 16)) or None
+            pixels = math.prod(struct.unpack_from(">II", data, 16))
+            texts = data.count(b"zTXt") + data.count(b"iTXt")
+            return pixels if pixels and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
         pixels = math.prod(tf.io.extract_jpeg_shape(data).numpy()[:2].tolist())

@@ -7,6 +7,7 @@ import struct
 import pytest
 import tensorflow as tf
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.checks.survey import examine
@@ -90,6 +91,19 @@ def test_the_scans_of_a_jpeg_are_limited():
     data = encode(Image.new("L", (4096, 4096)), "JPEG", progressive=True)
     assert num_pixels(data) == 2**24
     assert num_pixels(data + 100 * b"\xff\xda") is None
+
+
+def test_the_compressed_texts_of_a_png_are_limited():
+    # The decoder keeps 8 MB for each 8 KB of them: one image would end the server.
+    def png(texts):
+        info = PngInfo()
+        for number in range(texts):
+            add = info.add_itxt if number % 2 else info.add_text
+            add("Comment", "A" * 1000, zip=True)
+        return encode(Image.new("L", (8, 9)), "PNG", pnginfo=info)
+
+    assert num_pixels(png(0)) == num_pixels(png(10)) == 72
+    assert num_pixels(png(11)) is None
 
 
 def bomb():
