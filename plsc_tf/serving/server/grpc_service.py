@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import logging as python_logging
 import math
 import time
 
@@ -35,6 +36,8 @@ def make_server(app) -> grpc.aio.Server:
     Args:
         app: the `App`, with its options, models and metrics.
     """
+    # gRPC would log headers that are not UTF-8, which may be keys.
+    python_logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_header)
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
@@ -43,6 +46,8 @@ def make_server(app) -> grpc.aio.Server:
             # Pings detect connections whose client has disappeared.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.max_concurrent_streams", 256),
+            # Otherwise, fast connections may send more than a message ahead.
+            ("grpc.http2.bdp_probe", 0),
         ],
         maximum_concurrent_rpcs=app.options.max_connections,
     )
@@ -60,6 +65,10 @@ def open_port(server: grpc.aio.Server, address: str, options) -> int:
         return server.add_insecure_port(address)
     pair = files.read(options.tls_key), files.read(options.tls_certificate)
     return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+
+
+def _is_no_header(record):
+    return not str(record.msg).startswith("Invalid encoding")
 
 
 async def _abort(error, _, context):
@@ -91,8 +100,6 @@ class Services(grpc.GenericRpcHandler):
             self._access.check_key(credentials, "embed")
         except RequestError as error:
             self._metrics.request("grpc", error.code, 0.0)
-            # A method that takes a stream does not wait for the message, so a client
-            # without a key cannot fill the memory with messages.
             abort = functools.partial(_abort, error)
             return grpc.stream_unary_rpc_method_handler(abort)
         return self._handlers.get(details.method)
@@ -105,12 +112,10 @@ class Services(grpc.GenericRpcHandler):
             kind: class of the message.
         """
 
-        async def answer(data, context):
+        async def answer(_, context):
             start, code = time.perf_counter(), "CANCELLED"
             try:
-                found = await self._answer(name, kind, data)
-                # An aborted call stays in memory until the collector finds it.
-                del data
+                found = await self._answer(name, kind, context)
                 if isinstance(found, RequestError):
                     code = found.code
                     await _abort(found, None, context)
@@ -119,13 +124,18 @@ class Services(grpc.GenericRpcHandler):
             finally:
                 self._metrics.request("grpc", code, time.perf_counter() - start)
 
+        # A method that takes a stream asks for the message itself; others are called
+        # when it has arrived, so messages that never end would fill the memory.
         # Without a deserializer, it receives bytes and can judge them.
-        return grpc.unary_unary_rpc_method_handler(answer)
+        return grpc.stream_unary_rpc_method_handler(answer)
 
-    async def _answer(self, name, kind, data):
+    async def _answer(self, name, kind, context):
         """Returns the answer's bytes or the error."""
-        size = len(data)
         try:
+            data = await self._bodies.receive(context.read())
+            if data is grpc.aio.EOF:
+                raise invalid("The request has no message.")
+            size = len(data)
             self._bodies.hold(size)
             most = self._most_fields
             request = await self._bodies.parse(size, _read, data, kind, most)

@@ -6,7 +6,7 @@ takes to read its answer.
 
 import asyncio
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -28,6 +28,8 @@ _LINGER_SECONDS = 2.0
 # Phases of a connection: waiting for a request, receiving its head, and receiving its
 # body or answering it.
 _IDLE, _HEAD, _REQUEST = range(3)
+# Seconds in which most messages of gRPC have arrived.
+_AT_ONCE_SECONDS = 0.1
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 # zlib takes both formats if 32 is added to the logarithm of its window's size.
@@ -207,6 +209,26 @@ class Bodies:
         self.hold(len(body))
         return await self.parse(len(body), parse, body, *arguments)
 
+    async def receive(self, message: Awaitable):
+        """Waits for a message of gRPC, whose size is unknown until it has arrived.
+
+        A message that does not arrive at once counts as one of the largest size.
+
+        Raises:
+            RequestError: it arrives too slowly, or other requests use too much memory.
+        """
+        arriving = asyncio.ensure_future(message)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await asyncio.wait([arriving], timeout=_AT_ONCE_SECONDS)
+                if not arriving.done():
+                    self.hold(self._limit)
+                return await arriving
+        except TimeoutError:
+            raise self._too_slow() from None
+        finally:
+            arriving.cancel()
+
     async def parse(self, size: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
 
@@ -259,9 +281,12 @@ class Bodies:
         except zlib.error:
             raise invalid("The body is neither gzip nor deflate.") from None
         except TimeoutError:
-            message = f"The body did not arrive within {self._seconds:g} s."
-            raise RequestError("DEADLINE_EXCEEDED", message, status=408) from None
+            raise self._too_slow() from None
         return body
+
+    def _too_slow(self):
+        message = f"The body did not arrive within {self._seconds:g} s."
+        return RequestError("DEADLINE_EXCEEDED", message, status=408)
 
     def _too_large(self):
         return too_large(f"A request may have at most {self._limit} bytes.")
