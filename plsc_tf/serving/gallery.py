@@ -17,6 +17,8 @@ from plsc_tf.requirements import require
 _READ_FACES = 1 << 16
 # Number of float32 values in one block of a search: 16 MB suits caches and threads.
 _BLOCK_NUMBERS = 1 << 22
+# Number of scores kept for the queries that are searched together.
+_KEPT_SCORES = 1 << 18
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
 _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
@@ -80,7 +82,7 @@ class Gallery(contextlib.AbstractContextManager):
             OSError: the gallery cannot be opened.
         """
         self._folder, self.model = os.fspath(folder), model
-        os.makedirs(self._folder, exist_ok=True)
+        os.makedirs(self._folder, 0o700, exist_ok=True)
         self._lock = threading.RLock()
         lock_path = os.path.join(self._folder, "lock")
         path, used = os.path.join(self._folder, "gallery.db"), os.path.exists(lock_path)
@@ -103,6 +105,8 @@ class Gallery(contextlib.AbstractContextManager):
             try:
                 # With FULL, a power loss right after an enrollment loses nothing.
                 self._base.execute("PRAGMA synchronous = FULL")
+                # The file keeps no face that was removed.
+                self._base.execute("PRAGMA secure_delete = ON")
                 self._base.executescript(_SCHEMA)
                 self._check_database()
                 about = self._about(dim, dtype, model)
@@ -295,9 +299,16 @@ class Gallery(contextlib.AbstractContextManager):
         most = np.bincount(owner[owner > 0], minlength=1).max()
         # No person has more than `most` faces, so the best `count * most` rows belong
         # to at least `count` people.
-        scores, indices = nearest(unit, rows, owner > 0, count * most)
-        found = zip(scores.tolist(), owner[indices].tolist(), strict=True)
-        return [self._matches(*pair, count, threshold) for pair in found]
+        count_rows = min(count * most, len(rows))
+        # Fewer queries at a time bound the memory, however many faces someone has.
+        step = max(1, _KEPT_SCORES // max(1, count_rows))
+        found = []
+        for start in range(0, len(unit), step):
+            some = unit[start : start + step]
+            scores, indices = nearest(some, rows, owner > 0, count_rows)
+            pairs = zip(scores.tolist(), owner[indices].tolist(), strict=True)
+            found += [self._matches(*pair, count, threshold) for pair in pairs]
+        return found
 
     def _matches(self, scores, people, count, threshold):
         matches, best = [], dict(zip(people[::-1], scores[::-1], strict=True))

@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -75,6 +76,25 @@ def test_removed_people_are_never_found(tmp_path):
         assert gallery.people() == {"a": 1, "c": 1, "b": 1}
         assert gallery.identify(eye[3])[0][0].name == "b"
         assert [m.name for m in gallery.identify(eye[1], count=9)[0]] == ["a", "c", "b"]
+
+
+def test_many_faces_of_one_person_do_not_cost_searches_memory(tmp_path):
+    # Who may enroll could make every search of a large gallery take gigabytes.
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(64, 64))
+    with Gallery(tmp_path, 64) as gallery:
+        for name, faces in (("ada", 8000), ("bob", 1)):
+            gallery.enrol(name, rng.normal(size=(faces, 64)))
+        tracemalloc.start()
+        try:
+            found = gallery.identify(queries, count=100)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 22e6
+        for query, matches in zip(queries[::9], found[::9], strict=True):
+            (alone,) = gallery.identify(query, count=100)
+            assert [one.name for one in matches] == [one.name for one in alone]
 
 
 ENROL = """
@@ -172,7 +192,9 @@ def test_wrong_arguments(tmp_path):
         for wrong in (np.nan, np.inf, -np.inf):
             with pytest.raises(ValueError, match="threshold finite or None. Received"):
                 gallery.identify(np.ones(4), threshold=wrong)
-        # Another user of the machine would read the people's names and faces.
+        # Another user of the machine would read the people's names and faces, or put a
+        # gallery of their own in the place of this one.
+        assert (tmp_path / "b").stat().st_mode & 0o777 == 0o700
         # Who may read the lock's file could hold the lock, so that no server starts.
         for name in ("gallery.db", "lock"):
             assert (tmp_path / "b" / name).stat().st_mode & 0o777 == 0o600

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import socket
+import struct
 import threading
 import time
 
@@ -73,6 +74,44 @@ def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
         with pytest.raises(grpc.RpcError, match="must be string. Received") as caught:
             call(request.SerializeToString(), 20)
     assert caught.value.code().name == "INVALID_ARGUMENT"
+
+
+def frame(kind, flags, stream, content=b""):
+    """A frame of HTTP/2."""
+    head = struct.pack(">IBBI", len(content), kind, flags, stream)
+    return head[1:] + content
+
+
+def unfinished(stream, credentials):
+    """The first bytes of a call of Predict, whose message is a megabyte."""
+    fields = {b":method": b"POST", b":scheme": b"http", b":authority": b"x"}
+    fields |= {b":path": b"/tensorflow.serving.PredictionService/Predict"}
+    fields |= {b"te": b"trailers", b"content-type": b"application/grpc"}
+    fields |= {b"authorization": credentials}
+    head = b"".join(
+        b"\0%c%s%c%s" % (len(name), name, len(value), value)
+        for name, value in fields.items()
+    )
+    message = struct.pack(">BI", 0, 10**6 - 1) + b"\x62"
+    return frame(1, 4, stream, head) + frame(0, 0, stream, message)
+
+
+def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
+    # One client could hold 32 MB in each of 1024 calls, for ever.
+    limits = {"max_body_mb": 1, "max_receiving_mb": 2, "receive_timeout": 1.5}
+    with served(model_dir, grpc_port=0, **limits) as server:
+        address = ("127.0.0.1", server["grpc_port"])
+        with socket.create_connection(address, timeout=20) as link:
+            link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+            for stream in (1, 3, 5, 7):
+                # gRPC would log what is not UTF-8, even a key.
+                link.sendall(unfinished(stream, b"Bearer \xff"))
+            received = b""
+            while received.count(b"grpc-message") < 4:
+                received += link.recv(1 << 16)
+    assert received.count(b"is receiving too many requests") == 2
+    assert received.count(b"did not arrive within 1.5 s") == 2
+    assert "Bearer" not in caplog.text
 
 
 def seconds_held(function, *arguments):
@@ -217,6 +256,9 @@ def test_broken_newest_versions_hide_no_sound_one(model_dir, tmp_path):
         (folder / str(version) / "saved_model.pb").write_bytes(b"rubbish")
     (folder / "34").symlink_to("34")
     with served(folder) as server:
+        # A page that rebinds its name would learn the names of folders.
+        rebound = ask(server, "GET", "/healthz", headers={"Host": "evil.com"})[1]
+        assert rebound == {"status": "serving"}
         status, answer, _ = ask(server, "GET", "/healthz")
         assert (status, answer["status"]) == (200, "serving")
         assert sorted(map(int, answer["failed"])) == [*range(15, 35)]

@@ -173,13 +173,18 @@ class Access:
         except (OSError, ValueError) as error:
             logging.error("The previous keys remain valid: %s", error)
 
-    def _check_site(self, headers):
+    def is_ours(self, headers) -> bool:
+        """Returns False for a request that a page of another site may have sent."""
         host, origin = headers.get("Host", ""), headers.get("Origin")
         name = _name(f"//{host}")
         # A page of another site has no key to send, and cannot rebind an IP address.
         known = self.keyed or name in self._names | self._allowed or _ADDRESS(name)
         same = origin is None or origin.partition("//")[2] == host
-        if not known or not (same or _name(origin) in self._allowed):
+        return bool(known and (same or _name(origin) in self._allowed))
+
+    def _check_site(self, headers):
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        if not self.is_ours(headers):
             raise RequestError(
                 "PERMISSION_DENIED",
                 f"Web pages of other sites may not call this server: Host={host[:100]}"
@@ -193,7 +198,8 @@ def _version(path):
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    # Copies may preserve the time of a modification, but not this one.
+    return found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _name(url):

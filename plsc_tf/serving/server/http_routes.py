@@ -123,8 +123,9 @@ class Routes:
         if self._app.draining:
             return _json(503, status="not serving")
         # Everyone may ask this, and an error may name folders.
-        failed = {} if self._app.access.keyed else self._models.failed
-        return _json(status="serving", **failed)
+        access = self._app.access
+        told = not access.keyed and access.is_ours(request.headers)
+        return _json(status="serving", **(self._models.failed if told else {}))
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Answers with the metrics in Prometheus's text format."""
@@ -268,13 +269,14 @@ class GalleryRoutes:
         who = {"key": request.match_info["key"], "address": request.remote}
         # In the same thread, so that it is recorded even if the client disconnects.
         folder = self._app.options.gallery_dir
-        return await self._do(audit.record, folder, change, who, *arguments)
+        record = self._do(audit.record, folder, change, who, *arguments)
+        # Shield the work, so that it finishes even if the client disconnects.
+        return await asyncio.shield(record)
 
     async def _do(self, function, *arguments, **options):
         work = self._threads.submit(function, *arguments, **options)
         try:
-            # Shield the work, so that it finishes even if the client disconnects.
-            return await asyncio.shield(asyncio.wrap_future(work))
+            return await asyncio.wrap_future(work)
         except ValueError as error:
             raise invalid(str(error)) from error
         except OSError as error:
