@@ -38,8 +38,10 @@ SCRIPTS = [
 ]
 
 SERVING = [
-    "aiohttp>=3.11,<4",
-    "grpcio>=1.60",
+    # Earlier versions keep any number of requests of a connection in memory.
+    "aiohttp>=3.14.5,<4",
+    # Earlier versions may unpack a message beyond the limit before they refuse it.
+    "grpcio>=1.85.3",
     "orjson>=3.10,<4",
     "prometheus-client>=0.20,<1",
     # Messages of TF Serving; its releases follow TensorFlow's.
