@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
 import gzip
 import json
@@ -98,7 +99,7 @@ def unfinished(stream, credentials):
 
 def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     # One client could hold 32 MB in each of 1024 calls, for ever.
-    limits = {"max_body_mb": 1, "max_receiving_mb": 2, "receive_timeout": 1.5}
+    limits = {"max_body_mb": 1, "max_receiving_mb": 4, "receive_timeout": 1.5}
     with served(model_dir, grpc_port=0, **limits) as server:
         address = ("127.0.0.1", server["grpc_port"])
         with socket.create_connection(address, timeout=20) as link:
@@ -109,6 +110,16 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
             received = b""
             while received.count(b"grpc-message") < 4:
                 received += link.recv(1 << 16)
+        announced = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
+        announced += b"Content-Length: 1000000\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            # Clients that only announce their bodies would keep all others out.
+            for _ in range(6):
+                link = socket.create_connection(("127.0.0.1", server["port"]))
+                stack.enter_context(link).sendall(announced)
+            body = {"base64_string": [b64(picture(0))]}
+            answers = [ask(server, "POST", PLSC, body)[0] for _ in range(5)]
+    assert answers == [200] * 5
     assert received.count(b"is receiving too many requests") == 2
     assert received.count(b"did not arrive within 1.5 s") == 2
     assert "Bearer" not in caplog.text

@@ -203,16 +203,14 @@ class Bodies:
         length = request.content_length
         if length is not None and length > self._limit:
             raise self._too_large()
-        packed = length is None or "Content-Encoding" in request.headers
-        self.hold(self._limit if packed else length)
         body = await self._receive(request)
-        self.hold(len(body))
         return await self.parse(len(body), parse, body, *arguments)
 
     async def receive(self, message: Awaitable):
         """Waits for a message of gRPC, whose size is unknown until it has arrived.
 
-        A message that does not arrive at once counts as one of the largest size.
+        A message that does not arrive at once counts as one of the largest size. Such
+        messages leave half of the memory to others.
 
         Raises:
             RequestError: it arrives too slowly, or other requests use too much memory.
@@ -222,7 +220,7 @@ class Bodies:
             async with asyncio.timeout(self._seconds):
                 await asyncio.wait([arriving], timeout=_AT_ONCE_SECONDS)
                 if not arriving.done():
-                    self.hold(self._limit)
+                    self.hold(self._limit, self._limit_together / 2)
                 return await arriving
         except TimeoutError:
             raise self._too_slow() from None
@@ -254,15 +252,19 @@ class Bodies:
                 # An exception refers to this frame: do not wait for the collector.
                 del work
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, together: float | None = None) -> None:
         """Counts the current request's bytes as in memory until its task ends.
+
+        Args:
+            size: bytes of the request so far.
+            together: limit of the bytes of all requests; None for the option's.
 
         Raises:
             RequestError: other requests use too much memory.
         """
         task = asyncio.current_task()
         others = sum(self._held.values()) - self._held.get(task, 0)
-        if others and others + size > self._limit_together:
+        if others and others + size > (together or self._limit_together):
             raise RequestError(
                 "UNAVAILABLE", "The server is receiving too many requests.", 1
             )
@@ -276,6 +278,8 @@ class Bodies:
             async with asyncio.timeout(self._seconds):
                 async for part in _parts(request):
                     body += part
+                    # A length that is only announced must not keep others out.
+                    self.hold(len(body))
                     if len(body) > self._limit:
                         raise self._too_large()
         except zlib.error:
