@@ -152,8 +152,5 @@ setup(
         # The last release of tensorflow-io does not load on TensorFlow 2.18 and later.
         "tfio": ["tensorflow>=2.17.1,<2.18", "tensorflow-io==0.37.1"],
         **TRACKERS,
-        # 2.1 maps files, so that class centers are not read into memory at once;
-        # 1.13 refuses files that hold plain floats, as those with an optimizer do.
-        "torch": ["torch>=2.1"],
     },
 )

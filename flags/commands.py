@@ -92,7 +92,7 @@ class Importing(OptionGroup, saved=False):
     import_from: str = option("", "local folder or file of the checkpoint to import")
     import_format: str = option(
         "auto",
-        "arcface_torch (needs the extra [torch]), plsc, or auto (by the files)",
+        "arcface_torch, plsc, or auto (by the files)",
         choices="auto arcface_torch plsc",
     )
 

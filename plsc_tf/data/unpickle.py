@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 
-def load_plain(data: bytes, path: str, *, names: dict | None = None):
+def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
     """Returns the object in a pickle that contains only plain data.
 
     Args:
@@ -22,12 +22,13 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
         path: path of the file, for error messages.
         names: more names to allow, `{(module, name): stand-in}`. The pickle can call a
             stand-in with any arguments.
+        find: function that returns the object for a persistent ID, or None.
 
     Raises:
         ValueError: the pickle contains anything but plain data, or is corrupt.
     """
     buffer = io.BytesIO(data)
-    reader = _PlainUnpickler(buffer, len(data), names or {})
+    reader = _PlainUnpickler(buffer, len(data), names or {}, find)
     try:
         _check_memo(data)
         return _resolve(reader.load(), {})
@@ -47,10 +48,14 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None):
 class _PlainUnpickler(pickle.Unpickler):
     """An unpickler that accepts only the names needed for plain data."""
 
-    def __init__(self, buffer: io.BytesIO, size: int, names: dict):
+    def __init__(self, buffer: io.BytesIO, size: int, names: dict, find):
         super().__init__(buffer, encoding="bytes")
         self.refused = ""
-        self._names = {**_plain_names(size), **names}
+        self._names, self._find = {**_plain_names(size), **names}, find
+
+    def persistent_load(self, pid):
+        """Returns the object for a persistent ID."""
+        return self._find(pid)
 
     def find_class(self, module, name):
         """Returns the object for an allowed name, without importing anything."""

@@ -29,7 +29,6 @@ def import_checkpoint(settings):
     Raises:
         FileExistsError: a checkpoint already exists.
         FileNotFoundError: a part of the input checkpoint is missing.
-        ImportError: PyTorch is needed but not installed.
         FolderInUseError: a training run is writing to model_save_dir.
         ValueError: the checkpoint does not match the settings; nothing was written.
     """

@@ -11,5 +11,5 @@ def torch():
     try:
         import torch
     except ImportError as missing:
-        required.skip("TORCH", f"PyTorch (extra [torch]) is missing: {missing}")
+        required.skip("TORCH", f"PyTorch is missing: {missing}")
     return torch

@@ -1,7 +1,8 @@
-"""Files of arcface_torch, read with PyTorch where it is installed."""
+"""Files of arcface_torch, which are read without PyTorch and mostly written by it."""
 
+import io
 import os
-import sys
+import pickle
 import zipfile
 
 import numpy as np
@@ -14,11 +15,93 @@ WEIGHT = np.random.default_rng(0).normal(size=(CLASSES, SIZE)).astype(np.float32
 BACKBONE = {"conv1.weight": np.ones((2, 3, 3, 3), np.float32)}
 
 
-def test_without_pytorch_the_extra_is_named(tmp_path, monkeypatch):
-    (tmp_path / "model.pt").write_bytes(b"PK")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'plsc_tf\[torch\]'"):
+class _Tensor:
+    """Pickles as the call of a function of PyTorch."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+
+    def __reduce__(self):
+        return _rebuild_tensor_v2, (_Storage(), *self.arguments, False, {})
+
+
+class _Storage:
+    """Pickles as a persistent ID: 18 numbers, of which the key names the file."""
+
+
+class FloatStorage: ...
+
+
+def _rebuild_tensor_v2(*arguments): ...
+
+
+FloatStorage.__module__, _rebuild_tensor_v2.__module__ = "torch", "torch._utils"
+
+
+class _Pickler(pickle._Pickler):
+    def persistent_id(self, thing):
+        if isinstance(thing, _Storage):
+            return "storage", FloatStorage, "0", "cpu", 18
+        return None
+
+    def save_global(self, obj, name=None):
+        self.write(f"c{obj.__module__}\n{obj.__name__}\n".encode())
+
+    dispatch = {**pickle._Pickler.dispatch, type(_rebuild_tensor_v2): save_global}
+
+
+def write_by_hand(path, *tensor, member="m/data/0", method=zipfile.ZIP_STORED):
+    """Writes a state dict with one tensor: its offset, shape and strides."""
+    main = io.BytesIO()
+    _Pickler(main, 2).dump({"conv1.weight": _Tensor(*tensor)})
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("m/data.pkl", main.getvalue())
+        archive.writestr(member, np.arange(18, dtype="<f4").tobytes())
+
+
+def test_pytorch_is_not_needed(tmp_path):
+    write_by_hand(tmp_path / "model.pt", 1, (2, 3), (1, 5))
+    (weight,) = importers.read(str(tmp_path)).backbone.values()
+    np.testing.assert_array_equal(weight, [[1, 6, 11], [2, 7, 12]])
+
+
+# PyTorch's own reader ran code of forged files, also with weights_only.
+@pytest.mark.parametrize(
+    "forged",
+    [
+        dict(tensor=(0, (19,), (1,))),
+        dict(tensor=(1, (18,), (1,))),
+        dict(tensor=(0, (2,), (-1,))),
+        dict(tensor=(-1, (1,), (1,))),
+        dict(tensor=(2**60, (1,), (1,))),
+        dict(tensor=(0, (2**61, 2**61), (0, 0))),
+        dict(tensor=(0, (18,), (1,)), member="m/data/1"),
+        dict(tensor=(0, (18,), (1,)), method=zipfile.ZIP_DEFLATED),
+    ],
+)
+def test_tensors_beyond_their_file_are_refused(tmp_path, forged):
+    write_by_hand(tmp_path / "model.pt", *forged.pop("tensor"), **forged)
+    with pytest.raises(ValueError, match="truncated|cut off|compressed|unpacks to"):
         importers.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_views_and_types(torch, tmp_path, zipped):
+    numbers = torch.arange(24.0).reshape(2, 3, 4)
+    state = {
+        "a": numbers.permute(2, 0, 1),
+        "b": numbers[1, 1:, ::2],
+        "c": numbers[0, 0],
+    }
+    state["d"] = torch.nn.Parameter(numbers[1:])
+    for kind in ("float16", "bfloat16", "float64", "int64", "uint8", "bool"):
+        state[kind] = numbers.to(getattr(torch, kind))
+    path = tmp_path / "model.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    found = importers.read(str(path)).backbone
+    assert list(found) == list(state)
+    for name, tensor in state.items():
+        np.testing.assert_array_equal(found[name], tensor.detach().float().tolist())
 
 
 @pytest.mark.parametrize(
@@ -154,8 +237,12 @@ def test_a_file_that_is_cut_off_is_named(torch, tmp_path):
     path = tmp_path / "model.pt"
     torch.save(tensors(torch, BACKBONE), path)
     content = path.read_bytes()
-    for size in (0, 1, 100, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:size])
+    cuts = [content[:size] for size in (0, 1, 100, len(content) // 2, len(content) - 1)]
+    # An archive whose first member is said to begin before the file, or is encrypted.
+    at = content.index(b"PK\1\2")
+    cuts += [content[9:], content[: at + 6] + b"\xff" + content[at + 7 :]]
+    for cut in cuts:
+        path.write_bytes(cut)
         with pytest.raises(ValueError, match="model.pt is truncated"):
             importers.read(str(path))
 

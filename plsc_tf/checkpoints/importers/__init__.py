@@ -49,7 +49,6 @@ def read(path: str, format: str = "auto") -> Source:
     Raises:
         FileNotFoundError: the path does not exist, or a part of the checkpoint is
             missing.
-        ImportError: PyTorch is needed but not installed.
         ValueError: neither library wrote the checkpoint, it is damaged, or its parts
             do not fit together.
     """

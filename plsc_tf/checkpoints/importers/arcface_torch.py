@@ -7,21 +7,18 @@ Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.
     checkpoint_gpu_<r>.pt   backbone, rank r's class centers, optimizer, epoch, step
     softmax_fc_gpu_<r>.pt   rank r's class centers (before 2022)
 
-PyTorch reads the files with `weights_only=True`, which doesn't execute pickled code.
+`torch_files` reads them without PyTorch.
 """
 
-import inspect
 import os
-import pickle
 import re
-import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-from plsc_tf.checkpoints.importers import layers
+from plsc_tf.checkpoints.importers import layers, torch_files
 from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
 from plsc_tf.requirements import require
 
@@ -39,8 +36,6 @@ DEPTHS: dict[tuple[int, ...], str] = {
 }
 
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
-# Errors that torch.load raises for damaged or foreign files.
-_FAULTS = (EOFError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def recognizes(names: Iterable[str]) -> bool:
@@ -59,7 +54,6 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
         the fields of a `plsc_tf.checkpoints.importers.Source`.
 
     Raises:
-        ImportError: PyTorch is not installed.
         FileNotFoundError: the backbone's file or a rank's file is missing.
         ValueError: a file has unexpected contents.
     """
@@ -67,12 +61,12 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     left = []
     if kind == "checkpoint":
         path = paths[0]
-        whole = _load(path)
+        whole = torch_files.load(path)
         backbone = _part(whole, "state_dict_backbone", path)
         left = [name for name in whole if not name.startswith("state_dict")]
     else:
         path = os.path.join(folder, _backbone_file(folder, names))
-        backbone = _load(path)
+        backbone = torch_files.load(path)
         if isinstance(backbone, dict):
             backbone = backbone.get("state_dict_backbone", backbone)
     return {
@@ -128,49 +122,6 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
     return f"The file looks like --model_name={network}{size}."
 
 
-def _load(path):
-    """Loads a file written by torch.save; maps its tensors into memory if possible."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"Reading {path} requires PyTorch, which is not installed: "
-            "pip install 'plsc_tf[torch]' (its CPU build is enough)."
-        ) from error
-    options = {"map_location": "cpu", "weights_only": True}
-    # PyTorch has been able to map files since 2.1, but only those in zip format.
-    if "mmap" in inspect.signature(torch.load).parameters:
-        options["mmap"] = zipfile.is_zipfile(path)
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                _check_size(path, sum(one.file_size for one in archive.infolist()))
-        return torch.load(path, **options)
-    except (pickle.UnpicklingError, zipfile.BadZipFile, *_FAULTS) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"{path} is truncated, was not written by torch.save, or contains more "
-            "than tensors and plain data, which is refused because it could run code. "
-            f"PyTorch {torch.__version__}: {first[:300]}"
-        ) from None
-
-
-def _check_size(path, size):
-    """Raises ValueError if the contents of a file are larger than the file."""
-    if size > os.path.getsize(path):
-        raise ValueError(f"{path} unpacks to {size:,} bytes, more than the file has")
-
-
-def _is_tensor(value):
-    return hasattr(value, "detach") and hasattr(value, "numpy")
-
-
-def _to_numpy(tensor):
-    """Converts a tensor to float32; doesn't copy float32 tensors, which stay mapped."""
-    # Unlike `Tensor.numpy`, works if PyTorch was built for another numpy.
-    return np.from_dlpack(tensor.detach().float())
-
-
 def _rank_files(folder, names):
     """Returns ("checkpoint" or "softmax_fc", paths in order of rank), or (None, [])."""
     for kind in ("checkpoint", "softmax_fc"):
@@ -197,13 +148,13 @@ def _weights(state, path):
     """Returns the backbone's weights as arrays, without those unused in inference."""
     rule = f"{path} holds a {type(state).__name__}, not a state dict of tensors"
     require(isinstance(state, dict), rule)
-    tensors = filter(_is_tensor, state.values())
-    _check_size(path, sum(one.numel() * one.element_size() for one in tensors))
+    state = {name: one for name, one in state.items() if isinstance(one, np.ndarray)}
+    torch_files.check_size(path, sum(one.nbytes for one in state.values()))
     # DistributedDataParallel adds the prefix "module." to every name.
     return {
-        name.removeprefix("module."): _to_numpy(value)
+        name.removeprefix("module."): np.asarray(value, np.float32)
         for name, value in state.items()
-        if _is_tensor(value) and not name.endswith(".num_batches_tracked")
+        if not name.endswith(".num_batches_tracked")
     }
 
 
@@ -217,23 +168,23 @@ def _class_rows(kind, paths):
     least, more = divmod(total, len(shapes))
     expected = [(least + (r < more), shapes[0][1]) for r in range(len(shapes))]
     layers.check_shapes(paths, shapes, expected, total)
-    opens = [lambda p=path: _to_numpy(_centers(kind, p)) for path in paths]
+    opens = [lambda p=path: np.asarray(_centers(kind, p), np.float32) for path in paths]
     counts = [shape[0] for shape in shapes]
     return ShardedFiles(list(zip(counts, opens, strict=True)), shapes[0][1:])
 
 
 def _centers(kind, path):
     """Returns the tensor with one rank's class centers."""
-    state = _load(path)
+    state = torch_files.load(path)
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
-    if not _is_tensor(weight) or weight.ndim != 2:
+    if not isinstance(weight, np.ndarray) or weight.ndim != 2:
         raise ValueError(
             f"{path} contains no class centers: expected a state dict with 'weight' of "
             "shape [classes, embedding size]."
         )
-    _check_size(path, weight.numel() * weight.element_size())
+    torch_files.check_size(path, weight.nbytes)
     return weight
 
 

@@ -1,0 +1,135 @@
+"""Reads files of `torch.save` without PyTorch and without executing pickled code.
+
+PyTorch's own reader, even with `weights_only=True`, let forged files run code before
+version 2.10 (CVE-2025-32434, CVE-2026-24747).
+
+A file is a zip archive of the pickle <name>/data.pkl and the uncompressed numbers of
+each storage, <name>/data/<key>. Before PyTorch 1.6, five pickles (a magic number, a
+version, facts about the system, the object and the keys of the storages) were followed
+by the number of elements, int64, and the numbers of each storage. Tensors are calls of
+a function with a storage, an offset, a shape and strides. Source: PyTorch's
+`torch/serialization.py` and `torch/_utils.py`.
+"""
+
+import mmap
+import os
+import pickletools
+import struct
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from plsc_tf.data.unpickle import load_plain
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_DTYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Bool": "?"}
+_DTYPES |= {"Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1", "Byte": "u1"}
+_DTYPES["BFloat16"] = tf.bfloat16.as_numpy_dtype
+_STORAGES = {("torch", f"{kind}Storage"): kind for kind in _DTYPES}
+_FAULTS = (zipfile.BadZipFile, struct.error, KeyError, TypeError, ValueError)
+_FAULTS += (NotImplementedError, OSError)
+
+
+class _Table(dict):
+    """Stands in for collections.OrderedDict, whose attributes are not needed."""
+
+    def __init__(self):
+        super().__init__()
+
+    def __setstate__(self, state):
+        pass
+
+
+def load(path: str) -> Any:
+    """Returns the object in a file; its tensors are arrays that are mapped from it.
+
+    Args:
+        path: a local file.
+
+    Raises:
+        ValueError: the file is damaged, or contains more than tensors and plain data.
+    """
+    with open(path, "rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            read = _archive if zipfile.is_zipfile(file) else _stream
+            data, places = read(path, mapped)
+        except _FAULTS as error:
+            raise ValueError(
+                f"{path} is truncated, or was not written by torch.save: {error!s:.300}"
+            ) from None
+    whole = np.frombuffer(mapped, np.uint8)
+
+    def stored(dtype, key, count):
+        return whole[places[key] :][: count * dtype.itemsize].view(dtype)
+
+    def tensor(stored, offset, shape, strides, *_):
+        step = stored.itemsize
+        strides = [step * stride for stride in strides]
+        return np.ndarray(shape, stored.dtype, stored, step * offset, strides)
+
+    return _unpickle(data, path, stored, tensor)
+
+
+def check_size(path: str, size: int) -> None:
+    """Raises ValueError if the contents of a file are larger than the file."""
+    if size > os.path.getsize(path):
+        raise ValueError(f"{path} unpacks to {size:,} bytes, more than the file has")
+
+
+def _unpickle(data: bytes, path: str, stored: Callable, tensor: Callable) -> Any:
+    def find(identity):
+        _, kind, key, _, count, *view = identity
+        if any(view):
+            raise ValueError("a storage within another one")
+        return stored(np.dtype(_DTYPES[kind]), key, count)
+
+    names = {
+        **_STORAGES,
+        ("collections", "OrderedDict"): _Table,
+        ("torch._utils", "_rebuild_tensor_v2"): tensor,
+        ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
+    }
+    return load_plain(data, path, names=names, find=find)
+
+
+def _archive(path, mapped):
+    """Returns (the pickle, {key of a storage: its position}) of a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_size(path, sum(member.file_size for member in members))
+        if any(member.compress_type for member in members):
+            raise ValueError("its contents are compressed")
+        (main,) = (one for one in members if one.filename.endswith("/data.pkl"))
+        data, folder = archive.read(main), main.filename.removesuffix(".pkl") + "/"
+    places = {}
+    for member in members:
+        # A header of 30 bytes ends in the lengths of a name and of more facts.
+        lengths = struct.unpack_from("<2H", mapped, member.header_offset + 26)
+        place = member.header_offset + 30 + sum(lengths)
+        places[member.filename.removeprefix(folder)] = place
+    return data, places
+
+
+def _stream(path, mapped):
+    """Returns (the pickle, {key of a storage: its position}) of an older file."""
+    sizes, places, pickles, position = {}, {}, [], 0
+    for _ in range(5):
+        for _ in pickletools.genops(mapped):
+            pass
+        pickles.append(mapped[position : mapped.tell()])
+        position = mapped.tell()
+    if load_plain(pickles[0], path) != _MAGIC:
+        raise ValueError("it does not begin with PyTorch's number")
+
+    def note(dtype, key, count):
+        sizes[key] = count * dtype.itemsize
+
+    _unpickle(pickles[3], path, note, lambda *_: None)
+    for key in load_plain(pickles[4], path):
+        places[key] = position + 8
+        position += 8 + sizes[key]
+    return pickles[3], places
