@@ -32,11 +32,9 @@ def layout(request: DataRequest) -> layouts.Layout:
         count = request.num_classes or INFO.num_classes
         request = dataclasses.replace(request, num_classes=count)
         return layouts.ClassFoldersLayout(request, classes)
-    raise FileNotFoundError(
-        f"dataset_dir {folder!r} has neither {names[0]} nor {split}/ with class "
-        f"folders. {paths.names_in(folder)} Unpack the binary version of CIFAR-10 "
-        "there, or set --train_files to TFRecord files."
-    )
+    advice = "Unpack the binary version of CIFAR-10, or set train_files to TFRecords."
+    sought = f"{names[0]}, and no {split}/ with class folders"
+    raise paths.no_file(folder, sought, advice)
 
 
 def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:

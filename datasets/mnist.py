@@ -17,6 +17,7 @@ import numpy as np
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 
 INFO = DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
@@ -27,11 +28,7 @@ _UNSIGNED_BYTES = 8
 
 def layout(request: DataRequest) -> layouts.ArraysLayout:
     """Finds train-*-ubyte[.gz] or t10k-*-ubyte[.gz]."""
-    if request.split not in _PREFIXES:
-        raise ValueError(
-            f"mnist has the splits {', '.join(_PREFIXES)}. "
-            f"Received: split={request.split!r}."
-        )
+    require_one_of(_PREFIXES, split=request.split)
     prefix = _PREFIXES[request.split]
     folder = paths.require_folder(request.dataset_dir)
 
@@ -46,11 +43,9 @@ def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     """Returns images, uint8 `[n, h, w, 1]`, and labels, uint8 `[n]`."""
     images = _read_idx(folder, f"{prefix}-images-idx3-ubyte", rank=3)
     labels = _read_idx(folder, f"{prefix}-labels-idx1-ubyte", rank=1)
-    if len(images) != len(labels) or not images.size:
-        raise ValueError(
-            f"{folder}/{prefix}-images-idx3-ubyte must hold one image per label. "
-            f"Received: images of shape {images.shape}, {len(labels)} labels."
-        )
+    good = len(images) == len(labels) and images.size
+    rule = f"{folder}/{prefix}-images-idx3-ubyte must hold one image per label"
+    require(good, rule, images=images.shape, labels=len(labels))
     return images[..., np.newaxis], labels
 
 
@@ -66,10 +61,8 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
     if not files.exists(path):
         path += ".gz"
     if not files.exists(path):
-        raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {name} or {name}.gz. "
-            f"{paths.names_in(folder)} mnist needs the four idx files."
-        )
+        advice = "mnist needs the four idx files."
+        raise paths.no_file(folder, f"{name} or {name}.gz", advice)
     content = files.read(path)
     try:
         data = content

@@ -3,6 +3,8 @@
 import operator
 from dataclasses import dataclass
 
+from plsc_tf.requirements import require
+
 
 @dataclass(frozen=True)
 class NetworkArguments:
@@ -29,11 +31,8 @@ class NetworkArguments:
     synchronized_batch_norm: bool
 
     def __post_init__(self):
-        if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
-            raise ValueError(
-                "dropout must be in [0, 1), or None for the network's default. "
-                f"Received: dropout={self.dropout}."
-            )
+        rule = "dropout must be in [0, 1), or None for the network's default"
+        require(0.0 <= (self.dropout or 0.0) < 1.0, rule, dropout=self.dropout)
 
     def dropout_or(self, default: float) -> float:
         """Returns the requested dropout rate, or the network's default."""
@@ -63,8 +62,7 @@ def positive_integer(value, name: str) -> int:
         number = operator.index(value)
     except TypeError:
         number = 0
-    if number < 1:
-        raise ValueError(f"{name} must be a positive integer. Received: {value!r}.")
+    require(number >= 1, f"{name} must be a positive integer", **{name: repr(value)})
     return number
 
 
@@ -79,11 +77,8 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
         shape = tuple(positive_integer(size, "image_shape") for size in image_shape)
     except (TypeError, ValueError):
         shape = ()
-    if len(shape) != 3:
-        raise ValueError(
-            "image_shape must be three positive integers (height, width, channels). "
-            f"Received: {image_shape!r}."
-        )
+    rule = "image_shape must be three positive integers (height, width, channels)"
+    require(len(shape) == 3, rule, image_shape=repr(image_shape))
     if shape[0] in (1, 3) and shape[2] not in (1, 3):
         raise ValueError(
             "image_shape must be (height, width, channels), unlike in PLSC. Received: "

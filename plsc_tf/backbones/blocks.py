@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import keras
 from keras import layers
 
+from plsc_tf.requirements import require_one_of
+
 Initializer = keras.initializers.Initializer
 POOLINGS = ("flatten", "gap", "gdc")
 
@@ -159,12 +161,7 @@ class Style:
                 (MobileFaceNet).
             **dense: options of `embedding_dense`.
         """
-        if pooling not in POOLINGS:
-            known = ", ".join(POOLINGS)
-            raise ValueError(
-                f"The network's option head must be one of {known}. Received: "
-                f"head={pooling!r}."
-            )
+        require_one_of(POOLINGS, head=pooling)
         if pooling == "gap":
             x = layers.GlobalAveragePooling2D(name="pool")(x)
         else:

@@ -12,6 +12,7 @@ from keras import layers
 from plsc_tf.backbones import blocks
 from plsc_tf.backbones.arguments import NetworkArguments, positive_integer
 from plsc_tf.backbones.blocks import Style
+from plsc_tf.requirements import require, require_one_of
 
 PLSC_DEPTHS = {
     50: (3, 4, 14, 3),
@@ -58,9 +59,7 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     Returns:
         `[N, embedding_size]` tensor.
     """
-    if variant not in PLSC_VARIANTS:
-        known = ", ".join(PLSC_VARIANTS)
-        raise ValueError(f"variant must be one of {known}. Received: {variant!r}.")
+    require_one_of(PLSC_VARIANTS, variant=variant)
     # PLSC's own condition: bottlenecks start at 101 layers.
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)
@@ -188,11 +187,8 @@ def _stage_filters(depths, width, stem_stride, arguments):
     else:
         first = positive_integer(width, "width")
         filters = tuple(first * 2**stage for stage in range(len(depths)))
-    if len(filters) != len(depths):
-        raise ValueError(
-            "width must be one number, or as long as depths (one number per stage). "
-            f"Received: depths={depths}, width={width}."
-        )
+    rule = "width must be one number, or as long as depths (one number per stage)"
+    require(len(filters) == len(depths), rule, depths=depths, width=width)
     stride = positive_integer(stem_stride, "stem_stride")
     arguments.require_pixels(stride * 2 ** len(depths))
     return depths, filters, stride

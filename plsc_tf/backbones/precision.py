@@ -8,6 +8,7 @@ from keras import layers
 
 from plsc_tf import private_apis
 from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import require, require_one_of
 
 HALF = ("float16", "bfloat16")
 NORMALIZATIONS = (
@@ -42,15 +43,9 @@ class Precision:
     black: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.dtype not in ("float32", *HALF):
-            raise ValueError(
-                f"dtype must be float32, float16 or bfloat16. Received: {self.dtype!r}."
-            )
+        require_one_of(("float32", *HALF), dtype=self.dtype)
         both = sorted(set(self.white) & set(self.black))
-        if both:
-            raise ValueError(
-                f"A layer must not be listed in both white and black: {both}."
-            )
+        require(not both, f"A layer must not be in both white and black: {both}")
 
 
 def apply(network: keras.Model, precision: Precision) -> keras.Model:

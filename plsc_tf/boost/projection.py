@@ -18,6 +18,7 @@ from absl import logging
 
 from plsc_tf.boost import pca
 from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 
@@ -232,9 +233,6 @@ def _read_header(path):
             f"by row. Received: {dtype} {list(shape)}, {order}."
         )
     size = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if files.size(path) != size:
-        raise ValueError(
-            f"pca_mat '{path}' must have {size:,} bytes. Received: "
-            f"{files.size(path):,}. Copy it again."
-        )
+    rule = f"pca_mat '{path}' must have {size:,} bytes; copy it again"
+    require(files.size(path) == size, rule, bytes=files.size(path))
     return tuple(shape), dtype, offset

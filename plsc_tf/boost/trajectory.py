@@ -16,10 +16,6 @@ from plsc_tf.checkpoints.writer import Content
 from plsc_tf.storage import files
 
 
-def nothing() -> None:
-    """Does nothing; the default `heartbeat`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """One weight variable as a section of the weight vector.
@@ -140,7 +136,7 @@ class Snapshot:
         ValueError: the snapshot is of another model.
     """
 
-    def __init__(self, path, layout, heartbeat: Callable = nothing):
+    def __init__(self, path, layout, heartbeat: Callable = lambda: None):
         self.path, self._heartbeat = path, heartbeat
         content = manifest.read(path)
         self.step = content["state"]["global_step"]
@@ -219,7 +215,7 @@ def _refuse(path, problem):
 
 
 def open_folder(
-    folder: str, layout, components: int, heartbeat: Callable = nothing
+    folder: str, layout, components: int, heartbeat: Callable = lambda: None
 ) -> list[Snapshot]:
     """Opens and checks all snapshots in a folder, oldest first.
 

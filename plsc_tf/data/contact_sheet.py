@@ -9,6 +9,7 @@ from PIL import Image, ImageDraw
 
 from plsc_tf.data import figures, images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # The augmentations on the sheet, one at a time, strong enough to be visible.
@@ -45,8 +46,9 @@ def draw(
             `[h, w, 3]`.
         columns: number of rows to place side by side.
     """
-    if not any(len(row) for _, row in rows):
-        raise ValueError("A contact sheet needs at least one image.")
+    require(
+        any(len(row) for _, row in rows), "A contact sheet needs at least one image"
+    )
     height = max(picture.shape[0] for _, row in rows for picture in row) + _GAP
     width = max(picture.shape[1] for _, row in rows for picture in row) + _GAP
     most = max(len(row) for _, row in rows)

@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from plsc_tf.requirements import require
+
 # Upper bound of pixels normalized as usual, with ImageNet's mean and deviation.
 _NORMALIZED = 4.0
 
@@ -101,11 +103,9 @@ def check_range(images: np.ndarray, name: str) -> None:
     if images.dtype == np.uint8 or not images.size:
         return
     low, high = images.min(), images.max()
-    if (low >= 0 and 0 < high <= 1) or (low < 0 and high <= _NORMALIZED):
-        raise ValueError(
-            f"{name} must have pixels in 0...255; the model normalizes them itself. "
-            f"Received: pixels in {low:.3g}...{high:.3g}."
-        )
+    normalized = (low >= 0 and 0 < high <= 1) or (low < 0 and high <= _NORMALIZED)
+    rule = f"{name} must have pixels in 0...255; the model normalizes them itself"
+    require(not normalized, rule, pixels=f"{low:.3g}...{high:.3g}")
 
 
 def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **options) -> bytes:

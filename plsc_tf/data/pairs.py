@@ -14,6 +14,7 @@ from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 
 # Verification uses ten consecutive folds.
@@ -62,12 +63,10 @@ class Pairs:
                 "left, right and same must be vectors of the same length, with at "
                 f"least one pair. Received for {self.name!r}: {shapes=}."
             )
-        indices = np.concatenate([self.left, self.right])
-        if indices.min() < 0 or indices.max() >= len(self.images):
-            raise ValueError(
-                f"left and right must be indices of the {len(self.images)} images of "
-                f"{self.name!r}. Received: {indices.min()}...{indices.max()}."
-            )
+        indices, count = np.concatenate([self.left, self.right]), len(self.images)
+        low, high = indices.min(), indices.max()
+        rule = f"left and right must be indices of the {count} images of {self.name!r}"
+        require(0 <= low and high < count, rule, indices=f"{low}...{high}")
 
     def __len__(self) -> int:
         return len(self.left)
@@ -201,28 +200,19 @@ def _load_bin(path: str, name: str) -> Pairs:
     same = same.tolist() if vector else same
     numbers = bool | int | float | np.generic
     good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
-    if not (good and same and isinstance(encoded, list)) or (
-        len(encoded) != 2 * len(same)
-    ):
-        received = ", ".join(
-            f"{type(part).__name__} of {len(part) if np.iterable(part) else 1}"
-            for part in parts[:2]
-        )
-        raise ValueError(
-            f"{path}: Expected (images, is_same) with two images per entry of is_same. "
-            f"Received: {received}."
-        )
+    good = good and same and isinstance(encoded, list) and len(encoded) == 2 * len(same)
+    rule = f"{path}: Expected (images, is_same) with two images per entry of is_same"
+    kinds = [type(part).__name__ for part in parts[:2]]
+    lengths = [len(part) if np.iterable(part) else 1 for part in parts[:2]]
+    require(good, rule, types=kinds, lengths=lengths)
     # Store an image of several pairs once, so that it is decoded and embedded once.
     rows: dict[bytes, int] = {}
     order = np.empty(len(encoded), np.int64)
     for position, image in enumerate(encoded):
         if isinstance(image, np.ndarray):
             image = image.tobytes()
-        if not isinstance(image, bytes | bytearray):
-            raise ValueError(
-                f"{path}: image {position} must be encoded bytes. "
-                f"Received: {type(image).__name__}."
-            )
+        rule = f"{path}: image {position} must be encoded bytes"
+        require(isinstance(image, bytes | bytearray), rule, type=type(image).__name__)
         order[position] = rows.setdefault(bytes(image), len(rows))
     firsts = np.unique(order, return_index=True)[1]
     names = tuple(f"{path}, image {position}" for position in firsts)
@@ -237,8 +227,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         (rows.setdefault(first, len(rows)), rows.setdefault(second, len(rows)), same)
         for first, second, same in _listed_pairs(path)
     ]
-    if not pairs:
-        raise ValueError(f"{path} is empty. Expected one pair per line.")
+    require(pairs, f"{path} is empty. Expected one pair per line")
     folder = images_dir or _images_folder(path, next(iter(rows)))
     located = [paths.join(folder, file) for file in rows]
     missing = [file for file in located if not files.exists(file)]

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, oss
 
 # Suffix that plsc_tf.convert adds to a file's name to name its index.
@@ -123,14 +124,13 @@ def file_reader(
 
 
 def join(folder: str, name: str) -> str:
-    """Joins folder and name with "/", which remote file systems require."""
+    """Joins folder and name with "/"; absolute names stay below the folder, too."""
     return f"{folder.rstrip('/')}/{name}" if folder not in ("", "/") else folder + name
 
 
 def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     """Returns the folder if it exists; otherwise raises, suggesting a similar name."""
-    if not folder:
-        raise ValueError(f"{flag} must be set. Received: {flag}=''.")
+    require(folder, f"{flag} must be set. Received: {flag}=''")
     if files.is_dir(folder):
         return folder
     if files.exists(folder):
@@ -171,6 +171,13 @@ def names_in(folder: str) -> str:
         return "Found: nothing."
     rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return f"Found: {', '.join(names[:6])}{rest}."
+
+
+def no_file(folder: str, name: str, advice: str) -> FileNotFoundError:
+    """Returns the error for a file that a data set lacks; lists what there is."""
+    return FileNotFoundError(
+        f"dataset_dir {folder!r} has no {name}. {names_in(folder)} {advice}"
+    )
 
 
 def read_lines(path: str, longest: int = LONGEST_LINE) -> Iterator[tuple[int, bytes]]:
@@ -229,8 +236,7 @@ def read_names(path: str) -> list[str]:
     """
     names = [os.fsdecode(line).strip() for _, line in read_lines(path)]
     names = [name for name in names if name]
-    if not names:
-        raise ValueError(f"{path} is empty. Expected the name of one file per line.")
+    require(names, f"{path} is empty. Expected the name of one file per line")
     return names
 
 

@@ -29,6 +29,7 @@ from plsc_tf.data.source import (
     on_host,
     without_autograph,
 )
+from plsc_tf.requirements import require, require_one_of
 
 # Prefetched batches take at most this many bytes if their number is not set, but at
 # least two are prefetched.
@@ -100,11 +101,7 @@ class PipelineOptions:
         # Built only to check its options early: raises if one is invalid.
         self.build_preprocessing()
         check_least(self, "shuffle_buffer_size", *_OF_THE_MACHINE[:3])
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(
-                f"sampling must be one of {', '.join(SAMPLINGS)}. "
-                f"Received: sampling={self.sampling!r}."
-            )
+        require_one_of(SAMPLINGS, sampling=self.sampling)
 
     def for_batches_of(self, batch_size: int) -> "PipelineOptions":
         """Returns these options with numbers for threads and buffers that are None.
@@ -145,15 +142,16 @@ class Batches:
         source: provides the examples.
         batch_size: global batch size, in images.
         options: options of the pipeline.
+
+    Attributes:
+        num_classes: number of classes; None if unknown.
+        image_size: (height, width) of the images in a batch.
     """
 
     def __init__(
         self, source: Source, batch_size: int, *, options: PipelineOptions | None = None
     ):
-        if batch_size < 1:
-            raise ValueError(
-                f"batch_size must be positive. Received: batch_size={batch_size}."
-            )
+        require(batch_size >= 1, "batch_size must be positive", batch_size=batch_size)
         self.options = (options or PipelineOptions()).for_batches_of(batch_size)
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
@@ -161,24 +159,14 @@ class Batches:
             source = faults.without_bad_records(
                 source, self._decoded, self._decoded_block, size
             )
-        self.source = source
-        self.batch_size = batch_size
+        self.source, self.num_classes = source, source.num_classes
+        self.batch_size, self.image_size = batch_size, self.options.image_size
         self._cached: Source | None = None
-
-    @property
-    def num_classes(self) -> int | None:
-        """Number of classes; None if unknown."""
-        return self.source.num_classes
 
     @property
     def num_examples(self) -> int | None:
         """Number of examples in an epoch; None if unknown."""
         return (self._cached or self.source).num_examples
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """(height, width) of the images in a batch."""
-        return self.options.image_size
 
     @property
     def steps_per_epoch(self) -> int | None:

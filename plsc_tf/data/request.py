@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+from plsc_tf.requirements import require
+
 
 @dataclasses.dataclass(frozen=True)
 class DataRequest:
@@ -74,10 +76,8 @@ def check_least(options, *names: str) -> None:
     """
     for name in (*names, "seed"):
         value, least = getattr(options, name), int(name != "seed")
-        if value is not None and value < least:
-            raise ValueError(
-                f"{name} must be at least {least}. Received: {name}={value}."
-            )
+        good = value is None or value >= least
+        require(good, f"{name} must be at least {least}", **{name: value})
 
 
 def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
@@ -86,9 +86,6 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
         height, width = (int(value) for value in image_size)
     except (TypeError, ValueError):
         height = width = 0
-    if height < 1 or width < 1:
-        raise ValueError(
-            "image_size must be (height, width), two positive numbers of pixels. "
-            f"Received: image_size={image_size!r}."
-        )
+    rule = "image_size must be (height, width), two positive numbers of pixels"
+    require(height >= 1 and width >= 1, rule, image_size=repr(image_size))
     return height, width

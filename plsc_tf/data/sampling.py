@@ -11,6 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.requirements import require
+
 SAMPLINGS = ("uniform", "class_balanced", "per_identity")
 
 
@@ -183,11 +185,9 @@ def per_identity(
     Raises:
         ValueError: N is not positive, or `batch_size` is not a multiple of N.
     """
-    if images_per_identity < 1 or (batch_size or 0) % images_per_identity:
-        raise ValueError(
-            "The global batch must be a positive multiple of images_per_identity. "
-            f"Received: {batch_size=}, {images_per_identity=}."
-        )
+    fits = images_per_identity >= 1 and not (batch_size or 0) % images_per_identity
+    rule = "The global batch must be a positive multiple of images_per_identity"
+    require(fits, rule, batch_size=batch_size, images_per_identity=images_per_identity)
     grouped, firsts, sizes = _grouped(labels, random)
     groups = -(-sizes // images_per_identity)
     owner = np.repeat(np.arange(len(sizes)), groups)

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.sampling import FILE_ORDER, Order
+from plsc_tf.requirements import require
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,8 +161,7 @@ class IndexedSource(Source):
         # Labels read from the records later do not affect the digests.
         self._labels_are_given = labels is not None
         self.num_examples = num_examples if labels is None else len(labels)
-        if not self.num_examples:
-            raise ValueError(f"{name} holds no examples.")
+        require(self.num_examples, f"{name} holds no examples")
         if labels is not None:
             labels = np.asarray(labels, np.int64)
             self._labels = on_host(labels)

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 
 from plsc_tf.evaluation.embedding_store import check_labels, unit
+from plsc_tf.requirements import require
 
 # Elements in a block of embeddings (64 MB); class weights are read once per block.
 _BLOCK_NUMBERS = 16 * 1024 * 1024
@@ -41,8 +42,7 @@ def ranks(model, batches):
             embeddings, own = [], []
     if own:
         blocks.append(_ranks(model.head, embeddings, own))
-    if not blocks:
-        raise ValueError("The test split contains no images.")
+    require(blocks, "The test split contains no images")
     return np.concatenate(blocks), np.concatenate(labels + own)
 
 

@@ -4,6 +4,8 @@ import os
 
 import numpy as np
 
+from plsc_tf.requirements import require
+
 # Classes processed at a time (8 MB for 512-d embeddings).
 _ROWS = 4096
 
@@ -59,8 +61,7 @@ class EmbeddingStore:
             ValueError: the store is empty.
         """
         self._file.close()
-        if not self._labels:
-            raise ValueError("The data has no images, so there are no embeddings.")
+        require(self._labels, "The data has no images, so there are no embeddings")
         self.labels = np.concatenate(self._labels)
         shape = len(self.labels), self.size
         self._rows = np.memmap(self._path, np.float16, "r", shape=shape)
@@ -163,11 +164,9 @@ class WeightCenters:
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:
     """Raises ValueError unless labels, int `[n]`, are classes of the head."""
-    if labels.min() < 0 or labels.max() >= num_classes:
-        raise ValueError(
-            f"Labels must be classes of the head, 0 to {num_classes - 1}. Received: "
-            f"{labels.min()} to {labels.max()}."
-        )
+    low, high = labels.min(), labels.max()
+    rule = f"Labels must be classes of the head, 0 to {num_classes - 1}"
+    require(0 <= low and high < num_classes, rule, labels=f"{low} to {high}")
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from plsc_tf.evaluation import roc, verification
+from plsc_tf.requirements import require
 
 RANKS = (1, 5, 10, 20, 50, 100)
 FALSE_POSITIVE_RATES = (1e-1, 1e-2, 1e-3)
@@ -74,11 +75,8 @@ def search(
     """
     sides = {"gallery": (gallery, gallery_ids), "probes": (probes, probe_ids)}
     for name, (rows, ids) in sides.items():
-        if not len(rows) or len(rows) != len(ids):
-            raise ValueError(
-                f"{name} must have n rows and n identities, n at least 1. Received: "
-                f"{len(rows)} rows and {len(ids)} identities."
-            )
+        rule = f"{name} must have n rows and n identities, n at least 1"
+        require(0 < len(rows) == len(ids), rule, rows=len(rows), identities=len(ids))
     names, numbers = np.unique(np.asarray(gallery_ids), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     starts = np.searchsorted(numbers[order], np.arange(len(names) + 1))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 
@@ -46,8 +47,7 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
             raise ValueError(
                 f"{path}, line {number}: expected '{form}'. Received: {received!r}."
             ) from error
-    if not rows:
-        raise ValueError(f"{path} is empty. Expected '{form}' on each line.")
+    require(rows, f"{path} is empty. Expected '{form}' on each line")
     return rows
 
 
@@ -137,8 +137,7 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
         ValueError: a line has invalid fields.
     """
     expected = f"{path}: expected 'template template label' lines, label 1 or 0."
-    if not text.strip():
-        raise ValueError(f"{expected} Received an empty file.")
+    require(text.strip(), f"{expected} Received an empty file")
     try:
         whole = np.loadtxt(io.BytesIO(text), np.int64, ndmin=2)
     except ValueError as error:
@@ -188,11 +187,9 @@ def read_rows(path: str) -> np.ndarray:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
-    if rows.ndim != 2 or rows.dtype.kind != "f":
-        raise ValueError(
-            f"{path} must contain floats of shape [n, embedding_size]. Received: "
-            f"{rows.dtype}, shape {rows.shape}."
-        )
+    good = rows.ndim == 2 and rows.dtype.kind == "f"
+    rule = f"{path} must contain floats of shape [n, embedding_size]"
+    require(good, rule, dtype=rows.dtype, shape=rows.shape)
     return rows
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from plsc_tf.evaluation import pair_statistics, roc
 from plsc_tf.evaluation.pair_statistics import FOLDS
+from plsc_tf.requirements import require
 
 # Float64 elements in one side of a block of pairs (32 MiB).
 _BLOCK_NUMBERS = 4 * 1024 * 1024
@@ -246,12 +247,10 @@ def embed_batch(
 
 
 def _embed(function, images):
-    embeddings = np.array(function(images), np.float64)
-    if embeddings.ndim != 2 or len(embeddings) != len(images):
-        raise ValueError(
-            f"embed must return [{len(images)}, embedding_size] for {len(images)} "
-            f"images. Received: shape {embeddings.shape}."
-        )
+    embeddings, count = np.array(function(images), np.float64), len(images)
+    good = embeddings.ndim == 2 and len(embeddings) == count
+    rule = f"embed must return [{count}, embedding_size] for {count} images"
+    require(good, rule, shape=embeddings.shape)
     return embeddings
 
 
@@ -305,22 +304,15 @@ def raw_pixels(images: np.ndarray) -> np.ndarray:
 def _check_pairs(left, right, same, folds):
     left, right = np.asarray(left), np.asarray(right)
     same = np.asarray(same).astype(bool)
-    if not left.shape == right.shape == same.shape == (same.size,):
-        raise ValueError(
-            "left, right and same must be 1-D and equally long. Received: shapes "
-            f"{left.shape}, {right.shape}, {same.shape}."
-        )
+    shapes = left.shape, right.shape, same.shape
+    rule = "left, right and same must be 1-D and equally long"
+    require(set(shapes) == {(same.size,)}, rule, shapes=shapes)
     if min(left.min(initial=0), right.min(initial=0)) < 0:
         # numpy would count negative rows from the end.
         raise ValueError("left and right must hold numbers of rows, which begin at 0.")
-    if not 2 <= folds <= len(same):
-        raise ValueError(
-            f"folds must be from 2 to the number of pairs, {len(same)}. "
-            f"Received: folds={folds}."
-        )
-    if same.all() or not same.any():
-        raise ValueError(
-            "A verification set needs same and different pairs. Received: "
-            f"{len(same)} pairs, all with same={bool(same[0])}."
-        )
+    rule = f"folds must be from 2 to the number of pairs, {len(same)}"
+    require(2 <= folds <= len(same), rule, folds=folds)
+    mixed = same.any() and not same.all()
+    rule = "A verification set needs same and different pairs"
+    require(mixed, rule, pairs=len(same), all_with_same=bool(same[0]))
     return left, right, same

@@ -13,6 +13,7 @@ from absl import logging
 
 from plsc_tf import private_apis
 from plsc_tf.evaluation import report
+from plsc_tf.reporting.recorder import StepCallback
 
 FIRST_VALUES = 4
 # Number of head rows to read at a time.
@@ -45,7 +46,7 @@ def watched(network, see):
         yield
 
 
-class LayerCheck(keras.callbacks.Callback):
+class LayerCheck(StepCallback):
     """Logs each layer's parameters and outputs for the first batch (Paddle course).
 
     Before the first step, the network processes the first replica's part of the batch
@@ -58,13 +59,6 @@ class LayerCheck(keras.callbacks.Callback):
     def __init__(self, content: bool = False):
         super().__init__()
         self.content, self._done = content, False
-
-    def wants(self, step):
-        """Returns False, because it runs only before the first step.
-
-        See `several_steps`.
-        """
-        return False
 
     def on_train_batch_begin(self, batch, logs=None):
         """Logs the layers before the first step."""

@@ -41,6 +41,14 @@ class Guard:
             return default
 
 
+class StepCallback(keras.callbacks.Callback):
+    """A callback that needs only a step's batch or result, not the model after it."""
+
+    def wants(self, step):
+        """Returns False: no step has to be a separate call; see `several_steps`."""
+        return False
+
+
 class GuardedCallback(keras.callbacks.Callback):
     """Runs a reporting callback in a `Guard`.
 

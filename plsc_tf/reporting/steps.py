@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.images import encode
-from plsc_tf.reporting.recorder import Recorder
+from plsc_tf.reporting.recorder import Recorder, StepCallback
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
 from plsc_tf.storage.transfer import LocalFolder
@@ -31,7 +31,7 @@ def only_local(path: str, option: str) -> str:
     return local_path(path)
 
 
-class StepLines(keras.callbacks.Callback):
+class StepLines(StepCallback):
     """Appends a line to a file after each step.
 
     A resumed run appends to the same file, so a step that is repeated after a kill
@@ -53,13 +53,6 @@ class StepLines(keras.callbacks.Callback):
         """Opens the file for appending."""
         files.make_dirs(files.parent(self.path))
         self._file = open(self.path, "a", encoding="ascii", buffering=1)
-
-    def wants(self, step):
-        """Returns False, because it needs only the step's result, not the model.
-
-        See `several_steps`.
-        """
-        return False
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""
@@ -122,7 +115,7 @@ class Traces(keras.callbacks.Callback):
             logging.info("Step %d is traced in %s", step, self.folder)
 
 
-class InputImages(keras.callbacks.Callback):
+class InputImages(StepCallback):
     """Records some of a step's input images after framing and augmentation.
 
     The images of the process's first step are kept for `jpegs`.
@@ -137,13 +130,6 @@ class InputImages(keras.callbacks.Callback):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
         self._next, self._first = 0, None
-
-    def wants(self, step):
-        """Returns False, because it needs only the batch, not the model.
-
-        See `several_steps`.
-        """
-        return False
 
     def on_train_batch_end(self, batch, logs=None):
         """Records the images if they are due."""

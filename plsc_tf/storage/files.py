@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, hdfs, local, remote
 from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
@@ -166,11 +167,8 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
     """
     total = size(path, retry)
     stop = total if stop is None else stop
-    if not 0 <= start <= stop <= total:
-        raise ValueError(
-            f"The range must be within the {total} bytes of {path}. Received: "
-            f"start={start}, stop={stop}."
-        )
+    rule = f"The range must be within the {total} bytes of {path}"
+    require(0 <= start <= stop <= total, rule, start=start, stop=stop)
     reader = open_random(path, retry)
     try:
         while start < stop:
@@ -346,10 +344,7 @@ def opens_in_tensorflow(path):
 
 
 def atomic_rename(path):
-    """Returns whether renaming a folder on this store is atomic.
-
-    It is on local disks and on HDFS. Object stores copy file by file.
-    """
+    """Returns whether a folder is renamed at once; object stores copy its files."""
     return is_local(path) or scheme_of(path) == "hdfs"
 
 

@@ -74,10 +74,10 @@ def test_an_unknown_option_gets_the_near_one():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"embedding_size": 0}, r"embedding_size must be a positive integer.*: 0"),
-        ({"embedding_size": 1.5}, "embedding_size must be a positive .*: 1.5"),
+        ({"embedding_size": 0}, r"embedding_size must be a positive integer.*=0"),
+        ({"embedding_size": 1.5}, "embedding_size must be a positive .*=1.5"),
         ({"image_shape": (16, 16)}, r"three positive integers.*\(16, 16\)"),
-        ({"image_shape": 16}, r"three positive integers.*: 16"),
+        ({"image_shape": 16}, r"three positive integers.*=16"),
         ({"image_shape": (3, 112, 112)}, r"unlike in PLSC.*Set it to \(112, 112, 3\)"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\).*=1.0"),
         ({"depths": ()}, r"depths must contain"),

@@ -111,7 +111,7 @@ def test_wrong_names_and_dtypes_are_errors_with_near_ones():
         apply(network, Precision("float16", white=("stemconv",)))
     with pytest.raises(ValueError, match=r"both white and black: \['PReLU'\]"):
         Precision("float16", white=("PReLU",), black=("PReLU", "Dense"))
-    with pytest.raises(ValueError, match="Received: 'half'"):
+    with pytest.raises(ValueError, match="Received: dtype='half'"):
         small("half")
 
 

@@ -81,9 +81,9 @@ def test_pixels_in_0_to_255_pass(pixels):
 @pytest.mark.parametrize(
     ("pixels", "received"),
     [
-        (FLOATS / 255, r"pixels in 0\.\.\.1\."),
-        (FLOATS / 127.5 - 1, r"pixels in -1\.\.\.1\."),
-        ((FLOATS / 255 - 0.456) / 0.225, r"pixels in -2\.03\.\.\.2\.42\."),
+        (FLOATS / 255, r"pixels=0\.\.\.1"),
+        (FLOATS / 127.5 - 1, r"pixels=-1\.\.\.1"),
+        ((FLOATS / 255 - 0.456) / 0.225, r"pixels=-2\.03\.\.\.2\.42"),
     ],
 )
 def test_normalised_pixels_are_refused(pixels, received):

@@ -48,7 +48,7 @@ def test_mnist_errors(mnist_folder):
     folder, _ = mnist_folder
     with pytest.raises(FileNotFoundError, match="has no t10k-images-idx3-ubyte or"):
         open_source("mnist", _request(folder, split="test"))
-    with pytest.raises(ValueError, match="has the splits train, test"):
+    with pytest.raises(ValueError, match="split must be one of train, test"):
         open_source("mnist", _request(folder, split="dev"))
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
     with pytest.raises(
@@ -115,7 +115,7 @@ def test_cifar10_reads_class_folders_and_says_what_is_missing(tmp_path):
     _write_folders(tmp_path / "test", ["cat", "dog"])
     source = open_source("cifar10", _request(tmp_path, split="test"))
     assert (source.num_examples, source.num_classes) == (2, 10)
-    with pytest.raises(FileNotFoundError, match="neither data_batch_1.bin nor train/"):
+    with pytest.raises(FileNotFoundError, match="no data_batch_1.bin, and no train/"):
         open_source("cifar10", _request(tmp_path))
 
 

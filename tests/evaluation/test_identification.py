@@ -108,7 +108,7 @@ def test_rates_of_fewer_than_ten_strangers_are_absent():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gallery_ids": np.arange(2)}, "gallery must have .* 3 rows and 2 identities"),
+        ({"gallery_ids": np.arange(2)}, "gallery must have .*rows=3, identities=2"),
         ({"gallery": np.full((3, 4), np.nan)}, "finite.*diverged"),
         ({"probes": np.zeros((0, 4)), "probe_ids": []}, "probes must have"),
     ],

@@ -54,9 +54,9 @@ def test_text_is_plscs_line():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"left": [0, 1]}, r"equally long.*Received: shapes \(2,\), \(40,\)"),
+        ({"left": [0, 1]}, r"equally long.*Received: shapes=\(\(2,\), \(40,\)"),
         ({"left": np.full(40, -1)}, "numbers of rows, which begin at 0"),
-        ({"same": np.ones(40, bool)}, r"different pairs.*all with same=True"),
+        ({"same": np.ones(40, bool)}, r"different pairs.*all_with_same=True"),
         ({"folds": 41}, r"number of pairs, 40. Received: folds=41"),
         ({"embeddings": np.full((80, 2), np.nan)}, r"finite.*80 of 80.*row 0"),
     ],

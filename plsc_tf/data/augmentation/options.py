@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from plsc_tf.requirements import require
+
 _FRACTIONS = "0 < smallest <= largest <= 1"
 _FACTORS = "0 <= smallest <= largest"
 
@@ -97,9 +99,7 @@ class Augmentation:
                 rule, good = f"in 0...{upper}", 0 <= value <= upper
                 if field.name == "randaugment_layers":
                     rule, good = f"a whole number {rule}", good and value == int(value)
-            if not good:
-                received = f"Received: {field.name}={value}."
-                raise ValueError(f"{field.name} must be {rule}. {received}")
+            require(good, f"{field.name} must be {rule}", **{field.name: value})
 
     @classmethod
     def named(cls, name: "str | Augmentation | None") -> "Augmentation | None":

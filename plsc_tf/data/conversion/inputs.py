@@ -16,6 +16,7 @@ from plsc_tf.data.images import encode
 from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 _MOST_BUCKETS = 512
@@ -164,8 +165,7 @@ class _FilesInput(_Input):
     def __init__(self, paths: Sequence[str], **labels: int | None):
         self.paths = list(paths)
         super().__init__(sum(files.size(path) for path in self.paths), **labels)
-        if not self.total:
-            raise ValueError(f"There are no records in {', '.join(self.paths[:3])}.")
+        require(self.total, f"There are no records in {', '.join(self.paths[:3])}")
 
     def fingerprint(self) -> dict:
         """Returns facts that identify these files and change when the files change."""

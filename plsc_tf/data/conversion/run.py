@@ -33,6 +33,7 @@ from plsc_tf.data.conversion.shards import (
 )
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.progress import Progress
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.writer_lock import WriterLock
@@ -233,11 +234,9 @@ class _Conversion:
                 progress.add(batch.done, f"{count:,} records")
                 if self._is_due():
                     commit()
-        if count < self._plan.num_shards:
-            raise ValueError(
-                f"num_shards must not exceed the number of records, {count}. "
-                f"Received: num_shards={self._plan.num_shards}."
-            )
+        num_shards = self._plan.num_shards
+        rule = f"num_shards must not exceed the number of records, {count}"
+        require(num_shards <= count, rule, num_shards=num_shards)
         state["count"] = count
         commit()
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # A line may contain a large photograph.
@@ -200,8 +201,7 @@ def decode(text: bytes) -> bytes:
         image = binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
         raise ValueError(f"the image is not base64: {error}.") from error
-    if not image:
-        raise ValueError("the image is empty: expected its bytes in base64.")
+    require(image, "the image is empty: expected its bytes in base64")
     return image
 
 

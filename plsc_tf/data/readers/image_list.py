@@ -91,10 +91,7 @@ def require_list(folder: str, list_name: str) -> str:
         hint = f"Write {list_name} with one 'path label' line per image."
         if any(name.endswith("/") for name in paths.listing(folder)):
             hint = "Did you mean --dataset_name=folder?"
-        raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {list_name}. {paths.names_in(folder)} "
-            f"{hint}"
-        )
+        raise paths.no_file(folder, list_name, hint)
     return list_path
 
 

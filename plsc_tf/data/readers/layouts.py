@@ -196,10 +196,8 @@ def images_in_folders(request: DataRequest) -> ClassFoldersLayout:
     below = _split_folder(folder, request.split)
     if below is None and request.split != "train":
         tried = " or ".join(f"{name}/" for name in _names_of(request.split))
-        raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {tried}. {paths.names_in(folder)} Add "
-            "one, or hold back some of the training images (held_back=0.2)."
-        )
+        advice = "Add one, or hold back some of the training images (held_back=0.2)."
+        raise paths.no_file(folder, tried, advice)
     train = _split_folder(folder, "train") if request.split == "test" else None
     return ClassFoldersLayout(request, below or folder, numbered_by=train)
 
@@ -209,10 +207,7 @@ def images_in_recordio(request: DataRequest) -> RecordioLayout:
     folder = paths.require_folder(request.dataset_dir)
     rec = paths.join(folder, f"{request.split}.rec")
     if not files.exists(rec):
-        raise FileNotFoundError(
-            f"dataset_dir {folder!r} has no {request.split}.rec. "
-            f"{paths.names_in(folder)}"
-        )
+        raise paths.no_file(folder, f"{request.split}.rec", "Copy it there.")
     return RecordioLayout(request, rec)
 
 

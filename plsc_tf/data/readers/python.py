@@ -12,6 +12,7 @@ from plsc_tf.data.images import check_range
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.sampling import Order
 from plsc_tf.data.source import Source, mix_seeds, without_autograph
+from plsc_tf.requirements import require
 
 # Number of images whose range is checked; a single one may pass by chance.
 _CHECKED = 16
@@ -147,8 +148,7 @@ def from_generator(
             yield _convert(item, name, number)
 
     first = next(converted(), None)  # Fail now, not in the first epoch.
-    if first is None:
-        raise ValueError(f"{name} yields no examples.")
+    require(first is not None, f"{name} yields no examples")
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(first[0], bytes):
         spec = tf.TensorSpec([None, None, first[0].shape[-1]], tf.uint8)
@@ -184,10 +184,8 @@ def from_dataset(
             f".unbatch()) nor one-hot vectors. Received: element_spec={spec}."
         )
     cardinality = int(dataset.cardinality())
-    if cardinality == tf.data.INFINITE_CARDINALITY:
-        raise ValueError(
-            f"{name} repeats without end, but an epoch must end. Remove .repeat()."
-        )
+    rule = f"{name} repeats without end, but an epoch must end. Remove .repeat()"
+    require(cardinality != tf.data.INFINITE_CARDINALITY, rule)
     if spec[0].dtype.is_floating:
         for pixels, _ in dataset.take(_CHECKED):
             check_range(pixels.numpy(), name)
@@ -252,11 +250,8 @@ def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
     order = np.arange(len(images))
     sizes = {getattr(image, "shape", ("bytes",))[:2] for image in images}
     if sizes - {("bytes",)}:
-        if len(sizes) > 1:
-            raise ValueError(
-                f"{name} must yield only encoded images or only arrays of one size. "
-                f"Received: {list(sizes)[:3]}."
-            )
+        rule = f"{name} must yield only encoded images or only arrays of one size"
+        require(len(sizes) == 1, rule, sizes=list(sizes)[:3])
         size = sizes.pop()
         images = np.stack([np.broadcast_to(image, (*size, 3)) for image in images])
     return Pairs(name, images, order[0::2], order[1::2], np.array(same, bool))

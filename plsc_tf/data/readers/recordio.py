@@ -17,6 +17,7 @@ import numpy as np
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import PackedFiles, RandomAccessFile, packed_source
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -110,8 +111,7 @@ def recordio_source(
             f"{rec}: record 0 gives the number of images as {finder.num_images}. "
             f"Received: {len(keys)} images. Copy the .rec and the .idx again."
         )
-    if not len(keys):
-        raise ValueError(f"{rec} has no images. Its size is {finder.file.size} bytes.")
+    require(len(keys), f"{rec} has no images. Its size is {finder.file.size} bytes")
 
     def describe(number: int) -> str:
         return f"record {keys[number]} of {rec}, at byte {begins[number]}"
