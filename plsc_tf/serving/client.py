@@ -13,11 +13,11 @@ import contextlib
 import functools
 import http.client
 import io
+import itertools
 import json
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Iterable
 
@@ -103,16 +103,14 @@ class Client(contextlib.AbstractContextManager):
             if not re.fullmatch("[!-~]+", api_key):
                 raise ValueError("api_key must consist of ASCII characters, no blanks.")
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._lock = threading.Lock()
-        self._servers, self._turn = [], 0
+        # Threads share both without a lock: Python appends and counts in one step.
+        self._servers, self._turns = [], itertools.count()
         self.connect_all_server(servers)
 
     def connect(self, server: str = "127.0.0.1:8010") -> "Client":
         """Adds a server, host:port; returns the client."""
         shared = self._connect, self._headers, self._protocol, self._model
-        added = _Server(server, *shared)
-        with self._lock:
-            self._servers.append(added)
+        self._servers.append(_Server(server, *shared))
         return self
 
     def connect_all_server(self, server_list: Iterable[str]) -> "Client":
@@ -146,9 +144,7 @@ class Client(contextlib.AbstractContextManager):
 
     def close(self) -> None:
         """Closes the unused connections; `encode` opens new ones."""
-        with self._lock:
-            servers = list(self._servers)
-        for server in servers:
+        for server in list(self._servers):
             server.close()
 
     def __exit__(self, *exc):
@@ -168,13 +164,11 @@ class Client(contextlib.AbstractContextManager):
 
     def _order(self):
         """Returns all servers, starting with the next in turn, failed ones last."""
-        with self._lock:
-            if not self._servers:
-                raise ServiceError("Call connect('host:port') to add a server.")
-            turn = self._turn % len(self._servers)
-            self._turn += 1
-            order = self._servers[turn:] + self._servers[:turn]
-        now = time.monotonic()
+        servers, now = list(self._servers), time.monotonic()
+        if not servers:
+            raise ServiceError("Call connect('host:port') to add a server.")
+        turn = next(self._turns) % len(servers)
+        order = servers[turn:] + servers[:turn]
         return sorted(order, key=lambda server: server.avoided_until > now)
 
 

@@ -37,7 +37,9 @@ def make_server(app) -> grpc.aio.Server:
         app: the `App`, with its options, models and metrics.
     """
     # gRPC would log headers that are not UTF-8, which may be keys.
-    python_logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_header)
+    python_logging.getLogger("grpc._cython.cygrpc").addFilter(
+        lambda record: not str(record.msg).startswith("Invalid encoding")
+    )
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
@@ -65,10 +67,6 @@ def open_port(server: grpc.aio.Server, address: str, options) -> int:
         return server.add_insecure_port(address)
     pair = files.read(options.tls_key), files.read(options.tls_certificate)
     return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
-
-
-def _is_no_header(record):
-    return not str(record.msg).startswith("Invalid encoding")
 
 
 async def _abort(error, _, context):
