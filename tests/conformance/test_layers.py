@@ -15,6 +15,7 @@ ROOMS = (
     ("hints", "requirements"),
     (
         *("dotted_paths", "graphs", "initializers", "private_apis", "progress"),
+        "pseudorandom",
         "versions",
     ),
     ("parallel", "storage"),
