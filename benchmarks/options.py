@@ -85,7 +85,7 @@ class HeadCase(OptionGroup):
     @property
     def slots(self):
         """How many numbers the optimizer keeps per weight."""
-        return {"momentum": 1, "sgd": 1, "adam": 2, "adamw": 2}[self.optimizer]
+        return {"momentum": 1, "sgd": 0, "adam": 2, "adamw": 2}[self.optimizer]
 
 
 def parse(group_class, doc, argv=None):

@@ -67,8 +67,9 @@ def make_optimizer(case):
         return keras.optimizers.Adam(case.rate)
     if case.optimizer == "adamw":
         return keras.optimizers.AdamW(case.rate, weight_decay=0.004)
-    momentum = 0.9 if case.optimizer == "momentum" else 0.0
-    return plsc_tf.Momentum(case.rate, momentum=momentum, l2=5e-4)
+    if case.optimizer == "sgd":
+        return keras.optimizers.SGD(case.rate)
+    return plsc_tf.Momentum(case.rate, momentum=0.9, l2=5e-4)
 
 
 def make_batches(case, strategy):
@@ -100,12 +101,12 @@ class Steps:
         self.seconds = []
         self.cpu_seconds = []
         self.losses = []
-        self._model = make_model(case, strategy)
+        self.model = make_model(case, strategy)
         self._batches = make_batches(case, strategy)
 
     def restore(self):
         """Overwrites weights and slots with themselves in pieces, half a tile each."""
-        head, updater = self._model.head, self._model.trainer.updater
+        head, updater = self.model.head, self.model.trainer.updater
         for rows in (*head.arrays().values(), *updater.slots().values()):
             most = -(-rows.tile_rows // 2)
             for low, high in rows.spans(*rows.local_range(), most):
@@ -123,7 +124,7 @@ class Steps:
             for i in range(count):
                 batch = self._batches[len(self.losses) % NUM_BATCHES]
                 start, before = time.perf_counter(), time.process_time()
-                loss = self._model.trainer.run_step(batch)["loss"]
+                loss = self.model.trainer.run_step(batch)["loss"]
                 taken.append(time.perf_counter() - start)
                 busy.append(time.process_time() - before)
                 self.losses.append(loss)
