@@ -65,11 +65,10 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
         raise paths.no_file(folder, f"{name} or {name}.gz", advice)
     content = files.read(path)
     try:
-        data = content
-        if path.endswith(".gz"):
-            # A kilobyte could unpack to a megabyte; this is more than any images need.
-            most = (1 << 26) + 100 * len(content)
-            data = gzip.open(io.BytesIO(content)).read(most)
+        stream = io.BytesIO(content)
+        stream = gzip.open(stream) if path.endswith(".gz") else stream
+        # A kilobyte could unpack to a megabyte; this is more than any images need.
+        data = stream.read((1 << 26) + 100 * len(content))
         magic, shape = data[:4], struct.unpack_from(f">{rank}I", data, 4)
         values = data[4 + 4 * rank :]
         if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):

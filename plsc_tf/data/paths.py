@@ -270,8 +270,7 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 f"No file matches {pattern!r} in {flag}. "
                 f"Looked for: {', '.join(tried)}.{place}"
             )
-    counts = collections.Counter(expanded)
-    duplicates = sorted(name for name, count in counts.items() if count > 1)
+    duplicates = sorted(n for n, k in collections.Counter(expanded).items() if k > 1)
     if duplicates:
         raise ValueError(
             f"{flag} must list each file once. Received {duplicates[0]!r} twice, so "

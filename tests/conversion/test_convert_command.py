@@ -205,6 +205,6 @@ def test_the_folder_of_the_work_is_ones_own(tmp_path, parts):
     theirs.mkdir()
     (theirs / "buckets").symlink_to(tmp_path)
     os.chown(theirs, 65534, 65534)
-    with pytest.raises(PermissionError, match="belongs to another user"):
+    with pytest.raises(ValueError, match="out.converting' is of another user"):
         of_lines(parts, f"--output_dir={tmp_path}/out")
     assert own.read_text() == "mine"

@@ -19,6 +19,7 @@ import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, paddle_files
 from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
+from plsc_tf.requirements import require
 
 NAMES = Names(".w_0", ".b_0", ".w_1", ".w_2", True)
 META = "meta.json"
@@ -197,11 +198,10 @@ def _read_head(folder, head, loss, meta):
             )
         arrays[key] = _rows(variables, meta)
     classes = {key: rows.shape[0] for key, rows in arrays.items()}
-    if len(set(classes.values())) > 1:
-        raise ValueError(
-            f"The head's arrays in {folder} must have the same number of classes. "
-            f"Received: {classes}. Copy all files of the checkpoint again."
-        )
+    rule = (
+        f"Copy {folder} again: the head's arrays must have the same number of classes"
+    )
+    require(len(set(classes.values())) == 1, rule, classes=classes)
     return arrays, count
 
 

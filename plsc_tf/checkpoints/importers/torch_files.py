@@ -23,24 +23,20 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.unpickle import load_plain
+from plsc_tf.requirements import require
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Bool": "?"}
 _DTYPES |= {"Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1", "Byte": "u1"}
 _DTYPES["BFloat16"] = tf.bfloat16.as_numpy_dtype
 _STORAGES = {("torch", f"{kind}Storage"): kind for kind in _DTYPES}
-_FAULTS = (zipfile.BadZipFile, struct.error, KeyError, TypeError, ValueError)
-_FAULTS += (NotImplementedError, OSError)
 
 
 class _Table(dict):
-    """Stands in for collections.OrderedDict, whose attributes are not needed."""
-
-    def __init__(self):
-        super().__init__()
+    """Stands in for collections.OrderedDict."""
 
     def __setstate__(self, state):
-        pass
+        """Leaves out the attributes, which are not needed."""
 
 
 def load(path: str) -> Any:
@@ -57,7 +53,7 @@ def load(path: str) -> Any:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             read = _archive if zipfile.is_zipfile(file) else _stream
             data, places = read(path, mapped)
-        except _FAULTS as error:
+        except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
             raise ValueError(
                 f"{path} is truncated, or was not written by torch.save: {error!s:.300}"
             ) from None
@@ -83,13 +79,13 @@ def check_size(path: str, size: int) -> None:
 def _unpickle(data: bytes, path: str, stored: Callable, tensor: Callable) -> Any:
     def find(identity):
         _, kind, key, _, count, *view = identity
-        if any(view):
-            raise ValueError("a storage within another one")
+        require(not any(view), "a storage within another one")
         return stored(np.dtype(_DTYPES[kind]), key, count)
 
     names = {
         **_STORAGES,
-        ("collections", "OrderedDict"): _Table,
+        # Without arguments: a pickle of a megabyte could make 75 GB of copies.
+        ("collections", "OrderedDict"): lambda: _Table(),
         ("torch._utils", "_rebuild_tensor_v2"): tensor,
         ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
     }
@@ -101,8 +97,7 @@ def _archive(path, mapped):
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         check_size(path, sum(member.file_size for member in members))
-        if any(member.compress_type for member in members):
-            raise ValueError("its contents are compressed")
+        require(not any(one.compress_type for one in members), "it is compressed")
         (main,) = (one for one in members if one.filename.endswith("/data.pkl"))
         data, folder = archive.read(main), main.filename.removesuffix(".pkl") + "/"
     places = {}
@@ -122,8 +117,7 @@ def _stream(path, mapped):
             pass
         pickles.append(mapped[position : mapped.tell()])
         position = mapped.tell()
-    if load_plain(pickles[0], path) != _MAGIC:
-        raise ValueError("it does not begin with PyTorch's number")
+    require(load_plain(pickles[0], path) == _MAGIC, "its first number is wrong")
 
     def note(dtype, key, count):
         sizes[key] = count * dtype.itemsize

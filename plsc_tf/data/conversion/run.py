@@ -101,8 +101,8 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     Raises:
         FileExistsError: output_dir exists and contains something else.
         ValueError: records cannot be converted; the message gives files and positions.
+            Or the folder in which to work belongs to another user.
         StorageError: the disk is full; once there is space, the same call resumes.
-        PermissionError: the folder in which to work belongs to another user.
         RuntimeError: another process is converting to output_dir, or the input changed.
     """
     fingerprint = _fingerprint(source, plan)
@@ -115,12 +115,9 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         return earlier, True
     with WriterLock("Wait until it ends, or stop it.") as lock:
         lock.acquire(folder)
-        if os.lstat(folder).st_uid not in (0, os.geteuid()):
-            # Its links could make this process overwrite files elsewhere.
-            raise PermissionError(
-                f"{folder!r}, the folder for the conversion's work, belongs to another "
-                "user. Choose another output_dir, or remove that folder."
-            )
+        # The links of another user could make this process overwrite files elsewhere.
+        rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
+        require(os.lstat(folder).st_uid in (0, os.geteuid()), rule)
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()

@@ -221,11 +221,10 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     for column in (begins, lengths):
         if len(column) and not (0 <= column.min() and column.max() <= size):
             return None
-    # If each record were the whole file, a block of them would fill the memory.
-    if lengths.sum(dtype=np.float64) > size:
-        return None
     rest = size - int((begins + lengths).max(initial=0))
-    return (begins, lengths, labels) if 0 <= rest <= _LARGEST_REST else None
+    # If each record were the whole file, a block of them would fill the memory.
+    fits = 0 <= rest <= _LARGEST_REST and lengths.sum(dtype=np.float64) <= size
+    return (begins, lengths, labels) if fits else None
 
 
 def index_header(rows: int) -> bytes:

@@ -191,11 +191,9 @@ class ImageFinder:
                 record = Record(key, error=ValueError(hint))
             total += record.end - record.position
             # Reading a large record for each of many lines would take days.
-            if total > self.file.size + 3:
-                raise ValueError(
-                    f"{self._idx}, line {number}: records overlap. Remove the .idx, or "
-                    "copy it again."
-                )
+            advice = "records overlap. Remove the .idx, or copy it again"
+            rule = f"{self._idx}, line {number}: {advice}"
+            require(total <= self.file.size + 3, rule)
             yield record
 
     def _scanned(self) -> Iterator[Record]:
