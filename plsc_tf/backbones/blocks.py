@@ -87,18 +87,10 @@ class Style:
             # (TF 2.17, fewer than 16 channels), which writes out of bounds.
             x = layers.MaxPooling2D(1, strides=stride, name=f"{name}_pixels")(x)
             stride = 1
-        x, padding = _pad(x, size, stride, name)
+        x, options = _padded(x, size, stride, name)
         area = size * size
-        initializer = self.conv_initializer(area * x.shape[-1], area * filters)
-        return layers.Conv2D(
-            filters,
-            size,
-            strides=stride,
-            padding=padding,
-            use_bias=False,
-            kernel_initializer=initializer,
-            name=name,
-        )(x)
+        initial = self.conv_initializer(area * x.shape[-1], area * filters)
+        return layers.Conv2D(filters, size, kernel_initializer=initial, **options)(x)
 
     def depthwise(self, x, size: int | None, *, stride: int = 1, name: str):
         """Applies a depthwise convolution, padded like `conv`, without a bias.
@@ -108,19 +100,15 @@ class Style:
         `[N, h, w, c]` to `[N, 1, 1, c]` (GDConv, Chen et al. 2018, arXiv:1804.07573,
         section 3.2).
         """
-        kernel, padding = x.shape[1:3], "valid"
+        kernel, options = x.shape[1:3], {"use_bias": False, "name": name}
         if size is not None:
             kernel = (size, size)
-            x, padding = _pad(x, size, stride, name)
+            x, options = _padded(x, size, stride, name)
         area = math.prod(kernel)
-        return layers.DepthwiseConv2D(
-            kernel,
-            strides=stride,
-            padding=padding,
-            use_bias=False,
-            depthwise_initializer=self.conv_initializer(area, area * x.shape[-1]),
-            name=name,
-        )(x)
+        initial = self.conv_initializer(area, area * x.shape[-1])
+        return layers.DepthwiseConv2D(kernel, depthwise_initializer=initial, **options)(
+            x
+        )
 
     def norm(self, x, *, name: str, scale: bool = True, dtype: str | None = None):
         """Applies batch normalization over the last axis.
@@ -199,11 +187,13 @@ class Style:
         return self.norm(x, name="embedding", scale=scale, dtype=precision)
 
 
-def _pad(x, size: int, stride: int, name: str):
-    """Returns x, padded if Keras's "same" would be asymmetric, and the padding mode."""
-    if stride == 1 or size == 1:
-        return x, "same"
-    return layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x), "valid"
+def _padded(x, size: int, stride: int, name: str):
+    """Returns x, padded if Keras's "same" would be asymmetric, and layer options."""
+    padding = "same" if stride == 1 or size == 1 else "valid"
+    if padding == "valid":
+        x = layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x)
+    options = {"strides": stride, "padding": padding, "use_bias": False, "name": name}
+    return x, options
 
 
 def basic_block(x, filters: int, stride: int, style: Style, name: str):

@@ -122,13 +122,8 @@ class ReducedUpdater(Updater):
         self.left = [i for i, v in enumerate(replicated) if id(v) not in wanted]
         self.reduced = [replicated[i] for i in self.places]
         rows = {} if head is None or not plan.layout.with_head else head.arrays()
-        super().__init__(
-            optimizer,
-            strategy,
-            [replicated[i] for i in self.left],
-            None if rows else head,
-            **options,
-        )
+        others, head = [replicated[i] for i in self.left], None if rows else head
+        super().__init__(optimizer, strategy, others, head, **options)
         kept = plan.options.dim_reduce_alpha > 0
         self.space = Space(
             strategy, plan.projection, plan.layout, rows, with_residual=kept

@@ -82,13 +82,9 @@ def search(
     starts = np.searchsorted(numbers[order], np.arange(len(names) + 1))
     own = np.minimum(np.searchsorted(names, probe_ids), len(names) - 1)
     mated = names[own] == np.asarray(probe_ids)
-    result = Search(
-        mated,
-        np.zeros(len(probes), np.int64),
-        np.full(len(probes), np.nan, np.float32),
-        np.full(len(probes), -np.inf, np.float32),
-        len(names),
-    )
+    ranks, count = np.zeros(len(probes), np.int64), len(names)
+    scores, best = (np.full(len(probes), x, np.float32) for x in (np.nan, -np.inf))
+    result = Search(mated, ranks, scores, best, count)
     for low in range(0, len(probes), PROBES):
         rows = slice(low, min(low + PROBES, len(probes)))
         block = _unit(probes[rows])

@@ -81,12 +81,8 @@ class SortedPairs:
             for counts in (ordered, ordered * self._same)
         )
         false_accepts = accepted - true_accepts
-        return Curve(
-            false_accepts=false_accepts / false_accepts[-1],
-            true_accepts=true_accepts / true_accepts[-1],
-            distances=self._distances,
-            num_different=self._num_different,
-        )
+        far, tar = (part / part[-1] for part in (false_accepts, true_accepts))
+        return Curve(far, tar, self._distances, self._num_different)
 
 
 def curve(distances: np.ndarray, same: np.ndarray) -> Curve:

@@ -156,12 +156,9 @@ def of_pairs(
     left, right, basis = identities
     statistics = pair_statistics.PairStatistics(scores, far=options.far, folds=folds)
     num_identities = int(max(left.max(), right.max())) + 1
+    weights = pair_statistics.pair_weights(left, right)
     figures = bootstrap.intervals(
-        statistics.values(),
-        statistics.measure,
-        pair_statistics.pair_weights(left, right),
-        num_identities,
-        options,
+        statistics.values(), statistics.measure, weights, num_identities, options
     )
     points = statistics.curve()
     calibrated = figures.pop(pair_statistics.CALIBRATED)

@@ -66,15 +66,8 @@ def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0
     kernel = "glorot_uniform"
     if "conv" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["conv"])
-    return layers.Conv2D(
-        filters,
-        size,
-        strides=stride,
-        padding=padding,
-        activation="relu",
-        kernel_initializer=kernel,
-        name=name,
-    )
+    options = {"activation": "relu", "kernel_initializer": kernel, "name": name}
+    return layers.Conv2D(filters, size, stride, padding, **options)
 
 
 def _dense(name, initial, size):
@@ -83,13 +76,9 @@ def _dense(name, initial, size):
     kernel = keras.initializers.GlorotUniform()
     if "fc" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])
-    return layers.Dense(
-        size,
-        activation="relu",
-        kernel_initializer=kernel,
-        bias_initializer=keras.initializers.Constant(initial.get("bias", 0.0)),
-        name=name,
-    )
+    bias = keras.initializers.Constant(initial.get("bias", 0.0))
+    options = {"activation": "relu", "kernel_initializer": kernel, "name": name}
+    return layers.Dense(size, bias_initializer=bias, **options)
 
 
 _LAYERS = {

@@ -48,14 +48,8 @@ def base64_files(
             names the line.
     """
     packed, labels = find_packed(name, list(part_files), find_lines)
-    return packed_source(
-        name,
-        packed,
-        _url_safe,
-        parse=_decoded,
-        labels=labels - labels_offset,
-        num_classes=num_classes,
-    )
+    known = {"labels": labels - labels_offset, "num_classes": num_classes}
+    return packed_source(name, packed, _url_safe, parse=_decoded, **known)
 
 
 def _url_safe(texts, numbers):
