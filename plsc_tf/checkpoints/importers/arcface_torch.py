@@ -179,9 +179,7 @@ def _centers(kind, path):
     if kind == "checkpoint":
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
-    rule = (
-        f"{path} must have class centers, 'weight' of shape [classes, embedding size]"
-    )
+    rule = f"{path} must have class centers, a 'weight' [classes, embedding size]"
     require(isinstance(weight, np.ndarray) and weight.ndim == 2, rule)
     torch_files.check_size(path, weight.nbytes)
     return weight
