@@ -83,18 +83,25 @@ def frame(kind, flags, stream, content=b""):
     return head[1:] + content
 
 
-def unfinished(stream, credentials):
-    """The first bytes of a call of Predict, whose message is a megabyte."""
+FACE = b"\n\x06\n\x04face"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def call(stream, method, size, content):
+    """The first bytes of a call whose message has a size; all if it is the content's.
+
+    gRPC would log credentials that are not UTF-8, even a key.
+    """
     fields = {b":method": b"POST", b":scheme": b"http", b":authority": b"x"}
-    fields |= {b":path": b"/tensorflow.serving.PredictionService/Predict"}
+    fields |= {b":path": b"/tensorflow.serving." + method}
     fields |= {b"te": b"trailers", b"content-type": b"application/grpc"}
-    fields |= {b"authorization": credentials}
+    fields |= {b"authorization": b"Bearer \xff"}
     head = b"".join(
         b"\0%c%s%c%s" % (len(name), name, len(value), value)
         for name, value in fields.items()
     )
-    message = struct.pack(">BI", 0, 10**6 - 1) + b"\x62"
-    return frame(1, 4, stream, head) + frame(0, 0, stream, message)
+    message, ends = struct.pack(">BI", 0, size) + content, size == len(content)
+    return frame(1, 4, stream, head) + frame(0, int(ends), stream, message)
 
 
 def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
@@ -103,10 +110,9 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     with served(model_dir, grpc_port=0, **limits) as server:
         address = ("127.0.0.1", server["grpc_port"])
         with socket.create_connection(address, timeout=20) as link:
-            link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+            link.sendall(PREFACE + frame(4, 0, 0))
             for stream in (1, 3, 5, 7):
-                # gRPC would log what is not UTF-8, even a key.
-                link.sendall(unfinished(stream, b"Bearer \xff"))
+                link.sendall(call(stream, b"PredictionService/Predict", 999_999, b"b"))
             received = b""
             while received.count(b"grpc-message") < 4:
                 received += link.recv(1 << 16)
@@ -123,6 +129,24 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert received.count(b"is receiving too many requests") == 2
     assert received.count(b"did not arrive within 1.5 s") == 2
     assert "Bearer" not in caplog.text
+
+
+def test_answers_that_are_never_read_come_to_an_end(model_dir):
+    # Four clients could keep the places of all 1024 calls, for ever, and send nothing.
+    limits = {"receive_timeout": 0.2, "answer_timeout": 0.3, "max_connections": 2}
+    with served(model_dir, grpc_port=0, **limits) as server:
+        address = ("127.0.0.1", server["grpc_port"])
+        with socket.create_connection(address, timeout=10) as link:
+            # They allow the server to send no bytes.
+            link.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+            for stream in (1, 3):
+                link.sendall(call(stream, b"ModelService/GetModelStatus", 8, FACE))
+            with contextlib.suppress(ConnectionError):
+                while link.recv(1 << 16):
+                    pass
+        with grpc.insecure_channel("{}:{}".format(*address)) as channel:
+            status = "/tensorflow.serving.ModelService/GetModelStatus"
+            assert channel.unary_unary(status)(FACE, 10)
 
 
 def seconds_held(function, *arguments):

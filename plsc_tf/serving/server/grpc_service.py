@@ -40,6 +40,7 @@ def make_server(app) -> grpc.aio.Server:
     python_logging.getLogger("grpc._cython.cygrpc").addFilter(
         lambda record: not str(record.msg).startswith("Invalid encoding")
     )
+    longest = 2 * app.options.receive_timeout + app.options.answer_timeout
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
@@ -47,6 +48,9 @@ def make_server(app) -> grpc.aio.Server:
             ("grpc.so_reuseport", 0),
             # Pings detect connections whose client has disappeared.
             ("grpc.keepalive_time_ms", 60_000),
+            # A client may never read its answers; others connect again unnoticed.
+            ("grpc.max_connection_age_ms", int(10_000 * app.options.receive_timeout)),
+            ("grpc.max_connection_age_grace_ms", int(1000 * longest)),
             ("grpc.max_concurrent_streams", 256),
             # Otherwise, fast connections may send more than a message ahead.
             ("grpc.http2.bdp_probe", 0),
