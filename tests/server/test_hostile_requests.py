@@ -24,6 +24,7 @@ from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.app import Metrics
 from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.limits import check_image
 from plsc_tf.serving.server.models import Models
 
 PREDICT = "/v1/models/face:predict"
@@ -75,6 +76,14 @@ def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
         with pytest.raises(grpc.RpcError, match="must be string. Received") as caught:
             call(request.SerializeToString(), 20)
     assert caught.value.code().name == "INVALID_ARGUMENT"
+
+
+def test_images_of_many_bytes_do_not_share_a_batch():
+    # 32 of them, each a gigabyte of blanks when unpacked, would stop it for minutes.
+    data = picture(0, (3000, 2000), "PNG")
+    assert check_image(0, data, Server()) == 6_000_000
+    data += bytes(6_000_000)
+    assert check_image(0, data, Server()) > 12_000_000
 
 
 def frame(kind, flags, stream, content=b""):
