@@ -16,11 +16,8 @@ def with_values(
         (what the function returns, for each variable its new value, or None if the
         function did not assign one, list of the losses that layers added).
     """
-    scope = keras.StatelessScope(
-        zip(variables, values, strict=True),
-        collect_losses=True,
-        initialize_variables=False,
-    )
+    options = {"collect_losses": True, "initialize_variables": False}
+    scope = keras.StatelessScope(zip(variables, values, strict=True), **options)
     before = [scope.get_current_value(v) for v in variables]
     with scope:
         result = function()

@@ -50,13 +50,8 @@ class Snapshots(Checkpoint):
         scope: str = "backbone",
         **options,
     ) -> None:
-        super().__init__(
-            directory,
-            every_n_steps=every_n_steps,
-            max_to_keep=max_to_keep,
-            weights_only=True,
-            **options,
-        )
+        numbers = {"every_n_steps": every_n_steps, "max_to_keep": max_to_keep}
+        super().__init__(directory, weights_only=True, **numbers, **options)
         self.per_epoch = per_epoch
         self.start_epoch = start_epoch
         self.scope = scope

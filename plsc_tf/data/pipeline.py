@@ -195,15 +195,10 @@ class Batches:
         """Returns batches of the same images in file order, without augmentation."""
         if not (self.options.training or self.options.shuffle):
             return self
-        options = dataclasses.replace(
-            self.options,
-            training=False,
-            shuffle=False,
-            sampling="uniform",
-            use_caching=False,
-            cache_dir="",
-            skip_bad_records=False,  # `self.source` already skips bad records.
-        )
+        # `self.source` already skips bad records.
+        names = ("training", "shuffle", "use_caching", "skip_bad_records")
+        off = {"sampling": "uniform", "cache_dir": "", **dict.fromkeys(names, False)}
+        options = dataclasses.replace(self.options, **off)
         return Batches(self.source, self.batch_size, options=options)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
@@ -278,13 +273,9 @@ class Batches:
             An error that names the example and the remedy, or None if every example
             can be read.
         """
-        return faults.first_fault(
-            self.source,
-            self._order(epoch, start_step, part),
-            self._decoded,
-            self.num_classes,
-            max_steps * (self.batch_size if part is None else part.size),
-        )
+        count = max_steps * (self.batch_size if part is None else part.size)
+        order, classes = self._order(epoch, start_step, part), self.num_classes
+        return faults.first_fault(self.source, order, self._decoded, classes, count)
 
     def fingerprint(self) -> str:
         """Returns a string that identifies the examples and their order.
@@ -305,13 +296,9 @@ class Batches:
 
     def _order(self, epoch: int, start_step: int, part: Part | None = None) -> Order:
         names = "seed shuffle shuffle_buffer_size sampling images_per_identity".split()
-        return Order(
-            **{name: getattr(self.options, name) for name in names},
-            epoch=epoch,
-            start=start_step * self.batch_size,
-            batch_size=self.batch_size,
-            part=part,
-        )
+        known = {name: getattr(self.options, name) for name in names}
+        size, start = self.batch_size, start_step * self.batch_size
+        return Order(**known, epoch=epoch, start=start, batch_size=size, part=part)
 
     @property
     def _cached_size(self) -> tuple[int, int]:

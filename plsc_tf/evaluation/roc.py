@@ -100,11 +100,9 @@ def operating_point(points: Curve, rate: float) -> OperatingPoint:
     # The tolerance absorbs rounding errors in the rates.
     last = np.searchsorted(points.false_accepts, rate + 1e-12, side="right") - 1
     after = points.distances[last + 1 : last + 2]
-    return OperatingPoint(
-        threshold=float(after[0]) if len(after) else float("inf"),
-        true_accepts=float(points.true_accepts[last]),
-        false_accepts=float(points.false_accepts[last]),
-    )
+    threshold = float(after[0]) if len(after) else float("inf")
+    tar, far = float(points.true_accepts[last]), float(points.false_accepts[last])
+    return OperatingPoint(threshold, tar, far)
 
 
 def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> dict:

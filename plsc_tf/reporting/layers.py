@@ -94,12 +94,9 @@ def describe(model, images, content=False):
             rows.append((name, _tell(output, content)))
 
     with watched(model.backbone, see):
-        model.stateless_call(
-            [v.value for v in model.trainable_variables],
-            [v.value for v in model.non_trainable_variables],
-            tf.convert_to_tensor(images),
-            training=True,
-        )
+        groups = model.trainable_variables, model.non_trainable_variables
+        values = ([variable.value for variable in group] for group in groups)
+        model.stateless_call(*values, tf.convert_to_tensor(images), training=True)
     for name, array in model.head.arrays().items():
         rows.append((f"head {name}", f"{_shape(array)} {array.dtype}"))
     return rows
