@@ -115,22 +115,15 @@ class Style:
 
         The momentum is 0.9 in the convention of Paddle and Keras, 0.1 in PyTorch's.
         """
-        return layers.BatchNormalization(
-            momentum=0.9,
-            epsilon=self.epsilon,
-            scale=scale,
-            synchronized=self.synchronized,
-            dtype=dtype,
-            name=name,
-        )(x)
+        options = {"momentum": 0.9, "epsilon": self.epsilon, "scale": scale}
+        options |= {"synchronized": self.synchronized, "dtype": dtype, "name": name}
+        return layers.BatchNormalization(**options)(x)
 
     def prelu(self, x, *, name: str):
         """Applies PReLU with an initial slope of 0.25, as in Paddle and PyTorch."""
-        return layers.PReLU(
-            alpha_initializer=keras.initializers.Constant(0.25),
-            shared_axes=[1, 2, 3] if self.one_slope else [1, 2],
-            name=name,
-        )(x)
+        slope = keras.initializers.Constant(0.25)
+        shared = [1, 2, 3] if self.one_slope else [1, 2]
+        return layers.PReLU(slope, shared_axes=shared, name=name)(x)
 
     def norm_prelu(self, x, *, name: str, number: int | str = ""):
         """Applies batch normalization, followed by PReLU."""

@@ -149,11 +149,8 @@ def _run(block, inputs, compiled):
             with tf.GradientTape() as tape:
                 tape.watch(floats)
                 outputs, losses, _ = once(again)
-            gradients = iter(
-                tape.gradient(
-                    [*outputs, *losses], floats, output_gradients=list(upstream)
-                )
-            )
+            ends = [*outputs, *losses]
+            gradients = iter(tape.gradient(ends, floats, list(upstream)))
             return [next(gradients) if t.dtype.is_floating else None for t in again]
 
         return results, backward
