@@ -81,8 +81,7 @@ class Boost(OptionGroup):
     )
 
     REFUSED = {
-        "snapshot_every_n_steps and snapshots_per_epoch": "Set snapshot_every_n_steps "
-        "or snapshots_per_epoch, not both.",
+        "snapshot_every_n_steps and snapshots_per_epoch": "Set only one of these two.",
         "dim_reduce and no boost_level=o0 and no pca_mat_path and no weight_load_dir": (
             "dim_reduce needs weight_load_dir (the snapshots of stage 1) or "
             "pca_mat_path (a projection computed from them)."

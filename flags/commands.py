@@ -81,9 +81,7 @@ class Embedding(OptionGroup, saved=False):
     normalize: bool = option(False, "finally, divide each embedding by its length")
     embed_batch_size: Positive = option(128, "images per step, over all replicas")
 
-    REFUSED = {
-        "saved_model and checkpoint_dir": "Set saved_model or checkpoint_dir, not both."
-    }
+    REFUSED = {"saved_model and checkpoint_dir": "Set only one of these two options."}
 
 
 class Importing(OptionGroup, saved=False):

@@ -40,13 +40,11 @@ def find_all(directory: str) -> list[tuple[int, str]]:
     return _look(directory)[0]
 
 
-def newest(
-    directory: str, *, on_damaged: str = "stop", group: Any = None
-) -> str | None:
+def newest(folder: str, *, on_damaged: str = "stop", group: Any = None) -> str | None:
     """Returns the newest intact checkpoint of a run.
 
     Args:
-        directory: the run's folder; doesn't need to exist.
+        folder: the run's folder; doesn't need to exist.
         on_damaged: "stop", or "previous" to rename damaged checkpoints and use the
             newest intact one.
         group: the `Group` of workers, all of which must call this function, or None in
@@ -61,13 +59,13 @@ def newest(
             all checkpoints are damaged.
     """
     group = group or SingleWorker()
-    choose = functools.partial(_newest, directory, on_damaged)
+    choose = functools.partial(_newest, folder, on_damaged)
     function = choose if group.is_chief else None
     return writer.agree(group, "choose a checkpoint", function)[0]
 
 
-def _newest(directory, on_damaged):
-    checkpoints, problems = _look(directory)
+def _newest(folder, on_damaged):
+    checkpoints, problems = _look(folder)
     for _, intact in reversed(checkpoints):
         try:
             content = manifest.read(intact)

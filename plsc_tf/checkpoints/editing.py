@@ -216,11 +216,9 @@ def _dense_slots(source, content):
     shapes = [weight["shape"] for weight in content["backbone"]["weights"]]
     for name in sorted({"weight", "bias"} & set(content["arrays"])):
         shape = content["arrays"][name]["shape"]
-        alike = [
-            variable
-            for variable, described in sorted(content["training"]["variables"].items())
-            if variable.startswith("optimizer/") and described["shape"] == shape
-        ]
+        variables = content["training"]["variables"]
+        of_optimizer = [v for v in sorted(variables) if v.startswith("optimizer/")]
+        alike = [v for v in of_optimizer if variables[v]["shape"] == shape]
         if alike and shape in shapes:
             raise ValueError(
                 f"In {source}, the head's {name} and a weight of the backbone have the "

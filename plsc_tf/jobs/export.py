@@ -209,9 +209,8 @@ def _thinned(pairs, count):
         return pairs
     kinds = [np.flatnonzero(pairs.same == kind) for kind in (True, False)]
     rows = np.sort(np.concatenate([_spread(rows, count // 2) for rows in kinds]))
-    return dataclasses.replace(
-        pairs, left=pairs.left[rows], right=pairs.right[rows], same=pairs.same[rows]
-    )
+    columns = {name: getattr(pairs, name)[rows] for name in ("left", "right", "same")}
+    return dataclasses.replace(pairs, **columns)
 
 
 def _spread(items, count):

@@ -48,11 +48,8 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
     """
     folder = settings.checkpoints.model_save_dir
     rows = list(results.rows(outcome))
-    rows += [
-        (name.replace("_", " "), results.text(outcome[name]))
-        for name in _DETAILS
-        if outcome.get(name) is not None
-    ]
+    known = [name for name in _DETAILS if outcome.get(name) is not None]
+    rows += [(n.replace("_", " "), results.text(outcome[n])) for n in known]
     command = results.next_command(settings, outcome)
     if ".evaluate " in command:
         folder_of_card = files.parent(files.join(folder, CARD))

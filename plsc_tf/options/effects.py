@@ -63,34 +63,29 @@ def unused(
     return without
 
 
-def data_facts(
-    used_fields: Collection[str] | None, counted: bool = True
-) -> dict[str, bool]:
+def data_facts(fields: Collection[str] | None, counted: bool = True) -> dict[str, bool]:
     """Returns the facts about a data set.
 
     Args:
-        used_fields: `plsc_tf.data.source.Source.used_fields`.
+        fields: `plsc_tf.data.source.Source.used_fields`.
         counted: whether the number of examples is known.
     """
-    if used_fields is None:
+    if fields is None:
         return {} if counted else {"uncounted": True}
     return {
         "examples": True,
-        "class_folders": "min_images_per_class" in used_fields,
-        "splits": "held_back" in used_fields,
-        "label_numbers": "labels_offset" in used_fields,
-        "uncounted": "num_examples" in used_fields or not counted,
+        "class_folders": "min_images_per_class" in fields,
+        "splits": "held_back" in fields,
+        "label_numbers": "labels_offset" in fields,
+        "uncounted": "num_examples" in fields or not counted,
     }
 
 
 def log_assumptions(settings: Settings) -> None:
     """Logs, in one line, the assumed values of options that FastNN's files lack."""
     known, values = known_options(), settings.as_dict()
-    words = [
-        f"{name}={known[name].format(value)}"
-        for name, value in fastnn_assumptions(settings.given | settings.ignored).items()
-        if values[name] == value
-    ]
+    assumed = fastnn_assumptions(settings.given | settings.ignored).items()
+    words = [f"{n}={known[n].format(v)}" for n, v in assumed if values[n] == v]
     if words:
         logging.info(
             "Found options of FastNN. Using its defaults for: %s. Other defaults are "

@@ -157,9 +157,7 @@ _OTHER_TRICKS = (
 )
 
 
-def translate(
-    values: Mapping, given: Set[str], known: Mapping
-) -> tuple[dict, set[str]]:
+def translate(values: Mapping, given: Set[str], known: Mapping) -> tuple[dict, set]:
     """Replaces options of other systems with ours.
 
     Args:

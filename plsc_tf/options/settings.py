@@ -148,11 +148,8 @@ class Settings:
 
     def as_dict(self) -> dict:
         """Returns all options as one flat dict, in the order of the groups."""
-        return {
-            item.name: getattr(getattr(self, group), item.name)
-            for group, kind in _GROUPS.items()
-            for item in options_of(kind)
-        }
+        groups = (vars(getattr(self, name)) for name in _GROUPS)
+        return {name: value for group in groups for name, value in group.items()}
 
     def replace(self, **values) -> "Settings":
         """Returns a copy with some options changed, by option name or alias.

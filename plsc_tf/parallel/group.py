@@ -172,9 +172,7 @@ class Group:
         states[self.index] = (activity, now - began, 0.0)
         return states
 
-    def fail(
-        self, message: str, exit_status: int = LOST_STATUS
-    ) -> WorkerLostError | None:
+    def fail(self, text: str, exit_status: int = LOST_STATUS) -> WorkerLostError | None:
         """Reports this worker's failure and returns the chief's decision.
 
         Only the first call sends a report. Each call waits up to a few seconds for the
@@ -182,7 +180,7 @@ class Group:
         the decision, this process has `grace_s` seconds to end, like the others.
 
         Args:
-            message: the reason for the failure.
+            text: the reason for the failure.
             exit_status: exit status for the other workers.
 
         Returns:
@@ -193,7 +191,7 @@ class Group:
         with self._changed:
             first, self._has_failed = not self._has_failed, True
         if first and not self.lost:
-            report = {"kind": "fail", "text": message, "status": exit_status}
+            report = {"kind": "fail", "text": text, "status": exit_status}
             self._in_loop(self._send_to_chief, wire.encode(report))
         with self._changed:
             self._changed.wait_for(lambda: self.lost or self._has_left, VERDICT_S)

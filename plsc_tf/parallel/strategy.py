@@ -102,9 +102,7 @@ def local_replicas(strategy: tf.distribute.Strategy) -> range:
     return range(first, first + count)
 
 
-def gather(
-    strategy: tf.distribute.Strategy, values: Sequence[np.ndarray]
-) -> np.ndarray:
+def gather(strategy: tf.distribute.Strategy, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Concatenates one numpy array from each replica; all workers must call it.
 
     With several workers, booleans and unsigned integers come back as int32, because
@@ -112,18 +110,18 @@ def gather(
 
     Args:
         strategy: the `tf.distribute.Strategy`.
-        values: one array `[n, ...]` for each replica of this process, in order.
+        parts: one array `[n, ...]` for each replica of this process, in order.
 
     Returns:
         The arrays of all workers' replicas, `[replicas · n, ...]`, on every worker.
     """
     if num_workers(strategy) == 1:
-        return np.concatenate(values)
-    if values[0].dtype.kind in "bu":
-        values = [value.astype(np.int32) for value in values]
+        return np.concatenate(parts)
+    if parts[0].dtype.kind in "bu":
+        parts = [value.astype(np.int32) for value in parts]
     own = itertools.count()
     held = strategy.experimental_distribute_values_from_function(
-        lambda _: tf.convert_to_tensor(values[next(own)])
+        lambda _: tf.convert_to_tensor(parts[next(own)])
     )
     return strategy.gather(held, axis=0).numpy()
 

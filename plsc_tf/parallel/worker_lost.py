@@ -27,10 +27,8 @@ class WorkerLostError(RuntimeError):
         exit_status: exit status for the workers that end because of the loss.
     """
 
-    def __init__(
-        self, message: str, index: int, exit_status: int = LOST_STATUS
-    ) -> None:
-        super().__init__(message)
+    def __init__(self, text: str, index: int, exit_status: int = LOST_STATUS) -> None:
+        super().__init__(text)
         self.index = index
         self.exit_status = exit_status
 

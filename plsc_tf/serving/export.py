@@ -153,11 +153,8 @@ def _write(export_dir, version, signatures, card, extras):
         tf.saved_model.save(signatures.module, scratch, signatures=signatures.functions)
         loaded = tf.saved_model.load(scratch)
         common = signatures.image_size, card["normalize"], extras.calibration
-        written = {
-            name: formats.write(name, loaded, scratch, *common)
-            for name in formats.FILES
-            if name in extras.formats
-        }
+        chosen = [name for name in formats.FILES if name in extras.formats]
+        written = {n: formats.write(n, loaded, scratch, *common) for n in chosen}
         name = os.path.basename(os.path.abspath(export_dir))
         (noise,) = _noise(1, signatures.image_size)
         requests = [("serving_default", count) for count in WARMUP_BATCHES]

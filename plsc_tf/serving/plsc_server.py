@@ -160,12 +160,11 @@ class PLSCServer:
         environ = dict(os.environ)
         if not self._with_gpu:
             environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        known = options_of(Server)
         for gpu_index, port in zip(gpu_index_list, port_list, strict=True):
             options = dataclasses.replace(self._options, gpu_index=gpu_index, port=port)
-            arguments = [
-                f"--{item.name}={item.format(getattr(options, item.name))}"
-                for item in options_of(Server)
-            ]
+            given = vars(options)
+            arguments = [f"--{x.name}={x.format(given[x.name])}" for x in known]
             command = [sys.executable, "-m", "plsc_tf.serve", *arguments]
             self._processes.append(subprocess.Popen(command, env=environ))
         if not block:

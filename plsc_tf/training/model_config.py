@@ -123,27 +123,22 @@ def _loss(loss):
 
 def _make_loss(described):
     """Creates the loss that `_loss` described; returns None if it is user-defined."""
-    options = {
-        name: _make_loss(value) if isinstance(value, dict) else value
-        for name, value in described.items()
-        if name != "kind"
-    }
-    kind = LOSSES.get(described["kind"])
-    return None if kind is None or None in options.values() else kind(**options)
+    rest = dict(described)
+    kind = LOSSES.get(rest.pop("kind"))
+    made = {k: _make_loss(v) if isinstance(v, dict) else v for k, v in rest.items()}
+    return None if kind is None or None in made.values() else kind(**made)
 
 
 # The keys of `describe_head` that `Checkpoint.restore` compares.
 HEAD = ("loss", "scale", "label_smoothing")
 
 
-def check_head(
-    checkpoint: str, stored: dict, head: Head, allowed: Iterable[str]
-) -> None:
-    """Checks that a model's head has the same loss settings as its checkpoint.
+def check_head(path: str, stored: dict, head: Head, allowed: Iterable[str]) -> None:
+    """Checks that a model's head has the same loss settings as its path.
 
     Args:
-        checkpoint: the checkpoint folder.
-        stored: the checkpoint's state.
+        path: the path folder.
+        stored: the path's state.
         head: the model's head.
         allowed: names of `HEAD` that may differ.
 
@@ -169,7 +164,7 @@ def check_head(
         old = ", ".join(f"{name} {changes[name][0]}" for name in refused)
         new = ", ".join(f"{name} {changes[name][1]}" for name in refused)
         raise ValueError(
-            f"Checkpoint {checkpoint} was trained with {old}. Received: a model with "
+            f"Checkpoint {path} was trained with {old}. Received: a model with "
             f"{new}. Build the model as it was, or allow the change: "
             f"restore(model, allow_changes={tuple(refused)!r})."
         )

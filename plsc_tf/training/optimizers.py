@@ -121,10 +121,7 @@ class Lars(Momentum):
         value = keras.ops.convert_to_tensor(variable)
         if not self._is_vector(variable):
             if self.whole:
-                norms = [
-                    keras.ops.sqrt(keras.ops.sum(keras.ops.square(x)))
-                    for x in (value, gradient)
-                ]
+                norms = map(keras.ops.norm, (value, gradient))
                 rate = rate * self.trust(*norms)
             if private_apis.uses_weight_decay(self, variable):
                 gradient = gradient + self.l2 * value

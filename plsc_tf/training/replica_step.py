@@ -90,9 +90,7 @@ def gradients(
         backward: whether to run the backward pass.
     """
     states = _states(model) if backward else ([], [])
-    statistics, random = (
-        [tf.convert_to_tensor(value) for value in values] for values in states
-    )
+    statistics, random = (list(map(tf.convert_to_tensor, group)) for group in states)
     head, count = model.head, model.accumulation_steps
     step = tf.convert_to_tensor(model.optimizer.iterations)
     share = None
@@ -169,9 +167,8 @@ def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tens
         figures["weights"] = tf.reduce_sum(passes.sample_weights)
     # The forward pass of a bad batch has already changed the batch-norm statistics.
     undo = _states(model)[0], passes.statistics
-    return model.trainer.updater.apply(
-        passes.gradients, passes.pending, passes.healthy, undo, figures
-    )
+    apply = model.trainer.updater.apply
+    return apply(passes.gradients, passes.pending, passes.healthy, undo, figures)
 
 
 def finish(

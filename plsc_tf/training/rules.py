@@ -127,11 +127,8 @@ class RowRules:
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
-        return {
-            f"{name}/{slot}": rows
-            for name, slots in self._slots.items()
-            for slot, rows in slots.items()
-        }
+        own = self._slots.items()
+        return {f"{name}/{slot}": rows for name, s in own for slot, rows in s.items()}
 
     def averages(self) -> list[tuple[ShardedRows, ShardedRows]]:
         """Returns the arrays, each with the averages of its rows."""

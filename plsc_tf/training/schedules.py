@@ -234,9 +234,8 @@ def _luong(options, rate, total):
     require(interval > 0, rule, decay_scheme=options.decay_scheme, steps=total)
     end = min(options.end_learning_rate, rate)
     if options.learning_rate_decay_type == "polynomial":
-        decay = keras.optimizers.schedules.PolynomialDecay(
-            rate, interval, end, power=options.polynomial_power
-        )
+        polynomial = keras.optimizers.schedules.PolynomialDecay
+        decay = polynomial(rate, interval, end, power=options.polynomial_power)
         return decay, {"start": start}
     factor = options.luong_decay_factor
     values = [max(rate * factor**k, end) for k in range(times + 1)]

@@ -289,9 +289,8 @@ class Calls:
         try:
             if not self._warm and self._most > 1:
                 # Trace the graph in the first step, which time measurements leave out.
-                self._trainer.step_function.get_concrete_function(
-                    batches * self._most, self._trainer.proceed
-                )
+                trace = self._trainer.step_function.get_concrete_function
+                trace(batches * self._most, self._trainer.proceed)
             call = launch(self._trainer, batches, proceed)
         except Exception as error:  # noqa: BLE001 - raised in the turn of its step
             call = Call(count, functools.partial(_raise, error))

@@ -28,9 +28,8 @@ class Base64Reader:
             num_classes: number of classes of the training; None means the reader's
                 number, or the largest label + 1.
         """
-        request = DataRequest(
-            dataset_dir=str(self.data_dir), num_classes=self.num_classes or num_classes
-        )
+        classes = self.num_classes or num_classes
+        request = DataRequest(dataset_dir=str(self.data_dir), num_classes=classes)
         return images_in_base64(request).open()
 
     def __call__(self):

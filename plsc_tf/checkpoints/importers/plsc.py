@@ -73,11 +73,8 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     variables = _read_variables(folder, names)
     head, loss = _head_variables(variables)
     taken = {item.name for by_rank in head.values() for item in by_rank.values()}
-    backbone = {
-        name: variable.open()
-        for name, variable in variables.items()
-        if _LAYER.fullmatch(name) and name not in taken
-    }
+    names = [n for n in variables if _LAYER.fullmatch(n) and n not in taken]
+    backbone = {name: variables[name].open() for name in names}
     arrays, ranks = _read_head(folder, head, loss, meta)
     return {
         "backbone": backbone,

@@ -152,11 +152,9 @@ def _fills(content, run, weights_only):
     if "optimizer" not in content["state"].get("flags", {}):
         return fills
     optimizer, _ = optimizers.build(run.optimizer, 0.1)
-    rows = [
-        keras.Variable(np.zeros((1, *array["shape"][1:])), name=name)
-        for name, array in content["arrays"].items()
-        if "/" not in name
-    ]
+    arrays = content["arrays"]
+    own = [name for name in arrays if "/" not in name]
+    rows = [keras.Variable(np.zeros((1, *arrays[n]["shape"][1:])), name=n) for n in own]
     optimizer.build(rows)
     for row in rows:
         prefix = f"{row.name}_"

@@ -50,17 +50,15 @@ class Plan:
                 addresses.require_free(members[i])
         return [Cluster(members, i, "launcher") for i in self.local]
 
-    def environment(
-        self, cluster: Cluster, environ: Mapping[str, str]
-    ) -> dict[str, str]:
+    def environment(self, cluster: Cluster, base: Mapping[str, str]) -> dict[str, str]:
         """Returns a local worker's environment variables.
 
         Args:
             cluster: the worker's `Cluster`, as returned by `places`.
-            environ: the launcher's environment variables.
+            base: the launcher's environment variables.
         """
         # Without buffering, printed lines reach the logs immediately.
-        result = {"PYTHONUNBUFFERED": "1", **environ}
+        result = {"PYTHONUNBUFFERED": "1", **base}
         result.pop("TF_CONFIG", None)
         if self.size > 1:
             result["TF_CONFIG"] = cluster.tf_config()

@@ -159,15 +159,12 @@ def exit_status(status: int) -> int:
 def describe(status: int) -> str:
     """Describes how a worker ended."""
     if status >= 0:
-        note = _EXPLAINED.get(status)
-        return f"ended with status {status}" + (f" ({note})" if note else "")
-    signum = -status
-    try:
-        name = signal.Signals(signum).name
-    except ValueError:
-        name = "a real-time signal"
-    note = _SIGNALS.get(signum)
-    return f"was ended by signal {signum}, {name}" + (f" ({note})" if note else "")
+        text, note = f"ended with status {status}", _EXPLAINED.get(status)
+    else:
+        names = {one.value: one.name for one in signal.Signals}
+        name = names.get(-status, "a real-time signal")
+        text, note = f"was ended by signal {-status}, {name}", _SIGNALS.get(-status)
+    return f"{text} ({note})" if note else text
 
 
 @dataclasses.dataclass(eq=False, repr=False)
