@@ -36,8 +36,7 @@ class Averaging:
     in_use: bool = True
 
     def __post_init__(self):
-        rule = "decay must be between 0 and 1"
-        require(0 < self.decay < 1, rule, decay=self.decay)
+        require(0 < self.decay < 1, "decay must be between 0 and 1", decay=self.decay)
 
     def decay_at(self, step: tf.Tensor) -> tf.Tensor:
         """Returns d for an update, a float32 scalar.

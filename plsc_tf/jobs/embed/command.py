@@ -93,11 +93,8 @@ def _exported_model(settings):
         )
     path = folders[max(folders)]
     card_path = files.join(path, _CARD)
-    if not files.exists(card_path):
-        raise ValueError(
-            f"{path} must be an export of plsc_tf, but lacks {_CARD}, which describes "
-            "the expected images."
-        )
+    rule = f"{path} must be an export of plsc_tf, with {_CARD} about its images"
+    require(files.exists(card_path), rule)
     card = json.loads(files.read(card_path))
     name, flip = card.get("preprocessing", "resize"), options.flip
     if name == "custom":
@@ -126,10 +123,7 @@ def _exported_model(settings):
 def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
     chosen = []
-    advice = (
-        "Replace or remove the file, or set --skip_bad_records to skip unreadable "
-        "images."
-    )
+    advice = "Replace or remove it, or skip unreadable images: --skip_bad_records."
     with contextlib.closing(Progress("embedding", len(paths), "images")) as progress:
         for rows, embeddings, _ in source.rows(paths, points, skipped, advice):
             output.add(unit(embeddings) if options.normalize else embeddings)
