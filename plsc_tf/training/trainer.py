@@ -14,13 +14,7 @@ from absl import logging
 
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.training import (
-    diagnosis,
-    feed,
-    keras_limits,
-    several_steps,
-    user_data,
-)
+from plsc_tf.training import diagnosis, feed, keras_limits, several_steps, user_data
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.ending import EndedElsewhereError, Votes
 from plsc_tf.training.feed import COUNTS, Position

@@ -14,6 +14,7 @@ from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
 from plsc_tf.jobs.builders.preprocessing import framing
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Number of saved embeddings per block.
@@ -159,11 +160,9 @@ class Saved:
         names = tuple(map(str, range(len(self._matrix))))
         if names_path:
             names = lists.read_names(files.read(names_path), names_path)
-        if len(names) != len(self._matrix):
-            raise ValueError(
-                f"{names_path} must contain a name for each of the {len(self._matrix)} "
-                f"rows of {path}. Received: {len(names)} names."
-            )
+        count = len(self._matrix)
+        rule = f"{names_path} must have a name for each of the {count} rows of {path}"
+        require(len(names) == count, rule, names=len(names))
         self._rows = {name: row for row, name in enumerate(names)}
 
     def blocks(self, names, folder, points=None):

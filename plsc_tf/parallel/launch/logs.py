@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 _CHUNK = 1 << 20
+_STANDARD_OUTPUT = 1
 _TAIL_BYTES = 1 << 16
 
 
@@ -75,12 +76,10 @@ class Screen:
     Args:
         logs: {worker index: `Log`} to show. The output of a single worker is shown
             unchanged; with several workers, each line starts with the worker's index.
-        descriptor: file descriptor of the terminal.
     """
 
-    def __init__(self, logs: Mapping[int, Log], descriptor: int = 1) -> None:
+    def __init__(self, logs: Mapping[int, Log]) -> None:
         self._logs = logs
-        self._descriptor = descriptor
         self._begun = {i: b"" for i in logs}
 
     def shows_only(self, index: int) -> bool:
@@ -104,7 +103,7 @@ class Screen:
     def _write(self, content):
         try:
             while content:
-                content = content[os.write(self._descriptor, content) :]
+                content = content[os.write(_STANDARD_OUTPUT, content) :]
         except OSError:
             # The reader of a pipe has ended (`| head`); training continues.
             self._logs = {}
