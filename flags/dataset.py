@@ -1,16 +1,14 @@
 """Defines the options for the data set: its module, location and size."""
 
 from plsc_tf.flags.option import OptionGroup, Positive, option
+from plsc_tf.requirements import require
 from plsc_tf.storage import oss
 
 
 def _without_keys(name, folder):
-    if oss.holds_keys(folder):
-        raise ValueError(
-            f"{name} must not contain keys, because it is logged and saved. Set "
-            f"{oss.ID} and {oss.SECRET} in the environment. Received: "
-            f"{name}={oss.masked(folder)} with keys."
-        )
+    rule = f"{name} must not contain keys, because it is logged and saved"
+    advice = f"Set {oss.ID} and {oss.SECRET} in the environment"
+    require(not oss.holds_keys(folder), rule, advice, **{name: oss.masked(folder)})
 
 
 class Dataset(OptionGroup):

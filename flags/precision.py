@@ -99,11 +99,9 @@ class Precision(OptionGroup):
     def __post_init__(self):
         super().__post_init__()
         white = self.layer_lists()["white"]
-        if self.keep_batchnorm_fp32 and "BatchNormalization" in white:
-            raise ValueError(
-                "keep_batchnorm_fp32=True contradicts BatchNormalization in the white "
-                f"list. Received: amp_lists={self.amp_lists!r}."
-            )
+        both = self.keep_batchnorm_fp32 and "BatchNormalization" in white
+        rule = "keep_batchnorm_fp32 contradicts BatchNormalization in the white list"
+        require(not both, rule, amp_lists=repr(self.amp_lists))
 
     @property
     def dtype(self) -> str:

@@ -126,11 +126,9 @@ class Entry:
         Raises:
             ValueError: the value is none of these.
         """
-        if isinstance(model, str) and not all(dotted_paths.split(model)):
-            raise ValueError(
-                f"set_model takes your own network or its path. Received: {model!r}. "
-                f"For one of the library's, call set_model_name({model!r})."
-            )
+        own = not isinstance(model, str) or all(dotted_paths.split(model))
+        advice = f"For one of the library's, call set_model_name({model!r})"
+        require(own, "set_model takes your own network or its path", advice)
         # Not an isinstance check: importing Keras takes seconds and may not be needed.
         known = isinstance(model, str) or hasattr(model, "build_network")
         if not (known or callable(model) or model is None):
@@ -182,11 +180,9 @@ class Entry:
         """
         named = isinstance(optimizer, str) or optimizer is None
         made = hasattr(optimizer, "apply_gradients") and not isinstance(optimizer, type)
-        if not (named or made):
-            raise ValueError(
-                "set_optimizer takes the name of a Keras optimizer or an instance. "
-                f"Received: {optimizer!r}. To set only the learning rate, call set_lr."
-            )
+        rule = "set_optimizer takes the name of a Keras optimizer or an instance"
+        advice = "To set only the learning rate, call set_lr"
+        require(named or made, rule, advice, optimizer=repr(optimizer))
         self._optimizer = optimizer
 
     def set_model_parallel(self, model_parallel):

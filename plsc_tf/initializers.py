@@ -71,11 +71,9 @@ def parse(text):
     """
     match = _TEXT.fullmatch(text)
     name = match and match[1].lower()
-    if name not in ARGUMENTS:
-        raise ValueError(
-            f"An initializer must be one of {', '.join(ARGUMENTS)}, with arguments as "
-            f"in truncated_normal(stddev=0.02). Received: {text!r}."
-        )
+    rule = f"An initializer must be one of {', '.join(ARGUMENTS)}"
+    advice = "Write arguments as in truncated_normal(stddev=0.02)"
+    require(name in ARGUMENTS, rule, advice, initializer=repr(text))
     arguments = dict(ARGUMENTS[name])
     for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
         key, equals, value = part.partition("=")
@@ -110,11 +108,9 @@ def describe(initializer):
             f"initializer of one of these types. Received: {initializer!r}."
         )
     config = initializer.get_config()
-    if config.get("seed") is not None:
-        raise ValueError(
-            "Initial class weights depend on the seed of the training: leave out the "
-            f"initializer's seed. Received: {kind}(seed={config['seed']!r})."
-        )
+    rule = "Initial class weights depend on the seed of the training"
+    given = f"{kind}(seed={config.get('seed')!r})"
+    require(config.get("seed") is None, rule, "Leave out its seed", initializer=given)
     values = {key: config[key] for key in ARGUMENTS[name]}
     inner = ", ".join(f"{key}={value}" for key, value in values.items())
     text = f"{name}({inner})" if inner else name

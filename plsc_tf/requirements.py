@@ -11,8 +11,17 @@ def require_one_of(allowed: Collection[Any], **received) -> None:
         require(value in allowed, rule, **{name: repr(value)})
 
 
-def require(condition: object, rule: str, **received) -> None:
-    """Raises a ValueError with the rule and the values unless the condition is true."""
+def require(condition: object, rule: str, advice: str = "", /, **received) -> None:
+    """Raises a ValueError unless the condition is true.
+
+    Args:
+        condition: what must be true.
+        rule: what was expected, a sentence without its period.
+        advice: how to fix it, likewise, or "".
+        **received: the values that the message shows.
+    """
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())
-        raise ValueError(f"{rule}. Received: {values}" if received else f"{rule}.")
+        parts = [rule, f"Received: {values}" if received else "", advice]
+        text = ". ".join(filter(None, parts))
+        raise ValueError(text if received and not advice else f"{text}.")

@@ -43,12 +43,9 @@ def check_loss(loss, *, exact=True, seed=0):
     _check_shape("target's slope", target.slope, cosine)
     value, slope = loss.others(others, target, state)
     _check_shape("others' value", value, others)
-    if float(tf.reduce_max(value)) > loss.largest + 1e-9:
-        raise ValueError(
-            "loss.largest must be at least as large as every value that loss.others() "
-            f"returns. Received: largest={loss.largest:g}, but others() returned "
-            f"{float(tf.reduce_max(value)):.6g}."
-        )
+    returned = float(tf.reduce_max(value))
+    rule = f"loss.largest must not be below a result of loss.others(), {returned:.6g}"
+    require(returned <= loss.largest + 1e-9, rule, largest=loss.largest)
     if exact:
         _check_derivatives(loss, cosine, norms, state, target)
         slope = tf.ones_like(others) if slope is None else slope

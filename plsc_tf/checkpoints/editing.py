@@ -19,6 +19,7 @@ from plsc_tf.checkpoints.rows import (
     StoredRows,
 )
 from plsc_tf.parallel import packing
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Key of the state that lists the edits of the classes, oldest first.
@@ -84,23 +85,15 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
     Raises:
         ValueError: the classes have several centers, none to drop, or no rows at all.
     """
-    if "weight" not in content["arrays"]:
-        raise ValueError(
-            f"The checkpoint {source} has no class weights, so its classes cannot be "
-            "edited. Choose a checkpoint with a head."
-        )
+    rule = f"The checkpoint {source} has no class weights, so no classes can be edited"
+    require("weight" in content["arrays"], rule, "Choose a checkpoint with a head")
     shape = content["arrays"]["weight"]["shape"]
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
-    if several and not dropping:
-        raise ValueError(
-            f"The checkpoint {source} has {shape[1]} centers per class. Expected one. "
-            "Drop the others: --edit_dir=<new folder> --drop_sub_centers."
-        )
-    if dropping and not several:
-        raise ValueError(
-            f"The checkpoint {source} has one center per class, so there are no others "
-            "to drop. Leave out drop_sub_centers."
-        )
+    rule = f"The checkpoint {source} has {shape[1]} centers per class. Expected one"
+    advice = "Drop the others: --edit_dir=<new folder> --drop_sub_centers"
+    require(dropping or not several, rule, advice)
+    rule = f"The checkpoint {source} has one center per class, so none can be dropped"
+    require(several or not dropping, rule, "Leave out drop_sub_centers")
 
 
 class _Edited:

@@ -44,11 +44,9 @@ def check(settings: Settings) -> None:
     rule = f"export_classes must be at most num_classes={num_classes}"
     classes = options.export_classes
     require(classes <= num_classes, rule, export_classes=classes)
-    if options.card:
-        raise ValueError(
-            "card must describe an existing checkpoint, so a run cannot use it. "
-            f"Pass it to python -m plsc_tf.export. Received: card={options.card!r}."
-        )
+    rule = "card must describe an existing checkpoint, so a run cannot use it"
+    advice = "Pass it to python -m plsc_tf.export"
+    require(not options.card, rule, advice, card=options.card)
 
 
 def export_checkpoint(

@@ -80,11 +80,8 @@ def _completed(settings, source):
             f"{origin} contains {classes} classes in {source.ranks} rank file(s). "
             f"Received: num_classes={requested}. {advice}."
         )
-    if size != settings.model.emb_size:
-        raise ValueError(
-            f"The embedding size of {origin} is {size}. Received: "
-            f"emb_size={settings.model.emb_size}. Set emb_size={size}."
-        )
+    rule, wanted = f"The embedding size of {origin} is {size}", settings.model.emb_size
+    require(size == wanted, rule, f"Set emb_size={size}", emb_size=wanted)
     loss, has_bias = settings.head.loss_type, "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):
         if "loss_type" in settings.given or not has_bias:

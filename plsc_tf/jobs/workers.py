@@ -25,6 +25,7 @@ from plsc_tf.parallel.strategy import (
     local_replicas,
     strategy as make_strategy,
 )
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training.ending import Votes
 
@@ -105,11 +106,8 @@ class Membership:
             )
         if self._group.lost:
             raise self._group.lost
-        if terms != self._terms:
-            raise ValueError(
-                "All runs of a process must use the first run's cluster. Expected: "
-                f"{self._terms}. Received: {terms}."
-            )
+        rule = f"All runs of a process must use the first run's cluster: {self._terms}"
+        require(terms == self._terms, rule, cluster=terms)
         return self._group
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Set
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.option import options_of
 from plsc_tf.hints import did_you_mean, nearest, normalize
+from plsc_tf.requirements import require
 
 # Pairs of an option of another system and our option that takes the same values.
 _PAIRS = """
@@ -232,11 +233,8 @@ def _dictionary(content, text):
         if isinstance(content, str):
             with contextlib.suppress(ValueError, SyntaxError):
                 content = read(content)
-    if not isinstance(content, dict):
-        raise ValueError(
-            "boost_config_dict must be a dictionary of dictionaries in JSON or Python. "
-            f"Received: boost_config_dict={text!r}."
-        )
+    rule = "boost_config_dict must be a dictionary of dictionaries in JSON or Python"
+    require(isinstance(content, dict), rule, boost_config_dict=repr(text))
     return content
 
 

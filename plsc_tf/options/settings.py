@@ -31,6 +31,7 @@ from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.server import Server
 from plsc_tf.flags.training import Performance, Training
 from plsc_tf.options.other_systems import ignored_name, translate, unknown_option
+from plsc_tf.requirements import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,11 +180,9 @@ def checked_values(values: Mapping) -> dict:
         if name not in known:
             raise ValueError(unknown_option(name, known))
         item = known[name]
-        if item.name in checked:
-            raise ValueError(
-                f"{item.name} was set twice, under two of its names. Received: "
-                f"{name}={value!r}. Aliases: {', '.join(item.aliases)}."
-            )
+        rule = f"{item.name} was set twice, under two of its names"
+        advice = f"Aliases: {', '.join(item.aliases)}"
+        require(item.name not in checked, rule, advice, **{name: repr(value)})
         checked[item.name] = item.check(value)
     return checked
 

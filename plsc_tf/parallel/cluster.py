@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from plsc_tf.parallel import addresses
+from plsc_tf.requirements import require
 
 # The default of started_port in Paddle's launcher.
 DEFAULT_PORT = 6170
@@ -129,22 +130,16 @@ def _secret(options, environ):
     # Opening a FIFO would wait for a writer.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-            raise ValueError(
-                "cluster_secret_file must be a file of this user or of root, because "
-                f"its owner knows the secret. Received: {path}"
-            )
-        if found.st_mode & 0o077:
-            raise ValueError(
-                f"cluster_secret_file must be readable by its owner only. Received: "
-                f"{path}, which others may read. Run: chmod 600 {path}"
-            )
+        own = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid())
+        rule = "cluster_secret_file must be a file of this user or of root"
+        require(own, rule, "Its owner knows the secret", cluster_secret_file=path)
+        rule = "cluster_secret_file must be readable by its owner only"
+        advice = f"Others may read it. Run: chmod 600 {path}"
+        require(not found.st_mode & 0o077, rule, advice, cluster_secret_file=path)
         secret = file.read().strip()
-    if len(secret) < 16:
-        raise ValueError(
-            "cluster_secret_file must have at least 16 bytes. Received: "
-            f"{path} with {len(secret)}. Remove it; the next start creates a new one."
-        )
+    rule = "cluster_secret_file must have at least 16 bytes"
+    advice = f"Remove {path}; the next start creates a new one"
+    require(len(secret) >= 16, rule, advice, bytes=len(secret))
     return secret
 
 
@@ -310,16 +305,11 @@ def _named_index(options):
     by_ip = _find(options.node_ip, machines) if options.node_ip else None
     if index is None:
         return by_ip
-    if index >= len(machines):
-        raise ValueError(
-            f"task_index={index}, but cluster_node_ips has {len(machines)} entries, "
-            "counted from 0."
-        )
-    if by_ip not in (None, index):
-        raise ValueError(
-            f"node_ip={options.node_ip} has index {by_ip} in cluster_node_ips, but "
-            f"task_index={index}. Set only one of them."
-        )
+    entries = f"cluster_node_ips has {len(machines)} entries, counted from 0"
+    require(index < len(machines), f"task_index={index}, but {entries}")
+    place = f"node_ip={options.node_ip} has index {by_ip} in cluster_node_ips"
+    rule = f"{place}, but task_index={index}"
+    require(by_ip in (None, index), rule, "Set only one of them")
     return index
 
 

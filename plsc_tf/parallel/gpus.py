@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.requirements import require
+
 # The kernel's NVIDIA driver describes itself in this file, also inside a container.
 DRIVER_FILE = pathlib.Path("/proc/driver/nvidia/version")
 # The oldest driver that runs programs built with any CUDA 12.x, as TensorFlow's is
@@ -84,17 +86,12 @@ def implementation(communication: str, used: Sequence[int]) -> str:
     Raises:
         ValueError: the workers use different numbers of GPUs, or none with NCCL.
     """
-    if len(set(used)) > 1:
-        counts = ", ".join(f"worker {i}: {n}" for i, n in enumerate(used))
-        raise ValueError(
-            "All workers must use the same number of GPUs: set num_replicas to one "
-            f"that each has. Received: {counts}."
-        )
-    if communication == "nccl" and not used[0]:
-        raise ValueError(
-            "communication=nccl needs GPUs, but TensorFlow finds none. Use "
-            "communication=auto or ring."
-        )
+    counts = {f"worker {i}": number for i, number in enumerate(used)}
+    rule = "All workers must use the same number of GPUs"
+    require(len(set(used)) == 1, rule, "Set num_replicas to what each has", **counts)
+    rule = "communication=nccl needs GPUs, but TensorFlow finds none"
+    allowed = communication != "nccl" or used[0]
+    require(allowed, rule, "Use communication=auto or ring")
     return "nccl" if communication == "auto" and used[0] else communication
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.strategy import gather, local_replicas
+from plsc_tf.requirements import require
 
 # If several threads assign to slices at the same time on a device other than the first,
 # TensorFlow 2.17 confuses the positions and writes rows to the wrong place, mostly
@@ -40,12 +41,9 @@ class RowSplit:
     num_shards: int
 
     def __post_init__(self):
-        if not 0 < self.num_shards <= self.num_rows:
-            raise ValueError(
-                "Every replica must hold at least one row. Received: "
-                f"num_rows={self.num_rows}, num_shards={self.num_shards}. Use fewer "
-                "replicas, or a replicated head (loss_type=softmax or arcface)."
-            )
+        advice = "Use fewer replicas, or a replicated head (loss_type=softmax, arcface)"
+        rule = "Every replica must hold at least one row"
+        require(0 < self.num_shards <= self.num_rows, rule, advice, **vars(self))
 
     def size(self, shard: int) -> int:
         """Returns a shard's number of rows."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel import gpus
 from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.requirements import require
 
 
 def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
@@ -32,11 +33,8 @@ def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
         RuntimeError: a GPU does not work or has no memory left, or TensorFlow is
             already running with fewer logical CPU devices.
     """
-    if num_replicas < 0:
-        raise ValueError(
-            "num_replicas must be positive, or 0 for all GPUs (one CPU device if there "
-            f"are no GPUs). Received: num_replicas={num_replicas}."
-        )
+    rule = "num_replicas must be positive, or 0 for all GPUs, else for one CPU device"
+    require(num_replicas >= 0, rule, num_replicas=num_replicas)
     if count := gpus.to_use(num_replicas):
         return _mirrored(tuple(f"GPU:{i}" for i in range(count)))
     count = num_replicas or 1

@@ -3,6 +3,7 @@
 import json
 from typing import NamedTuple
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # The keys of a set's threshold that are copied into model_card.json.
@@ -40,11 +41,8 @@ class EvaluationCard(NamedTuple):
             known = content["version"] == 1 and isinstance(content["sets"], dict)
         except (TypeError, ValueError, KeyError):
             known = False
-        if not known:
-            raise ValueError(
-                "card must be a card.json (version 1) that python -m plsc_tf.evaluate "
-                f"has written. Received: {path!r}."
-            )
+        rule = "card must be a card.json (version 1) of python -m plsc_tf.evaluate"
+        require(known, rule, card=path)
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)
 

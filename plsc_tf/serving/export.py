@@ -187,11 +187,9 @@ def _write(export_dir, version, signatures, card, extras):
 def _checked_image_size(network, image_size):
     shape = image_size or (getattr(network, "input_shape", None) or ())[1:3]
     sizes = tuple(int(size or 0) for size in shape)
-    if len(sizes) != 2 or min(sizes) < 1:
-        raise ValueError(
-            "image_size must be (height, width), both positive, if the network has no "
-            f"fixed input size. Received: image_size={image_size!r}."
-        )
+    rule = "image_size must be (height, width), both positive"
+    advice = "Set it if the network has no fixed input size"
+    require(len(sizes) == 2 and min(sizes) > 0, rule, advice, image_size=image_size)
     return sizes
 
 

@@ -7,6 +7,7 @@ from keras import layers
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.zoo.catalog import ENTRIES
 from plsc_tf.backbones.zoo.layers import conv_norm_relu
+from plsc_tf.requirements import require
 
 # Every replica holds the whole auxiliary classifier, with 768 weights per class.
 MOST_CLASSES = 50_000
@@ -43,18 +44,13 @@ class Auxiliary:
         label_smoothing: float = 0.0,
         dtype: str = "float32",
     ) -> None:
-        if num_classes > MOST_CLASSES:
-            raise ValueError(
-                f"Auxiliary logits support at most {MOST_CLASSES:,} classes, because "
-                "every replica holds all of their weights. Received: num_classes="
-                f"{num_classes}. Set aux_logits_weight=0 to train without them."
-            )
+        # Every replica holds all of their weights.
+        rule = f"Auxiliary logits support at most {MOST_CLASSES:,} classes"
+        advice = "Set aux_logits_weight=0 to train without them"
+        require(num_classes <= MOST_CLASSES, rule, advice, num_classes=num_classes)
         tap = tap_of(backbone)
-        if tap is None:
-            raise ValueError(
-                f"{backbone.name!r} has no auxiliary logits. Set aux_logits_weight=0, "
-                "or choose a network that has them (docs/zoo.md)."
-            )
+        advice = "Set aux_logits_weight=0, or use a network that has them (docs/zoo.md)"
+        require(tap, f"{backbone.name!r} has no auxiliary logits", advice)
         middle = backbone.get_layer(tap).output
         branch = _branch(middle.shape[1:], num_classes, f"{backbone.name}_auxiliary")
         self.branch = apply(branch, Precision(dtype))

@@ -19,11 +19,9 @@ def whole_labels(labels: Any) -> np.ndarray:
         ValueError: the array has another shape, or its values are not whole numbers.
     """
     labels = np.asarray(labels)
-    if labels.shape[1:] not in ((), (1,)):
-        raise ValueError(
-            "Labels must be integers of shape [batch]. Received: shape "
-            f"{labels.shape}. Convert one-hot labels with argmax(axis=1)."
-        )
+    rule, shape = "Labels must be integers of shape [batch]", labels.shape
+    advice = "Convert one-hot labels with argmax(axis=1)"
+    require(shape[1:] in ((), (1,)), rule, advice, shape=shape)
     labels = labels.reshape(-1)
     is_number = labels.dtype.kind in "biuf"
     if not is_number or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
@@ -84,11 +82,9 @@ def check_shape(shape: Sequence[int], input_shape: tuple) -> None:
     """
     check_channels(shape, input_shape[3])
     size, wanted = tuple(shape[1:3]), input_shape[1:3]
-    if any(a != b for a, b in zip(size, wanted, strict=True) if a and b):
-        raise ValueError(
-            f"The network takes images of {_by(wanted)} pixels (height x width). "
-            f"Received: {_by(size)}. Resize them with tf.image.resize."
-        )
+    fits = all(a == b for a, b in zip(size, wanted, strict=True) if a and b)
+    rule = f"The network takes images of {_by(wanted)} pixels (height x width)"
+    require(fits, rule, "Resize them with tf.image.resize", size=_by(size))
 
 
 def _by(size):

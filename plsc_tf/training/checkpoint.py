@@ -111,11 +111,10 @@ class Checkpoint(keras.callbacks.Callback):
             if not self.lock.held:
                 self.lock.acquire(self.directory)
                 self._took_lock = True
-            if not self._continues and catalog.find_all(self.directory):
-                raise ValueError(
-                    f"{self.directory} holds {self.things} of another run. Resume "
-                    f"with Checkpoint.restore(model), or set another {self.option}."
-                )
+            own = self._continues or not catalog.find_all(self.directory)
+            rule = f"{self.directory} holds {self.things} of another run"
+            other = f"set another {self.option}"
+            require(own, rule, f"Resume with Checkpoint.restore(model), or {other}")
             catalog.sweep(self.directory)
         self._continues = True
         if self.save_best:

@@ -52,11 +52,9 @@ def metrics(
 def _names(metrics):
     names = [metrics] if isinstance(metrics, str) else list(metrics or ())
     unknown = [name for name in names if name not in METRICS]
-    if unknown:
-        raise ValueError(
-            f"metrics must be among {', '.join(sorted(METRICS))}: others would need "
-            f"the logits of all classes on one device. Received: {unknown}"
-        )
+    rule = f"metrics must be among {', '.join(sorted(METRICS))}"
+    advice = "Others would need the logits of all classes on one device"
+    require(not unknown, rule, advice, metrics=unknown)
     return names
 
 
@@ -92,13 +90,11 @@ def check_backbone(backbone: Any) -> None:
     Args:
         backbone: the Keras model.
     """
-    outputs = getattr(backbone, "outputs", None)
-    if not isinstance(backbone, keras.Model) or not outputs:
-        raise ValueError(
-            "The backbone must be a keras.Model with known inputs and outputs. Create "
-            "one with plsc_tf.backbones.from_user and image_shape=(height, width, 3). "
-            f"Received: {backbone!r}"
-        )
+    outputs: Any = getattr(backbone, "outputs", None)
+    known = isinstance(backbone, keras.Model) and outputs
+    rule = "The backbone must be a keras.Model with known inputs and outputs"
+    advice = "Use plsc_tf.backbones.from_user and image_shape=(height, width, 3)"
+    require(known, rule, advice, backbone=repr(backbone))
     shape = tuple(outputs[0].shape)
     flat = len(outputs) == 1 and len(shape) == 2 and shape[1] is not None
     rule = "The backbone must return embeddings [batch, embedding_size]"

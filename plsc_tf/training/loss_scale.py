@@ -173,11 +173,9 @@ def from_keras(
     """
     initial, growth_steps = KERAS_INITIAL, KERAS_GROWTH_STEPS
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        if loss_scale is not None:
-            raise ValueError(
-                "There must be one loss scale. Received: a LossScaleOptimizer and "
-                "loss_scale. Pass its inner_optimizer, or leave loss_scale out."
-            )
+        rule = "There must be one loss scale, not a LossScaleOptimizer and loss_scale"
+        advice = "Pass its inner_optimizer, or leave loss_scale out"
+        require(loss_scale is None, rule, advice)
         initial, growth_steps = optimizer.initial_scale, optimizer.dynamic_growth_steps
         optimizer = optimizer.inner_optimizer
         reason = (

@@ -71,11 +71,8 @@ class Mixing:
             ValueError: b is odd.
         """
         count = labels.shape[0]
-        if count % 2:
-            raise ValueError(
-                "mixup and cutmix mix pairs of images, so each replica needs an even "
-                f"number of images. Received: {count} on a replica. Change batch_size."
-            )
+        rule = "mixup and cutmix mix pairs: each replica needs an even number of images"
+        require(count % 2 == 0, rule, "Change batch_size", images=count)
         rows = tf.range(count)
         partner = tf.bitwise.bitwise_xor(rows, 1)
         partner = tf.where(tf.gather(weights, partner) > 0, partner, rows)

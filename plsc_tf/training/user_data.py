@@ -37,11 +37,8 @@ class DatasetBatches:
         fits = isinstance(spec, tuple) and len(spec) in (2, 3)
         rule = "The data set must yield (images, labels) or (images, labels, weights)"
         require(fits, rule, elements=spec)
-        if spec[0].shape.rank != 4:
-            raise ValueError(
-                "The data set must yield images in batches [batch, height, width, 3]. "
-                f"Did you forget .batch()? Received: elements {spec}"
-            )
+        rule = "The data set must yield images in batches [batch, height, width, 3]"
+        require(spec[0].shape.rank == 4, rule, "Call .batch()", elements=spec)
         self._dataset = dataset
         self.batch_size = spec[0].shape[0]
         if self.batch_size is None:
@@ -124,11 +121,9 @@ def training_data(
         ValueError: the arguments do not fit together.
     """
     if is_ours(x) or isinstance(x, tf.data.Dataset):
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                "If x is a data set, leave out y and sample_weight: x must yield "
-                "(images, labels) or (images, labels, weights)."
-            )
+        alone = y is None and sample_weight is None
+        advice = "x must yield (images, labels) or (images, labels, weights)"
+        require(alone, "If x is a data set, leave out y and sample_weight", advice)
         return x if is_ours(x) else DatasetBatches(x)
     if y is None:
         raise ValueError(

@@ -6,6 +6,7 @@ import keras
 from keras import optimizers
 
 from plsc_tf import private_apis
+from plsc_tf.requirements import require
 from plsc_tf.training.average import Averaging
 from plsc_tf.training.optimizers import Lars, Momentum
 
@@ -107,17 +108,12 @@ def adopt(optimizer, settings):
             initial_scale=optimizer.initial_scale,
             dynamic_growth_steps=optimizer.dynamic_growth_steps,
         )
-    if optimizer.built:
-        raise ValueError(
-            f"The optimizer must be new. Received: a {kind} that another model already "
-            "uses. Create another one."
-        )
+    rule = "The optimizer must be new, not one that another model already uses"
+    require(not optimizer.built, rule, "Create another one", optimizer=kind)
     bound = settings.optimizer.max_gradient_norm
-    if bound is not None:
-        raise ValueError(
-            "max_gradient_norm does not apply to an optimizer from Python. Set "
-            f"{kind}(..., global_clipnorm={bound}) instead."
-        )
+    rule = "max_gradient_norm does not apply to an optimizer from Python"
+    advice = f"Set {kind}(..., global_clipnorm={bound}) instead"
+    require(bound is None, rule, advice)
     rate = private_apis.learning_rate_or_schedule(optimizer)
     if isinstance(rate, keras.Variable):
         rate = float(rate.numpy())

@@ -269,11 +269,9 @@ def make_loss_scale(settings, optimizer=None):
     given = settings.precision
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
-        if twice:
-            raise ValueError(
-                "The optimizer, a LossScaleOptimizer, sets the loss scale. Leave out "
-                f"{', '.join(twice)}, or pass its inner_optimizer instead."
-            )
+        rule = "The optimizer, a LossScaleOptimizer, sets the loss scale"
+        advice = f"Leave out {', '.join(twice)}, or pass its inner_optimizer instead"
+        require(not twice, rule, advice)
         return None
     if not given.use_fp16:
         return None

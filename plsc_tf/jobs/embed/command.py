@@ -97,11 +97,8 @@ def _exported_model(settings):
     require(files.exists(card_path), rule)
     card = json.loads(files.read(card_path))
     name, flip = card.get("preprocessing", "resize"), options.flip
-    if name == "custom":
-        raise ValueError(
-            f"{path} was exported with its own preprocessing (prepare=), which "
-            "plsc_tf.embed cannot apply. Call its signature serving_default instead."
-        )
+    rule = f"plsc_tf.embed cannot apply the preprocessing (prepare=) of {path}"
+    require(name != "custom", rule, "Call its signature serving_default instead")
     name = "face" if name == "resize" else name
     frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
     if flip is None:

@@ -141,11 +141,8 @@ def _search(name, sides, options, digest, by_entry=False):
 
 def _identity(name):
     number = name.partition("_")[0]
-    if not number.isdecimal():
-        raise ValueError(
-            "The names of TinyFace's images must start with the number of the "
-            f"identity, as in 12_3.jpg. Received: {name!r}."
-        )
+    rule = "Names of TinyFace's images must start with the number of the identity"
+    require(number.isdecimal(), rule, "Name them as in 12_3.jpg", name=name)
     return number
 
 
@@ -197,11 +194,8 @@ def _template_pairs(name, path, ids, rows, subjects, options):
     text = files.read(path)
     left, right, same = lists.read_template_pairs(text, path)
     left, right = find(ids, left, path), find(ids, right, path)
-    if same.all() or not same.any():
-        raise ValueError(
-            f"{path} must contain pairs with label 1 (same person) and with label 0. "
-            f"Received: only label {int(same[0])}."
-        )
+    rule = f"{path} must contain pairs with label 1 (same person) and with label 0"
+    require(same.any() and not same.all(), rule, only_label=int(same[0]))
     distances = 2 - 2 * cosines(rows, left, right)
     numbers = np.array([subjects.get(one, -1) for one in ids.tolist()])
     listed = np.unique(np.concatenate([left, right]))

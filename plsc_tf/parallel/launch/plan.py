@@ -147,11 +147,9 @@ def split_gpus(
     names = [str(gpu) for gpu in selected]
     if visible is not None:
         hidden = [name for name in names if name not in visible.split(",")]
-        if hidden:
-            raise ValueError(
-                f"selected_gpus has {', '.join(hidden)}, but {_GPUS}={visible!r} hides "
-                f"them. Choose GPUs that it lists, or unset {_GPUS}."
-            )
+        place = f"{_GPUS}={visible!r}"
+        rule = f"selected_gpus has {', '.join(hidden)}, but {place} hides them"
+        require(not hidden, rule, f"Choose GPUs that it lists, or unset {_GPUS}")
     share, rest = divmod(len(names), count)
     rule = f"{len(names)} GPUs cannot be split evenly over num_workers={count}"
     require(share and not rest, rule, selected_gpus=",".join(names))
