@@ -71,8 +71,8 @@ def test_gpus_communicate_through_nccl(asked, used, expected):
 @pytest.mark.parametrize(
     ("asked", "used", "message"),
     [
-        ("auto", [8, 8, 7], "same number of GPUs.*worker 0: 8, worker 1: 8, worker 2"),
-        ("auto", [1, 0], "worker 0: 1, worker 1: 0"),
+        ("auto", [8, 8, 7], "same number of GPUs.*worker 0=8, worker 1=8, worker 2"),
+        ("auto", [1, 0], "worker 0=1, worker 1=0"),
         ("nccl", [0, 0], "communication=nccl needs GPUs"),
     ],
 )
