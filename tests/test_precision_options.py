@@ -40,7 +40,7 @@ def test_lists_of_layers(text, white, black):
         ({"amp_lists": "white:A,B;black:B"}, "B in both lists"),
         (
             {"amp_lists": "white:BatchNormalization", "keep_batchnorm_fp32": True},
-            "keep_batchnorm_fp32=True contradicts",
+            "keep_batchnorm_fp32 contradicts",
         ),
     ],
 )

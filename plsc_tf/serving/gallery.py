@@ -139,9 +139,7 @@ class Gallery(contextlib.AbstractContextManager):
         if "rows" in about:
             raise self._error(f"was made by an earlier version of plsc_tf. {_ENROLL}")
         valid = dim is not None and dim >= 1 and dtype in ("float32", "float16")
-        rule = (
-            "A new gallery requires dim, the embedding size; dtype: float32 or float16"
-        )
+        rule = "A new gallery requires dim (embedding size); dtype: float32 or float16"
         require(about or valid, rule, dim=dim, dtype=dtype)
         about = {"dim": dim, "dtype": dtype, "model": model} | about
         rule = f"The gallery {self._folder!r} has dim={about['dim']}"

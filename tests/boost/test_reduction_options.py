@@ -76,7 +76,7 @@ def test_the_level_and_another_mode_switch_it_off():
             {"dim_reduce": True, "boost_config_dict": '{"boost":{"dim_reduce":false}}'},
             "dim_reduce=True, but boost_config_dict sets False",
         ),
-        ({"snapshot_every_n_steps": 2, "snapshots_per_epoch": 2}, "or snapshots_per"),
+        ({"snapshot_every_n_steps": 2, "snapshots_per_epoch": 2}, "only one of"),
         (
             {"rho": 0.3, "boost_config_dict": "{'dim_reduce': {'rho': 0.4}}"},
             "contradicts boost_config_dict",

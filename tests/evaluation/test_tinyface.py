@@ -63,5 +63,7 @@ def test_tinyface_needs_its_folders_and_numbers(tmp_path):
     with pytest.raises(FileNotFoundError, match="must contain a Gallery_Match folder"):
         evaluate(tmp_path, **given, tinyface_dir=str(tmp_path))
     (tmp_path / "Testing_Set" / "Probe" / "x_1.jpg").touch()
-    with pytest.raises(ValueError, match="12_3.jpg. Received: 'x_1.jpg'"):
+    with pytest.raises(
+        ValueError, match="Received: name=x_1.jpg. Name them as in 12_3.jpg"
+    ):
         evaluate(tmp_path, **given, tinyface_dir=str(tmp_path / "Testing_Set"))

@@ -148,7 +148,7 @@ def test_loss_and_gradients_are_those_of_both_labels(replicas, options):
 
 
 def test_what_cannot_be_mixed_is_refused():
-    with pytest.raises(ValueError, match="even number of images. Received: 7"):
+    with pytest.raises(ValueError, match="even number of images. Received: images=7"):
         Mixing(0.2)(tf.zeros([7, 2, 2, 3]), tf.zeros([7]), tf.ones([7]), 0)
     with pytest.raises(ValueError, match="per_identity"):
         Settings.from_values(mixup=0.2, sampling="per_identity")
