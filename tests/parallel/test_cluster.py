@@ -63,7 +63,7 @@ def test_the_workers_share_a_secret_that_others_cannot_read(tmp_path):
     if os.geteuid() == 0:
         path.touch(0o600)
         os.chown(path, 12345, -1)
-        with pytest.raises(ValueError, match="its owner knows the secret"):
+        with pytest.raises(ValueError, match="Its owner knows the secret"):
             resolve(options[0], {})
         path.unlink()
     path.symlink_to(tmp_path / "nowhere")
