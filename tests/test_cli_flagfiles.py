@@ -172,6 +172,7 @@ def _link(folder):
         (_bytes(b"x" * 50_000_000), "has 50000000 bytes; at most 1048576 are allowed"),
         (_bytes(b"seed=1\ndataset_dir=a\0b"), "not UTF-8 text .byte 20.; save it as"),
         (_bytes(b"\xff\xfes"), "not UTF-8 text .byte 2.; save it as"),
+        (_bytes(b"model_save_dir=\xdcbung"), "run.cfg' is not UTF-8 text"),
         (_fifo, "is a FIFO or device"),
         (_link, "is a FIFO or device"),
     ],

@@ -77,10 +77,3 @@ def test_flag_files_of_windows_are_read(tmp_path, encoding):
     path.write_bytes(f"{mark}# Größe\r\nbatch_size=7\r\n--seed=3\r\n".encode(encoding))
     settings = cli.parse([f"--flagfile={path}"])
     assert (settings.training.batch_size, settings.training.seed) == (7, 3)
-
-
-def test_a_flag_file_in_another_encoding_is_named(tmp_path):
-    path = tmp_path / "run.cfg"
-    path.write_bytes("model_save_dir=Übung\n".encode("latin-1"))
-    with pytest.raises(cli.UsageError, match=r"run.cfg' is not UTF-8 text"):
-        cli.parse([f"--flagfile={path}"])

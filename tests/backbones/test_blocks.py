@@ -28,20 +28,18 @@ def torch_convolution(image, kernel, stride, groups=1):
 
 
 @pytest.mark.parametrize("side", [6, 7])
-@pytest.mark.parametrize("size, stride", [(3, 1), (3, 2), (1, 2)])
-def test_convolution_pads_on_every_side_as_torch_does(side, size, stride):
+@pytest.mark.parametrize(
+    ("size", "stride", "groups"), [(3, 1, 1), (3, 2, 1), (1, 2, 1), (3, 2, 2)]
+)
+def test_convolution_pads_on_every_side_as_torch_does(side, size, stride, groups):
     image = keras.Input((side, side, 2))
-    model = keras.Model(image, STYLE.conv(image, 4, size, stride=stride, name="c"))
+    if groups == 1:
+        output = STYLE.conv(image, 4, size, stride=stride, name="c")
+    else:
+        output = STYLE.depthwise(image, size, stride=stride, name="d")
+    model = keras.Model(image, output)
     x = np.random.default_rng(0).normal(size=(side, side, 2))
-    expected = torch_convolution(x, model.get_weights()[0], stride)
-    np.testing.assert_allclose(model(x[None])[0], expected, atol=1e-5)
-
-
-def test_depthwise_convolution_pads_on_every_side():
-    image = keras.Input((6, 6, 2))
-    model = keras.Model(image, STYLE.depthwise(image, 3, stride=2, name="d"))
-    x = np.random.default_rng(0).normal(size=(6, 6, 2))
-    expected = torch_convolution(x, model.get_weights()[0], 2, groups=2)
+    expected = torch_convolution(x, model.get_weights()[0], stride, groups)
     np.testing.assert_allclose(model(x[None])[0], expected, atol=1e-5)
 
 

@@ -194,19 +194,6 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path):
         Target().restore(path)
 
 
-def test_weights_only_are_half_a_checkpoint_and_say_so(tmp_path):
-    save(tmp_path / "0", kind="weights")
-    assert all_files(tmp_path / "0") == [n for n in FILES if n != "training.npz"]
-    target = Target()
-    with pytest.raises(ValueError, match="only weights.*--checkpoint_dir="):
-        target.restore(tmp_path / "0")
-    assert target.is_untouched()
-    arrays = {"weight": target.rows}
-    reader.restore(str(tmp_path / "0"), network=target.network, arrays=arrays)
-    target.variable.assign([5.0, 5.0])
-    assert target.holds(5)
-
-
 def test_unfinished_folders_are_no_checkpoints(tmp_path):
     save(tmp_path / "3", step=40)
     save(tmp_path / "step_00000050", step=50)

@@ -87,10 +87,11 @@ def test_files_are_small(path):
     assert len(path.read_text().splitlines()) <= limit
 
 
-def test_the_package_and_the_command_line_do_not_import_tensorflow():
+def test_neither_the_command_line_nor_the_client_imports_tensorflow():
     code = (
-        "import plsc_tf, plsc_tf.launch, plsc_tf.options.cli, sys; "
-        "sys.exit('tensorflow' in sys.modules)"
+        "import plsc_tf.launch, plsc_tf.options.cli, sys; "
+        "from plsc_tf import Client, FaceService; "
+        "sys.exit('tensorflow' in sys.modules or 'aiohttp' in sys.modules)"
     )
     programs.run("-c", code)
 

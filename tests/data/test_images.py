@@ -12,15 +12,40 @@ from plsc_tf.data import images
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 16, 3), np.uint8)
 
 
+EXIF = Image.Exif()
+EXIF[0x0112] = 6  # turn by 90 degrees to show it, which neither does
+
+
 @pytest.mark.parametrize(
-    ("kind", "mode"),
-    [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "1")]
-    + [("PNG", "P"), ("GIF", "RGB")],
+    ("kind", "mode", "options"),
+    [
+        *(("JPEG", mode, {}) for mode in ("RGB", "L")),
+        *(("PNG", mode, {}) for mode in ("RGB", "L", "1", "P", "RGBA", "LA")),
+        ("GIF", "RGB", {}),
+        ("JPEG", "RGB", {"exif": EXIF}),
+    ],
 )
-def test_decode_equals_pillow(kind, mode):
-    data = images.encode(Image.fromarray(PIXELS).convert(mode), kind)
+def test_decode_equals_pillow(kind, mode, options):
+    image = Image.fromarray(PIXELS).convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.fromarray(PIXELS[..., 0]))
+    data = images.encode(image, kind, **options)
     expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
     np.testing.assert_array_equal(images.decode(data), expected)
+
+
+def test_sixteen_bits_keep_their_upper_eight():
+    deep = PIXELS[..., 0].astype(np.uint16) * 256 + 200
+    decoded = images.decode(images.encode(Image.fromarray(deep)))
+    np.testing.assert_array_equal(decoded, PIXELS[..., :1].repeat(3, -1))
+
+
+def test_cmyk_jpeg_becomes_rgb_as_pillow_has_it():
+    smooth = np.indices((32, 32)).sum(0)[..., np.newaxis] * np.array([3, 2, 1])
+    cmyk = Image.fromarray(smooth.astype(np.uint8)).convert("CMYK")
+    data = images.encode(cmyk, "JPEG", quality=95)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+    assert np.abs(images.decode(data).numpy() - expected).max() <= 2
 
 
 def test_resize_averages_and_rounds():

@@ -1,11 +1,8 @@
 """Preprocessings by name: what training and evaluation see of a picture."""
 
-import io
-
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from plsc_tf.data import images, preprocessing
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
@@ -172,39 +169,3 @@ def test_vgg_scales_the_shorter_side_and_crops():
     whole = tf.image.resize(picture, (64, 80), antialias=True)
     expected = np.rint(whole[4:60, 12:68]).astype(np.uint8)
     np.testing.assert_array_equal(made.evaluate(picture), expected)
-
-
-def _decoded(image, kind="PNG", **options):
-    data = images.encode(image, kind, **options)
-    return images.decode(data).numpy(), data
-
-
-def test_alpha_is_dropped_as_pillow_drops_it():
-    alpha = Image.fromarray(np.dstack([PIXELS, PIXELS[..., 0]]), "RGBA")
-    np.testing.assert_array_equal(_decoded(alpha)[0], PIXELS)
-    decoded, _ = _decoded(alpha.convert("LA"))
-    np.testing.assert_array_equal(
-        decoded, np.asarray(alpha.convert("L").convert("RGB"))
-    )
-
-
-def test_sixteen_bits_keep_their_upper_eight():
-    deep = PIXELS[..., 0].astype(np.uint16) * 256 + 200
-    decoded, _ = _decoded(Image.fromarray(deep))
-    np.testing.assert_array_equal(decoded, PIXELS[..., :1].repeat(3, -1))
-
-
-def test_cmyk_jpeg_becomes_rgb_as_pillow_has_it():
-    smooth = np.indices((32, 32)).sum(0)[..., np.newaxis] * np.array([3, 2, 1])
-    cmyk = Image.fromarray(smooth.astype(np.uint8)).convert("CMYK")
-    decoded, data = _decoded(cmyk, "JPEG", quality=95)
-    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
-    assert np.abs(decoded - expected).max() <= 2
-
-
-def test_exif_orientation_is_not_applied():
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turn by 90 degrees to show it
-    decoded, data = _decoded(Image.fromarray(PIXELS), "JPEG", exif=exif)
-    assert decoded.shape == (40, 30, 3)
-    np.testing.assert_array_equal(decoded, np.asarray(Image.open(io.BytesIO(data))))

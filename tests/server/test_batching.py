@@ -65,31 +65,27 @@ def test_one_call_for_several_requests_and_to_each_its_own():
     assert model.batches == [[1], [2, 3, 4, 5]]
 
 
-def test_a_batch_is_filled_to_a_size_that_was_warmed_up():
-    model = Doubling({1: 1.0, 2: 1.1, 4: 1.2})
-    result = run(model, lambda b: b.run(rows(1, 2, 3), [0] * 3), latency_ms=1e4)
-    assert result["y"][:, 0].tolist() == [2, 4, 6]
-    assert model.batches == [[1, 2, 3, 1]]
-
-
-def test_the_size_that_costs_least_per_picture():
-    # Four at 4 s would be 1.33 s for each of three; two at 2 s are 1 s for each.
-    model = Doubling({1: 1.5, 2: 2.0, 4: 4.0})
-    run(model, lambda b: b.run(rows(1, 2, 3), [0] * 3), latency_ms=1e5)
-    assert model.batches == [[1, 2], [3]]
-
-
-def test_no_batch_takes_longer_than_half_the_bound():
-    # 15 ms for each of two, 14 ms for each of four, who would be ready after 56 ms.
-    model = Doubling({1: 0.02, 2: 0.03, 4: 0.056})
-    run(model, lambda b: b.run(rows(1, 2, 3, 4), [0] * 4), latency_ms=60.0)
-    assert model.batches == [[1, 2], [3, 4]]
-
-
-def test_the_bound_gives_way_where_small_batches_cost_much_more():
-    model = Doubling({1: 0.2, 2: 0.3, 4: 0.4})
-    run(model, lambda b: b.run(rows(1, 2, 3, 4), [0] * 4), latency_ms=60.0)
-    assert model.batches == [[1, 2, 3, 4]]
+@pytest.mark.parametrize(
+    ("seconds", "values", "latency_ms", "batches"),
+    [
+        # A batch is filled to a size that was warmed up.
+        ((1.0, 1.1, 1.2), (1, 2, 3), 1e4, [[1, 2, 3, 1]]),
+        # Four at 4 s would be 1.33 s for each of three; two at 2 s are 1 s for each.
+        ((1.5, 2.0, 4.0), (1, 2, 3), 1e5, [[1, 2], [3]]),
+        # 15 ms for each of two, 14 ms for each of four, but four take 56 ms, which is
+        # more than half of the bound.
+        ((0.02, 0.03, 0.056), (1, 2, 3, 4), 60.0, [[1, 2], [3, 4]]),
+        # The bound gives way where small batches cost much more.
+        ((0.2, 0.3, 0.4), (1, 2, 3, 4), 60.0, [[1, 2, 3, 4]]),
+    ],
+)
+def test_the_size_that_costs_least_per_picture(seconds, values, latency_ms, batches):
+    model = Doubling(zip((1, 2, 4), seconds, strict=True))
+    found = run(
+        model, lambda b: b.run(rows(*values), [0] * len(values)), latency_ms=latency_ms
+    )
+    np.testing.assert_array_equal(found["y"], 2 * rows(*values))
+    assert model.batches == batches
 
 
 def test_pixels_limit_a_batch():

@@ -12,7 +12,6 @@ import pytest
 from server_tools import picture
 
 from plsc_tf.serving.client import Client, FaceService, ServiceError
-from tests import programs
 
 
 def test_as_in_plsc(server, pictures, expected):
@@ -231,11 +230,3 @@ def test_many_threads(server, pictures, expected):
     ):
         for found in pool.map(client.encode, [pictures] * 80):
             np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_it_needs_no_tensorflow():
-    code = (
-        "import sys; from plsc_tf import FaceService, Client; "
-        "sys.exit('tensorflow' in sys.modules or 'aiohttp' in sys.modules)"
-    )
-    programs.run("-c", code)

@@ -17,9 +17,9 @@ from tensorflow_serving.apis import (
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError
 
-PREDICT = "/v1/models/face:predict"
+PREDICT, ENROL = "/v1/models/face:predict", "/gallery/enrol"
 FACE, IMAGES = {"model_spec": {"name": "face"}}, {"signature_name": "images"}
-CUT = b64(picture(0)[:-200])
+CUT, NONE = b64(picture(0)[:-200]), {"base64_string": []}
 
 
 def close_to(expected):
@@ -186,9 +186,16 @@ def test_health_and_metrics(server):
         ("GET", "/nowhere", None, 404, ""),
         ("GET", PLSC, None, 405, ""),
         ("POST", PLSC, {"base64_string": "x"}, 400, "base64_string"),
-        ("POST", PLSC, {"base64_string": []}, 400, "no image"),
+        ("POST", PLSC, NONE, 400, "no image"),
         ("POST", PLSC, {"base64_string": ["*"]}, 400, "Item 0"),
         ("POST", PLSC, {"base64_string": [CUT]}, 400, "Invalid JPEG data"),
+        ("POST", ENROL, NONE, 400, "name"),
+        ("POST", ENROL, {**NONE, "name": ""}, 400, "name"),
+        ("POST", ENROL, {**NONE, "name": "x"}, 400, "no image"),
+        ("POST", ENROL, {"name": "x", "base64_string": ["aGk="]}, 400, "Image 0"),
+        ("POST", "/gallery/identify", {**NONE, "count": 0}, 400, "count"),
+        ("POST", "/gallery/identify", {**NONE, "threshold": "high"}, 400, "threshold"),
+        ("POST", "/gallery/remove", {"name": 3}, 400, "name"),
     ],
 )
 def test_refusals_of_http(server, method, path, body, status, words):
