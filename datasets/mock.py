@@ -73,10 +73,8 @@ def pairs(request: DataRequest, target: str = "mock") -> Pairs | None:
         return None
     random = np.random.default_rng([request.seed, 7])
     classes = itertools.product(range(_FOLDS * _CLASSES), range(_IMAGES))
-    images = [
-        draw(request.seed, _FIRST_UNSEEN_CLASS + label, index, request.image_size)
-        for label, index in classes
-    ]
+    seed, size = request.seed, request.image_size
+    images = [draw(seed, _FIRST_UNSEEN_CLASS + k, n, size) for k, n in classes]
     folds = range(0, len(images), _CLASSES * _IMAGES)
     left, right = np.concatenate([first + _fold_pairs(random) for first in folds]).T
     same = left // _IMAGES == right // _IMAGES

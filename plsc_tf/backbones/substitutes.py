@@ -54,10 +54,8 @@ def _dropout(layer, x):
     seed = layer.seed_generator.next()
     # As Keras does, because TensorFlow takes int32 only.
     seed = tf.cast(seed % (tf.int32.max - 1), tf.int32)
-    shape = [
-        actual if size is None else size
-        for actual, size in zip(x.shape, layer.noise_shape or x.shape, strict=True)
-    ]
+    sizes = zip(x.shape, layer.noise_shape or x.shape, strict=True)
+    shape = [actual if size is None else size for actual, size in sizes]
     keep = _uniform(shape, seed, x.dtype) >= tf.cast(layer.rate, x.dtype)
     scaled = x * tf.cast(1 / (1 - layer.rate), x.dtype)
     return tf.where(keep, scaled, tf.zeros_like(x))

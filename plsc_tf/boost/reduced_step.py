@@ -150,10 +150,8 @@ class ReducedUpdater(Updater):
     def split(self, flat):
         """Splits `[n]` into a list of tensors shaped like the reduced weights."""
         sizes = [variable.value.shape.num_elements() for variable in self.reduced]
-        return [
-            tf.reshape(tf.cast(part, variable.dtype), variable.shape)
-            for part, variable in zip(tf.split(flat, sizes), self.reduced, strict=True)
-        ]
+        pairs = zip(tf.split(flat, sizes), self.reduced, strict=True)
+        return [tf.reshape(tf.cast(part, v.dtype), v.shape) for part, v in pairs]
 
 
 class ReducedStepper:
@@ -283,10 +281,8 @@ class ReducedStepper:
         """
         model, updater = self.model, self.model.trainer.updater
         changes = updater.split(size * path["flat"])
-        moved = [
-            (variable, tf.convert_to_tensor(variable.value) + change)
-            for variable, change in zip(updater.reduced, changes, strict=True)
-        ]
+        pairs = zip(updater.reduced, changes, strict=True)
+        moved = [(v, tf.convert_to_tensor(v.value) + change) for v, change in pairs]
         others = model.untrained_variables()
         random = [v for v in others if not v.value.dtype.is_floating]
         moved += list(zip(random, path["random"], strict=True))

@@ -160,10 +160,8 @@ class Space:
     def class_rows(self, pieces):
         """Pairs the calling replica's head tiles with their parts of `pieces`."""
         class_pieces = pieces[len(self._basis[""].local()) :]
-        return [
-            (tile, tf.reshape(piece, tile.shape))
-            for tile, piece in zip(_local(self._rows), class_pieces, strict=True)
-        ]
+        pairs = zip(_local(self._rows), class_pieces, strict=True)
+        return [(tile, tf.reshape(piece, tile.shape)) for tile, piece in pairs]
 
     def keep_residuals(self, residuals, finite):
         """Stores the new residuals if `finite` is true."""

@@ -31,10 +31,8 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
     parts = list(blocks.as_numpy_iterator())
     images, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
     del parts
-    logging.info(
-        "%s: cached %d images in memory (%.0f MB)",
-        *(source.name, len(images), images.nbytes / 2**20),
-    )
+    message = "%s: cached %d images in memory (%.0f MB)"
+    logging.info(message, source.name, len(images), images.nbytes / 2**20)
     images = on_host(images)
     return source.with_fetch(lambda index: tf.gather(images, index), on_host(labels))
 

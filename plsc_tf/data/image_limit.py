@@ -44,16 +44,15 @@ def checked(images: tf.Tensor, max_megapixels: float = MAX_MEGAPIXELS) -> tf.Ten
         # TensorFlow would remove a check whose result has no use.
         return images
 
+    def in_python():
+        return tf.numpy_function(check, [flat], tf.string, stateful=False)
+
     flat = tf.reshape(images, [-1])
     small = tf.constant(False)
     if not tf.executing_eagerly():
         small = _are_small_jpegs(flat, int(max_megapixels * 1e6))
-    flat = tf.cond(
-        small,
-        lambda: flat,
-        lambda: tf.numpy_function(check, [flat], tf.string, stateful=False),
-    )
-    return tf.ensure_shape(tf.reshape(flat, tf.shape(images)), images.shape)
+    passed = tf.cond(small, lambda: flat, in_python)
+    return tf.ensure_shape(tf.reshape(passed, tf.shape(images)), images.shape)
 
 
 def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:

@@ -227,10 +227,7 @@ class Batches:
         """
 
         def full(*columns):
-            return tuple(
-                tf.ensure_shape(column, [part.size, *column.shape[1:]])
-                for column in columns
-            )
+            return tuple(tf.ensure_shape(c, [part.size, *c.shape[1:]]) for c in columns)
 
         return self._batches(self._order(epoch, start_step, part), part.size, full)
 
@@ -243,10 +240,9 @@ class Batches:
         seed = on_host(np.int64(mix_seeds(options.seed, order.epoch, 1)))
         source, make = self._cached or self.source, self._make_block
         at_once = options.num_parallel_batches * -(-count // size)
-        batches = source.blocks(size, order).map(
-            without_autograph(lambda entries: make(entries, seed)),
-            num_parallel_calls=min(options.num_preprocessing_threads, at_once),
-        )
+        calls = min(options.num_preprocessing_threads, at_once)
+        step = without_autograph(lambda entries: make(entries, seed))
+        batches = source.blocks(size, order).map(step, num_parallel_calls=calls)
         if size < count:
             batches = batches.rebatch(count)
         batches = batches.map(without_autograph(finish))

@@ -189,12 +189,9 @@ class AreaCrop(ScaleCrop):
         area = low + drawn / max(options.crop_probability, 1e-9) * (high - low)
         log_ratio = (2 * chance[:, decisions.RATIO] - 1) * math.log(4 / 3)
         # An area of 0 means the whole image.
-        columns = [
-            tf.where(cropped & (low < 1), area, 0.0),
-            tf.exp(log_ratio),
-            chance[:, decisions.CROP_Y],
-            chance[:, decisions.CROP_X],
-        ]
+        area = tf.where(cropped & (low < 1), area, 0.0)
+        position = chance[:, decisions.CROP_Y], chance[:, decisions.CROP_X]
+        columns = [area, tf.exp(log_ratio), *position]
         others = dataclasses.replace(options, crop_scale=None)
         chosen = random_changes.decide(chance, others, self.image_size)
         return chosen | {"place": tf.stack(columns, axis=1)}

@@ -179,10 +179,8 @@ class IndexedSource(Source):
         If they are only in the records, the first access reads all records.
         """
         if self._labels is None:
-            blocks = self.blocks(256, FILE_ORDER).map(
-                without_autograph(lambda entries: self.read(entries)["label"]),
-                num_parallel_calls=4,
-            )
+            read = without_autograph(lambda entries: self.read(entries)["label"])
+            blocks = self.blocks(256, FILE_ORDER).map(read, num_parallel_calls=4)
             self._labels = on_host(np.concatenate(list(blocks.as_numpy_iterator())))
         return self._labels.numpy()
 
@@ -195,11 +193,8 @@ class IndexedSource(Source):
         def entries(first):
             numbers = tf.range(first, tf.minimum(first + size, count))
             place, weight = order.places(numbers, total)
-            return {
-                "index": tf.gather(indices, place),
-                "position": order.start + place,
-                "weight": weight,
-            }
+            index, position = tf.gather(indices, place), order.start + place
+            return {"index": index, "position": position, "weight": weight}
 
         return tf.data.Dataset.range(0, count, size).map(without_autograph(entries))
 

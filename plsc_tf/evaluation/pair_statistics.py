@@ -76,10 +76,8 @@ class PairStatistics:
             values["best_threshold"] = threshold
             values["val_at_far"] = float(np.nanmean(self.validation_rates(weights)[0]))
         points = self._pairs.curve(weights)
-        at = {
-            name: roc.operating_point(points, rate)
-            for name, rate in self._rate_of.items()
-        }
+        rates = self._rate_of.items()
+        at = {name: roc.operating_point(points, rate) for name, rate in rates}
         calibrated = at.pop(CALIBRATED).threshold
         values |= {name: point.true_accepts for name, point in at.items()}
         values["eer"] = roc.equal_error_rate(points)

@@ -97,10 +97,8 @@ def inception(table: dict, image, arguments: NetworkArguments):
         if "|" not in text:
             x = _step(x, text, name)
             continue
-        branches = [
-            _branch(x, steps, f"{name}_branch{number}")
-            for number, steps in enumerate(text.split(" | "))
-        ]
+        parts = enumerate(text.split(" | "))
+        branches = [_branch(x, steps, f"{name}_branch{k}") for k, steps in parts]
         x = layers.Concatenate(name=name)(branches)
     x = layers.GlobalAveragePooling2D(name="global_pool")(x)
     return dropout(x, arguments, 0.2)

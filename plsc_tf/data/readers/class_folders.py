@@ -50,10 +50,8 @@ def class_folders(
     if loose:
         logging.warning("%s: ignoring %d images without a class", folder, len(loose))
     if others:
-        logging.warning(
-            "%s: ignoring %d files that are not JPEG, PNG or GIF, such as %s",
-            *(folder, len(others), others[0]),
-        )
+        message = "%s: ignoring %d files that are not JPEG, PNG or GIF, such as %s"
+        logging.warning(message, folder, len(others), others[0])
     names = require_classes(folder, classes, min_images_per_class)
     if num_classes is not None and num_classes < len(names):
         raise ValueError(
