@@ -8,17 +8,18 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def last_line(*words):
+def last_line(*words, python=sys.executable):
     """The JSON that a Python process prints last.
 
     Args:
         *words: its command line after the interpreter; paths start at the clone.
+        python: the interpreter.
 
     Raises:
         RuntimeError: it printed none. The last line of the message is that of its
             standard error.
     """
-    command = [sys.executable, *words]
+    command = [python, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     try:
         return json.loads(done.stdout.splitlines()[-1])

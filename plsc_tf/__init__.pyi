@@ -15,6 +15,10 @@ from plsc_tf.heads.adaptive_margins import (
     MagFace as MagFace,
 )
 from plsc_tf.heads.heads import DenseHead as DenseHead, ShardedHead as ShardedHead
+from plsc_tf.heads.linear_cross_entropy import (
+    linear_cross_entropy as linear_cross_entropy,
+)
+from plsc_tf.heads.loss_layer import LinearCrossEntropy as LinearCrossEntropy
 from plsc_tf.heads.margins import (
     ARCFACE as ARCFACE,
     COSFACE as COSFACE,

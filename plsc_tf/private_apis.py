@@ -20,8 +20,8 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.distribute.cross_device_ops import CollectiveAllReduce
-from tensorflow.python.eager import context as eager_context
-from tensorflow.python.ops import collective_ops
+from tensorflow.python.eager import context as eager_context, record
+from tensorflow.python.ops import collective_ops, control_flow_util
 
 # TensorFlow
 
@@ -65,6 +65,17 @@ class CollectiveLauncher:
                 communication_hint=launcher._options.implementation.value,
                 ordering_token=launcher._get_ordering_token(),
             )
+
+
+def is_watched(tensor: tf.Tensor) -> bool:
+    """Returns whether a gradient tape watches a tensor."""
+    return record.should_record_backprop([tensor])
+
+
+def is_traced_for_xla() -> bool:
+    """Returns whether a `tf.function` that XLA compiles is being traced."""
+    graph = tf.compat.v1.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
 def uses_nccl(strategy: tf.distribute.Strategy) -> bool:

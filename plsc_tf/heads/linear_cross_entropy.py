@@ -1,0 +1,346 @@
+"""Cross entropy of a linear layer for any model, without a tensor of all logits.
+
+Blocks of examples go through the tiles of `plsc_tf.heads.tiled_softmax`. The logits of
+a block are kept until its softmax is known, so the three matrix products of a linear
+layer are enough, as in Liger Kernel (arXiv:2410.10989, section 3.2).
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from plsc_tf import private_apis
+from plsc_tf.heads.base import Head
+from plsc_tf.heads.kernels import DTYPES, Kernels
+from plsc_tf.heads.layout import HeadLayout
+from plsc_tf.heads.margins import SOFTMAX, MarginLoss
+from plsc_tf.heads.second_pass import SecondPass
+from plsc_tf.heads.tiled_softmax import TiledSoftmax
+from plsc_tf.heads.tiles import Exchange
+from plsc_tf.requirements import require, require_one_of
+
+REDUCTIONS = ("mean", "sum", "none")
+IGNORE_INDEX = -100  # as in PyTorch
+# Smaller blocks would spend their time on reading weights and adding gradients.
+LEAST_BLOCK = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Arguments of `linear_cross_entropy` that its graph depends on."""
+
+    label_smoothing: float
+    margins: MarginLoss
+    scale: float
+    logits_mb: float
+    weight_shape: tuple[int, int]
+    in_xla: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRows:
+    """Gives `LocalTiles` the tiles of a tensor `[classes, ...]`."""
+
+    tensor: tf.Tensor
+    tile_rows: int
+
+    def local(self) -> list[tf.Tensor]:
+        """Returns the tiles."""
+        starts = range(0, self.tensor.shape[0], self.tile_rows)
+        return [self.tensor[start : start + self.tile_rows] for start in starts]
+
+
+class TensorHead(Head):
+    """A head on one replica whose weights are given tensors.
+
+    Args:
+        weight: `[classes, features]`.
+        bias: `[classes]`; None with margins.
+        dtype: see `Head`.
+        options: the `Options`.
+    """
+
+    sharded = True
+
+    def __init__(
+        self, weight: tf.Tensor, bias: tf.Tensor | None, dtype: str, options: Options
+    ) -> None:
+        classes, features = weight.shape
+        super().__init__(
+            classes,
+            loss=options.margins,
+            scale=options.scale,
+            label_smoothing=options.label_smoothing,
+            logits_mb=options.logits_mb,
+            dtype=dtype,
+        )
+        self.embedding_size = features
+        self.layout = HeadLayout(
+            num_classes=classes,
+            embedding_size=features,
+            replicas=1,
+            device_kind="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
+        )
+        kernels = Kernels(self, self.layout.compiled)
+        self.softmax = TiledSoftmax(kernels, math.inf)  # limited by the block
+        self.second_pass = SecondPass(kernels, self.tiles)
+        self.exchange = Exchange(classes, None)
+        self.state_variables = {}
+        self.weight = TensorRows(weight, self.layout.rows_per_tile)
+        self.bias = None
+        if bias is not None:
+            self.bias = TensorRows(bias, self.layout.rows_per_tile)
+
+    def block(self, count: Any) -> Any:
+        """Returns the number of examples in a block, so that blocks are alike."""
+        most = int(self.logits_mb * 1e6) // (4 * self.num_classes)
+        blocks = -(-count // max(LEAST_BLOCK, most))
+        return -(-count // blocks)
+
+    def add_weight_gradients(self, sums: dict, pending: dict, in_xla: bool) -> None:
+        """Adds a block's gradients of weight and bias to `sums`, tile by tile."""
+        last: tf.Tensor = sums["weight"]
+        for index, handles, chosen, part in self.second_pass.pieces(pending):
+            with tf.control_dependencies([last]):
+                arrays = self.softmax.kernels.read(handles, chosen)
+                found = self.second_pass.weight_gradients(arrays, part)
+            for name, (gradient, share) in found.items():
+                if share is not None:
+                    gradient -= share[:, None] * arrays[name]
+                rows = tf.range(gradient.shape[0]) + index * self.weight.tile_rows
+                sums[name] = add_rows(sums[name], rows, gradient, in_xla)
+            last = sums["weight"]
+
+
+def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
+    x: Any,
+    weight: Any,
+    labels: Any,
+    bias: Any = None,
+    *,
+    sample_weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int = IGNORE_INDEX,
+    label_smoothing: float = 0.0,
+    margins: MarginLoss | None = None,
+    scale: float = 64.0,
+    logits_mb: float = 60,
+) -> tf.Tensor:
+    """Computes the cross entropy of the logits x · weightᵀ + bias, block by block.
+
+    If a gradient tape watches an argument, "mean" and "sum" compute its gradient
+    together with the loss; "none" computes the logits again for it. Second derivatives
+    are an error.
+
+    Example:
+        ```python
+        loss = plsc_tf.linear_cross_entropy(hidden, embedding.embeddings, next_tokens)
+        ```
+
+    Args:
+        x: `[..., features]` of type Keras's float type, bfloat16 or float16. The
+            products have this type, all sums have Keras's float type.
+        weight: `[classes, features]`, as in PyTorch and in a Keras Embedding; the
+            kernel of a Keras Dense is its transpose.
+        labels: integers `[...]` in [0, classes), or `ignore_index`.
+        bias: `[classes]`, or None; not with margins.
+        sample_weight: `[...]` factors of the losses, without a gradient; None for 1.
+        reduction: "mean": sum of the losses divided by the number of labels that are
+            not ignored; "sum"; "none": the losses, `[...]`.
+        ignore_index: label of examples whose loss is 0.
+        label_smoothing: share of the target spread evenly over all classes, in [0, 1).
+        margins: a `MarginLoss` without a state, which computes cosines, such as
+            `plsc_tf.ARCFACE`; None for plain logits.
+        scale: factor of the cosines; used with margins.
+        logits_mb: maximum MB of logits that exist at a time, unless 32 examples have
+            more. More is faster, as the weights are read less often.
+
+    Returns:
+        the loss, or losses, of Keras's float type.
+
+    Raises:
+        ValueError: a shape, type or option is wrong.
+        tf.errors.InvalidArgumentError: a label is out of range, or a second derivative
+            is computed. XLA does not check labels; second derivatives are NaN there.
+    """
+    floatx = keras.config.floatx()
+    x, weight, labels = map(tf.convert_to_tensor, (x, weight, labels))
+    tensors = {"x": x, "weight": weight}
+    if bias is not None:
+        tensors["bias"] = tf.convert_to_tensor(bias)
+    margins = margins or SOFTMAX
+    require_one_of(REDUCTIONS, reduction=reduction)
+    _check(tensors, labels, margins)
+    labels = tf.cast(labels, tf.int64)
+    counted = labels != ignore_index
+    valid = (labels >= 0) & (labels < weight.shape[0])
+    rule = f"Labels must be in [0, {weight.shape[0]}) or ignore_index={ignore_index}."
+    received = "Received labels between", tf.reduce_min(labels), tf.reduce_max(labels)
+    tf.debugging.Assert(tf.reduce_all(valid | ~counted), [rule, *received])
+    factors = tf.cast(counted, floatx)
+    divisor = tf.reduce_sum(factors)
+    if sample_weight is not None:
+        sample_weight = tf.stop_gradient(tf.cast(sample_weight, floatx))
+        rule = "sample_weight must have the shape of labels"
+        fits = sample_weight.shape.is_compatible_with(labels.shape)
+        require(fits, rule, sample_weight=sample_weight.shape, labels=labels.shape)
+        factors *= sample_weight
+    if reduction == "mean":
+        factors = tf.math.divide_no_nan(factors, divisor)
+    factors = tf.reshape(factors, [-1])
+    rows = tf.reshape(tf.where(counted, labels, 0), [-1])
+    in_xla = private_apis.is_traced_for_xla()
+    shape = tuple(weight.shape)
+    options = Options(label_smoothing, margins, scale, logits_mb, shape, in_xla)
+    watched = tuple(k for k, v in tensors.items() if private_apis.is_watched(v))
+
+    @tf.custom_gradient
+    def objective(*arguments):
+        given = dict(zip(tensors, map(tf.stop_gradient, arguments), strict=True))
+        early = () if reduction == "none" else watched
+        losses, found = tf.nest.map_structure(
+            tf.stop_gradient, sweep(options, early)(given, rows, factors)
+        )
+        value = losses * factors
+
+        def gradient(upstream):
+            if early:
+                gradients = {k: _scaled(v, upstream) for k, v in found.items()}
+            else:
+                wanted = watched or tuple(tensors)
+                again = factors * tf.reshape(tf.cast(upstream, floatx), [-1])
+                gradients = sweep(options, wanted)(given, rows, again)[1]
+            return _first_order([gradients.get(name) for name in given], arguments)
+
+        if reduction == "none":
+            return tf.reshape(value, tf.shape(labels)), gradient
+        return tf.reduce_sum(value), gradient
+
+    return objective(*tensors.values())
+
+
+@functools.lru_cache(maxsize=64)
+def sweep(options: Options, wanted: tuple[str, ...]) -> Callable:
+    """Returns a function that computes losses and the `wanted` gradients.
+
+    The function takes a dict of the tensors `x`, `weight` and maybe `bias`, int64
+    `[examples]` labels and `[examples]` factors of the losses in the objective. It
+    returns (`[examples]` losses without the factors, dict of the objective's gradients
+    with respect to `wanted`).
+    """
+
+    def run(given, labels, factors):
+        floatx = keras.config.floatx()
+        x, weight, bias = given["x"], given["weight"], given.get("bias")
+        x = tf.reshape(x, [-1, weight.shape[1]])
+        weight = tf.cast(weight, floatx)
+        if not options.margins.normalized:
+            bias = tf.zeros([weight.shape[0]]) if bias is None else bias
+            bias = tf.cast(bias, floatx)
+        dtype = "float32" if x.dtype == floatx else x.dtype.name
+        head = TensorHead(weight, bias, dtype, options)
+        count = x.shape[0] or tf.shape(x)[0]
+        block = head.block(count)
+        shapes = {"losses": [count]}
+        shapes |= {"x": [count, weight.shape[1]]} if wanted else {}
+        if {"weight", "bias"} & set(wanted):
+            shapes |= {k: v.tensor.shape for k, v in head.arrays().items()}
+        # Unlike zeros, these are never a constant, which `add_rows` must not change.
+        sums = {
+            name: tf.raw_ops.Empty(shape=shape, dtype=floatx, init=True)
+            for name, shape in shapes.items()
+        }
+
+        def add_block(start, sums):
+            sums = dict(sums)
+            # The last block repeats examples of the one before, which count 0 there.
+            first = tf.minimum(start, count - block)
+            index = first + tf.range(block)
+            real, zero = index >= start, tf.zeros([], floatx)
+            step = head.loss_and_gradients(
+                tf.cast(tf.slice(x, [first, 0], [block, weight.shape[1]]), floatx),
+                tf.gather(labels, index),
+                tf.where(real, tf.gather(factors, index), zero),
+                gradients=bool(wanted),
+            )
+            found = {"losses": tf.where(real, step.losses, zero)}
+            if wanted:
+                found["x"] = step.embedding_gradients
+            for name, value in found.items():
+                sums[name] = add_rows(sums[name], index, value, options.in_xla)
+            if "weight" in sums:
+                head.add_weight_gradients(sums, step.pending, options.in_xla)
+            return start + block, sums
+
+        _, sums = tf.while_loop(
+            lambda start, _: start < count, add_block, (0, sums), parallel_iterations=1
+        )
+        return sums["losses"], {k: sums[k] for k in wanted}
+
+    return tf.function(run, autograph=False, reduce_retracing=True)
+
+
+def add_rows(total, rows, values, in_xla):
+    """Adds values to different rows of a sum, in the memory of the sum."""
+    if in_xla:  # which lacks InplaceAdd, but does the same
+        return tf.tensor_scatter_nd_add(total, rows[:, None], values)
+    return tf.raw_ops.InplaceAdd(x=total, i=rows, v=values)
+
+
+def _check(tensors, labels, margins):
+    """Raises ValueError if shapes, types or the margins don't fit."""
+    x, weight, floatx = tensors["x"], tensors["weight"], keras.config.floatx()
+    classes, features = weight.shape if weight.shape.rank == 2 else (None, None)  # noqa: PLR2004
+    shapes = {k: tuple(v.shape) for k, v in (tensors | {"labels": labels}).items()}
+    rule = "Expected x [..., features], weight [classes, features], labels [...] and "
+    fits = classes and features and x.shape.rank and x.shape[-1] == features
+    fits = fits and labels.shape.is_compatible_with(x.shape[:-1])
+    fits = fits and shapes.get("bias", (classes,)) == (classes,)
+    require(fits, rule + "bias [classes], with known classes and features", **shapes)
+    halves = {name for name in DTYPES if name != "float32"}
+    rule = f"x must be {floatx}, {' or '.join(sorted(halves))}"
+    require(x.dtype.name in {floatx, *halves}, rule, dtype=x.dtype.name)
+    require(labels.dtype.is_integer, "labels must be integers", dtype=labels.dtype.name)
+    rule = "margins must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE"
+    require(isinstance(margins, MarginLoss), rule, margins=margins)
+    rule = "linear_cross_entropy keeps no state, which these margins need"
+    require(not margins.initial_state(), rule, margins=margins)
+    rule = "Margins work on cosines, which have no bias"
+    require(not (margins.normalized and "bias" in tensors), rule, margins=margins)
+
+
+def _scaled(gradient, upstream):
+    """Multiplies a gradient by a scalar, without a copy where this changes nothing."""
+    if tf.executing_eagerly() and upstream == 1:
+        return gradient
+    return gradient * tf.cast(upstream, gradient.dtype)
+
+
+def _first_order(gradients, arguments):
+    """Returns the gradients; computing their derivatives is an error."""
+    present = [value is not None for value in gradients]
+
+    @tf.custom_gradient
+    def constant(*arguments):
+        def again(*upstream):
+            rule = "linear_cross_entropy has no second derivatives."
+            # A tape may build this graph without running it.
+            failed = tf.debugging.Assert(False, [rule])  # noqa: FBT003
+            with tf.control_dependencies([] if failed is None else [failed]):
+                wrong = iter([v * tf.cast(math.nan, v.dtype) for v in upstream])
+            return [next(wrong) if here else None for here in present]
+
+        pairs = zip(gradients, arguments, strict=True)
+        return [
+            tf.reshape(tf.cast(gradient, value.dtype), tf.shape(value))
+            for gradient, value in pairs
+            if gradient is not None
+        ], again
+
+    found = iter(constant(*arguments))
+    return [next(found) if here else None for here in present]
