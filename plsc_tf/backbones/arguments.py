@@ -44,12 +44,10 @@ class NetworkArguments:
         Raises:
             ValueError: the height or width is less than `least` pixels.
         """
-        if min(self.image_shape[:2]) < least:
-            raise ValueError(
-                f"{self.name!r} requires images of at least {least} x {least} pixels. "
-                f"Received: image_shape={self.image_shape}. Use larger images, or "
-                "'iresnet' with fewer stages (depths)."
-            )
+        shape = self.image_shape
+        rule = f"{self.name!r} requires images of at least {least} x {least} pixels"
+        advice = "Use larger images, or 'iresnet' with fewer stages (depths)"
+        require(min(shape[:2]) >= least, rule, advice, image_shape=shape)
 
 
 def positive_integer(value, name: str) -> int:
@@ -79,9 +77,8 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
         shape = ()
     rule = "image_shape must be three positive integers (height, width, channels)"
     require(len(shape) == 3, rule, image_shape=repr(image_shape))
-    if shape[0] in (1, 3) and shape[2] not in (1, 3):
-        raise ValueError(
-            "image_shape must be (height, width, channels), unlike in PLSC. Received: "
-            f"{shape}. Set it to {(*shape[1:], shape[0])}."
-        )
+    fits = shape[0] not in (1, 3) or shape[2] in (1, 3)
+    rule = "image_shape must be (height, width, channels), unlike in PLSC"
+    advice = f"Set it to {(*shape[1:], shape[0])}"
+    require(fits, rule, advice, image_shape=shape)
     return shape

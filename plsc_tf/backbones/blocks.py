@@ -115,9 +115,14 @@ class Style:
 
         The momentum is 0.9 in the convention of Paddle and Keras, 0.1 in PyTorch's.
         """
-        options = {"momentum": 0.9, "epsilon": self.epsilon, "scale": scale}
-        options |= {"synchronized": self.synchronized, "dtype": dtype, "name": name}
-        return layers.BatchNormalization(**options)(x)
+        return layers.BatchNormalization(
+            momentum=0.9,
+            epsilon=self.epsilon,
+            scale=scale,
+            synchronized=self.synchronized,
+            dtype=dtype,
+            name=name,
+        )(x)
 
     def prelu(self, x, *, name: str):
         """Applies PReLU with an initial slope of 0.25, as in Paddle and PyTorch."""

@@ -17,6 +17,7 @@ from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
 from plsc_tf.backbones.zoo import catalog
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
 from plsc_tf.hints import did_you_mean, nearest
+from plsc_tf.requirements import require
 
 BUILDERS = {
     "resnet10": small_resnet,
@@ -148,11 +149,8 @@ def zoo_entry(name: str) -> Entry | None:
 
 def _canonical(name: str) -> str:
     """Returns the key of `BUILDERS` for a user's spelling of it."""
-    if not isinstance(name, str):
-        raise ValueError(
-            "name must be a string; pass your own networks to "
-            f"plsc_tf.backbones.from_user. Received: {name!r}."
-        )
+    advice = "Pass your own networks to plsc_tf.backbones.from_user"
+    require(isinstance(name, str), "name must be a string", advice, name=repr(name))
     spelling = re.sub(r"[\s_-]", "", name).lower()
     # PLSC's manual gives the default model_name as 'RestNet50'.
     spelling = spelling.replace("restnet", "resnet")

@@ -9,6 +9,7 @@ from absl import logging
 
 from plsc_tf import dotted_paths, private_apis
 from plsc_tf.backbones.arguments import checked_image_shape
+from plsc_tf.requirements import require
 
 
 class BaseModel:
@@ -124,11 +125,9 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         own_shape = tuple(inputs[0].shape)
         sizes = zip(own_shape[1:], image_shape, strict=False)
         fits = all(own in (None, size) for own, size in sizes)
-        if len(inputs) != 1 or len(own_shape) != 4 or not fits:
-            raise ValueError(
-                f"{name} must have one input of the image_shape {(None, *image_shape)}."
-                f" Received: {len(inputs)} input(s), the first of shape {own_shape}."
-            )
+        good = len(inputs) == 1 and len(own_shape) == 4 and fits
+        rule = f"{name} must have one input of the image_shape {(None, *image_shape)}"
+        require(good, rule, inputs=len(inputs), shape=own_shape)
     image = keras.Input(image_shape, name="image")
     try:
         output = model(image)
@@ -170,17 +169,13 @@ def _checked_embedding(embedding, embedding_size, name: str):
     """
     shape = tuple(getattr(embedding, "shape", ()))
     symbolic = keras.utils.is_keras_tensor(embedding)
-    if not symbolic or len(shape) != 2 or shape[1] is None:
-        raise ValueError(
-            f"{name} must return one symbolic tensor [N, embedding_size]. Received: "
-            f"{type(embedding).__name__} of shape {shape}. End the network with a "
-            "pooling or Flatten layer and a Dense layer."
-        )
-    if embedding_size is not None and shape[1] != embedding_size:
-        raise ValueError(
-            f"{name} must return embeddings of size {embedding_size}. Received: "
-            f"{shape[1]}. Change its last layer, or set embedding_size={shape[1]}."
-        )
+    good, kind = len(shape) == 2 and shape[1] is not None, type(embedding).__name__
+    rule = f"{name} must return one symbolic tensor [N, embedding_size]"
+    advice = "End the network with a pooling or Flatten layer and a Dense layer"
+    require(symbolic and good, rule, advice, type=kind, shape=shape)
+    rule = f"{name} must return embeddings of size {embedding_size}"
+    advice = f"Change its last layer, or set embedding_size={shape[1]}"
+    require(embedding_size in (None, shape[1]), rule, advice, size=shape[1])
     if embedding.dtype not in ("float16", "bfloat16"):
         return embedding
     cast = keras.layers.Activation("linear", dtype="float32", name="float32")

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from plsc_tf.requirements import require
+
 # Size of a block of all rows, in float64 numbers.
 BLOCK = 6_000_000
 TOLERANCE = 1e-5
@@ -45,11 +47,9 @@ def decompose(
     total = values.sum()
     deviations = np.sqrt(values)
     rank = int(np.sum(deviations > SMALLEST * deviations[0])) if total > 0 else 0
-    if rank < components:
-        raise ValueError(
-            f"The {len(rows)} snapshots span only {rank} dimensions. Received: "
-            f"n_component={components}. Lower it, or save snapshots of more steps."
-        )
+    rule = f"The {len(rows)} snapshots span only {rank} dimensions"
+    advice = "Lower it, or save snapshots of more steps"
+    require(rank >= components, rule, advice, n_component=components)
     largest = np.argmax(np.abs(vectors), axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(len(rows))])
     return (vectors[:, :components] / deviations[:components]).T, values / total

@@ -6,6 +6,7 @@ import os
 import weakref
 from stat import S_ISDIR, S_ISREG
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import checksums
 from plsc_tf.storage.paths import FileStat
 
@@ -49,11 +50,8 @@ def split_folder(path, links, visited):
     """
     status, folders, others = os.stat(path), [], []
     first = visited.setdefault((status.st_dev, status.st_ino), path)
-    if first != path:
-        raise ValueError(
-            f"{path!r} is a link to the folder {first!r}, so its files would count "
-            "twice. Remove the link."
-        )
+    rule = f"{path!r} is a link to the folder {first!r}, so its files would count twice"
+    require(first == path, rule, "Remove the link")
     with os.scandir(path) as entries:
         for entry in entries:
             below = entry.is_dir(follow_symlinks=False)

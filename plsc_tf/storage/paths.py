@@ -4,6 +4,8 @@ import os
 import posixpath
 from typing import NamedTuple
 
+from plsc_tf.requirements import require
+
 # Schemes that Hadoop's client handles, in a Java virtual machine in this process.
 HADOOP_SCHEMES = ("hdfs", "viewfs")
 
@@ -49,11 +51,8 @@ def canonical(path):
         return local_path(path)
     root, rest = _split(path)
     if scheme_of(path) in HADOOP_SCHEMES:
-        if ":" in rest:
-            raise ValueError(
-                "HDFS does not allow ':' in names of files and folders. Received: "
-                f"{root}{rest}. Use another name."
-            )
+        rule = "HDFS does not allow ':' in names of files and folders"
+        require(":" not in rest, rule, "Use another name", path=root + rest)
         rest = posixpath.normpath(rest).strip("/") if rest else ""
     return root + ("" if rest == "." else rest.rstrip("/"))
 
@@ -65,11 +64,10 @@ def below_root(path):
         ValueError: `path` is the root of a remote store.
     """
     path = canonical(path)
-    if not is_local(path) and path == root_of(path):
-        raise ValueError(
-            f"Expected a folder or file below the root of the store. Received: {path}. "
-            f"Name a folder of your own: {path}user/me/run."
-        )
+    below = is_local(path) or path != root_of(path)
+    rule = "Expected a folder or file below the root of the store"
+    advice = f"Name a folder of your own: {path}user/me/run"
+    require(below, rule, advice, path=path)
     return path
 
 
@@ -99,9 +97,7 @@ def _split(path):
     """Splits a remote path after the slash that follows the host."""
     scheme, _, rest = os.fspath(path).partition("://")
     host, _, rest = rest.partition("/")
-    if ":" in host.rpartition("@")[0]:
-        raise ValueError(
-            f"A {scheme}:// address must not contain a password. Received: one before "
-            "the '@'. Set the user with fs_ugi or HADOOP_USER_NAME."
-        )
+    rule = f"A {scheme}:// address must not contain a password before the '@'"
+    advice = "Set the user with fs_ugi or HADOOP_USER_NAME"
+    require(":" not in host.rpartition("@")[0], rule, advice)
     return f"{scheme.lower()}://{host}/", rest

@@ -36,7 +36,7 @@ def test_small_classes_are_left_out_and_the_rest_renumbered(folders):
 
 
 def test_too_few_classes_asked_for(folders):
-    with pytest.raises(ValueError, match="which is 3. Received: num_classes=2"):
+    with pytest.raises(ValueError, match="the 3 class folders.*: num_classes=2"):
         class_folders(str(folders), num_classes=2)
     assert class_folders(str(folders), num_classes=7).num_classes == 7
 

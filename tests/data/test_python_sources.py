@@ -61,7 +61,7 @@ def test_generator_accepts_other_arrays(image, expected):
 
 
 def test_generator_errors_say_what_is_expected():
-    with pytest.raises(ValueError, match="must be a function.*Received: generator"):
+    with pytest.raises(ValueError, match="must be a function.*: type=generator"):
         from_generator(_arrays())
     with pytest.raises(ValueError, match="yields no examples"):
         from_generator(lambda: iter([]))

@@ -93,7 +93,7 @@ def test_the_order_and_the_choice_are_those_of_the_idx(tmp_path):
         ("range", r"Label 7 at record 1 of .*num_classes=3"),
         ("idx", r"train.idx, line 3: expected two whole numbers"),
         ("idx_beyond", r"byte 999999996: expected a record.*Record 2 of .*idx"),
-        ("missing", r"number of images as 7. Received: 6 images"),
+        ("missing", r"number of images as 7. Received: images=6"),
         ("counts", r"byte 0: expected record 0 to hold the range"),
     ],
 )

@@ -8,6 +8,7 @@ from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 
@@ -53,11 +54,9 @@ def class_folders(
         message = "%s: ignoring %d files that are not JPEG, PNG or GIF, such as %s"
         logging.warning(message, folder, len(others), others[0])
     names = require_classes(folder, classes, min_images_per_class)
-    if num_classes is not None and num_classes < len(names):
-        raise ValueError(
-            f"num_classes must be at least the number of class folders in {folder!r}, "
-            f"which is {len(names)}. Received: num_classes={num_classes}."
-        )
+    good = num_classes is None or num_classes >= len(names)
+    rule = f"num_classes must be at least the {len(names)} class folders of {folder!r}"
+    require(good, rule, num_classes=num_classes)
     if images is not None:
         classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
     table = paths.PathTable(

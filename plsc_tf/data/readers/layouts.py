@@ -21,6 +21,7 @@ from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import IndexedSource, Source, on_host
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Names of folders that contain images for evaluation.
@@ -97,13 +98,9 @@ class ClassFoldersLayout(Layout):
         return frozenset({"min_images_per_class", *held_back})
 
     def _read(self, *, num_classes, labels_offset):
-        source = class_folders(
-            self.folder,
-            num_classes=num_classes,
-            min_images_per_class=self.request.min_images_per_class,
-            keep=self.keep,
-            images=self.images,
-        )
+        least = self.request.min_images_per_class
+        chosen = {"num_classes": num_classes, "keep": self.keep, "images": self.images}
+        source = class_folders(self.folder, min_images_per_class=least, **chosen)
         if self.numbered_by is not None:
             _check_same_classes(source, self.numbered_by, self.folder)
         return source
@@ -266,11 +263,9 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
     Whether an image is held back depends only on its path.
     """
     tests = _split_folder(folder, "test")
-    if tests:
-        raise ValueError(
-            f"held_back needs a data set without test images, but {tests!r} exists. "
-            f"Received: held_back={request.held_back}. Remove the folder or the option."
-        )
+    rule = f"held_back needs a data set without test images, but {tests!r} exists"
+    advice = "Remove the folder or the option"
+    require(not tests, rule, advice, held_back=request.held_back)
     bound = request.held_back * 2**32
 
     def belongs(path: str) -> bool:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, oss
 
 # Maximum number of files kept open.
@@ -210,11 +211,10 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         return None
     data, size, start = files.read(name), files.size(path), len(index_header(0))
     header = index_header((len(data) - start) // 24)
-    if len(data) < start or (len(data) - start) % 24 or not data.startswith(header):
-        raise ValueError(
-            f"{name} is not an index: expected a .npy file of int64 [records, 3]. "
-            f"Received: {len(data)} bytes, {data[:start][-68:]!r}. Delete the file."
-        )
+    good = len(data) >= start and not (len(data) - start) % 24
+    rule = f"{name} is not an index: expected a .npy file of int64 [records, 3]"
+    received = {"bytes": len(data), "header": data[:start][-68:]}
+    require(good and data.startswith(header), rule, "Delete the file", **received)
     table = np.frombuffer(data, "<i8", offset=start).reshape(-1, 3)
     begins, lengths, labels = table.T.copy()
     # Check the columns one by one, because their sum could overflow.

@@ -137,11 +137,9 @@ def from_generator(
     Raises:
         ValueError: `function` is not callable, or yields nothing or invalid examples.
     """
-    if not callable(function):
-        raise ValueError(
-            f"{name} must be a function that returns an iterator of (image, label), "
-            f"because each epoch calls it again. Received: {type(function).__name__}."
-        )
+    rule = f"{name} must be a function that returns an iterator of (image, label)"
+    kind = type(function).__name__
+    require(callable(function), rule, "Each epoch calls it again", type=kind)
 
     def converted():
         for number, item in enumerate(function()):

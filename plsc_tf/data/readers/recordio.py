@@ -106,11 +106,9 @@ def recordio_source(
             split[len(table) // 4] = record.header
         table.extend((record.key, *record.place, record.label))
     keys, begins, lengths, labels = np.array(table, np.int64).reshape(-1, 4).T.copy()
-    if finder.num_images not in (None, len(keys)):
-        raise ValueError(
-            f"{rec}: record 0 gives the number of images as {finder.num_images}. "
-            f"Received: {len(keys)} images. Copy the .rec and the .idx again."
-        )
+    good = finder.num_images in (None, len(keys))
+    rule = f"{rec}: record 0 gives the number of images as {finder.num_images}"
+    require(good, rule, "Copy the .rec and the .idx again", images=len(keys))
     require(len(keys), f"{rec} has no images. Its size is {finder.file.size} bytes")
 
     def describe(number: int) -> str:
