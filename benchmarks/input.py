@@ -10,6 +10,7 @@ mean.
 
 import base64
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -71,7 +72,11 @@ def measure(case):
     with tempfile.TemporaryDirectory(prefix="plsc_tf-") as folder:
         sources = _sources(data, folder, case.repeat)
         runs = {"decode": _decoding(data, case, threads, tf.io.decode_jpeg)}
-        for name in case.preprocessing or _preprocessings():
+        names = case.preprocessing or _preprocessings()
+        for name in sorted(_ARITHMETIC & set(names)):
+            bare = functools.partial(_bare, name, case.image_size)
+            runs[f"bare {name}"] = _decoding(data, case, threads, bare)
+        for name in names:
             runs[f"tfrecord {name}"] = _pipeline(
                 sources["tfrecord"], case, threads, name
             )
@@ -87,6 +92,10 @@ def measure(case):
         "ratio": pipeline and round(pipeline / rates["decode"], 3),
         "img_s": rates,
         "ratios": {k: round(v / rates["decode"], 3) for k, v in rates.items()},
+        "ratios_to_bare": {
+            name: round(rates[f"tfrecord {name}"] / rates[f"bare {name}"], 3)
+            for name in sorted(_ARITHMETIC & set(names))
+        },
         "processor_us": processor,
         "lock_us_per_image": locked,
         "pictures": len(data),
@@ -253,6 +262,42 @@ def _decoding(data, case, threads, decode):
         return dataset.with_options(dataset_options())
 
     return batches
+
+
+# Preprocessings whose own arithmetic takes longer than decoding a small image.
+_ARITHMETIC = {"cifarnet", "inception", "vgg"}
+
+
+def _bare(name, size, content, channels):
+    """Decodes an image and changes it by bare calls of `tf.image`.
+
+    Args:
+        name: one of `_ARITHMETIC`; its random crop has the mean size.
+        size: height and width of the result, in pixels.
+        content: string scalar, the encoded image.
+        channels: number of channels.
+    """
+    import tensorflow as tf
+
+    image = tf.io.decode_jpeg(content, channels=channels)
+    if name == "cifarnet":
+        image = tf.image.resize_with_crop_or_pad(image, size + 8, size + 8)
+        image = tf.image.random_crop(image, [size, size, channels])
+    else:
+        side = round(size * {"vgg": 0.62, "inception": 0.71}[name])
+        image = tf.image.random_crop(image, [side, side, channels])
+        image = tf.image.resize(image, [size, size], antialias=True)
+        image = tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
+    image = tf.image.random_flip_left_right(image)
+    if name == "cifarnet":
+        image = tf.image.random_brightness(image, 63 / 255)
+        image = tf.image.random_contrast(image, 0.2, 1.8)
+    if name == "inception":
+        image = tf.image.random_brightness(image, 32 / 255)
+        image = tf.image.random_saturation(image, 0.5, 1.5)
+        image = tf.image.random_hue(image, 0.2)
+        image = tf.image.random_contrast(image, 0.5, 1.5)
+    return image
 
 
 def _pipeline(source, case, threads, name):

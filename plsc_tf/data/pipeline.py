@@ -212,8 +212,7 @@ class Batches:
             tf.data.Dataset of (uint8 `[batch, h, w, 3]`, int64 `[batch]`); the last
             batch may be smaller.
         """
-        order = self._order(epoch, start_step)
-        return self._batches(order, self.batch_size, lambda *columns: columns[:2])
+        return self._batches(self._order(epoch, start_step), self.batch_size)
 
     def part_of_epoch(
         self, epoch: int, start_step: int = 0, *, part: Part
@@ -225,15 +224,17 @@ class Batches:
             `[part.size]`, weights float32 `[part.size]`), one for each batch of
             `epoch`.
         """
+        order = self._order(epoch, start_step, part)
+        return self._batches(order, part.size, full=True)
 
-        def full(*columns):
-            return tuple(tf.ensure_shape(c, [part.size, *c.shape[1:]]) for c in columns)
+    def _batches(
+        self, order: Order, count: int, *, full: bool = False
+    ) -> tf.data.Dataset:
+        """Returns batches of `count` examples, which are processed in blocks.
 
-        return self._batches(self._order(epoch, start_step, part), part.size, full)
-
-    def _batches(self, order: Order, count: int, finish) -> tf.data.Dataset:
-        """Returns batches of `count` examples, which are processed in blocks."""
-        options = self.options
+        If all batches are full, they have a static size and a third column: weights.
+        """
+        options, columns = self.options, 3 if full else 2
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
         size = block_size(count, self.image_size)
@@ -241,11 +242,10 @@ class Batches:
         source, make = self._cached or self.source, self._make_block
         at_once = options.num_parallel_batches * -(-count // size)
         calls = min(options.num_preprocessing_threads, at_once)
-        step = without_autograph(lambda entries: make(entries, seed))
+        step = without_autograph(lambda entries: make(entries, seed)[:columns])
         batches = source.blocks(size, order).map(step, num_parallel_calls=calls)
-        if size < count:
-            batches = batches.rebatch(count)
-        batches = batches.map(without_autograph(finish))
+        if full or size < count:
+            batches = batches.rebatch(count, drop_remainder=full)
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
 
