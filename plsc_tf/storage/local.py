@@ -30,7 +30,8 @@ def write(path, pieces, algorithm):
     with open(path, "wb", buffering=0) as file:
         try:
             for piece in pieces:
-                _write_all(file, piece, digest)
+                _write_all(file, piece)
+                digest.update(piece)
                 size += len(piece)
             os.fsync(file.fileno())
         except OSError as error:
@@ -116,12 +117,8 @@ def sync_folder(path):
         os.close(handle)
 
 
-def _write_all(file, piece, digest):
+def _write_all(file, piece):
     """Writes a whole piece; one call of an unbuffered `write` may write only a part."""
     done = 0
     while done < len(piece):
-        part = piece[done : done + WRITE_BYTES]
-        part = part[: file.write(part)]
-        # The processor's cache still holds the part.
-        digest.update(part)
-        done += len(part)
+        done += file.write(piece[done : done + WRITE_BYTES])

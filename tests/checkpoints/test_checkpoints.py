@@ -1,6 +1,7 @@
 """One checkpoint folder, and the folders of a run."""
 
 import itertools
+import time
 
 import keras
 import numpy as np
@@ -210,6 +211,24 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     # Of two at one step that of the finished epoch is newer.
     save(tmp_path / "1", step=50, epoch=2)
     assert catalog.resolve(str(tmp_path)) == str(tmp_path / "1")
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_beside_a_training_one_file_is_written_at_a_time(tmp_path, monkeypatch, held):
+    write, writing, counts = files.write, [], []
+
+    def watched(path, *args, **options):
+        writing.append(path)
+        counts.append(len(writing))
+        time.sleep(0.1)
+        writing.remove(path)
+        return write(path, *args, **options)
+
+    monkeypatch.setattr(files, "write", watched)
+    content = make_content(5)
+    content.held = held
+    writer.save(str(tmp_path / "0"), content)
+    assert max(counts) == (1 if held else writer.THREADS)
 
 
 def test_a_checkpoint_of_format_2_is_verified_by_its_sha256(tmp_path):
