@@ -89,7 +89,8 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
     require("weight" in content["arrays"], rule, "Choose a checkpoint with a head")
     shape = content["arrays"]["weight"]["shape"]
     several = len(shape) == 3  # noqa: PLR2004 - [classes, sub_centers, emb]
-    rule = f"The checkpoint {source} has {shape[1]} centers per class. Expected one"
+    centers = shape[1] if several else 1
+    rule = f"The checkpoint {source} has {centers} centers per class. Expected one"
     advice = "Drop the others: --edit_dir=<new folder> --drop_sub_centers"
     require(dropping or not several, rule, advice)
     rule = f"The checkpoint {source} has one center per class, so none can be dropped"

@@ -33,7 +33,7 @@ def strategy(num_replicas: int = 0) -> tf.distribute.MirroredStrategy:
         RuntimeError: a GPU does not work or has no memory left, or TensorFlow is
             already running with fewer logical CPU devices.
     """
-    rule = "num_replicas must be positive, or 0 for all GPUs, else for one CPU device"
+    rule = "num_replicas must be positive, or 0: all GPUs, or one CPU if there are none"
     require(num_replicas >= 0, rule, num_replicas=num_replicas)
     if count := gpus.to_use(num_replicas):
         return _mirrored(tuple(f"GPU:{i}" for i in range(count)))
