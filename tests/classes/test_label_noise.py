@@ -191,7 +191,7 @@ def test_two_identities_in_one_class_are_found(planted):
 @pytest.mark.parametrize(
     ("labels", "rows", "message"),
     [
-        ([5], [[1.0, 0]], "0 to 4. Received: 5 to 5"),
+        ([5], [[1.0, 0]], "0 to 4. Received: labels=5 to 5"),
         ([0], [[np.nan, 0]], "must be finite"),
     ],
 )

@@ -328,7 +328,7 @@ def test_mistakes_are_errors(run_dir, photos, monkeypatch):
     refused(ValueError, "images must name a folder", images="")
     refused(FileNotFoundError, "'nowhere'", images="nowhere")
     refused(ValueError, "contains no images", images=str(run_dir / "export"))
-    refused(ValueError, "Set saved_model or checkpoint_dir", saved_model="x")
+    refused(ValueError, "Set only one", saved_model="x")
     refused(FileNotFoundError, "'nowhere'", saved_model="nowhere", checkpoint_dir="")
     (photos / "faces.txt").write_text("mine")
     refused(FileExistsError, "faces.txt already exists")

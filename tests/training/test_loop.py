@@ -23,7 +23,7 @@ def test_arrays_datasets_and_our_data_all_fit(any_model, pictures):
     assert any_model.trainer.position.global_step == 2
     any_model.fit(mock(), epochs=1, verbose=0)
     assert any_model.trainer.position.global_step == 6
-    with pytest.raises(ValueError, match="forget .batch"):
+    with pytest.raises(ValueError, match="Call .batch"):
         any_model.fit(tf.data.Dataset.from_tensor_slices(pictures))
     with pytest.raises(ValueError, match="y=labels"):
         any_model.fit(pictures[0])
