@@ -1,7 +1,6 @@
 """Options that were given and have no effect are told, whichever they are."""
 
 import ast
-import pathlib
 import re
 
 import pytest
@@ -13,9 +12,9 @@ from plsc_tf.options import cli, effects
 from plsc_tf.options.settings import Settings, known_options, select
 from tests import commands
 from tests.conformance import options_guide
+from tests.programs import ROOT
 from tests.seeds.commands import class_folders
 
-ROOT = pathlib.Path(__file__).parents[1]
 OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.name)
 
 

@@ -45,13 +45,15 @@ def test_without_a_command_the_commands_are_listed(say):
 
 
 @pytest.mark.parametrize(
-    ("command", "status"), [("train", 1), ("convert", 1), ("check", 2)]
+    ("command", "data_set", "status"),
+    [("train", "folder", 1), ("convert", "image_list", 1), ("check", "folder", 2)],
 )
 def test_a_typo_in_dataset_dir_is_told_before_tensorflow_is_loaded(
-    say, tmp_path, command, status
+    say, tmp_path, command, data_set, status
 ):
     (tmp_path / "photos").mkdir()
-    found = say(f"plsc_tf.{command}", "--dataset_name=folder", "--dataset_dir=photo")
+    words = f"--dataset_name={data_set}", "--dataset_dir=photo"
+    found = say(f"plsc_tf.{command}", *words)
     assert found.status == status
     assert "dataset_dir 'photo' does not exist. Did you mean 'photos'?" in found.err
     assert "TensorFlow is imported" not in found.err

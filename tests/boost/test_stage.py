@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import keras
 import numpy as np
 import pytest
 
@@ -12,36 +11,24 @@ from plsc_tf.jobs import train as run
 from plsc_tf.jobs.memory_plan import planner, table
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.options.settings import Settings
+from tests.cluster.plain_network import network
 from tests.jobs.tiny_run import TINY
 
-# Networks in Python take no dropout.
-COMMON = {name: value for name, value in TINY.items() if name != "dropout"} | {
+COMMON = {
+    **TINY,
     "num_classes": 4,
     "num_sample_per_epoch": 64,
     "num_replicas": 1,
     "batch_size": 16,
     "loss_type": "dist_softmax",
     "val_targets": (),
+    "dropout": None,  # networks in Python take none
 }
-
-
-def network(image_shape, embedding_size):
-    return keras.Sequential(
-        [
-            keras.Input(image_shape),
-            keras.layers.Conv2D(8, 3, strides=2),
-            keras.layers.BatchNormalization(),
-            keras.layers.ReLU(),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(embedding_size),
-        ]
-    )
 
 
 def train(**values):
     settings = Settings.from_values(**{**COMMON, **values})
-    parts = Parts(backbone=network)
-    return run.train(settings, parts=parts)[1]
+    return run.train(settings, parts=Parts(backbone=network))[1]
 
 
 @pytest.fixture(scope="module")

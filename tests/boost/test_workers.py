@@ -3,6 +3,7 @@
 import pytest
 
 from tests import programs
+from tests.cluster.cluster_driver import losses
 
 OPTIONS = (
     "--dataset_name=mock --num_classes=6 --num_sample_per_epoch=64 "
@@ -18,11 +19,6 @@ STAGE_2 = "--dim_reduce --n_component=2 --checkpoint_dir=first "
 STAGE_2 += "--weight_load_dir=first/snapshots"
 
 
-def losses(folder):
-    lines = (folder / "losses.txt").read_text().splitlines()
-    return [float.fromhex(line.split()[1]) for line in lines]
-
-
 @pytest.mark.slow
 def test_workers_walk_like_replicas(tmp_path):
     for line in (
@@ -32,6 +28,8 @@ def test_workers_walk_like_replicas(tmp_path):
         f"-- {OPTIONS} --model_save_dir=workers {STAGE_2}",
     ):
         programs.run("-m", *f"plsc_tf.{line}".split(), cwd=tmp_path)
-    found, expected = (losses(tmp_path / name) for name in ("workers", "replicas"))
+    found, expected = (
+        list(losses(tmp_path / name).values()) for name in ("workers", "replicas")
+    )
     assert len(found) == 4
     assert found == pytest.approx(expected, rel=1e-5)

@@ -11,6 +11,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import catalog
 from plsc_tf.training import state
+from tests.networks import flat
 from tests.small_disk import mounted
 
 
@@ -35,9 +36,7 @@ def model():
     """Checkpoints of about 60 kB: network, counters, rows and a slot."""
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(1).scope():
-        backbone = keras.Sequential(
-            [keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(64)]
-        )
+        backbone = flat((4, 4, 3), keras.layers.Dense(64))
         model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(51, scale=8.0))
         model.compile(plsc_tf.Momentum(0.05))
     return model

@@ -8,12 +8,17 @@ import pytest
 
 import plsc_tf
 from plsc_tf.training import state
+from plsc_tf.training.average import Averaging
 
 CLASSES = 13  # divides by none of 2, 3 and 4
 BATCH = 24
 # Optimizer, options of the head, options of `compile`.
 CASES = {
-    "momentum": (functools.partial(plsc_tf.Momentum, 0.05), {}, {}),
+    "momentum": (
+        functools.partial(plsc_tf.Momentum, 0.05),
+        {},
+        {"averaging": Averaging(0.9)},
+    ),
     "bias": (  # and slots of half the size, and synchronized batch norm
         functools.partial(keras.optimizers.Adam, 0.01),
         {"loss": plsc_tf.SOFTMAX},
@@ -106,6 +111,7 @@ def test_every_value_is_restored_and_the_next_losses_are_equal(saved, replicas):
     adam = case in ("bias", "sampled")
     slots = {"weight/momentum"} if adam else {"weight/velocity"}
     assert slots <= found.keys()
+    assert ("weight/average" in found) == (case == "momentum")
     for name, value in found.items():
         assert value.dtype == expected[name].dtype
         np.testing.assert_array_equal(value, expected[name])

@@ -84,8 +84,3 @@ def test_what_needs_one_center_says_so(centers, tmp_path, monkeypatch, values, m
     with pytest.raises(ValueError, match=message):
         classes.main(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())
-
-
-def test_softmax_has_no_centers():
-    with pytest.raises(ValueError, match="sub_centers.*loss_type=dist_softmax"):
-        Settings.from_values(loss_type="dist_softmax", sub_centers=3)

@@ -1,13 +1,12 @@
 """The folders and files that the guides speak of, with drawn people in them."""
 
 import base64
-import json
 import pickle
 
 import numpy as np
 
 from plsc_tf.data import figures, images
-from tests.importers.paddle_writer import stream
+from tests.importers.paddle_writer import write_checkpoint
 from tests.importers.theirs import Plsc
 
 PEOPLE = ("ann", "bob", "cem", "dora", "eve", "finn")
@@ -95,11 +94,5 @@ def plsc_checkpoint(folder):
     network, random = Plsc(), np.random.default_rng(0)
     pixels = random.integers(0, 256, (2, *PLSC_SHAPE, 3)).astype(np.uint8)
     network.embed(pixels, _STAGES, _WIDTHS, PLSC_SIZE)
-    arrays = dict(network.weights)
-    for rank in range(2):
-        rows = random.normal(size=(PLSC_SIZE, PLSC_CLASSES // 2))
-        arrays[f"dist@arcface@rank@{rank:05d}.w_0"] = rows.astype(np.float32)
-    for name, array in arrays.items():
-        (folder / name).write_bytes(stream(array))
-    meta = {"pretrain_nranks": 2, "emb_dim": PLSC_SIZE, "num_classes": PLSC_CLASSES}
-    (folder / "meta.json").write_text(json.dumps(meta))
+    rows = random.normal(size=(2, PLSC_CLASSES // 2, PLSC_SIZE))
+    write_checkpoint(folder, network.weights, rows.astype(np.float32))

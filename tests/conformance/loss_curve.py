@@ -13,6 +13,7 @@ from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training.ending import Votes
+from tests.training.checkpointed import Watch
 
 JOIN_S = 120
 CLASSES = 11  # divides by none of 2, 3 and 4
@@ -25,17 +26,6 @@ CASES = {
     # The first steps overflow and are skipped.
     "loss_scale": {"loss_scale": 2.0**126},
 }
-
-
-class Losses(keras.callbacks.Callback):
-    """Keeps the loss of every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.values = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.values.append(self.model.trainer.step_result.get("loss"))  # None: skipped
 
 
 def losses(  # noqa: PLR0913 - a case is what it is
@@ -84,9 +74,13 @@ def losses(  # noqa: PLR0913 - a case is what it is
         num_examples=77,
         seed=3,
     )
-    kept = Losses()
-    model.fit(data, epochs=9, stop_at_step=20, callbacks=[kept], verbose=0)
-    return kept.values, head.weights_as_numpy().sum(axis=1).tolist()
+    values = []
+
+    def keep(step):
+        values.append(model.trainer.step_result.get("loss"))  # None: skipped
+
+    model.fit(data, epochs=9, stop_at_step=20, callbacks=[Watch(keep)], verbose=0)
+    return values, head.weights_as_numpy().sum(axis=1).tolist()
 
 
 def main(addresses, index):

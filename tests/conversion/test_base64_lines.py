@@ -9,12 +9,6 @@ from plsc_tf.data.readers import base64_text
 TEXT = base64.b64encode(bytes(range(100)))
 
 
-@pytest.mark.parametrize("line", [TEXT + b"\t12", b"12\t" + TEXT])
-@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
-def test_both_column_orders(line, end):
-    assert base64_text.parse_line(line + end) == (TEXT, 12)
-
-
 def test_two_columns_of_digits_are_in_plscs_documented_order():
     assert base64_text.parse_line(b"1234\t5678") == (b"1234", 5678)
 

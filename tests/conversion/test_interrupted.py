@@ -9,22 +9,13 @@ import time
 import pytest
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
-from plsc_tf.data.readers.python import from_generator
+from plsc_tf.data.conversion.inputs import Base64Input
 from plsc_tf.storage.errors import StorageError
 from tests.conversion import drawn, killed
+from tests.conversion.test_round_trips import inputs
 from tests.small_disk import mounted
 
 EXAMPLES = drawn.images(900)
-
-
-def source_of(origin, folder):
-    if origin == "base64":
-        return Base64Input(drawn.write_base64(folder, EXAMPLES))
-    if origin == "tfrecord":
-        return RecordInput(drawn.write_records(folder, EXAMPLES))
-    few = EXAMPLES[:200]
-    return SourceInput(from_generator(lambda: iter(few), num_examples=200), {})
 
 
 def stamps(folder):
@@ -36,7 +27,8 @@ def stamps(folder):
     [("base64", True), ("base64", False), ("tfrecord", True), ("source", False)],
 )
 def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
-    source = source_of(origin, tmp_path / "in")
+    examples = EXAMPLES[:200] if origin == "source" else EXAMPLES
+    source = inputs(origin, tmp_path / "in", examples)
     source.num_buckets = lambda: 5
     options = {"num_shards": 3, "seed": 1, "shuffle": shuffle}
     options["memory_mb"] = 0.2
@@ -118,8 +110,8 @@ def test_killed_before_each_of_its_last_steps(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "undisturbed"]
 
 
-def test_other_options_start_anew(tmp_path, caplog):
-    source = source_of("base64", tmp_path / "in")
+def test_other_options_start_anew(tmp_path):
+    source = inputs("base64", tmp_path / "in", EXAMPLES)
     work = tmp_path / ".out.converting"
     (work / "shards").mkdir(parents=True)
     (work / "shards/base64_rank_0").write_bytes(b"old")
@@ -132,7 +124,7 @@ def test_other_options_start_anew(tmp_path, caplog):
 
 
 def test_two_processes_do_not_write_one_output(tmp_path):
-    source = source_of("base64", tmp_path / "in")
+    source = inputs("base64", tmp_path / "in", EXAMPLES)
     plan = run.ConversionPlan(str(tmp_path / "out"), commit_every_s=0)
     batches = source.batches
 
@@ -164,7 +156,7 @@ def test_files_that_change_meanwhile_are_noticed(tmp_path):
 def test_a_full_disk_is_gone_on_from(tmp_path):
     (tmp_path / "disk").mkdir()
     with mounted(tmp_path / "disk", "400k") as disk:
-        source = source_of("base64", tmp_path / "in")
+        source = inputs("base64", tmp_path / "in", EXAMPLES)
         options = {"seed": 1, "memory_mb": 1, "commit_every_s": 0}
         plan = run.ConversionPlan(str(disk / "out"), **options)
         with pytest.raises(StorageError, match="is full: .*the same command again"):

@@ -8,6 +8,7 @@ import pytest
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input
 from tests.conversion import drawn
+from tests.conversion.test_round_trips import converted, inputs
 
 
 class ManyBuckets(Base64Input):
@@ -61,11 +62,9 @@ def test_the_order_follows_from_the_seed_and_not_from_the_memory(numbered, tmp_p
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(("count", "shards"), [(50, 8), (48, 8), (8, 8), (9, 8)])
 def test_shares_differ_by_one_at_most(tmp_path, count, shards, shuffle):
-    examples = drawn.images(count)
-    plan = run.ConversionPlan(str(tmp_path / "out"), num_shards=shards, shuffle=shuffle)
-    manifest, _ = run.convert(
-        Base64Input(drawn.write_base64(tmp_path / "in", examples)), plan
-    )
+    source = inputs("base64", tmp_path / "in", drawn.images(count))
+    options = {"num_shards": shards, "shuffle": shuffle}
+    manifest = converted(source, tmp_path / "out", "tfrecord", **options)
     counts = [shard["count"] for shard in manifest["shards"]]
     assert sum(counts) == count
     assert max(counts) - min(counts) <= 1
@@ -78,16 +77,9 @@ def test_padding_makes_shares_equal_and_is_drawn_from_the_set(
     tmp_path, layout, shuffle
 ):
     examples = drawn.images(41)
-    source = Base64Input(drawn.write_base64(tmp_path / "in", examples))
-    plan = run.ConversionPlan(
-        str(tmp_path / "out"),
-        output_format=layout,
-        num_shards=8,
-        shuffle=shuffle,
-        pad=True,
-        seed=2,
-    )
-    manifest, _ = run.convert(source, plan)
+    source = inputs("base64", tmp_path / "in", examples)
+    options = {"num_shards": 8, "shuffle": shuffle, "pad": True, "seed": 2}
+    manifest = converted(source, tmp_path / "out", layout, **options)
     assert [shard["count"] for shard in manifest["shards"]] == [6] * 8
     assert (manifest["num_examples"], manifest["padding"]) == (41, 7)
     found = drawn.read(tmp_path / "out", layout)
@@ -105,7 +97,7 @@ def test_padding_makes_shares_equal_and_is_drawn_from_the_set(
 
 
 def test_more_shards_than_records_are_refused(tmp_path):
-    source = Base64Input(drawn.write_base64(tmp_path / "in", drawn.images(5)))
+    source = inputs("base64", tmp_path / "in", drawn.images(5))
     with pytest.raises(ValueError, match=r"number of records, 5. Received: num_shar"):
-        run.convert(source, run.ConversionPlan(str(tmp_path / "out"), num_shards=6))
+        converted(source, tmp_path / "out", "tfrecord", num_shards=6)
     assert not (tmp_path / "out").exists()

@@ -34,7 +34,7 @@ EVERYTHING = Augmentation(
 )
 
 
-def _chance(count=50, seed=0, **columns):
+def chances(count=50, seed=0, **columns):
     """Uniform numbers; columns by number, as c5=0.25, replaced."""
     chance = np.random.default_rng(seed).random((count, NUM_CHANCES)).astype(np.float32)
     for name, value in columns.items():
@@ -58,7 +58,7 @@ def _rows(*arguments):
 
 
 def test_eager_and_tf_data_agree():
-    chance, block = _chance(12), functools.partial(_block, EVERYTHING)
+    chance, block = chances(12), functools.partial(_block, EVERYTHING)
     dataset = tf.data.Dataset.from_tensors(chance).map(without_autograph(block))
     in_graph = next(dataset.as_numpy_iterator())
     # Graphs contract sums and products otherwise: a level, at halves.
@@ -87,12 +87,12 @@ def test_eager_and_tf_data_agree():
 )
 def test_what_does_not_happen_leaves_every_bit(options):
     # RandAugment's first operation is "identity"; these numbers choose it.
-    for result in _rows(options, _chance(8, c28=0.0, c29=0.01, c30=0.02)):
+    for result in _rows(options, chances(8, c28=0.0, c29=0.01, c30=0.02)):
         np.testing.assert_array_equal(result, PIXELS)
 
 
 def test_switching_one_change_on_does_not_change_the_others():
-    chance = _chance(30)
+    chance = chances(30)
     alone = decide(chance, Augmentation(flip=0.5, cutout=0.5), SIZE)
     more = {"grey": 0.5, "color_jitter": 0.3, "low_resolution": 0.5, "erasing": 0.5}
     together = decide(chance, Augmentation(flip=0.5, cutout=0.5, **more), SIZE)
@@ -103,21 +103,21 @@ def test_switching_one_change_on_does_not_change_the_others():
 def test_changes_happen_with_their_probability():
     identity = [1, 0, 0, 0, 1, 0, 0, 0]
     for name in ("flip", "grey", "low_resolution"):
-        made = decide(_chance(4000), Augmentation(**{name: 0.2}), SIZE)
+        made = decide(chances(4000), Augmentation(**{name: 0.2}), SIZE)
         # A binomial of 4000 and 0.2 has a standard deviation of 25.
         assert abs(next(iter(made.values())).numpy().sum() - 800) < 125
     for options in (
         Augmentation(rotate=10, rotate_probability=0.2),
         Augmentation(crop_scale=(0.1, 0.5), crop_probability=0.2),
     ):
-        maps = decide(_chance(4000), options, SIZE)["warp"].numpy()
+        maps = decide(chances(4000), options, SIZE)["warp"].numpy()
         assert abs((maps != identity).any(axis=1).sum() - 800) < 125
 
 
 def test_crop_in_place_keeps_a_rectangle_and_nothing_else():
     options = Augmentation(crop_in_place=1.0, crop_in_place_scale=(0.2, 0.6))
     shares = []
-    for result in _rows(options, _chance(40), np.maximum(PIXELS, 1)):
+    for result in _rows(options, chances(40), np.maximum(PIXELS, 1)):
         kept = result.any(axis=2)
         rows, columns = np.flatnonzero(kept.any(1)), np.flatnonzero(kept.any(0))
         box = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -131,7 +131,7 @@ def test_crop_in_place_keeps_a_rectangle_and_nothing_else():
 def test_erasing_fills_rectangles_of_its_area_and_ratio_with_noise():
     image = np.full((100, 100, 3), 200, np.uint8)
     block = tf.function(_block, autograph=False)
-    results = block(Augmentation(erasing=0.5), _chance(400), image).numpy()
+    results = block(Augmentation(erasing=0.5), chances(400), image).numpy()
     boxes, noise = [], []
     for result in results:
         changed = (result != 200).any(axis=2)
@@ -153,22 +153,22 @@ def test_erasing_fills_rectangles_of_its_area_and_ratio_with_noise():
     assert 0.26 < ratios.min() < 0.5 and 2.7 < ratios.max() < 3.8
     counts = np.bincount(np.concatenate(noise), minlength=256)
     assert np.abs(counts / counts.mean() - 1).max() < 0.05
-    again = block(Augmentation(erasing=0.5), _chance(400), image)
+    again = block(Augmentation(erasing=0.5), chances(400), image)
     np.testing.assert_array_equal(again, results)
 
 
 def test_a_mirror_image_is_exact():
-    chance = tf.concat([_chance(1, c0=0.49), _chance(1, c0=0.51)], 0)
+    chance = tf.concat([chances(1, c0=0.49), chances(1, c0=0.51)], 0)
     mirrored, same = _rows(Augmentation(flip=0.5), chance)
     np.testing.assert_array_equal(mirrored, PIXELS[:, ::-1])
     np.testing.assert_array_equal(same, PIXELS)
     # The same where pixels are interpolated.
-    (warped,) = _rows(Augmentation(flip=1.0, rotate=1e-6), _chance(1))
+    (warped,) = _rows(Augmentation(flip=1.0, rotate=1e-6), chances(1))
     np.testing.assert_array_equal(warped, mirrored)
 
 
 def test_shift_moves_whole_pixels_and_repeats_edges():
-    options, chance = Augmentation(shift=0.1), _chance()
+    options, chance = Augmentation(shift=0.1), chances()
     offsets = decide(chance, options, SIZE)["shift"].numpy()
     assert len(set(map(tuple, offsets))) > 10 and np.abs(offsets).max() == 2
     padded = np.pad(PIXELS, ((2, 2), (2, 2), (0, 0)), mode="edge")
@@ -180,7 +180,7 @@ def test_shift_moves_whole_pixels_and_repeats_edges():
 def test_zoom_changes_the_size_within_its_share():
     image = np.zeros((41, 41, 3), np.uint8)
     image[10:31, 10:31] = 255  # 21 pixels wide, about the center
-    results = _rows(Augmentation(zoom=0.4), _chance(), image)
+    results = _rows(Augmentation(zoom=0.4), chances(), image)
     widths = [(result[20, :, 0] > 127).sum() for result in results]
     # 0.6 ... 1.4 of 21 pixels are 12.6 ... 29.4
     assert 12 <= min(widths) <= 15 and 27 <= max(widths) <= 30
@@ -190,7 +190,7 @@ def test_shear_slants_and_keeps_the_middle_row():
     image = np.zeros((41, 41, 3), np.uint8)
     image[:, 20] = 255  # a vertical line
     slants = []
-    for result in _rows(Augmentation(shear=0.5), _chance(), image).astype(float):
+    for result in _rows(Augmentation(shear=0.5), chances(), image).astype(float):
         columns = (result[..., 0] * np.arange(41)).sum(1) / result[..., 0].sum(1)
         np.testing.assert_allclose(columns[20], 20, atol=1e-6)
         np.testing.assert_allclose(np.diff(columns).std(), 0, atol=0.02)
@@ -201,16 +201,16 @@ def test_shear_slants_and_keeps_the_middle_row():
 
 def test_color_jitter_grey_and_cutout_on_plain_images():
     plain = np.full((8, 8, 3), 100, np.uint8)
-    results = _rows(Augmentation(color_jitter=0.2), _chance(), plain)
+    results = _rows(Augmentation(color_jitter=0.2), chances(), plain)
     values = [int(result[0, 0, 0]) for result in results]
     # A plain grey has neither contrast nor saturation: brightness 0.8...1.2 is left.
     assert 80 <= min(values) < 90 and 110 < max(values) <= 120
     plain[:] = 100, 50, 200
     # 0.299 * 100 + 0.587 * 50 + 0.114 * 200 = 82.05
-    (grey,) = _rows(Augmentation(grey=1.0), _chance(1), plain)
+    (grey,) = _rows(Augmentation(grey=1.0), chances(1), plain)
     np.testing.assert_array_equal(grey, np.full_like(plain, 82))
     black = np.zeros((40, 40, 3), np.uint8)
-    results = _rows(Augmentation(cutout=0.5), _chance(), black)
+    results = _rows(Augmentation(cutout=0.5), chances(), black)
     assert 0.05 < max((result == 128).mean() for result in results) <= (21 / 40) ** 2
 
 
@@ -273,7 +273,7 @@ def test_hue_turns_colors_about_grey():
 def test_color_ranges_of_their_own_replace_the_jitter():
     options = Augmentation(color_jitter=0.2, contrast=(0.5, 0.5), saturation=(1.0, 1.0))
     brightness = np.float32(0.8 + 0.4 * 0.25)
-    maps = decide(_chance(3, c12=0.25), options, SIZE)["colors"].numpy()
+    maps = decide(chances(3, c12=0.25), options, SIZE)["colors"].numpy()
     # Grey is multiplied by contrast * brightness: columns sum over the rows' inputs.
     np.testing.assert_allclose(maps[:, :3].sum(1), 0.5 * brightness, rtol=1e-5)
     np.testing.assert_allclose(maps[:, 3, 1], 0.5 * brightness, rtol=1e-5)

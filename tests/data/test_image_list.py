@@ -31,11 +31,6 @@ def test_labels_offset_is_subtracted(list_folder):
     np.testing.assert_array_equal(source.labels, [0, 1])
 
 
-def test_missing_folder_suggests_the_near_name(list_folder):
-    with pytest.raises(FileNotFoundError, match="not exist. Did you mean .*/images'"):
-        image_list(f"{list_folder}/image")
-
-
 def test_missing_list_says_what_was_found(list_folder):
     (list_folder / "label.txt").unlink()
     with pytest.raises(FileNotFoundError, match="has no label.txt. Found: images/"):

@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data import images, preprocessing
-from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation
+from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.source import without_autograph
 from plsc_tf.options.settings import known_options
+from tests.data.test_augmentation import chances
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 30, 3), np.uint8)
 # Position (row, column) in the red and green channel.
@@ -16,10 +17,7 @@ GRADIENT = GRADIENT.astype(np.uint8)
 
 
 def _chance(seed=0, **columns):
-    chance = np.random.default_rng(seed).random(NUM_CHANCES).astype(np.float32)
-    for name, value in columns.items():
-        chance[int(name[1:])] = value
-    return tf.constant(chance)
+    return chances(1, seed, **columns)[0]
 
 
 def _train(made, picture, chance):
@@ -87,18 +85,13 @@ def test_face_mirrors_every_second_picture_and_nothing_else():
     np.testing.assert_array_equal(made.evaluate(data), PIXELS)
 
 
-@pytest.mark.parametrize("name", ["face", "none"])
-def test_face_and_none_stretch_to_the_size(name):
-    made = preprocessing.build(name, (20, 20), None)
-    expected = images.resize(PIXELS, (20, 20))
-    np.testing.assert_array_equal(_train(made, PIXELS, _chance()), expected)
-    np.testing.assert_array_equal(made.evaluate(PIXELS), expected)
-
-
-def test_lenet_cuts_out_the_middle_or_surrounds_with_black():
-    made = preprocessing.build("lenet", (28, 50))
-    expected = np.zeros((28, 50, 3), np.uint8)
-    expected[:, 10:40] = PIXELS[6:34]
+@pytest.mark.parametrize("name", ["face", "none", "lenet"])
+def test_a_picture_is_stretched_to_the_size_or_cut_by_lenet(name):
+    size = (28, 50) if name == "lenet" else (20, 20)
+    made = preprocessing.build(name, size, None)
+    expected = images.resize(PIXELS, size)
+    if name == "lenet":  # cuts out the middle, or surrounds with black
+        expected = np.pad(PIXELS[6:34], ((0, 0), (10, 10), (0, 0)))
     np.testing.assert_array_equal(_train(made, PIXELS, _chance()), expected)
     np.testing.assert_array_equal(made.evaluate(PIXELS), expected)
 

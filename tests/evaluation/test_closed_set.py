@@ -8,6 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.evaluation import closed_set
 from plsc_tf.jobs import results
+from tests.networks import flat
 
 
 class Images:
@@ -33,8 +34,7 @@ class Images:
 )
 def model(request):
     with plsc_tf.strategy(num_replicas=2).scope():
-        layers = keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(6)
-        backbone = keras.Sequential(layers)
+        backbone = flat((8, 8, 3), keras.layers.Dense(6))
         margins, centers = request.param
         head = plsc_tf.ShardedHead(11, loss=margins, sub_centers=centers)
         model = plsc_tf.Classifier(backbone=backbone, head=head)

@@ -137,7 +137,7 @@ def targets():
     text = [base64.b64encode(data) for data in encoded]
     lines = b"".join(b"%s\t%d\n" % (t, k) for k, t in enumerate(text))
     turned = b"".join(b"%d\t%s\n" % (k, t) for k, t in enumerate(text))
-    lines = b"".join(b"images/%d.jpg %d\n" % (k, k) for k in range(3))
+    listed = b"".join(b"images/%d.jpg %d\n" % (k, k) for k in range(3))
     beside = {f"images/{k}.jpg": data for k, data in enumerate(encoded)}
     faces = recordio_writer.insightface(encoded, [0, 1, 1])
     rec = b"".join(recordio_writer.record(data) for data in faces)
@@ -169,7 +169,7 @@ def targets():
         "example": Target("part-0", payloads, "flowers", part, wrap=frame),
         "index": Target("part-0.index.npy", index, others=packed, look=_read_index),
         "base64": Target("part-0", [lines, turned], "base64_text", part),
-        "list": Target("label.txt", [lines], "image_list", others=beside),
+        "list": Target("label.txt", [listed], "image_list", others=beside),
         "rec": Target("train.rec", [rec], "recordio", others={"train.idx": idx}),
         "rec_alone": Target("train.rec", alone, "recordio"),
         "rec_idx": Target("train.idx", [idx], "recordio", others={"train.rec": rec}),

@@ -23,26 +23,19 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.serving import versions
 from plsc_tf.storage import files, remote
 from plsc_tf.training.ending import Termination
+from tests.jobs.tiny_run import TINY
 from tests.seeds import plsc_scripts
 from tests.seeds.plsc_folder import make_train_data, modules, results
 
 OPTIONS = {
-    "dataset_name": "mock",
+    **TINY,
     "num_classes": 20,
     "num_sample_per_epoch": 80,
-    "image_shape": (3, 16, 16),
-    "model_name": "lenet",
-    "dropout": 0.0,
-    "preprocessing_name": "face",
-    "emb_size": 8,
-    "num_replicas": 2,
-    "global_batch_size": 8,
+    "batch_size": 4,
     "num_epochs": 1,
-    "learning_rate": 0.05,
-    "val_targets": ("mock",),
-    "with_test": False,
-    "export_at_end": False,
     "log_loss_every_n_iters": 1,
+    "tensorboard": True,
+    "run_report": True,
 }
 
 

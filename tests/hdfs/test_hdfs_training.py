@@ -1,7 +1,6 @@
 """Trainings whose checkpoints go straight to a real HDFS."""
 
 import json
-import pathlib
 import signal
 import subprocess
 import sys
@@ -10,7 +9,8 @@ import time
 import hdfs_trainings
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.programs import ROOT
+
 TRAIN = "hdfs_trainings:train"
 
 

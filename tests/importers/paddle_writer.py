@@ -1,5 +1,6 @@
 """Files as Paddle writes them, from the description of the format."""
 
+import json
 import pickle
 import struct
 
@@ -40,6 +41,20 @@ class Tensor:
 
     def __reduce__(self):
         return eval, ("data", {"data": self.array})
+
+
+def write_checkpoint(folder, arrays, shards):
+    """A checkpoint of PLSC 0.1: arrays by name, and each rank's rows of the head."""
+    arrays = dict(arrays)
+    for rank, rows in enumerate(shards):
+        name = f"dist@arcface@rank@{rank:05d}.w_0"
+        arrays[name] = np.ascontiguousarray(rows.T)
+        arrays[f"{name}_velocity_0"] = arrays[name] / 2
+    for name, array in arrays.items():
+        (folder / name).write_bytes(stream(array))
+    meta = {"pretrain_nranks": len(shards), "emb_dim": shards[0].shape[1]}
+    meta["num_classes"] = sum(map(len, shards))
+    (folder / "meta.json").write_text(json.dumps(meta))
 
 
 def saved(array, protocol=4):

@@ -1,6 +1,5 @@
 """The command: from another library's files to a checkpoint that embeds alike."""
 
-import json
 import os
 
 import keras
@@ -12,10 +11,10 @@ from plsc_tf.backbones import blocks, faces
 from plsc_tf.jobs import import_checkpoint, trained
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
-from tests.importers.paddle_writer import stream
+from tests.importers.paddle_writer import write_checkpoint
 from tests.importers.theirs import ArcfaceTorch, Plsc
 
-CLASSES, SIZE, RANKS = 7, 6, 3
+CLASSES, SIZE = 7, 6
 SHAPE = (16, 32)
 # Depths and widths of ResNet50 here; test_networks.py has the real ones.
 RESNET50 = (1, 2, 1, 1), (64, 8, 8, 8)
@@ -37,16 +36,7 @@ def plsc(tmp_path_factory):
     network = Plsc()
     images = np.random.default_rng(8).integers(0, 256, (2, *SHAPE, 3)).astype(np.uint8)
     embeddings = network.embed(images, *RESNET50, SIZE)
-    arrays = dict(network.weights)
-    for rank in range(RANKS):
-        rows = WEIGHT[3 * rank : 3 * rank + 3]
-        name = f"dist@arcface@rank@{rank:05d}.w_0"
-        arrays[name] = np.ascontiguousarray(rows.T)
-        arrays[f"{name}_velocity_0"] = arrays[name] / 2
-    for name, array in arrays.items():
-        (folder / name).write_bytes(stream(array))
-    meta = {"pretrain_nranks": RANKS, "emb_dim": SIZE, "num_classes": CLASSES}
-    (folder / "meta.json").write_text(json.dumps(meta))
+    write_checkpoint(folder, network.weights, (WEIGHT[:3], WEIGHT[3:6], WEIGHT[6:]))
     return folder, images, embeddings
 
 

@@ -16,6 +16,8 @@ from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.parts import Parts
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
+from tests.cluster import plain_network
+from tests.jobs.tiny_run import on_one_replica
 
 COUNT, CLASSES = 30, 5
 RNG = np.random.default_rng(0)
@@ -26,14 +28,7 @@ LABELS = np.arange(COUNT) % CLASSES
 def network():
     """Returns a network that is built before the training creates its strategy."""
     keras.utils.set_random_seed(1)
-    return keras.Sequential(
-        [
-            keras.Input((16, 16, 3)),
-            keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
-            keras.layers.Flatten(),
-            keras.layers.Dense(8),
-        ]
-    )
+    return plain_network.network((16, 16, 3), 8)
 
 
 def optimizer():
@@ -62,22 +57,9 @@ def parts(**changes):
 
 
 def settings(folder, **changes):
-    values = {
-        "num_classes": CLASSES,
-        "num_sample_per_epoch": COUNT,
-        "image_shape": (3, 16, 16),
-        "emb_size": 8,
-        "num_replicas": 1,
-        "global_batch_size": 10,
-        "num_epochs": 2,
-        "preprocessing_name": "none",
-        "tensorboard": False,
-        "with_test": False,
-        "export_at_end": False,
-        "save_losses": True,
-        "model_save_dir": str(folder),
-    }
-    return Settings.from_values(**{**values, **changes})
+    values = {"num_classes": CLASSES, "num_sample_per_epoch": COUNT}
+    values |= {"dropout": None, "preprocessing_name": "none", "save_losses": True}
+    return on_one_replica(folder, **{**values, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +122,9 @@ def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):
 
 def test_data_of_unknown_length_trains_unless_the_rate_needs_it(tmp_path, caplog):
     def left_open(**options):
-        asked = settings(tmp_path, num_epochs=1, num_replicas=2, **options)
+        asked = settings(
+            tmp_path, num_epochs=1, num_replicas=2, batch_size=5, **options
+        )
         asked = asked.replace(
             num_sample_per_epoch=Settings().dataset.num_sample_per_epoch
         )

@@ -43,13 +43,9 @@ class ForgetsItsState(Cosine):
         return {}
 
 
-@pytest.mark.parametrize("loss", BUILT_IN, ids=str)
-def test_the_losses_of_the_library_pass(loss):
+@pytest.mark.parametrize("loss", [*BUILT_IN, Cosine()], ids=str)
+def test_the_losses_of_the_library_and_one_of_ones_own_pass(loss):
     check_loss(loss)
-
-
-def test_a_loss_of_ones_own_passes():
-    check_loss(Cosine())
 
 
 @pytest.mark.parametrize(

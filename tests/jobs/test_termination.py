@@ -21,7 +21,7 @@ from plsc_tf.jobs.builders.hooks import LEFT_OUT
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
 from tests import commands, programs
-from tests.jobs.tiny_run import TINY, as_flags, settings
+from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
 
 LONG = {
     **TINY,
@@ -32,8 +32,6 @@ LONG = {
     "save_losses": True,
 }
 SHORT = {
-    "num_replicas": 1,
-    "batch_size": 10,
     "num_epochs": 1,
     "save_checkpoints_steps": 3,
     "save_in_background": False,
@@ -173,7 +171,7 @@ def broken_by(name):
 
 def test_two_ctrl_c_say_what_is_lost(tmp_path, caplog, termination):
     with caplog.at_level("WARNING", logger="absl"), pytest.raises(KeyboardInterrupt):
-        train.train(settings(tmp_path, **broken_by("CtrlCTwice")), termination)
+        train.train(on_one_replica(tmp_path, **broken_by("CtrlCTwice")), termination)
     last = f"{tmp_path}/step_00000003"
     assert f"1 of 4 steps are lost. Last checkpoint: {last}." in caplog.text
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [last]
@@ -185,7 +183,7 @@ def test_a_run_whose_last_weights_are_not_saved_ends_with_74(tmp_path, capsys):
     options = {**broken_by("NoLargeFiles"), "on_save_error": "continue"}
     try:
         with pytest.raises(SystemExit) as caught:
-            command.main(settings(tmp_path, **options))
+            command.main(on_one_replica(tmp_path, **options))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert caught.value.code == 74

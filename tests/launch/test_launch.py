@@ -289,8 +289,6 @@ def test_a_port_in_use_is_told_before_anything_starts(launchers):
     ("arguments", "status", "message"),
     [
         (["--num_worker=2", "--"], 2, "Did you mean 'num_workers'?"),
-        (["--batch_size=2", "--"], 2, "--batch_size has no effect on this command"),
-        (["--step_timeout=9", "--"], 2, "--step_timeout has no effect on this command"),
         (["none.py"], 1, "The script 'none.py' does not exist"),
         (["--log_dir=hdfs://a/b", "--"], 1, "log_dir must be a local folder"),
         (["--selected_gpus=77", "--"], 1, "has 77, but CUDA_VISIBLE_DEVICES="),

@@ -22,6 +22,7 @@ from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training import batching, several_steps
 from plsc_tf.training.ending import Votes
+from tests.networks import flat
 
 DTYPES = ("float32", "float16", "bfloat16")
 LABELS = (0, 1, 2**24 + 1, 2**31 - 1, 2**40 + 3, 2**62 + 5)
@@ -103,9 +104,8 @@ def sums(strategy, wait_for_all, dtype, bucket_bytes=0):
 def make_model(strategy, transport=None, **options):
     keras.utils.set_random_seed(1)
     with strategy.scope():
-        layers = [keras.layers.Flatten(), keras.layers.Dense(32, activation="relu")]
-        layers = [keras.Input((8, 8, 3)), *layers, keras.layers.Dense(EMBEDDING)]
-        backbone = keras.Sequential(layers)
+        hidden = keras.layers.Dense(32, activation="relu")
+        backbone = flat((8, 8, 3), hidden, keras.layers.Dense(EMBEDDING))
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, **options)
         model = plsc_tf.Classifier(backbone, head)
         if transport is None:  # A launched training votes; others do not.

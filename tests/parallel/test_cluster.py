@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import stat
 
 import pytest
@@ -16,7 +15,7 @@ def Options(**values):  # noqa: N802
     return Settings.from_values(**values).cluster
 
 
-HOSTS = ("a:1", "b:2", "c:3")
+HOSTS, IPV6 = ("a:1", "b:2", "c:3"), "[fe80::1]:9"
 
 
 def tf_config(kind="worker", index=1, **cluster):
@@ -133,11 +132,21 @@ def test_a_tf_config_that_cannot_train_is_refused(environ, message):
 
 
 @pytest.mark.parametrize(
-    "place", [{"node_ip": "b"}, {"node_ip": "B"}, {"task_index": 1}]
+    ("hosts", "options", "addresses", "index"),
+    [
+        (("a", "b"), {"node_ip": "b"}, ("a:6170", "b:6170"), 1),
+        (("a", "b"), {"node_ip": "B"}, ("a:6170", "b:6170"), 1),
+        (("a", "b"), {"task_index": 1}, ("a:6170", "b:6170"), 1),
+        # A port comes from the entry, else from node_port.
+        (("a:5", "[FE80::1]"), {"node_port": 9, "task_index": 0}, ("a:5", IPV6), 0),
+        (("a:5", "a:6"), {"node_ip": "a:6"}, ("a:5", "a:6"), 1),
+        # This machine; 203.0.113.0/24 is for documentation, and no machine has it.
+        (("203.0.113.1:1", "127.0.0.1:1"), {}, ("203.0.113.1:1", "127.0.0.1:1"), 1),
+    ],
 )
-def test_flags_give_addresses_and_place(place):
-    options = Options(cluster_node_ips=("a", "b"), **place)
-    assert resolve(options, {}) == Cluster(("a:6170", "b:6170"), 1, "cluster_node_ips")
+def test_flags_give_addresses_and_place(hosts, options, addresses, index):
+    found = resolve(Options(cluster_node_ips=hosts, **options), {})
+    assert found == Cluster(addresses, index, "cluster_node_ips")
 
 
 def test_the_index_of_a_pod_says_which_machine_this_is():
@@ -145,22 +154,6 @@ def test_the_index_of_a_pod_says_which_machine_this_is():
     assert resolve(options, {"JOB_COMPLETION_INDEX": "2"}).index == 2
     with pytest.raises(ValueError, match="has 3 entries"):
         resolve(options, {"JOB_COMPLETION_INDEX": "3"})
-
-
-def test_ports_come_from_the_entry_else_from_node_port():
-    options = Options(cluster_node_ips=("a:5", "[FE80::1]"), node_port=9, task_index=0)
-    assert resolve(options, {}).addresses == ("a:5", "[fe80::1]:9")
-
-
-def test_hosts_may_be_there_twice_with_their_ports():
-    options = Options(cluster_node_ips=("a:5", "a:6"), node_ip="a:6")
-    assert resolve(options, {}).index == 1
-
-
-def test_the_machine_is_found_by_its_address():
-    # 203.0.113.0/24 is reserved for documentation: no machine has it.
-    options = Options(cluster_node_ips=("203.0.113.1", "127.0.0.1"))
-    assert resolve(options, {}).index == 1
 
 
 @pytest.mark.parametrize(
@@ -249,12 +242,3 @@ def test_free_ports_are_free_and_differ():
     assert len(set(ports)) == 20
     for port in ports:
         addresses.require_free(f"127.0.0.1:{port}")
-
-
-def test_a_port_in_use_is_told():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with pytest.raises(OSError, match=f"127.0.0.1:{port}: the port is in use"):
-            addresses.require_free(f"127.0.0.1:{port}")
-    with pytest.raises(OSError, match="not this machine's"):
-        addresses.require_free("203.0.113.1:6170")

@@ -187,6 +187,17 @@ def test_messages_longer_than_allowed_end_the_connection():
         asyncio.run(receive())
 
 
+async def join_rest(chief, clusters):
+    """Joins as the workers 1 and 2, and leaves; `chief` is the task of the chief."""
+    guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
+    members = await chief
+    assert sorted(members) == [1, 2]
+    for guest in guests:
+        assert await guest.receive() == {"joined": True}
+    for connection in (*guests, *members.values()):
+        connection.close()
+
+
 def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
     """Otherwise, one message of anybody on the network would end a training."""
     guess = [dataclasses.replace(one, secret=b"a guess") for one in clusters]
@@ -201,11 +212,8 @@ def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
         others[1].write(b"GET / HTTP/1.1\r\n\r\n")  # the first says nothing
         for stranger in guess[:2]:
             (await joining.connect(stranger, 30, "\x1b[2J")).end_sending()
-        guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
-        assert sorted(await chief) == [1, 2]
-        for guest in guests:
-            assert await guest.receive() == {"joined": True}
-        for connection in (*guests, *others):
+        await join_rest(chief, clusters)
+        for connection in others:
             connection.close()
 
     asyncio.run(join())
@@ -225,15 +233,12 @@ def test_strangers_by_the_hundred_do_not_use_up_the_open_files(clusters, monkeyp
         async with asyncio.timeout(MOST_S):
             for reader, _ in strangers[:50]:
                 await reader.read()  # to its end
-        guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
-        assert sorted(await chief) == [1, 2]
+        await join_rest(chief, clusters)
         async with asyncio.timeout(MOST_S):
             for reader, _ in strangers:
                 await reader.read()
         for _, writer in strangers:
             writer.close()
-        for guest in guests:
-            guest.close()
 
     asyncio.run(join())
 
@@ -304,13 +309,7 @@ def test_one_that_has_gone_may_come_again(clusters):
         chief = asyncio.create_task(ChiefJoin(clusters[0], 30).meet_all())
         for _ in range(2):
             (await joining.connect(clusters[1], 30)).close()
-        guests = [await joining.connect(clusters[index], 30) for index in (1, 2)]
-        members = await chief
-        assert sorted(members) == [1, 2]
-        for guest in guests:
-            assert await guest.receive() == {"joined": True}
-        for connection in (*guests, *members.values()):
-            connection.close()
+        await join_rest(chief, clusters)
 
     asyncio.run(join())
 

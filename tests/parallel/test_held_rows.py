@@ -12,17 +12,15 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import writer
 from plsc_tf.parallel import rows as rows_module
-from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
-from tests.checkpoints.small import make_content
+from plsc_tf.parallel.rows import ReplicatedRows
+from tests.checkpoints.small import make_content, make_rows
 from tests.training import checkpointed
 
 WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
 
 def make(replicas=2, **layout):
-    return ShardedRows(
-        plsc_tf.strategy(replicas), lambda a, b: WHOLE[a:b], 11, "w", **layout
-    )
+    return make_rows(replicas, WHOLE, **layout)
 
 
 UPDATES = {

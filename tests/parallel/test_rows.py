@@ -10,6 +10,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.parallel import rows as rows_module
 from plsc_tf.parallel.rows import ReplicatedRows, RowSplit, ShardedRows
+from tests.checkpoints.small import make_rows
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,8 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
 
 @pytest.mark.parametrize("layout", [{"tile_rows": 3}, {"sparse": True}])
 def test_rows_are_read_and_written_across_tiles(layout):
-    strategy = plsc_tf.strategy(2)
     whole = np.arange(15 * 2, dtype=np.float32).reshape(15, 2)
-    rows = ShardedRows(strategy, lambda a, b: whole[a:b], 15, "w", **layout)
+    rows = make_rows(2, whole, **layout)
     # 15 rows on two replicas are 8 and 7.
     sizes = [[tile.shape[0] for tile in tiles] for tiles in rows.tiles.values()]
     assert sizes == ([[8], [7]] if "sparse" in layout else [[3, 3, 2], [3, 3, 1]])
@@ -89,9 +89,7 @@ def reads_copy(rows):
 
 def test_reads_do_not_copy_a_tile_that_was_written_in_pieces():
     whole = np.arange(12 * 2, dtype=np.float32).reshape(12, 2)
-    rows = ShardedRows(
-        plsc_tf.strategy(2), lambda a, b: whole[a:b], 12, "w", tile_rows=6
-    )
+    rows = make_rows(2, whole, tile_rows=6)
     # What a restore from other shards does, and `set_weights_from_numpy`.
     for low in range(0, 12, 4):
         rows.write(low, -whole[low : low + 4])
@@ -133,10 +131,7 @@ def test_a_large_tile_is_filled_in_parts():
 
 @pytest.mark.parametrize("layout", [{"tile_rows": 2}, {"sparse": True}])
 def test_rows_of_one_number_are_split_alike(layout):
-    strategy = plsc_tf.strategy(3)
-    rows = ShardedRows(
-        strategy, lambda a, b: np.ones((b - a, 2), np.float32), 7, "w", **layout
-    )
+    rows = make_rows(3, np.ones((7, 2), np.float32), **layout)
     slots = rows.filled(0.1, "slot")
     np.testing.assert_array_equal(slots.read(0, 7), np.full((7, 2), 0.1, np.float32))
     half = rows.filled(0.1, "slot", "bfloat16")

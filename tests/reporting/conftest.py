@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import pathlib
 import shutil
 
@@ -24,6 +25,12 @@ class Run:
     folder: pathlib.Path
     log: str
     outcome: dict
+
+
+def rows_of(folder):
+    """The rows of metrics.jsonl."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from tests import required
+from tests.reporting.conftest import rows_of
 from tests.reporting.seen_options import PASSWORD
 
 SCALARS = {
@@ -41,8 +42,7 @@ SCALARS = {
 
 @pytest.fixture(scope="module")
 def rows(seen):
-    lines = (seen.folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return rows_of(seen.folder)
 
 
 @pytest.fixture(scope="module")

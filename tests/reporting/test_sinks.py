@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import logging
 import struct
 import threading
@@ -22,6 +21,7 @@ from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.visualdl import VisualDL, record_class
+from tests.reporting.conftest import rows_of
 
 
 @pytest.mark.parametrize("kind", [MetricsFiles, TensorBoard, VisualDL])
@@ -42,9 +42,14 @@ def test_a_folder_that_is_lost_costs_its_files_only(tmp_path, caplog, kind):
         assert sink.rows == [{"step": 1, "loss": 1.0}]
 
 
-def rows_of(folder):
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+def write(kind, folder, begin, losses):
+    """Begins a sink at a step, tells it the losses by step, and closes it."""
+    sink = kind(str(folder))
+    sink.begin(begin)
+    for step, loss in losses.items():
+        sink.scalars(step, {"loss": float(loss)})
+    sink.close()
+    return sink
 
 
 def table_of(folder):
@@ -52,14 +57,9 @@ def table_of(folder):
         return list(csv.reader(file))
 
 
-@pytest.fixture
-def metrics(tmp_path):
-    made = MetricsFiles(str(tmp_path))
-    made.begin(0)
-    return made
-
-
-def test_figures_of_a_step_join_its_row_and_new_names_the_table(metrics, tmp_path):
+def test_figures_of_a_step_join_its_row_and_new_names_the_table(tmp_path):
+    metrics = MetricsFiles(str(tmp_path))
+    metrics.begin(0)
     metrics.scalars(1, {"loss": 2.5})
     metrics.scalars(2, {"loss": 1.5})
     metrics.scalars(2, {"verification/a": 0.75})
@@ -82,30 +82,21 @@ def test_figures_of_a_step_join_its_row_and_new_names_the_table(metrics, tmp_pat
     ]
 
 
-def test_a_resumed_run_takes_later_rows_back(metrics, tmp_path):
-    for step in range(1, 6):
-        metrics.scalars(step, {"loss": float(step)})
-    metrics.close()
+def test_a_resumed_run_takes_later_rows_back(tmp_path):
+    write(MetricsFiles, tmp_path, 0, {step: step for step in range(1, 6)})
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 3, "loss": 30.0}\n{"step": 6, "lo')  # cut off by a kill
-    again = MetricsFiles(str(tmp_path))
-    again.begin(3)
-    again.scalars(4, {"loss": 40.0})
-    again.close()
+    again = write(MetricsFiles, tmp_path, 3, {4: 40})
     assert [row["loss"] for row in rows_of(tmp_path)] == [1, 2, 30, 40]
     assert [row[1] for row in table_of(tmp_path)[1:]] == ["1.0", "2.0", "30.0", "40.0"]
     assert [row["step"] for row in again.rows] == [1, 2, 3, 4]
 
 
-def test_what_was_never_begun_does_not_empty_the_files(metrics, tmp_path):
-    metrics.scalars(1, {"loss": 1.0})
-    metrics.close()
-    other = MetricsFiles(str(tmp_path))
-    other.close()
+def test_what_was_never_begun_does_not_empty_the_files(tmp_path):
+    write(MetricsFiles, tmp_path, 0, {1: 1})
+    MetricsFiles(str(tmp_path)).close()
     assert rows_of(tmp_path) == [{"step": 1, "loss": 1.0}]
-    other.begin(1)
-    other.scalars(2, {"loss": 2.0})
-    other.close()
+    write(MetricsFiles, tmp_path, 1, {2: 2})
     assert [row["step"] for row in rows_of(tmp_path)] == [1, 2]
 
 
@@ -116,11 +107,8 @@ def steps_of(folder):
 
 def test_a_run_that_is_begun_or_resumed_again_takes_later_steps_back(tmp_path):
     for begin, last in ((0, 4), (0, 8), (5, 9)):
-        log = TensorBoard(str(tmp_path))
-        log.begin(begin)
-        for step in range(begin + 1, last + 1):
-            log.scalars(step, {"loss": float(step)})
-        log.close()
+        steps = range(begin + 1, last + 1)
+        write(TensorBoard, tmp_path, begin, {step: step for step in steps})
         assert steps_of(tmp_path) == list(range(1, last + 1))
 
 
@@ -153,10 +141,7 @@ def values_of(folder):
 def test_the_bytes_of_a_record(tmp_path, monkeypatch):
     """By hand, as visualdl/proto/record.proto of VisualDL 2.5 numbers the fields."""
     monkeypatch.setattr(visualdl.time, "time", lambda: 0.001)
-    log = VisualDL(str(tmp_path))
-    log.begin(0)
-    log.scalars(300, {"loss": 1.5})
-    log.close()
+    write(VisualDL, tmp_path, 0, {300: 1.5})
     (path,) = tmp_path.glob("vdlrecords.*.log")
     scalar = b"\x08\xac\x02\x12\x04loss\x18\x01\x25" + struct.pack("<f", 1.5)
     record = b"\x0a" + bytes([len(scalar)]) + scalar
@@ -198,18 +183,11 @@ def test_a_remote_folder_is_refused():
     ],
 )
 def test_a_resumed_run_goes_on_in_the_same_file(tmp_path, tail):
-    log = VisualDL(str(tmp_path))
-    log.begin(0)
-    for step in range(1, 6):
-        log.scalars(step, {"loss": step})
-    log.close()
+    write(VisualDL, tmp_path, 0, {step: step for step in range(1, 6)})
     (path,) = tmp_path.glob("vdlrecords.*.log")
     path.write_bytes(path.read_bytes() + tail)
     for begin in (5, 3):
-        again = VisualDL(str(tmp_path))
-        again.begin(begin)
-        again.scalars(begin + 1, {"loss": 40})
-        again.close()
+        write(VisualDL, tmp_path, begin, {begin + 1: 40})
     found = [(value.id, value.value) for value in values_of(tmp_path)[1:]]
     assert found == [(1, 1), (2, 2), (3, 3), (4, 40)]
 

@@ -18,6 +18,7 @@ from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.reporting.tensorboard import TensorBoard
 from tests import commands, required
 from tests.jobs.tiny_run import settings
+from tests.reporting.conftest import rows_of
 from tests.reporting.seen_options import PASSWORD, TRACKERS
 
 
@@ -60,11 +61,6 @@ def wandb_records(path):
             record = b""
 
 
-def rows_of(seen):
-    lines = (seen.folder / "metrics.jsonl").read_text().splitlines()
-    return {row["step"]: row for row in map(json.loads, lines)}
-
-
 def test_mlflow_has_the_resumed_run_as_one(seen):
     client, run = mlflow_run(f"sqlite:///{seen.folder.parent}/mlflow.db")
     assert (run.info.status, run.info.run_name) == ("FINISHED", seen.folder.name)
@@ -74,8 +70,8 @@ def test_mlflow_has_the_resumed_run_as_one(seen):
         history = client.get_metric_history(run.info.run_id, name)
         # Steps 6 to 8 were repeated after the kill.
         last = {one.step: one.value for one in history}
-        rows = {n: row[name] for n, row in rows_of(seen).items() if name in row}
-        assert last | rows == last
+        rows = [row for row in rows_of(seen.folder) if name in row]
+        assert last | {row["step"]: row[name] for row in rows} == last
     stored = {one.path for one in client.list_artifacts(run.info.run_id)}
     assert stored == {"report.html", "loss.png", "results.json"}
 
@@ -95,7 +91,8 @@ def test_wandb_has_the_resumed_run_as_one(seen):
         row = {name: value for name, value in row.items() if name[:1] != "_"}
         if row:
             found.setdefault(row["step"], {}).update(row)
-    assert {step: found[step] | row for step, row in rows_of(seen).items()} == found
+    rows = {row["step"]: row for row in rows_of(seen.folder)}
+    assert {step: found[step] | row for step, row in rows.items()} == found
     (artifact,) = [one.artifact for one in resumed if one.HasField("artifact")]
     files = [one.path for one in artifact.manifest.contents]
     assert sorted(files) == ["loss.png", "report.html", "results.json"]

@@ -8,6 +8,7 @@ import sys
 import tensorflow as tf
 
 from plsc_tf.data import figures, images
+from tests.conversion import drawn
 from tests.programs import ROOT
 
 # Options that make the documents' networks small enough for a test.
@@ -61,11 +62,5 @@ def tfrecord(path, classes, images):
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(images):
             label = number % classes
-            lists = {
-                "image/encoded": {"bytes_list": {"value": [jpeg(label, number)]}},
-                "image/format": {"bytes_list": {"value": [b"jpeg"]}},
-                "image/class/label": {"int64_list": {"value": [label]}},
-            }
-            features = {key: tf.train.Feature(**value) for key, value in lists.items()}
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
+            more = {"image/format": b"jpeg"}
+            writer.write(drawn.example(jpeg(label, number), label, **more))

@@ -128,17 +128,6 @@ def test_what_the_file_names_is_not_assumed(tmp_path):
     assert again.head.loss_type == "softmax" and not again.evaluation.with_test
 
 
-# "Give the parameters dataset_name=cifar10 and train_files=cifar10_train.tfrecord to
-# train on the data of cifar10."
-def test_train_files_of_cifar10(tmp_path):
-    tfrecord(tmp_path / "cifar10_train.tfrecord", 10, 20)
-    source = data_load.open_source(
-        "cifar10",
-        data_load.DataRequest(str(tmp_path), train_files="cifar10_train.tfrecord"),
-    )
-    assert (source.num_examples, source.num_classes) == (20, 10)
-
-
 # "Create the file cifar10.py in the directory datasets." In TensorFlow 2,
 # tf.parse_single_example and tf.FixedLenFeature have moved to tf.io.
 CIFAR10 = '''

@@ -1,13 +1,13 @@
 """What docs/serving.md shows works."""
 
-import pathlib
 import re
 import subprocess
 
 import pytest
 from server_tools import ask
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.programs import ROOT
+
 GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SHELL = re.findall(r"```shell\n(.*?)```", GUIDE, re.DOTALL)
 

@@ -108,12 +108,7 @@ def test_several_versions_and_their_labels(versions, tmp_path, pictures):
 
 def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
     for folder, gpu, error, words in (
-        (
-            tmp_path / "nothing",
-            0,
-            FileNotFoundError,
-            "export.*nothing', which does not",
-        ),
+        (tmp_path / "nothing", 0, FileNotFoundError, "export.*nothing', which"),
         (tmp_path, 0, OSError, "it has no version folders"),
         ("", 0, FileNotFoundError, "model_dir"),
         (versions, 3, ValueError, "gpu_index"),

@@ -67,9 +67,13 @@ def channel(server):
         yield channel
 
 
-def test_grpc(channel, pictures, expected):
+@pytest.fixture
+def stub(channel):
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def test_grpc(stub, pictures, expected):
     # Nothing here knows plsc_tf: the client of TF Serving's own documentation.
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
     request = predict_request(pictures, signature_name="serving_default")
     response = stub.Predict(request, 20)
     found = tf.make_ndarray(response.outputs["embedding"])
@@ -114,21 +118,20 @@ MANY = {"values": shaped([0.5], [10**9, 1, 1, 1]), "input_name": "images"}
         ({"values": shaped("x", [1] * 10)}, "INVALID_ARGUMENT", "rank 1. Received: 10"),
     ],
 )
-def test_refusals_of_grpc(channel, pictures, change, code, words):
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+def test_refusals_of_grpc(stub, pictures, change, code, words):
     with pytest.raises(grpc.RpcError, match=words) as caught:
         stub.Predict(predict_request(**{"values": pictures[:1], **change}), 20)
     assert caught.value.code().name == code
 
 
-def test_status_and_metadata(server, channel):
+def test_status_and_metadata(server, channel, stub):
     status, answer, _ = ask(server, "GET", "/v1/models/face")
     fine = {"error_code": "OK", "error_message": ""}
     only = {"version": "1", "state": "AVAILABLE", "status": fine}
     assert (status, answer) == (200, {"model_version_status": [only]})
-    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    states = model_service_pb2_grpc.ModelServiceStub(channel)
     request = get_model_status_pb2.GetModelStatusRequest(**FACE)
-    (one,) = stub.GetModelStatus(request, 20).model_version_status
+    (one,) = states.GetModelStatus(request, 20).model_version_status
     assert (one.version, one.state) == (1, 30)  # ModelVersionStatus.AVAILABLE
 
     status, answer, _ = ask(server, "GET", "/v1/models/face/metadata")
@@ -142,7 +145,6 @@ def test_status_and_metadata(server, channel):
     dims = default["outputs"]["embedding"]["tensor_shape"]["dim"]
     assert [dim["size"] for dim in dims] == ["-1", "8"]
 
-    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
     request = get_model_metadata_pb2.GetModelMetadataRequest(**FACE)
     request.metadata_field.append("signature_def")
     found = get_model_metadata_pb2.SignatureDefMap()

@@ -17,6 +17,7 @@ from tests.conformance.head_case import (
 )
 from tests.conformance.head_matrix import sampled_classes
 from tests.marks import slow
+from tests.networks import flat
 
 FEATURES = 12  # pictures of 2 × 2
 STATEFUL = ("adaface", "curricularface")
@@ -29,9 +30,7 @@ def make_model(case, parts):
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(case.replicas).scope():
         dense = keras.layers.Dense(5, use_bias=False)
-        backbone = keras.Sequential(
-            [keras.Input((2, 2, 3)), keras.layers.Flatten(), dense]
-        )
+        backbone = flat((2, 2, 3), dense)
         if case.dense:
             head = plsc_tf.DenseHead(classes, **options)
         else:

@@ -107,15 +107,6 @@ def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, capl
         state.restore(str(tmp_path / "plain"), averaged)
 
 
-def test_a_resume_on_other_replicas_keeps_the_averages(make_model, tmp_path, pictures):
-    one = make_model(1, averaging=Averaging(0.9))
-    train(one, pictures)
-    state.save(str(tmp_path / "0"), one, {})
-    two = make_model(2, averaging=Averaging(0.9))
-    state.restore(str(tmp_path / "0"), two)
-    assert all(map(np.array_equal, averages(one), averages(two)))
-
-
 def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
     options = {**OPTIONS, "ema_warmup": False, "ema_decay": 0.99, "num_replicas": 1}
     folder = str(tmp_path / "run")

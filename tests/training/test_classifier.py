@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from tests.networks import flat
 
 
 def test_a_step_learns(make_model, pictures):
@@ -64,10 +65,8 @@ def test_penalties_of_a_users_layers_count_once_on_any_replica_count(pictures):
         keras.utils.set_random_seed(0)
         with plsc_tf.strategy(replicas).scope():
             dense = keras.layers.Dense(8, kernel_regularizer=keras.regularizers.L2(0.1))
-            backbone = keras.Sequential(
-                [keras.Input((16, 16, 3)), keras.layers.Flatten(), dense]
-            )
-            model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
+            head = plsc_tf.ShardedHead(5, scale=16.0)
+            model = plsc_tf.Classifier(flat((16, 16, 3), dense), head)
             model.compile(plsc_tf.Momentum(0.01, l2=0.0))
         penalty = 0.1 * float(np.square(dense.kernel.numpy()).sum())
         losses = [model.train_on_batch(*pictures)["loss"] for _ in range(3)]
@@ -100,9 +99,7 @@ def test_what_is_missing_is_said(make_model, pictures):
 
 
 def test_without_a_scope_the_one_device_is_used(pictures):
-    backbone = keras.Sequential(
-        [keras.Input((16, 16, 3)), keras.layers.Flatten(), keras.layers.Dense(8)]
-    )
+    backbone = flat((16, 16, 3), keras.layers.Dense(8))
     model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
     model.compile(plsc_tf.Momentum(0.01))
     losses = [model.train_on_batch(*pictures)["loss"] for _ in range(5)]

@@ -8,10 +8,10 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
-from plsc_tf.options.settings import Settings
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
-from tests.jobs.tiny_run import TINY
+from tests.jobs.tiny_run import on_one_replica
+from tests.training.checkpointed import Watch
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +54,11 @@ def test_a_scale_that_is_too_high_falls_until_training_goes_on(half, pictures):
     data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(10).repeat(40)
     seen = []
 
-    class Watch(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            finite = bool(self.model.trainer.step_result)
-            seen.append((finite, self.model.loss_scale.state()["scale"]))
+    def note(step):
+        finite = bool(model.trainer.step_result)
+        seen.append((finite, model.loss_scale.state()["scale"]))
 
-    history = model.fit(data, verbose=0, callbacks=[Watch()])
+    history = model.fit(data, verbose=0, callbacks=[Watch(note)])
     skipped = [finite for finite, _ in seen].index(True)
     assert 2 <= skipped < 60
     # PLSC: half of it after every second bad step in a row.
@@ -82,23 +81,19 @@ def test_at_the_minimum_of_the_scale_the_run_stops(half, pictures, tmp_path):
 
 def test_a_float16_run_and_its_resume(tmp_path):
     options = {
-        **TINY,
         "use_fp16": True,
-        "model_save_dir": str(tmp_path / "run"),
         "init_loss_scaling": 64.0,
         "incr_every_n_steps": 4,
         "model_name": "iresnet",
         "model_options": "depths=1-1,width=8,head=gap",
-        "num_replicas": 1,
-        "batch_size": 10,
         "amp_lists": "black:PReLU",
     }
-    train.train(Settings.from_values(**options, stop_at_step=6))
+    train.train(on_one_replica(tmp_path / "run", **options, stop_at_step=6))
     content = manifest.read(str(tmp_path / "run" / "step_00000006"))
     expected = {"scale": 128.0, "good_steps": 2, "bad_steps": 0}
     assert content["state"]["loss_scale"] == expected
     assert {w["dtype"] for w in content["backbone"]["weights"]} == {"float32"}
-    _, outcome = train.train(Settings.from_values(**options))
+    _, outcome = train.train(on_one_replica(tmp_path / "run", **options))
     assert outcome["steps"] == 10 and np.isfinite(outcome["loss"])
     state = manifest.read(outcome["checkpoint_dir"])["state"]
     assert state["loss_scale"]["scale"] == 256  # after 8 finite steps

@@ -15,11 +15,6 @@ def softmax():
     return build(loss=plsc_tf.SOFTMAX, metrics=["accuracy"])
 
 
-def test_the_head_has_the_loss(softmax):
-    with pytest.raises(TypeError, match="loss"):
-        softmax.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
-
-
 @pytest.mark.parametrize("given", [None, "lines"])
 def test_the_summary_shows_the_head(softmax, capsys, given):
     lines = []

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import plsc_tf
 from tests.marks import slow
+from tests.networks import flat
 
 RNG = np.random.default_rng(2)
 IMAGES = RNG.integers(0, 256, (23, 8, 8, 3)).astype(np.uint8)
@@ -18,9 +19,7 @@ NAMES = ("loss", "accuracy", "weighted_accuracy")
 
 
 def backbone():
-    return keras.Sequential(
-        [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(6)]
-    )
+    return flat((8, 8, 3), keras.layers.Dense(6))
 
 
 def build(replicas, **options):

@@ -13,6 +13,7 @@ from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
 from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
+from tests.networks import flat
 from tests.training import checkpointed
 
 IMAGES = np.random.default_rng(1).integers(0, 256, (6, 8, 8, 3)).astype(np.uint8)
@@ -87,14 +88,7 @@ class Doubled(keras.layers.Layer):
 
 
 def own_network():
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 3)),
-            keras.layers.Flatten(),
-            Doubled(),
-            keras.layers.Dense(4),
-        ]
-    )
+    return flat((8, 8, 3), Doubled(), keras.layers.Dense(4))
 
 
 def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):

@@ -1,20 +1,15 @@
 """`fit`: epochs, callbacks, stopping, resuming."""
 
-import keras
 import pytest
 import tensorflow as tf
 
 import plsc_tf
 
 
-def mock(batch_size=8, num_examples=30, **options):
+def mock():
+    """Four batches of 8 pictures, the last one of 6."""
     return plsc_tf.load(
-        "mock",
-        batch_size=batch_size,
-        image_size=(16, 16),
-        num_classes=5,
-        num_examples=num_examples,
-        **options,
+        "mock", batch_size=8, image_size=(16, 16), num_classes=5, num_examples=30
     )
 
 
@@ -27,25 +22,6 @@ def test_arrays_datasets_and_our_data_all_fit(any_model, pictures):
         any_model.fit(tf.data.Dataset.from_tensor_slices(pictures))
     with pytest.raises(ValueError, match="y=labels"):
         any_model.fit(pictures[0])
-
-
-def test_keras_callbacks_work(any_model, tmp_path):
-    rates = []
-    history = any_model.fit(
-        mock(),
-        epochs=5,
-        verbose=0,
-        callbacks=[
-            keras.callbacks.CSVLogger(tmp_path / "log.csv"),
-            keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9),
-            keras.callbacks.LambdaCallback(
-                on_epoch_end=lambda epoch, logs: rates.append(logs["loss"])
-            ),
-        ],
-    )
-    assert len(history.history["loss"]) == 2  # no second epoch is so much better
-    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss")
-    assert rates == history.history["loss"]
 
 
 def test_the_first_batch_must_be_the_largest(any_model, pictures):

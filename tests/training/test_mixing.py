@@ -10,6 +10,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.conformance.head_matrix import sampled_classes
 from tests.heads import oracle
+from tests.networks import flat
 
 CLASSES, BATCH = 9, 8
 RNG = np.random.default_rng(0)
@@ -87,9 +88,7 @@ def make_model(replicas, parts=1, dense=False, **options):
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(replicas).scope():
         layer = keras.layers.Dense(5, use_bias=False)
-        backbone = keras.Sequential(
-            [keras.Input((6, 8, 3)), keras.layers.Flatten(), layer]
-        )
+        backbone = flat((6, 8, 3), layer)
         kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
         head = kind(CLASSES, loss=plsc_tf.SOFTMAX, **options)
         model = plsc_tf.Classifier(backbone, head)

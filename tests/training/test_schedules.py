@@ -171,24 +171,6 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
         curve(**flags)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"warmup_epochs": 1, "warmup_steps": 5}, "Set only one"),
-        ({"lr_epochs": (2, 1)}, "lr_epochs must be increasing"),
-        ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "lr_epochs needs"),
-        (
-            {"decay_scheme": "luong5", "learning_rate_decay_type": "fixed"},
-            "decay_scheme replaces",
-        ),
-        ({"decay_scheme": "luong7"}, "luong5, luong10, luong234"),
-    ],
-)
-def test_flags_that_contradict_each_other(flags, message):
-    with pytest.raises(ValueError, match=message):
-        Settings.from_values(**flags)
-
-
 def test_warm_up_of_a_plain_rate():
     schedule = plsc_tf.WarmUp(0.5, 4)
     np.testing.assert_allclose(

@@ -12,6 +12,7 @@ from plsc_tf.checkpoints import catalog
 from plsc_tf.training import batching, diagnosis
 from plsc_tf.training.sentinel import Sentinel
 from tests.marks import slow
+from tests.networks import flat
 
 
 def batch_of(model, images, labels):
@@ -103,15 +104,8 @@ def test_a_class(make_model, batch, replicas, row):
 
 
 def network_with(layer):
-    return keras.Sequential(
-        [
-            keras.Input((16, 16, 3)),
-            keras.layers.Flatten(),
-            keras.layers.Dense(8, name="first"),
-            layer,
-            keras.layers.Dense(8, name="last"),
-        ]
-    )
+    first, last = (keras.layers.Dense(8, name=name) for name in ("first", "last"))
+    return flat((16, 16, 3), first, layer, last)
 
 
 def classifier(backbone, head=plsc_tf.ShardedHead, replicas=2, **options):

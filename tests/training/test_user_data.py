@@ -216,24 +216,26 @@ def test_a_frequency_that_is_none(model, numbered, freq):
         model.fit(*numbered, validation_data=numbered, validation_freq=freq)
 
 
-def test_epochs_of_a_validation_and_what_callbacks_hear(model, numbered):
+def test_epochs_of_a_validation_and_what_callbacks_hear(model, numbered, tmp_path):
     heard = []
     listener = keras.callbacks.LambdaCallback(
         on_test_begin=lambda logs: heard.append("begin"),
         on_test_end=lambda logs: heard.append(sorted(logs)),
     )
     stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     history = model.fit(
         *numbered,
         epochs=9,
         verbose=0,
         validation_data=numbered,
         validation_freq=[2, 4],
-        callbacks=[listener, stop],
+        callbacks=[listener, stop, log],
     )
     # The second validation is not better by so much.
     assert len(history.history["val_loss"]) == 2 and stop.stopped_epoch == 3
     assert heard == ["begin", ["loss"]] * 2
+    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss")
 
 
 def test_data_without_examples_are_refused_and_nothing_is_updated(model, numbered):
