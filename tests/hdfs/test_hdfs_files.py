@@ -106,7 +106,7 @@ def test_a_datanode_killed_in_mid_write_leaves_the_older_files(
     assert caught.value.kind == "StorageError"
     hdfs.heal()
     assert seen_by_another_client(folder) == {"old": digest(b"old")}
-    assert driver.call("hdfs_checks:write", f"{folder}/new", "new")[0] == 3
+    assert driver.call("hdfs_checks:write", f"{folder}/new", "new")["bytes"] == 3
 
 
 def test_the_second_writer_is_refused_until_the_first_is_killed(

@@ -61,7 +61,7 @@ def test_a_ticket_opens_the_store_and_without_one_there_is_an_error(
 ):
     path = f"{environment['PLSC_TF_HDFS']}/run/a"
     driver = hdfs_driver.Driver(environment, tmp_path / "log.txt")
-    assert driver.call("hdfs_checks:write", path, "text")[0] == 4
+    assert driver.call("hdfs_checks:write", path, "text")["bytes"] == 4
     assert driver.call("hdfs_trainings:read", path) == "text"
     driver.stop()
     closed = re.sub("--add-exports=[^ ]*krb5[^ ]*", "", environment["LIBHDFS_OPTS"])

@@ -86,7 +86,7 @@ def test_what_is_missing_is_said(make_model, pictures):
     anysize = keras.Sequential(
         [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
     )
-    with pytest.raises(ValueError, match="height and width"):
+    with pytest.raises(ValueError, match="fix its images' size"):
         plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
     two = keras.Model(flat.inputs, [flat.outputs[0]] * 2)
     with pytest.raises(ValueError, match="must return embeddings"):
