@@ -67,9 +67,8 @@ def make_optimizer(case):
         return keras.optimizers.Adam(case.rate)
     if case.optimizer == "adamw":
         return keras.optimizers.AdamW(case.rate, weight_decay=0.004)
-    if case.optimizer == "sgd":
-        return keras.optimizers.SGD(case.rate)
-    return plsc_tf.Momentum(case.rate, momentum=0.9, l2=5e-4)
+    momentum = 0.9 if case.optimizer == "momentum" else 0.0
+    return plsc_tf.Momentum(case.rate, momentum=momentum, l2=5e-4)
 
 
 def make_batches(case, strategy):

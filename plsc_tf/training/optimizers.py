@@ -48,11 +48,12 @@ class Momentum(keras.optimizers.Optimizer):
         self.nesterov = nesterov
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Creates one velocity per variable."""
+        """Creates one velocity per variable; without momentum, none."""
         if self.built:
             return
         super().build(variables)
-        self._velocities = self.add_optimizer_variables(variables, "velocity")
+        moving = variables if self.momentum else []
+        self._velocities = self.add_optimizer_variables(moving, "velocity")
 
     def update_step(
         self, gradient: tf.Tensor, variable: keras.Variable, learning_rate: tf.Tensor
@@ -62,11 +63,18 @@ class Momentum(keras.optimizers.Optimizer):
         gradient = keras.ops.cast(gradient, variable.dtype)
         if self.l2 and private_apis.uses_weight_decay(self, variable):
             gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
-        velocity = self._velocities[self._get_variable_index(variable)]
-        moved = self.momentum * keras.ops.convert_to_tensor(velocity) + gradient
-        self.assign(velocity, moved)
+        moved = self._velocity_after(variable, gradient)
         direction = gradient + self.momentum * moved if self.nesterov else moved
         self.assign_sub(variable, learning_rate * direction)
+
+    def _velocity_after(self, variable, change):
+        """Updates a variable's velocity and returns it."""
+        if not self.momentum:
+            return change
+        velocity = self._velocities[self._get_variable_index(variable)]
+        moved = self.momentum * keras.ops.convert_to_tensor(velocity) + change
+        self.assign(velocity, moved)
+        return moved
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
@@ -125,10 +133,7 @@ class Lars(Momentum):
                 rate = rate * self.trust(*norms)
             if private_apis.uses_weight_decay(self, variable):
                 gradient = gradient + self.l2 * value
-        velocity = self._velocities[self._get_variable_index(variable)]
-        moved = self.momentum * keras.ops.convert_to_tensor(velocity) + rate * gradient
-        self.assign(velocity, moved)
-        self.assign_sub(variable, moved)
+        self.assign_sub(variable, self._velocity_after(variable, rate * gradient))
 
     def _is_vector(self, variable):
         """Returns whether a weight is a vector; rows of a matrix are not."""
