@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.boost import pca
-from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
+from plsc_tf.evaluation.charts import Chart
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.storage.paths import local_path
@@ -197,14 +197,13 @@ def plot(variances, components):
     """Plots the share of the variance by the number of components, as SVG."""
     shares = np.cumsum(variances)
     points = [(i + 1, float(share)) for i, share in enumerate(shares)]
-    low = min(0.9, float(shares[0]))
     return Chart(
         "Explained variance of the snapshots",
         "The share of the snapshots' variance by the number of components.",
-        Axis("components", 1, max(2, len(points))),
-        Axis("share of the variance", low, 1.0),
-        [Curve("explained", points)],
-        [Mark(f"n_component {components}", components)],
+        ("components", "share of the variance"),
+        ((1, max(2, len(points))), (min(0.9, points[0][1]), 1.0)),
+        {"explained": points},
+        [(f"n_component {components}", components, "--")],
     ).svg()
 
 

@@ -13,72 +13,31 @@ SIZE = (5.2, 3.5)
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
-    """One curve in a chart.
-
-    Attributes:
-        label: text in the legend.
-        points: (x, y) of each point, in ascending order of x.
-        steps: whether y keeps its value until the next x.
-    """
-
-    label: str
-    points: Sequence
-    steps: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Mark:
-    """A dashed vertical line.
-
-    Attributes:
-        label: text in the legend; "" leaves the line out of the legend.
-        x: position on the x axis.
-        dash: matplotlib line style.
-    """
-
-    label: str
-    x: float
-    dash: str = "--"
-
-
-@dataclasses.dataclass(frozen=True)
-class Axis:
-    """One axis of a chart.
-
-    Attributes:
-        label: the quantity and its unit.
-        low: lower limit; None to fit the data.
-        high: upper limit; None to fit the data.
-        log: whether the scale is logarithmic.
-    """
-
-    label: str
-    low: float | None = None
-    high: float | None = None
-    log: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Chart:
     """A chart that can be drawn as SVG or PNG.
 
     Attributes:
         title: short title for screen readers.
         caption: one-sentence description.
-        x: the x `Axis`.
-        y: the y `Axis`.
-        curves: list of `Curve`; colors repeat after ten.
-        marks: list of `Mark`.
+        labels: the quantities and units of x and y.
+        limits: (lower, upper) of x and of y; None fits the data.
+        curves: `{label: (x, y) of each point}`, in ascending order of x; colors repeat
+            after ten.
+        marks: dashed vertical lines, (label, x, line style); without a label, a line is
+            not in the legend.
+        log: "x" or "y", the axis with a logarithmic scale; "" for none.
+        steps: whether y keeps its value until the next x.
         filled: whether to fill the area under each curve, as in a histogram.
     """
 
     title: str
     caption: str
-    x: Axis
-    y: Axis
-    curves: list
-    marks: tuple = ()
+    labels: tuple[str, str]
+    limits: tuple
+    curves: dict
+    marks: Sequence = ()
+    log: str = ""
+    steps: bool = False
     filled: bool = False
 
     def svg(self):
@@ -109,21 +68,22 @@ class Chart:
 
         figure = Figure(SIZE, layout="constrained")
         axes = figure.add_subplot()
-        for color, curve in zip(itertools.cycle(COLORS), self.curves, strict=False):
-            x, y = zip(*curve.points, strict=True)
-            style = "steps-post" if curve.steps else "default"
+        step = "post" if self.steps else None
+        style = "steps-post" if self.steps else "default"
+        colors = itertools.cycle(COLORS)
+        for label, points in self.curves.items():
+            color = next(colors)
+            x, y = zip(*points, strict=True)
             marker = "o" if len(x) == 1 else ""  # a one-point line is invisible
-            axes.plot(x, y, color=color, label=curve.label, ds=style, marker=marker)
+            axes.plot(x, y, color=color, label=label, ds=style, marker=marker)
             if self.filled:
-                step = "post" if curve.steps else None
                 axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)
-        for mark in self.marks:
-            label = mark.label or "_unnamed"
-            axes.axvline(mark.x, color=INK, lw=1, ls=mark.dash, label=label)
-        for name, axis in (("x", self.x), ("y", self.y)):
-            scale = "log" if axis.log else "linear"
-            axes.set(**{f"{name}scale": scale, f"{name}label": axis.label})
-            axes.set(**{f"{name}lim": (axis.low, axis.high)})
+        for label, place, dash in self.marks:
+            axes.axvline(place, color=INK, lw=1, ls=dash, label=label or "_unnamed")
+        if self.log:
+            axes.set(**{f"{self.log}scale": "log"})
+        axes.set(xlabel=self.labels[0], xlim=self.limits[0])
+        axes.set(ylabel=self.labels[1], ylim=self.limits[1])
         axes.grid(color=GRID)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

@@ -7,8 +7,6 @@ import numpy as np
 from plsc_tf.evaluation.embedding_store import check_labels, unit
 from plsc_tf.requirements import require
 
-# Elements in a block of embeddings (64 MB); class weights are read once per block.
-_BLOCK_NUMBERS = 16 * 1024 * 1024
 # Images and classes per matrix product (64 MB of scores).
 _IMAGES, _CLASSES = 1024, 16384
 
@@ -16,8 +14,8 @@ _IMAGES, _CLASSES = 1024, 16384
 def ranks(model, batches):
     """Ranks each image's true class among all classes, without margins.
 
-    Every image counts once, regardless of the batch sizes. Class weights are read
-    block by block, and only one block's scores are in memory at a time.
+    Every image counts once, regardless of the batch sizes. All embeddings are in
+    memory, but only one block of class weights and its scores at a time.
 
     Args:
         model: the `Classifier`, including its head's weights.
@@ -31,23 +29,13 @@ def ranks(model, batches):
         ValueError: there are no images, or a label is not one of the head's classes.
         FloatingPointError: an embedding or a class weight contains NaN or infinity.
     """
-    blocks, labels, embeddings, own = [], [], [], []
-    most = max(_IMAGES, _BLOCK_NUMBERS // model.embedding_size)
+    embeddings, labels = [], []
     for images, batch in batches.epoch(0):
         embeddings.append(model.embed(images, batch_size=batches.batch_size))
-        own.append(np.asarray(batch, np.int64))
-        if sum(map(len, own)) >= most:
-            blocks.append(_ranks(model.head, embeddings, own))
-            labels += own
-            embeddings, own = [], []
-    if own:
-        blocks.append(_ranks(model.head, embeddings, own))
-    require(blocks, "The test split contains no images")
-    return np.concatenate(blocks), np.concatenate(labels + own)
-
-
-def _ranks(head, embeddings, labels):
+        labels.append(np.asarray(batch, np.int64))
+    require(labels, "The test split contains no images")
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
+    head = model.head
     check_labels(own, head.num_classes)
     bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if len(bad):
@@ -72,7 +60,7 @@ def _ranks(head, embeddings, labels):
                 product[mine, inside[mine]] = -np.inf
                 as_high = product >= scores[rows, np.newaxis]
                 counts[rows] += np.count_nonzero(as_high, axis=1)
-    return counts
+    return counts, own
 
 
 def _scores(embeddings, weights):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap, identification, pair_statistics, roc
-from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
+from plsc_tf.evaluation.charts import Chart
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 
@@ -68,11 +68,11 @@ class SetReport:
         return plain | {"figures": figures, "intervals": self.basis}
 
     def _add_chart(self, name, values, caption, *content, **options):
-        """Adds a chart and stores its data as `curves[name]`."""
+        """Adds a chart of steps and stores its data as `curves[name]`."""
         self.curves[name] = values
         title = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
         title = f"{title} of {self.name}"
-        self.charts.append(Chart(title, caption, *content, **options))
+        self.charts.append(Chart(title, caption, *content, steps=True, **options))
 
     def add_roc(self, points: roc.Curve) -> None:
         """Adds the ROC curve."""
@@ -83,9 +83,10 @@ class SetReport:
             "roc",
             {"far": _rounded(grid), "tar": _rounded(tar)},
             "ROC curve: accepted same pairs over accepted different pairs.",
-            Axis("false accept rate", low, 1.0, log=True),
-            Axis("true accept rate", *_limits(tar)),
-            [Curve(self.name, np.column_stack([grid, tar]), steps=True)],
+            ("false accept rate", "true accept rate"),
+            ((low, 1.0), _limits(tar)),
+            {self.name: np.column_stack([grid, tar])},
+            log="x",
         )
 
     def add_histogram(self, scores: PairScores) -> None:
@@ -94,26 +95,26 @@ class SetReport:
         low = np.floor(cosines.min() * 10) / 10
         high = max(np.ceil(cosines.max() * 10) / 10, low + 0.1)
         edges = np.linspace(low, high, _BINS + 1)
-        histogram, curves = {"cosine_edges": _rounded(edges)}, []
+        histogram, curves = {"cosine_edges": _rounded(edges)}, {}
         for label, kind in (("same", scores.same), ("different", ~scores.same)):
             counts, _ = np.histogram(cosines[kind], edges)
             share = counts / max(int(kind.sum()), 1)
             histogram[label] = _rounded(share)
-            bars = np.column_stack([edges, np.append(share, share[-1])])
-            curves.append(Curve(f"{label} pairs", bars, steps=True))
+            bars = np.append(share, share[-1])
+            curves[f"{label} pairs"] = np.column_stack([edges, bars])
         at, marks = self.threshold, []
         if at.get("cosine") is not None:
             label = f"threshold at {self.rate}: {at['cosine']:.3f}"
-            marks.append(Mark(label, at["cosine"]))
+            marks.append((label, at["cosine"], "--"))
         if "best_cosine" in at:
             label = f"most accurate threshold: {at['best_cosine']:.3f}"
-            marks.append(Mark(label, at["best_cosine"], dash=":"))
+            marks.append((label, at["best_cosine"], ":"))
         self._add_chart(
             "histogram",
             histogram,
             "Cosines of same and different pairs, as shares of all pairs of that kind.",
-            Axis("cosine of the two embeddings", low, high),
-            Axis("share of the pairs", 0.0),
+            ("cosine of the two embeddings", "share of the pairs"),
+            ((low, high), (0.0, None)),
             curves,
             marks,
             filled=True,
@@ -129,9 +130,9 @@ class SetReport:
             "cmc",
             _rounded(matches),
             "Share of mated probes whose identity ranks among the first k.",
-            Axis("rank k", 1, max(len(matches), 2)),
-            Axis("rank-k identification rate", *_limits(matches)),
-            [Curve(self.name, points, steps=True)],
+            ("rank k", "rank-k identification rate"),
+            ((1, max(len(matches), 2)), _limits(matches)),
+            {self.name: points},
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from plsc_tf.evaluation.charts import Axis, Chart, Curve, Mark
+from plsc_tf.evaluation.charts import Chart
 
 # Maximum number of points per curve; longer curves are averaged, because a chart has
 # no more pixels.
@@ -47,7 +47,7 @@ def _chart(title, rows, resumed):
     """Returns a chart of the metrics that have points; None if none have any."""
     pattern, caption, low = _CHARTS[title]
     names = dict.fromkeys(name for row in rows for name in row)
-    curves = []
+    curves = {}
     for name in filter(re.compile(pattern).fullmatch, names):
         points = [
             (float(row["step"]), float(row[name]))
@@ -57,19 +57,18 @@ def _chart(title, rows, resumed):
         if points:
             label = name.replace("verification/", "verification ")
             label = label.removeprefix("angles/").replace("_", " ")
-            curves.append(Curve(label, thinned(points)))
+            curves[label] = thinned(points)
     if not curves:
         return None
-    axis = Axis(title.lower(), low=low)
+    x, y = np.concatenate([np.array(points) for points in curves.values()]).T
+    bottom, log = low, ""
     if low == "log":
-        values = [y for curve in curves for _, y in curve.points]
-        apart = min(values) > 0 and max(values) / min(values) > DECADES
-        axis = Axis(title.lower(), log=apart)
-    last = max(x for curve in curves for x, _ in curve.points)
-    shown = [step for step in resumed if 0 < step < last]
-    marks = [Mark("" if i else "resumed", step) for i, step in enumerate(shown)]
-    x = Axis("step", low=0.0)
-    return Chart(title, f"{caption}.", x, axis, curves, marks)
+        bottom, apart = None, y.min() > 0 and y.max() / y.min() > DECADES
+        log = "y" if apart else ""
+    shown = [step for step in resumed if 0 < step < x.max()]
+    marks = [("" if i else "resumed", step, "--") for i, step in enumerate(shown)]
+    labels, limits = ("step", title.lower()), ((0.0, None), (bottom, None))
+    return Chart(title, f"{caption}.", labels, limits, curves, marks, log)
 
 
 def thinned(points: list, most: int = POINTS) -> list:

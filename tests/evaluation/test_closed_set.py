@@ -47,7 +47,6 @@ def model(request):
 def test_ranks_are_those_of_all_scores(model, monkeypatch):
     monkeypatch.setattr(closed_set, "_IMAGES", 3)
     monkeypatch.setattr(closed_set, "_CLASSES", 4)
-    monkeypatch.setattr(closed_set, "_BLOCK_NUMBERS", 9 * 6)
     images = Images(np.random.default_rng(2).integers(0, 11, 30))
     embeddings = model.embed(images.images).astype(np.float64)
     weights = model.head.weights_as_numpy().astype(np.float64)

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from plsc_tf.evaluation.charts import Curve
 from plsc_tf.reporting import curves
 
 
@@ -28,15 +27,12 @@ def test_charts_are_of_what_rows_hold():
     titles = [chart.title for chart in curves.all_of(rows)]
     assert titles == ["Loss", "Accuracy", "Learning rate"]
     loss = curves.loss(rows)
-    assert loss.curves == [Curve("loss", [(1.0, 2.0), (3.0, 1.0)])]
+    assert loss.curves == {"loss": [(1.0, 2.0), (3.0, 1.0)]}
     # A set of such a name would end an evaluation after its last step.
-    named = dataclasses.replace(loss, curves=[Curve(r"a$\bad$", [(1, 2)])])
+    named = dataclasses.replace(loss, curves={r"a$\bad$": [(1, 2)]})
     assert r"a$\bad$" in named.svg()
     accuracy = curves.all_of(rows)[1]
-    assert [c.label for c in accuracy.curves] == [
-        "accuracy",
-        "verification lfw accuracy",
-    ]
+    assert list(accuracy.curves) == ["accuracy", "verification lfw accuracy"]
     assert curves.loss([]) is None and curves.all_of([]) == []
 
 
