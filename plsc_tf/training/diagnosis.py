@@ -8,7 +8,7 @@ examined only in this second run, so the graph of an ordinary step is not slower
 import contextlib
 import dataclasses
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,8 +25,6 @@ SHOWN = 4
 ADVICE = "Lower the learning rate, warm up, or clip the gradients (max_gradient_norm)"
 # Kinds of findings whose rows are examples of the batch.
 BY_EXAMPLE = ("images", "output", "embeddings", "loss", "embedding gradient")
-# Kinds that are examined after the class weights: the loss and the backward pass.
-BACKWARD = ("loss", "embedding gradient", "class gradient", "gradient")
 WORDS = {
     "images": "the images of the batch",
     "weight": "the weight {}",
@@ -122,9 +120,9 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
 def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
     """Runs a batch again and finds the first tensor with NaN or infinity.
 
-    Tensors are examined in the order of the step: images, the layers' weights and
-    outputs, the embeddings, penalties, an auxiliary classifier's loss, the class
-    weights, losses, and the gradients backwards from the loss.
+    Tensors are examined in this order: images, the class weights, the layers' weights
+    and outputs, the embeddings, penalties, an auxiliary classifier's loss, losses, and
+    the gradients backwards from the loss.
 
     Args:
         model: the compiled `Classifier`, with the weights from before the step.
@@ -134,17 +132,19 @@ def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
         a `Finding`, or None if everything is finite in this run.
     """
     images = _whole(model, batch[0])
-    finding = _examine("images", "images", images, 0)
+    finding = _examine("images", "images", images, 0) or first_nonfinite_class(model)
     if finding is not None:
         return finding
-    tensors, size = _Watch(model).run(batch), len(images) // model.trainer.batch_parts
-    before = [one for one in tensors if one.about.kind not in BACKWARD]
-    after = [one for one in tensors if one.about.kind in BACKWARD]
-    return (
-        _first(model, before, size)
-        or first_nonfinite_class(model)
-        or _first(model, after, size)
-    )
+    size = len(images) // model.trainer.batch_parts
+    for (about, layer, part), counts in _Watch(model).run(batch):
+        for replica, of_replica in enumerate(counts):
+            # With two labels per example, the head's tensors have two rows per example,
+            # so `_finding` takes row numbers modulo the size.
+            first = (replica * model.accumulation_steps + part) * size
+            finding = _finding(about, of_replica, first, size)
+            if finding is not None:
+                return (layer and _in_weights(layer)) or finding
+    return None
 
 
 def global_batch(model: Classifier, batch: Any) -> tuple[np.ndarray, ...]:
@@ -172,23 +172,6 @@ def _whole(model, value):
     return gather(model.strategy, local).astype(local[0].dtype)
 
 
-class _Tensor(NamedTuple):
-    """A tensor of the passes.
-
-    Attributes:
-        about: the `Finding` without counts and rows.
-        layer: the layer that returned the tensor, or None.
-        part: number of the part of the replica's batch.
-        counts: result of `_counts` for one replica; `[replicas, 2 + KEPT]` once the
-            passes have run.
-    """
-
-    about: Finding
-    layer: Any
-    part: int
-    counts: Any
-
-
 class _Watch:
     """Runs the passes of a step again and counts NaN and infinity in their tensors.
 
@@ -202,7 +185,13 @@ class _Watch:
         self._tensors = []
 
     def run(self, batch):
-        """Returns the `_Tensor`s of a per-replica batch, in the order of the step."""
+        """Returns the tensors of the passes on a per-replica batch, in their order.
+
+        Returns:
+            iterator of ((`Finding` without counts and rows, layer that returned the
+            tensor or None, number of the part of the replica's batch), its `_counts` on
+            each replica).
+        """
         model, trainer, head = self.model, self.model.trainer, self.model.head
 
         @tf.function(autograph=False)
@@ -219,10 +208,11 @@ class _Watch:
                 stack.enter_context(watched(network, self._see_layer))
             counts = _whole(model, run(batch))
         counts = counts.reshape(-1, len(self._tensors), counts.shape[-1])
-        return [t._replace(counts=counts[:, i]) for i, t in enumerate(self._tensors)]
+        return zip(self._tensors, counts.swapaxes(0, 1), strict=True)
 
     def _replica(self, *tensors):
-        model, self._local.tensors, self._local.part = self.model, [], 0
+        model, local = self.model, self._local
+        local.tensors, local.counts, local.part = [], [], 0
         states = [variable.value for variable in model.untrained_variables()]
         before = [tf.identity(value) for value in states]
         gradients = replica_step.gradients(model, *tensors).gradients
@@ -237,8 +227,8 @@ class _Watch:
         # all earlier layers NaN or infinite.
         for variable, gradient in zip(variables[::-1], of_network[::-1], strict=True):
             self._add("gradient", variable.path, gradient)
-        self._tensors = self._local.tensors
-        return tf.stack([one.counts for one in self._tensors])
+        self._tensors = local.tensors
+        return tf.stack(local.counts)
 
     def _see_layer(self, layer, outputs):
         for output in filter(tf.is_tensor, tf.nest.flatten(outputs)):
@@ -261,8 +251,8 @@ class _Watch:
             return
         value = tf.convert_to_tensor(value)
         about = Finding(kind, name, tuple(value.shape), value.dtype.name)
-        counts = _counts(value, kind in BY_EXAMPLE)
-        self._local.tensors.append(_Tensor(about, layer, self._local.part, counts))
+        self._local.tensors.append((about, layer, self._local.part))
+        self._local.counts.append(_counts(value, kind in BY_EXAMPLE))
 
 
 def _seen(function, see):
@@ -274,25 +264,6 @@ def _seen(function, see):
         return outcome
 
     return call
-
-
-def _first(model, tensors, size):
-    """Returns the `Finding` about the first tensor with NaN or infinity, or None.
-
-    Args:
-        model: the `Classifier`.
-        tensors: the `_Tensor`s of `_Watch.run`, or some of them.
-        size: number of images in a part of a replica's batch.
-    """
-    for replica in range(model.strategy.num_replicas_in_sync):
-        for one in tensors:
-            # With two labels per example, the head's tensors have two rows per example,
-            # so `_finding` takes row numbers modulo the size.
-            first = (replica * model.accumulation_steps + one.part) * size
-            finding = _finding(one.about, one.counts[replica], first, size)
-            if finding is not None:
-                return (one.layer and _in_weights(one.layer)) or finding
-    return None
 
 
 def _finding(about, counts, first, size):

@@ -26,7 +26,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import device_kind, local_devices
 from plsc_tf.requirements import require
 from plsc_tf.training import batching
@@ -72,40 +71,19 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
     """
     updater, rows = trainer.updater, []
     step = functools.partial(train_step, trainer.model)
-    votes, local_results = updater.votes, _local_results(trainer)
+    local_results = _local_results(trainer)
     try:
         for batch in batches:
-            if votes is None:
-                updater.votes = _Gate(local_results(proceed))
+            if updater.votes is None:
+                updater.proceed = local_results(proceed)
             outcome = trainer.model.strategy.run(step, args=batch)
             proceed = outcome["finite"]
             row = [local_results(outcome[name])[0] for name in _names(trainer)]
             # Every number of a step is exact in float64.
             rows.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
     finally:
-        updater.votes = votes
+        updater.proceed = None
     return tf.stack(rows), proceed
-
-
-class _Gate:
-    """Stands in for `Votes`, to abort a step that must not change anything.
-
-    Args:
-        proceed: bool scalar for each replica of this process, False to abort the step.
-    """
-
-    def __init__(self, proceed):
-        self._proceed = proceed
-
-    def own(self):
-        """Returns no votes, see `plsc_tf.training.ending.Votes`."""
-        return []
-
-    def outcome(self, sums):
-        """Returns the outcome, see `plsc_tf.training.ending.Votes`."""
-        del sums
-        here = collectives.replica_id() % len(self._proceed)
-        return {"aborted": ~self._proceed[here]}
 
 
 def _local_results(trainer):

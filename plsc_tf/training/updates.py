@@ -57,6 +57,8 @@ class Updater:
 
     Attributes:
         averages: the `plsc_tf.training.average.Averages`, or None.
+        proceed: bool scalar for each replica of this process, False to abort the step;
+            None without such flags.
 
     Raises:
         ValueError: the optimizer cannot update shards, or was not created inside
@@ -86,7 +88,7 @@ class Updater:
             rule = "Create the optimizer inside strategy.scope(), like the model"
             require(inside, rule, created_outside=type(optimizer).__name__)
             optimizer.build(self.replicated)
-        self.rules = None
+        self.rules = self.proceed = None
         if head is not None:
             self.rules = RowRules(
                 optimizer,
@@ -156,6 +158,9 @@ class Updater:
         unhealthy, sums, results, votes = collectives.sum_scalars(values)
         squares = dict.fromkeys([] if self.rules is None else self.rules.arrays) | sums
         results |= {} if self.votes is None else self.votes.outcome(votes)
+        if self.proceed is not None:
+            here = collectives.replica_id() % len(self.proceed)
+            results["aborted"] = ~self.proceed[here]
         allowed, aborted = unhealthy < 0.5, results.get("aborted")
         if aborted is not None:
             allowed &= ~aborted
