@@ -11,13 +11,7 @@ import numpy as np
 
 from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.rows import (
-    DominantRows,
-    EditedRows,
-    PackedRows,
-    RowsInMemory,
-    StoredRows,
-)
+from plsc_tf.checkpoints.rows import EditedRows, StoredRows
 from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
@@ -122,7 +116,7 @@ class _Edited:
         described = self._content["training"]["variables"]
         stored = reader.read_variables(self._source, self._content, described)
         for name, slot in self._dense.items():
-            edited = self._edited(name, slot, RowsInMemory(stored[name]))
+            edited = self._edited(name, slot, rows.in_memory(stored[name]))
             stored[name] = edited.read(*edited.local_range())
         return writer.numpy_archive(stored)
 
@@ -142,7 +136,7 @@ class _Edited:
 
     def _edited(self, name, slot, stored):
         if self._edit.dominant is not None:
-            stored = DominantRows(stored, self._edit.dominant)
+            stored = rows.one_center(stored, self._edit.dominant)
         merge, added = rows.merge_means, self._edit.added
         if name == "bias":
             merge = rows.merge_biases
@@ -164,7 +158,7 @@ class _Edited:
         stored = StoredRows(self._source, self._content["arrays"][name])
         edited = self._edited(name, name, stored)
         if packing.is_packed(stored.stored_dtype):
-            return PackedRows(edited, stored.stored_dtype)
+            return rows.packed(edited, stored.stored_dtype)
         return edited
 
     def _check_fills(self, names):

@@ -13,6 +13,7 @@ from plsc_tf.storage import files
 
 # Rows are read and yielded in chunks of about this size.
 PIECE_BYTES = 16_000_000
+Reader = Callable[[int, int], np.ndarray]
 # First bytes of a numpy file, format 1.0; two bytes with the header's length follow.
 _NUMPY = b"\x93NUMPY\x01\x00"
 
@@ -28,16 +29,13 @@ class Rows:
     Args:
         shape: shape of the whole array.
         dtype: name of the data type.
+        read: function of (first, last + 1) that returns these rows.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: str):
-        self.shape, self.dtype = tuple(shape), dtype
+    def __init__(self, shape: Sequence[int], dtype: str, read: Reader):
+        self.shape, self.dtype, self.read = tuple(shape), dtype, read
         self.row_bytes = row_size(shape, dtype)
         self.piece_rows = max(1, PIECE_BYTES // self.row_bytes)
-
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
-        raise NotImplementedError
 
     def take(self, rows: Iterable[int]) -> np.ndarray:
         """Returns the given rows, in any order; reads each one separately."""
@@ -70,10 +68,10 @@ class StoredRows(Rows):
     def __init__(self, path: str, described: dict):
         shape, dtype = described["shape"], described["dtype"]
         packed = packing.DTYPES.get(dtype)
-        super().__init__(shape, "float32" if packed else dtype)
+        super().__init__(shape, "float32" if packed else dtype, self._read)
         self.stored_dtype = packed or tf.as_dtype(dtype)
         shape = [*shape[:-1], shape[-1] + bool(packed)]
-        self._files = Rows(shape, self.stored_dtype.name)
+        self._files = Rows(shape, self.stored_dtype.name, self.read_stored)
         row_bytes = self._files.row_bytes
         self._parts = []
         for part in described["parts"]:
@@ -88,7 +86,7 @@ class StoredRows(Rows):
                 raise DamagedCheckpointError(path, f"{files.name(file)} {problem}")
             self._parts.append((first, end, file, header))
 
-    def read(self, low: int, high: int) -> np.ndarray:
+    def _read(self, low, high):
         """Returns the rows `[low, high)`; read-only if all are in one file."""
         rows = self.read_stored(low, high)
         if self.stored_dtype != self.dtype:
@@ -109,53 +107,38 @@ class StoredRows(Rows):
         return pieces[1] if len(pieces) == 2 else np.concatenate(pieces)
 
 
-class DominantRows(Rows):
-    """Rows with one of several centers for each class.
+def one_center(stored: Rows, chosen: np.ndarray) -> Rows:
+    """Returns rows with one of several centers for each class.
 
     Args:
         stored: rows `[classes, sub_centers, ...]`.
         chosen: int `[classes]`, each class's center.
     """
 
-    def __init__(self, stored: Rows, chosen: np.ndarray):
-        super().__init__((stored.shape[0], *stored.shape[2:]), stored.dtype)
-        self._stored, self._chosen = stored, chosen
+    def read(low, high):
+        return stored.read(low, high)[np.arange(high - low), chosen[low:high]]
 
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
-        rows = self._stored.read(low, high)
-        return rows[np.arange(high - low), self._chosen[low:high]]
+    return Rows((stored.shape[0], *stored.shape[2:]), stored.dtype, read)
 
 
-class RowsInMemory(Rows):
-    """Rows of a numpy array."""
-
-    def __init__(self, array: np.ndarray):
-        super().__init__(array.shape, array.dtype.name)
-        self._array = array
-
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
-        return self._array[low:high]
+def in_memory(array: np.ndarray) -> Rows:
+    """Returns the rows of a numpy array."""
+    return Rows(array.shape, array.dtype.name, lambda low, high: array[low:high])
 
 
-class PackedRows(Rows):
-    """Rows that are stored in 8 bits, see `plsc_tf.parallel.packing`.
+def packed(rows: Rows, dtype: tf.DType) -> Rows:
+    """Returns rows as they are stored in 8 bits, see `plsc_tf.parallel.packing`.
 
     Args:
         rows: float32 `[num_rows, ..., size]`.
         dtype: the `tf.DType` in which they are stored.
     """
 
-    def __init__(self, rows: Rows, dtype: tf.DType):
-        super().__init__((*rows.shape[:-1], rows.shape[-1] + 1), dtype.name)
-        self._rows, self._stored_dtype = rows, dtype
-
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)` as they are stored."""
+    def read(low, high):
         with tf.device("CPU"):
-            rows = tf.constant(self._rows.read(low, high))
-            return packing.pack(rows, self._stored_dtype).numpy()
+            return packing.pack(tf.constant(rows.read(low, high)), dtype).numpy()
+
+    return Rows((*rows.shape[:-1], rows.shape[-1] + 1), dtype.name, read)
 
 
 class EditedRows(Rows):
@@ -181,13 +164,13 @@ class EditedRows(Rows):
         weights: np.ndarray | None = None,
         added: Any = None,
     ):
-        super().__init__((labels.num_classes, *stored.shape[1:]), stored.dtype)
+        shape = labels.num_classes, *stored.shape[1:]
+        super().__init__(shape, stored.dtype, self._read)
         self._stored, self._labels, self._merge = stored, labels, merge
         self._weights, self._added = weights, added
         self._merged = np.array(sorted(labels.groups), np.int64)
 
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
+    def _read(self, low, high):
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         origins = self._labels.origins[low:high]
         if len(origins):

@@ -243,27 +243,21 @@ def _write_files(target, jobs, heartbeat, threads):
     Args:
         target: the checkpoint folder.
         jobs: `{name: function that returns the file's buffers}`.
-        heartbeat: function to call after each file, or None.
+        heartbeat: function to call after each file, from several threads, or None.
         threads: number of files to write at once.
 
     Returns:
         `{name: entry in the manifest}`.
     """
+
+    def write(name):
+        entry = files.write(files.join(target, name), jobs[name])
+        if heartbeat is not None:
+            heartbeat()
+        return entry
+
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        names = {
-            pool.submit(files.write, files.join(target, name), job): name
-            for name, job in jobs.items()
-        }
-        written = {}
-        try:
-            for future in concurrent.futures.as_completed(names):
-                written[names[future]] = future.result()
-                if heartbeat is not None:
-                    heartbeat()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return {name: written[name] for name in jobs}
+        return dict(zip(jobs, pool.map(write, jobs), strict=True))
 
 
 def npy_chunks(array: Any, low: int, high: int) -> Iterator[bytes | np.ndarray]:

@@ -1,7 +1,6 @@
 """Parses and checks the network addresses of workers."""
 
 import contextlib
-import errno
 import re
 import socket
 from collections.abc import Iterable
@@ -88,30 +87,3 @@ def free_ports(host: str, count: int) -> list[int]:
         for opened in sockets:
             opened.bind((host, 0))
         return [opened.getsockname()[1] for opened in sockets]
-
-
-def listen_problem(error: OSError) -> str:
-    """Describes why a worker cannot listen on its address."""
-    return {
-        errno.EADDRINUSE: "the port is in use, by a process of an earlier run or by "
-        "another program. End it, or choose another port",
-        errno.EADDRNOTAVAIL: "the address is not this machine's. Check "
-        "cluster_node_ips and node_ip",
-    }.get(error.errno or 0, error.strerror or str(error))
-
-
-def require_free(address: str) -> None:
-    """Checks that a worker can listen on its address.
-
-    Raises:
-        OSError: the port is in use, or the address is not this machine's.
-    """
-    host, port = split(address)
-    family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    try:
-        # It sets SO_REUSEADDR, as TensorFlow's server does: a port is free even if its
-        # last connections are still in TIME_WAIT.
-        socket.create_server(place, family=family).close()
-    except OSError as error:
-        problem = listen_problem(error)
-        raise OSError(f"a worker cannot listen on {address}: {problem}.") from None

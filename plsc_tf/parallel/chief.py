@@ -29,11 +29,14 @@ class Chief:
         self._names = names
         self._silence_s = silence_s
         self._announce = announce
-        self._rounds: dict[str, list[dict[str, Any]]] = {}
+        # The values that are not complete. A worker's next value of the same name comes
+        # only after these, which it waits for.
+        self._rounds: dict[str, dict[str, Any]] = {}
         self._heard = [now] * len(names)
         self._activities = [("joining", now)] * len(names)
         self._gone_well: set[int] = set()
-        self._reports: list[tuple[float, int, str, int]] = []
+        # {worker: (time, reason, exit status)}, in the order of arrival.
+        self._reports: dict[int, tuple[float, str, int]] = {}
         self._decided = False
 
     def receive(self, index: int, message: dict) -> None:
@@ -51,14 +54,13 @@ class Chief:
             if len(self._gone_well) == len(self._names):
                 self.end()
         elif kind == "fail":
-            self._reports.append((now, index, message["text"], message["status"]))
+            self._reports[index] = now, message["text"], message["status"]
         elif kind == "lost":  # sent to a suspended chief by a worker that gave up
             self._decide(message["index"], message["text"], LOST_STATUS)
 
     def closed(self, index: int) -> None:
         """Processes the end of a worker's connection."""
-        reported = any(index == reporter for _, reporter, *_ in self._reports)
-        if index not in self._gone_well and not reported:
+        if index not in self._gone_well | self._reports.keys():
             self._lose(index, "disconnected (its connection was closed)")
 
     def check(self, now: float) -> None:
@@ -72,13 +74,12 @@ class Chief:
         for index, heard in enumerate(self._heard):
             if index not in self._gone_well and now - heard > self._silence_s:
                 self._lose(index, silence(self._silence_s))
-        if self._reports and now - self._reports[0][0] >= SETTLE_S:
-            _, index, text, status = self._reports[0]
-            self._decide(index, f"{self._names[index]} failed: {text}", status)
-        for name, rounds in self._rounds.items():
-            for due in [r for r in rounds if r["deadline"] < now]:
-                rounds.remove(due)
-                self._announce_missing(name, due)
+        for index, (since, text, status) in self._reports.items():
+            if now - since >= SETTLE_S:
+                self._decide(index, f"{self._names[index]} failed: {text}", status)
+        late = [n for n, one in self._rounds.items() if one["deadline"] < now]
+        for name in late:
+            self._announce_missing(name, self._rounds.pop(name))
         pairs = zip(self._activities, self._heard, strict=True)
         states = [[what, now - since, now - heard] for (what, since), heard in pairs]
         self._announce({"kind": "beat", "workers": states})
@@ -92,30 +93,24 @@ class Chief:
         self._announce({"kind": "end"})
 
     def _take_value(self, index, message, now):
-        """Adds a value to the name's first round that lacks one from this worker."""
-        rounds = self._rounds.setdefault(message["name"], [])
-        current = next((r for r in rounds if index not in r["values"]), None)
-        if current is None:
-            current = {"values": {}, "deadline": float("inf"), "timeout_s": None}
-            rounds.append(current)
+        name, new = message["name"], {"values": {}, "deadline": float("inf")}
+        current = self._rounds.setdefault(name, new)
         current["values"][index] = message["value"]
         timeout_s = message["timeout_s"]
         if timeout_s is not None and now + timeout_s < current["deadline"]:
             current.update(deadline=now + timeout_s, timeout_s=timeout_s)
         if len(current["values"]) == len(self._names):
-            rounds.remove(current)
+            del self._rounds[name]
             values = [current["values"][i] for i in range(len(self._names))]
-            answer = {"kind": "values", "name": message["name"], "values": values}
-            self._announce(answer)
+            self._announce({"kind": "values", "name": name, "values": values})
         self._require_all_present()
 
     def _require_all_present(self):
         """Declares a worker lost if it has left but others wait for its value."""
-        for name, rounds in self._rounds.items():
-            for current in rounds:
-                for index in self._gone_well - set(current["values"]):
-                    what = f"has left, while others wait for its value of {name!r}"
-                    self._lose(index, what)
+        for name, current in self._rounds.items():
+            for index in self._gone_well - set(current["values"]):
+                what = f"has left, while others wait for its value of {name!r}"
+                self._lose(index, what)
 
     def _announce_missing(self, name, due):
         missing = [n for i, n in enumerate(self._names) if i not in due["values"]]

@@ -7,7 +7,6 @@ receives in an event loop, which runs in a thread of its own.
 """
 
 import asyncio
-import collections
 import concurrent.futures
 import contextlib
 import json
@@ -91,7 +90,7 @@ class Group:
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
         self._changed = threading.Condition()
-        self._results: dict = collections.defaultdict(collections.deque)
+        self._results: dict[str, dict] = {}
         self._activity = ("joining", now)
         self._states: list[Any] = [["joining", 0.0, 0.0]] * cluster.size
         self._states_at = self._heard = now
@@ -133,13 +132,13 @@ class Group:
         require(len(message) <= MAX_VALUE_BYTES, rule, bytes=f"{len(message):,}")
         self._in_loop(self._send_to_chief, message)
         with self._changed:
-            results = self._results[name]
-            self._changed.wait_for(lambda: results or self.lost or self._has_ended)
-            if results:
-                answer = results.popleft()
-            elif self.lost:
+            self._changed.wait_for(
+                lambda: name in self._results or self.lost or self._has_ended
+            )
+            answer = self._results.pop(name, None)
+            if answer is None and self.lost:
                 raise self.lost
-            else:
+            if answer is None:
                 raise WorkerLostError(
                     f"{self.names[0]}, the chief, has left, but this worker waits "
                     f"for {name!r}.",
@@ -281,7 +280,7 @@ class Group:
             if kind == "beat":
                 self._states, self._states_at = message["workers"], self._heard
             elif kind == "values":
-                self._results[message["name"]].append(message)
+                self._results[message["name"]] = message
             elif kind == "end":
                 self._has_ended = True
             elif kind == "lost":

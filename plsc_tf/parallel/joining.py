@@ -31,6 +31,12 @@ MAX_UNKNOWN = 100
 # decision; also the seconds that a failed chief waits for late workers, to report the
 # problem to them.
 DECISION_S = 5.0
+_PROBLEMS = {
+    errno.EADDRINUSE: "the port is in use, by a process of an earlier run or by "
+    "another program. End it, or choose another port",
+    errno.EADDRNOTAVAIL: "the address is not this machine's. Check cluster_node_ips "
+    "and node_ip",
+}
 
 
 class JoinError(RuntimeError):
@@ -171,7 +177,7 @@ def listen(cluster: Cluster) -> socket.socket:
             return socket.create_server(place, family=family, dualstack_ipv6=both)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                why = addresses.listen_problem(error)
+                why = _PROBLEMS.get(error.errno or 0) or _reason(error)
                 raise JoinError(f"{own} cannot listen there: {why}.") from error
         time.sleep(RETRY_S)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 
 import tensorflow as tf
@@ -46,7 +47,7 @@ def devices(
         gpu: GPU of another machine; None uses the devices of this machine.
 
     Raises:
-        ValueError: the machine has fewer GPUs, or its memory is unknown.
+        ValueError: the machine has fewer GPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     kind = "GPU" if gpus or gpu else "CPU"
@@ -76,22 +77,12 @@ def _known(gpus):
 
 
 def machine_memory() -> int:
-    """Returns the bytes of this machine's memory, or its container's limit if lower.
-
-    Raises:
-        ValueError: the system is not Linux.
-    """
+    """Returns the bytes of this machine's memory, or its container's limit if lower."""
     sizes = []
     for path in LIMITS:
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             sizes.append(int(pathlib.Path(path).read_text(encoding="ascii")))
-    total = read_bytes("/proc/meminfo", "MemTotal")
-    if not total:
-        raise ValueError(
-            "Could not determine the size of this system's memory. Set it, for "
-            "example --device_memory_gb=16."
-        )
-    return min([*sizes, total])
+    return min([*sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")])
 
 
 def process_memory() -> int:

@@ -1,6 +1,5 @@
 """Checks that several workers can train together."""
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,6 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
 
-# Maximum number of characters of a value in an error.
-MOST_CHARACTERS = 80
 # Extra seconds, beyond the time limit, that a worker waits for the others' results.
 PATIENCE_S = 10.0
 
@@ -150,14 +147,7 @@ def _describe(shown):
     workers = {}
     for index, value in enumerate(shown):
         workers.setdefault(value, []).append(str(index))
-    # Show long values from shortly before the first difference.
-    start = max(len(os.path.commonprefix(shown)) - MOST_CHARACTERS // 2, 0)
     return "; ".join(
-        f"{_shorten(value, start)} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
+        f"{value} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
         for value, who in workers.items()
     )
-
-
-def _shorten(text, start):
-    shown = text[start : start + MOST_CHARACTERS]
-    return ("…" if start else "") + shown + ("…" if text[start + len(shown) :] else "")

@@ -12,7 +12,7 @@ _FILES = (_MODEL, f"{_VARIABLES}.index", f"{_VARIABLES}.data-00000-of-00001")
 
 def find(folder: str) -> dict[int, str]:
     """Returns {version: path} for each entry of a folder whose name is an integer."""
-    names = [name.rstrip("/") for name in files.list_dir(folder)]
+    names = files.list_dir(folder)
     return {int(name): files.join(folder, name) for name in names if name.isdecimal()}
 
 

@@ -48,9 +48,7 @@ def prepare(path):
         StorageError: something is not installed, not configured or not reachable.
         ValueError: the path is not valid on the store.
     """
-    path = canonical(path)
-    if not is_local(path):
-        _prepare_root(root_of(path))
+    _store(canonical(path))
 
 
 def exists(path, retry=RETRY):
@@ -192,10 +190,7 @@ def open_random(path, retry=RETRY):
         StorageError: the store failed; `read` raises this too.
     """
     path = canonical(path)
-    if is_local(path):
-        return local.RandomReader(path)
-    prepare(path)
-    return remote.RandomReader(path, retry)
+    return _store(path).RandomReader(path, retry)
 
 
 def read(path, start=0, stop=None, retry=RETRY):
@@ -240,10 +235,7 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
     make = chunks if callable(chunks) else lambda: chunks
     if not callable(chunks) and iter(chunks) is chunks:
         retry = retry._replace(tries=1)
-    if is_local(path):
-        return local.write(path, _pieces(make()), algorithm)
-    prepare(path)
-    return remote.write(path, lambda: _pieces(make()), retry, algorithm)
+    return _store(path).write(path, lambda: _pieces(make()), retry, algorithm)
 
 
 def replace(path, chunks):
@@ -301,11 +293,8 @@ def rename(old, new):
     stat(old)
     if os.path.lexists(new) if is_local(new) else exists(new):
         raise _os_error(errno.EEXIST, new)
-    if is_local(old):
-        local.rename(old, new)
-        return
     _check(parent(new), True)
-    remote.rename(old, new, RETRY)
+    _store(old).rename(old, new, RETRY)
 
 
 def remove(path, retry=RETRY):
@@ -348,6 +337,14 @@ def atomic_rename(path):
     return is_local(path) or scheme_of(path) == "hdfs"
 
 
+def _store(path):
+    """Returns the module for the store of a canonical path, after preparing it."""
+    if is_local(path):
+        return local
+    _prepare_root(root_of(path))
+    return remote
+
+
 @functools.cache
 def _prepare_root(root):
     """Prepares a store; after an error, the next call tries again."""
@@ -359,10 +356,7 @@ def _prepare_root(root):
 def _stat(path, retry):
     """Returns the `FileStat`, or None if the path does not exist."""
     path = canonical(path)
-    if is_local(path):
-        return local.stat(path)
-    prepare(path)
-    return remote.stat(path, retry)
+    return _store(path).stat(path, retry)
 
 
 def _check(path, is_dir, retry=RETRY):

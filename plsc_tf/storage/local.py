@@ -1,4 +1,7 @@
-"""Implements the operations of `plsc_tf.storage.files` for local paths."""
+"""Implements the operations of `plsc_tf.storage.files` for local paths.
+
+The functions take the arguments of those of `remote`; "_" is a `Retry`, not used here.
+"""
 
 import contextlib
 import io
@@ -15,7 +18,7 @@ from plsc_tf.storage.paths import FileStat
 WRITE_BYTES = 1 << 20
 
 
-def stat(path):
+def stat(path, _):
     """Returns the `FileStat`, or None if the path does not exist."""
     try:
         status = os.stat(path)
@@ -24,12 +27,12 @@ def stat(path):
     return FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
-def write(path, pieces, algorithm):
+def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0
     with open(path, "wb", buffering=0) as file:
         try:
-            for piece in pieces:
+            for piece in make_pieces():
                 _write_all(file, piece)
                 digest.update(piece)
                 size += len(piece)
@@ -84,7 +87,7 @@ class RandomReader:
         descriptor: its file descriptor.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, _):
         require_file(path)
         self._path, self.descriptor = path, os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self.descriptor)
@@ -101,7 +104,7 @@ class RandomReader:
         return content
 
 
-def rename(old, new):
+def rename(old, new, _):
     """Moves a file or folder atomically and flushes both parent folders to the disk."""
     os.rename(old, new)
     for folder in {os.path.dirname(old), os.path.dirname(new)}:

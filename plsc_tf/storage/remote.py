@@ -139,16 +139,14 @@ def write(path, make_pieces, retry, algorithm):
     """Writes a file, from the start in each attempt; returns its manifest entry."""
 
     def write_once():
-        digest = checksums.ALGORITHMS[algorithm]()
-        size = _write_once(path, make_pieces(), retry.limit_s, digest)
-        return {"bytes": size, algorithm: digest.hexdigest()}
+        return _write_once(path, make_pieces(), retry.limit_s, algorithm)
 
     return _repeat("write", path, write_once, retry)
 
 
-def _write_once(path, pieces, limit_s, digest):
+def _write_once(path, pieces, limit_s, algorithm):
     doing, opened, held, gfile = f"write {path}", False, [], _gfile(path)
-    size = 0
+    digest, size = checksums.ALGORITHMS[algorithm](), 0
 
     @gfiles.reporting()
     def put(content):
@@ -185,7 +183,7 @@ def _write_once(path, pieces, limit_s, digest):
             concurrent.futures.wait([closed], min(limit_s, ONCE.limit_s))
             _discard(path)
         raise
-    return size
+    return {"bytes": size, algorithm: digest.hexdigest()}
 
 
 def _discard(path):

@@ -9,7 +9,7 @@ import numpy as np
 TYPES = {"float16": 4, "float32": 5, "float64": 6, "int64": 3}
 
 
-def stream(array, levels=(), packed=False):
+def stream(array, packed=False):
     """The binary form of a variable."""
     dims = b"".join(varint(size) for size in array.shape)
     if packed:
@@ -17,12 +17,8 @@ def stream(array, levels=(), packed=False):
     else:
         dims = b"".join(b"\x10" + varint(size) for size in array.shape)
     description = b"\x08" + varint(TYPES[array.dtype.name]) + dims
-    parts = [struct.pack("<IQ", 0, len(levels))]
-    for level in levels:
-        raw = np.asarray(level, "<u8").tobytes()
-        parts += [struct.pack("<Q", len(raw)), raw]
-    parts += [struct.pack("<Ii", 0, len(description)), description]
-    return b"".join([*parts, array.tobytes()])
+    head = struct.pack("<IQIi", 0, 0, 0, len(description))
+    return head + description + array.tobytes()
 
 
 def varint(value):

@@ -281,7 +281,7 @@ def test_a_port_in_use_is_told_before_anything_starts(launchers):
         port = server.getsockname()[1]
         result = launchers.run("--num_workers=2", f"--node_port={port}", script)
     assert result.status == 1
-    assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in result.err
+    assert f"127.0.0.1:{port}) cannot listen there: the port is in use" in result.err
     assert not launchers.pids()
 
 

@@ -245,12 +245,11 @@ class ShardedFiles(Rows):
         row_shape: tuple[int, ...],
     ):
         self._ends = np.cumsum([rows for rows, _ in shards]).tolist()
-        super().__init__((self._ends[-1], *row_shape), "float32")
+        super().__init__((self._ends[-1], *row_shape), "float32", self._read)
         shard = functools.lru_cache(LOADED)(lambda index: shards[index][1]())
         self._shard, self._lock = shard, threading.Lock()
 
-    def read(self, low: int, high: int) -> np.ndarray:
-        """Returns the rows `[low, high)`."""
+    def _read(self, low, high):
         parts, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
         for index, end in enumerate(self._ends):
             start, stop = max(low, first), min(high, end)

@@ -4,7 +4,7 @@ A variable is stored in one of two formats. The binary format (`save_vars`) is
 little-endian:
 
     uint32               version of the stream, 0
-    uint64               levels of detail; for each: uint64 bytes, then the bytes
+    uint64               levels of detail; a weight has 0
     uint32               version of the tensor, 0
     int32                bytes of a TensorDesc
     TensorDesc           protobuf: 1 = type (enum), 2 = dimensions (repeated int64)
@@ -35,6 +35,7 @@ PICKLED = (".pdparam", ".pdopt", ".pdparams")
 _NAME_TABLE = "StructuredToParameterName@@"
 # A generous limit: the header of a variable takes about 30 bytes.
 _HEADER_BYTES = 1 << 16
+_HEADER = struct.Struct("<IQIi")
 
 
 class Variable(NamedTuple):
@@ -114,18 +115,11 @@ def read(path: str) -> np.ndarray:
 
 def _read_header(header):
     """Returns (dtype, shape, offset of the numbers)."""
-    version, levels = struct.unpack_from("<IQ", header)
-    if version or levels > 16:
-        raise ValueError("its first bytes are wrong")
-    offset = 12
-    for _ in range(levels):
-        (size,) = struct.unpack_from("<Q", header, offset)
-        offset += 8 + size
-    version, size = struct.unpack_from("<Ii", header, offset)
-    end = offset + 8 + size
-    if version or not offset + 8 <= end <= len(header):
+    *zeros, size = _HEADER.unpack_from(header)
+    start, end = _HEADER.size, _HEADER.size + size
+    if any(zeros) or not start <= end <= len(header):
         raise ValueError("the dtype and shape are missing or incomplete")
-    description = _tensor_description().FromString(header[offset + 8 : end])
+    description = _tensor_description().FromString(header[start:end])
     return DTYPES[description.type], tuple(description.dims), end
 
 

@@ -295,7 +295,7 @@ class _Conversion:
         local.sync_folder(self._shards)
         with contextlib.suppress(FileNotFoundError):  # It may be an empty folder.
             os.rmdir(self._plan.output_dir)
-        local.rename(self._shards, os.path.abspath(self._plan.output_dir))
+        files.rename(self._shards, os.path.abspath(self._plan.output_dir))
         shutil.rmtree(self._folder)
 
     def _choose_buckets(self, first, count):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.rows import DominantRows, StoredRows
+from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import optimizers, recipe
@@ -56,7 +56,7 @@ def edit(settings):
     stored, dominant = StoredRows(source, content["arrays"]["weight"]), None
     if options.drop_sub_centers:
         dominant = find_dominant(settings, source, stored)
-        stored = DominantRows(stored, dominant.centers)
+        stored = one_center(stored, dominant.centers)
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plsc_tf.parallel import addresses
+from plsc_tf.parallel import addresses, joining
 from plsc_tf.parallel.cluster import SECRET, Cluster, resolve, worker_addresses
 from plsc_tf.requirements import require
 
@@ -39,16 +39,16 @@ class Plan:
         """Returns each local worker's `Cluster`; every call chooses new free ports.
 
         Raises:
-            OSError: a worker cannot listen on its address.
+            JoinError: a worker cannot listen on its address.
         """
         members = self.addresses
         if members is None:
             ports = addresses.free_ports(_HERE, self.size)
             members = tuple(addresses.join(_HERE, port) for port in ports)
-        if self.size > 1:
-            for i in self.local:
-                addresses.require_free(members[i])
-        return [Cluster(members, i, "launcher") for i in self.local]
+        clusters = [Cluster(members, i, "launcher") for i in self.local]
+        for cluster in clusters if self.size > 1 else ():
+            joining.listen(cluster).close()
+        return clusters
 
     def environment(self, cluster: Cluster, base: Mapping[str, str]) -> dict[str, str]:
         """Returns a local worker's environment variables.

@@ -206,7 +206,8 @@ class Supervisor:
         """Runs the workers until they have ended; returns the launcher's exit status.
 
         Raises:
-            OSError: a worker cannot be started, or cannot listen on its address.
+            OSError: a worker cannot be started.
+            JoinError: a worker cannot listen on its address.
         """
         with self._signals_taken():
             for attempt in itertools.count(1):

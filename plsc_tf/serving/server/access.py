@@ -117,7 +117,14 @@ class Access:
         required = _REQUIRED.get(request.match_info.handler.__name__, "admin")
         if required is None:
             return ""
-        self._check_site(request.headers)
+        if not self.is_ours(request.headers):
+            host, origin = map(request.headers.get, ("Host", "Origin"))
+            raise RequestError(
+                "PERMISSION_DENIED",
+                "Web pages of other sites may not call this server: "
+                f"Host={(host or '')[:100]}, Origin={origin and origin[:100]}. To "
+                "allow a name, start it with --allowed_hosts=name.",
+            )
         name = self.check_key(request.headers.get("Authorization"), required)
         # Other types need no permission of the server if a web page sends them.
         if required == "enrol" and request.content_type != "application/json":
@@ -181,16 +188,6 @@ class Access:
         known = self.keyed or name in self._names | self._allowed or _ADDRESS(name)
         same = origin is None or origin.partition("//")[2] == host
         return bool(known and (same or _name(origin) in self._allowed))
-
-    def _check_site(self, headers):
-        host, origin = headers.get("Host", ""), headers.get("Origin")
-        if not self.is_ours(headers):
-            raise RequestError(
-                "PERMISSION_DENIED",
-                f"Web pages of other sites may not call this server: Host={host[:100]}"
-                f", Origin={origin and origin[:100]}. To allow a name, start it with "
-                "--allowed_hosts=name.",
-            )
 
 
 def _version(path):
