@@ -115,6 +115,16 @@ def mock_pairs_drawn_once():
 
 
 @pytest.fixture
+def set_policy():
+    """Sets Keras's precision policy for one test."""
+    import keras
+
+    before = keras.config.dtype_policy()
+    yield keras.config.set_dtype_policy
+    keras.config.set_dtype_policy(before)
+
+
+@pytest.fixture
 def gfile_root(tmp_path, monkeypatch):
     """The `file://` URL of a folder that is accessed through TensorFlow's file systems.
 

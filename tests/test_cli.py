@@ -191,13 +191,8 @@ def test_options_without_effect_are_told():
 
 def test_serve_takes_model_dir_for_its_own_folder():
     words = ["--model_dir=a", "--model_dir", "b", "--port=1", "--model_dirs=c"]
-    assert serve.arguments(words) == [
-        "--model_path=a",
-        "--model_path",
-        "b",
-        "--port=1",
-        "--model_dirs=c",
-    ]
+    expected = ["--model_path=a", "--model_path", "b", "--port=1", "--model_dirs=c"]
+    assert serve.arguments(words) == expected
     settings = cli.parse(serve.arguments(["--model_dir=face"]), serve.GROUPS)
     assert settings.server.model_path == "face"
     assert settings.checkpoints.checkpoint_dir == ""

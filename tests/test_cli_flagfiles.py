@@ -228,10 +228,8 @@ def test_flags_cfg_keeps_what_was_given_apart_from_defaults(tmp_path):
     # 85742 is the default: given all the same.
     write_flags(parse(["--num_classes=85742", "--lr=0.2"]), path)
     given, defaults = path.read_text().split("# Defaults:")
-    assert re.findall(r"^--(\w+)", given, re.MULTILINE) == [
-        "num_classes",
-        "learning_rate",
-    ]
+    names = re.findall(r"^--(\w+)", given, re.MULTILINE)
+    assert names == ["num_classes", "learning_rate"]
     assert "# --margin=" in defaults
     assert not re.findall("^--", defaults, re.MULTILINE)
     assert parse([f"--flagfile={path}"]).given == {"num_classes", "learning_rate"}

@@ -20,14 +20,6 @@ def images(network, number=2):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
-@pytest.fixture
-def policy():
-    """Sets a precision policy for one test."""
-    before = keras.config.dtype_policy()
-    yield keras.config.set_dtype_policy
-    keras.config.set_dtype_policy(before)
-
-
 def test_list_names_a_family_by_size():
     numbers = ["", 10, 18, 34, 50, 100, 200]
     found = [name for name in backbones.list() if name.startswith("iresnet")]
@@ -142,16 +134,16 @@ def test_no_layer_carries_weight_decay():
 @pytest.mark.parametrize(
     ("name", "head"), [("mixed_float16", "gdc"), ("mixed_bfloat16", "gap")]
 )
-def test_mixed_precision_keeps_float32_embeddings(policy, name, head):
-    policy(name)
+def test_mixed_precision_keeps_float32_embeddings(set_policy, name, head):
+    set_policy(name)
     network = small(head=head, depths=(1,))
     assert network.get_layer("stem_conv").compute_dtype == name.removeprefix("mixed_")
     assert network(images(network), training=True).dtype == tf.float32
     assert {weight.dtype for weight in network.trainable_weights} == {"float32"}
 
 
-def test_a_float64_policy_is_float64_throughout(policy):
-    policy("float64")
+def test_a_float64_policy_is_float64_throughout(set_policy):
+    set_policy("float64")
     network = small(depths=(1,))
     assert network(images(network)).dtype == tf.float64
 

@@ -99,10 +99,8 @@ def test_from_user_takes_models_that_were_called_already():
     for model in (Subclassed(), keras.Sequential(layers)):
         expected = model(np.ones((2, *SHAPE), "float32"))
         network = from_user(model, image_shape=SHAPE)
-        assert (network.input_shape, network.output_shape) == (
-            (None, *SHAPE),
-            (None, 5),
-        )
+        assert network.input_shape == (None, *SHAPE)
+        assert network.output_shape == (None, 5)
         found = network(np.ones((3, *SHAPE), "float32"))
         np.testing.assert_allclose(found[:2], expected, rtol=1e-5)
 

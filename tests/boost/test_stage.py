@@ -56,14 +56,18 @@ def second(first, folder, **values):
     )
 
 
+def searches(folder):
+    """What the run there has written of each step."""
+    lines = (folder / "line_search.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def test_both_stages(first, tmp_path):
     snapshots = catalog.find_all(str(first / "snapshots"))
     assert [step for step, _ in snapshots] == list(range(1, 9))
     folder = tmp_path / "stage_2"
     outcome = second(first, folder, num_epochs=1)
-    lines = (folder / "line_search.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert [row["step"] for row in searches(folder)] == [1, 2, 3, 4]
     assert outcome["steps"] == 4
     assert np.load(folder / "pca_mat.npy").shape[0] == 4
     # The projection serves another run, without the snapshots.
@@ -79,7 +83,7 @@ def test_both_stages(first, tmp_path):
     # And the run itself, when it goes on.
     assert second(first, folder, num_epochs=2)["steps"] == 8
     assert (folder / "pca_mat.npy").stat().st_mtime_ns == made
-    assert len((folder / "line_search.jsonl").read_text().splitlines()) == 8
+    assert len(searches(folder)) == 8
 
 
 @pytest.mark.slow
@@ -95,8 +99,7 @@ def test_any_snapshot_is_a_start_in_any_precision(first, tmp_path, scope, half):
         **half,
     )
     assert outcome["steps"] == 4
-    lines = (tmp_path / "stage_2" / "line_search.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = searches(tmp_path / "stage_2")
     accepted = [row for row in rows if row["accepted"]]
     assert accepted
     assert all(row["trials"][-1] < row["loss"] for row in accepted)

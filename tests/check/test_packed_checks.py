@@ -78,11 +78,8 @@ def test_base64_lines_of_both_orders(tmp_path):
         f"{lines[0]}\n2\tno base64!\n{lines[1]}\nx\n9\t{text[5]}"
     )
     result = run(tmp_path, "base64_text", num_classes=3)
-    assert counts(result) == {
-        "bad_line": 2,
-        "label_out_of_range": 1,
-        "single_picture_classes": 1,
-    }
+    expected = {"bad_line": 2, "label_out_of_range": 1, "single_picture_classes": 1}
+    assert counts(result) == expected
     assert f"{tmp_path}/b, line 2: " in places(result, "bad_line")[0]
     assert f"{tmp_path}/b, line 4: " in places(result, "bad_line")[1]
     assert places(result, "label_out_of_range") == [f"{tmp_path}/b, line 5: label 9"]

@@ -166,10 +166,8 @@ def planted(tmp_path_factory):
 
 def test_an_identity_in_two_classes_is_found(planted):
     found, _ = planted
-    assert (found.duplicates.first.tolist(), found.duplicates.second.tolist()) == (
-        [1],
-        [2],
-    )
+    assert found.duplicates.first.tolist() == [1]
+    assert found.duplicates.second.tolist() == [2]
 
 
 def test_flipped_labels_are_found(planted):

@@ -83,10 +83,8 @@ def test_workers_train_like_the_replicas_of_one_process(
     curves, cluster_curves, workers, case
 ):
     for index in range(workers):
-        (found, rows), (expected, all_rows) = (
-            cluster_curves[workers, index][case],
-            curves(case, workers),
-        )
+        found, rows = cluster_curves[workers, index][case]
+        expected, all_rows = curves(case, workers)
         compare(found, expected, TOLERANCES[case])
         # Every worker can read all rows, although it stores only its own.
         bounds = {"rtol": 100 * TOLERANCES[case], "atol": 1e-6}

@@ -223,7 +223,5 @@ def test_operations_without_a_kernel_and_copies_are_found():
     traced = step.get_concrete_function(
         tf.TensorSpec([4, 3], tf.uint8), tf.TensorSpec([None], tf.float32)
     )
-    assert set(faults(traced)) == {
-        Fault("Split", "int32,uint8"),
-        Fault("Split", "uint8", "value"),
-    }
+    expected = {Fault("Split", "int32,uint8"), Fault("Split", "uint8", "value")}
+    assert set(faults(traced)) == expected

@@ -66,10 +66,8 @@ def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n02\t%s\r\n" % (TEXT, TEXT)
     (tmp_path / "part").write_bytes(data)
     lines = list(base64_text.read_lines(str(tmp_path / "part")))
-    assert [base64_text.parse_line(line) for _, _, line in lines] == [
-        (TEXT, 1),
-        (TEXT, 2),
-    ]
+    parsed = [base64_text.parse_line(line) for _, _, line in lines]
+    assert parsed == [(TEXT, 1), (TEXT, 2)]
     assert [number for number, _, _ in lines] == [1, 4]
     begins, _, _ = base64_text.find_lines(str(tmp_path / "part"))
     assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]

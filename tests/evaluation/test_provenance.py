@@ -57,10 +57,6 @@ def test_shared_pictures_are_found_between_sets():
         {key: (provenance.fingerprints(images[key]), names[key]) for key in images}
     )
     assert found["a"]["training set"]["note"].startswith("not compared")
-    assert found["a"]["b"] == {
-        "pictures": 2,
-        "same_bytes": 1,
-        "same_pixels": 1,
-        "first": ["y"],
-    }
+    expected = {"pictures": 2, "same_bytes": 1, "same_pixels": 1, "first": ["y"]}
+    assert found["a"]["b"] == expected
     assert found["b"]["a"]["first"] == ["image 0"]

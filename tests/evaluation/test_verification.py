@@ -138,10 +138,8 @@ def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
     plain, mirrored = network(pairs.images), network(pairs.images[:, :, ::-1])
     sums = plain.astype(np.float64) + mirrored
     expected = verify(sums, pairs.left, pairs.right, pairs.same)
-    assert (result.accuracy, result.threshold) == (
-        expected.accuracy,
-        expected.threshold,
-    )
+    assert result.accuracy == expected.accuracy
+    assert result.threshold == expected.threshold
     # XNorm is the mean over listings and both passes, not the norm of the sums.
     rows = np.concatenate([pairs.left, pairs.right])
     norms = np.linalg.norm(np.concatenate([plain[rows], mirrored[rows]]), axis=1)

@@ -1,12 +1,10 @@
 """Calls that the tests ask of the driver; their results are JSON."""
 
 import os
-import pathlib
 import signal
-import time
 
 import tensorflow as tf
-from hdfs_trainings import no_waits
+from hdfs_trainings import meet, no_waits
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_list import image_list
@@ -57,9 +55,7 @@ def write_slowly(path, started, may_continue):
 
     def pieces():
         yield BLOCK * 8
-        pathlib.Path(started).touch()
-        while not os.path.exists(may_continue):
-            time.sleep(0.05)
+        meet(started, may_continue)
         for _ in range(64):
             yield BLOCK * 8
 

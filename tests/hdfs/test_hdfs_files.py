@@ -134,13 +134,10 @@ def test_a_copy_resumes_and_damage_is_noticed(
 ):
     content = {"0/rows/a.npy": b"a" * 100_000, "0/backbone.npz": b"b" * 50_000}
     # As checkpoints of format 2 list their files.
-    listed = {
-        name.removeprefix("0/"): {
-            "bytes": len(text),
-            "sha256": sha256(text).hexdigest(),
-        }
-        for name, text in content.items()
-    }
+    listed = {}
+    for name, text in content.items():
+        entry = {"bytes": len(text), "sha256": sha256(text).hexdigest()}
+        listed[name.removeprefix("0/")] = entry
     content["0/manifest.json"] = json.dumps({"files": listed}).encode()
     content["results.json"] = b"{}"
     run, back = tmp_path / "run", tmp_path / "back"

@@ -51,10 +51,7 @@ def a_port(listens):
             {"JAVA_HOME": "", "PATH": "{}", "LD_LIBRARY_PATH": ""},
             ["StorageError None: HDFS needs Java's libjvm.so, which cannot be loaded"],
         ),
-        (
-            {"JAVA_HOME": "{}"},
-            ["Received: JAVA_HOME='{}'. Set JAVA_HOME to"],
-        ),
+        ({"JAVA_HOME": "{}"}, ["Received: JAVA_HOME='{}'. Set JAVA_HOME to"]),
         (
             {"HADOOP_HDFS_HOME": "{}"},
             ["HDFS needs libhdfs.so of Hadoop", "Received: HADOOP_HDFS_HOME='{}'. Set"],

@@ -31,11 +31,7 @@ LONG = {
     "num_epochs": 40,
     "save_losses": True,
 }
-SHORT = {
-    "num_epochs": 1,
-    "save_checkpoints_steps": 3,
-    "save_in_background": False,
-}
+SHORT = {"num_epochs": 1, "save_checkpoints_steps": 3, "save_in_background": False}
 
 
 def losses(folder):

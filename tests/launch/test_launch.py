@@ -87,12 +87,8 @@ def test_without_a_folder_the_lines_of_all_are_shown(launchers):
         'wait("wrote-1"); sys.stdout.write(" more")'
     )
     result = launchers.run("--num_workers=2", script)
-    assert sorted(result.out.splitlines()) == [
-        "[0] one 0",
-        "[0] two more",
-        "[1] one 1",
-        "[1] two more",
-    ]
+    expected = ["[0] one 0", "[0] two more", "[1] one 1", "[1] two more"]
+    assert sorted(result.out.splitlines()) == expected
 
 
 def test_output_is_shown_at_once_and_a_closed_terminal_ends_nothing(launchers):

@@ -56,11 +56,8 @@ def test_a_tf_config_is_replaced_by_that_of_the_worker():
     environ = {**CPU, "TF_CONFIG": theirs, "HOME": "/root"}
     alone = make_plan(Options(cluster_resolver="none"), (), environ)
     [place] = alone.places()
-    assert alone.environment(place, environ) == {
-        **CPU,
-        "HOME": "/root",
-        "PYTHONUNBUFFERED": "1",
-    }
+    expected = {**CPU, "HOME": "/root", "PYTHONUNBUFFERED": "1"}
+    assert alone.environment(place, environ) == expected
     shared = make_plan(Options(num_workers=2), (4, 7), {"CUDA_VISIBLE_DEVICES": "4,7"})
     own = [shared.environment(place, {}) for place in shared.places()]
     assert [one["CUDA_VISIBLE_DEVICES"] for one in own] == ["4", "7"]

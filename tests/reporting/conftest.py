@@ -15,6 +15,7 @@ from plsc_tf.jobs import train
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from tests import commands
+from tests.networks import compiled
 from tests.reporting.seen_options import OPTIONS
 
 
@@ -56,25 +57,24 @@ def seen(tmp_path_factory, logical_devices):
     return Run(folder, log.getvalue(), outcome)
 
 
+def network():
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Conv2D(4, 3, strides=2, name="conv"),
+            keras.layers.Flatten(name="flat"),
+            keras.layers.Dense(6, name="last"),
+        ]
+    )
+
+
 @pytest.fixture
 def make_model(logical_devices):
     """Builds a compiled classifier of 8 × 8 pictures over five classes."""
 
     def make(replicas=2, dense=False, **head):
-        keras.utils.set_random_seed(0)
-        with plsc_tf.strategy(replicas).scope():
-            backbone = keras.Sequential(
-                [
-                    keras.Input((8, 8, 3)),
-                    keras.layers.Conv2D(4, 3, strides=2, name="conv"),
-                    keras.layers.Flatten(name="flat"),
-                    keras.layers.Dense(6, name="last"),
-                ]
-            )
-            kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
-            model = plsc_tf.Classifier(backbone, kind(5, scale=16.0, **head))
-            model.compile(plsc_tf.Momentum(0.05))
-        return model
+        kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
+        return compiled(network, kind(5, scale=16.0, **head), replicas)
 
     return make
 

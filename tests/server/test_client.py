@@ -214,10 +214,8 @@ def test_a_hostile_server_costs_only_its_turn(answer, more):
 def test_a_servers_error_forges_no_line_of_a_log():
     forged = "no\n09:00 The key door was removed\x1b[2J\u202e"
     for status, error in ((400, ValueError), (503, ServiceError)):
-        with listening(lambda path, body, s=status: (s, {"error": forged}, {})) as (
-            address,
-            _,
-        ):
+        answer = status, {"error": forged}, {}
+        with listening(lambda path, body, answer=answer: answer) as (address, _):
             with Client(address) as client, pytest.raises(error) as caught:
                 client.encode([b"x"])
             assert str(caught.value).isprintable()

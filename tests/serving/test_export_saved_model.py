@@ -2,7 +2,6 @@
 
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -54,14 +53,10 @@ def serve(folder, signature, inputs):
     return signature(tf.constant(inputs))["embedding"].numpy()
 
 
-def test_half_precision_is_for_training_only(tmp_path):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        half = tiny.network()
-    finally:
-        keras.config.set_dtype_policy(before)
+def test_half_precision_is_for_training_only(tmp_path, set_policy):
     single = tiny.network()
+    set_policy("mixed_float16")
+    half = tiny.network()
     for weight, other in zip(single.weights, half.weights, strict=True):
         weight.assign(other)
     folder = export_saved_model(half, tmp_path)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.training import state
+from tests.networks import compiled
 
 
 def network(units=7, size=6):
@@ -22,13 +23,9 @@ def network(units=7, size=6):
 
 
 def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        kind = head.pop("kind", plsc_tf.ShardedHead)
-        head = kind(classes, scale=8.0, **head)
-        model = plsc_tf.Classifier(network(units, size), head)
-        model.compile(optimizer() if optimizer else plsc_tf.Momentum(0.05))
-    return model
+    kind = head.pop("kind", plsc_tf.ShardedHead)
+    head = kind(classes, scale=8.0, **head)
+    return compiled(lambda: network(units, size), head, replicas, optimizer)
 
 
 def data():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from tests.networks import compiled
 from tests.training import checkpointed
 
 
@@ -23,9 +24,9 @@ def build(
     **compile_options,
 ):
     """A compiled classifier of 16 × 16 images."""
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        backbone = keras.Sequential(
+
+    def backbone():
+        return keras.Sequential(
             [
                 keras.Input((16, 16, 3)),
                 keras.layers.Conv2D(8, 3, strides=2),
@@ -36,12 +37,9 @@ def build(
                 keras.layers.Dense(8),
             ]
         )
-        head = plsc_tf.ShardedHead(5, loss=loss, scale=16.0)
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(
-            optimizer() if optimizer else plsc_tf.Momentum(0.05), **compile_options
-        )
-    return model
+
+    head = plsc_tf.ShardedHead(5, loss=loss, scale=16.0)
+    return compiled(backbone, head, replicas, optimizer, **compile_options)
 
 
 @pytest.fixture

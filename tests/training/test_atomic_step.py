@@ -9,6 +9,7 @@ import plsc_tf
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
 from plsc_tf.training.loss_scale import LossScale
 from tests.marks import slow
+from tests.networks import compiled
 from tests.training import checkpointed
 
 CLASSES, BATCH = 13, 16
@@ -28,17 +29,12 @@ class Overflow(keras.layers.Layer):
         return pass_on(x)
 
 
-def make_model(replicas, head, optimizer, **options):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        images = keras.Input((4, 4, 3))
-        x = keras.layers.Dense(4)(images)
-        x = keras.layers.BatchNormalization(momentum=0.5)(x)
-        x = Overflow()(x, images)
-        x = keras.layers.Dense(6)(keras.layers.Flatten()(x))
-        model = plsc_tf.Classifier(keras.Model(images, x), head)
-        model.compile(optimizer(), **options)
-    return model
+def network():
+    images = keras.Input((4, 4, 3))
+    x = keras.layers.Dense(4)(images)
+    x = keras.layers.BatchNormalization(momentum=0.5)(x)
+    x = Overflow()(x, images)
+    return keras.Model(images, keras.layers.Dense(6)(keras.layers.Flatten()(x)))
 
 
 def state_of(model):
@@ -84,7 +80,7 @@ def test_a_bad_number_anywhere_skips_the_step_on_all(
     replicas, head, optimizer, options
 ):
     scale = LossScale(8.0, incr_every_n_steps=100, decr_every_n_nan_or_inf=2)
-    model = make_model(replicas, head(), optimizer, loss_scale=scale, **options)
+    model = compiled(network, head(), replicas, optimizer, loss_scale=scale, **options)
     rng = np.random.default_rng(0)
     images = rng.uniform(0, 255, (BATCH, 4, 4, 3)).astype(np.float32)
     labels = np.arange(BATCH) % CLASSES
@@ -125,9 +121,8 @@ def test_a_bad_number_anywhere_skips_the_step_on_all(
 
 
 def test_without_a_loss_scale_the_step_raises_and_leaves_everything():
-    model = make_model(
-        1, head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE)(), plsc_tf.Momentum
-    )
+    head = head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE)()
+    model = compiled(network, head, 1, plsc_tf.Momentum)
     images = np.full((4, 4, 4, 3), 99, np.float32)
     model.train_on_batch(images, [0, 1, 2, 3])
     before = state_of(model)
@@ -142,7 +137,7 @@ def test_without_a_loss_scale_the_step_raises_and_leaves_everything():
 def test_a_bad_class_that_is_not_sampled_does_no_harm():
     # It takes no part: the step before or after that samples it is skipped.
     head = plsc_tf.ShardedHead(40, scale=16.0, sample_rate=0.2)
-    model = make_model(2, head, plsc_tf.Momentum, loss_scale=LossScale(8.0))
+    model = compiled(network, head, 2, plsc_tf.Momentum, loss_scale=LossScale(8.0))
     images = np.full((4, 4, 4, 3), 99, np.float32)
     weight = head.arrays()["weight"]
     weight.write(33, np.full((1, 6), np.nan, np.float32))

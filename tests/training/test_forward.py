@@ -16,6 +16,7 @@ from plsc_tf.backbones.vit import vit
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.training import batching, replica_step
 from tests.conformance.test_zoo import SIZES, settings_of
+from tests.networks import compiled
 
 COMPILED, BLOCKS = {"jit_compile": True}, {"recompute": "blocks"}
 
@@ -79,11 +80,8 @@ def pictures(shape, count=8):
 
 
 def make_model(build, replicas=1, **options):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        model = plsc_tf.Classifier(build(), plsc_tf.ShardedHead(5, scale=16.0))
-        model.compile(plsc_tf.Momentum(0.005), **options)
-    return model
+    head = plsc_tf.ShardedHead(5, scale=16.0)
+    return compiled(build, head, replicas, lambda: plsc_tf.Momentum(0.005), **options)
 
 
 def passes(model, images, labels):
@@ -157,14 +155,12 @@ def zoo_model(name, replicas, **options):
 
 
 @pytest.fixture
-def float64():
+def float64(set_policy):
     """In float32, small pictures magnify rounding: norms over a few numbers."""
-    before = keras.config.dtype_policy()
     keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
+    set_policy("float64")
     yield
     keras.config.set_floatx("float32")
-    keras.config.set_dtype_policy(before)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Training in half precision: the loss scale at work, skipped steps, whole runs."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,25 +10,20 @@ from plsc_tf.jobs import train
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.sentinel import Sentinel
 from tests.jobs.tiny_run import on_one_replica
+from tests.networks import compiled
 from tests.training.checkpointed import Watch
 
 
 @pytest.fixture(scope="module")
 def half():
     """A compiled float16 classifier with a loss scale: its graph is made once."""
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(2).scope():
-        backbone = plsc_tf.backbones.build(
-            "iresnet",
-            depths=(1,),
-            width=8,
-            image_shape=(16, 16, 3),
-            embedding_size=8,
-            dtype="float16",
-        )
-        model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5, scale=16.0))
-        model.compile(plsc_tf.Momentum(0.02), loss_scale=LossScale(8.0))
-    return model
+
+    def backbone():
+        size = {"image_shape": (16, 16, 3), "embedding_size": 8, "width": 8}
+        return plsc_tf.backbones.build("iresnet", depths=(1,), dtype="float16", **size)
+
+    head, scale = plsc_tf.ShardedHead(5, scale=16.0), LossScale(8.0)
+    return compiled(backbone, head, 2, lambda: plsc_tf.Momentum(0.02), loss_scale=scale)
 
 
 def at_scale(model, scale):

@@ -15,14 +15,6 @@ def scaled(**options):
     return keras.optimizers.LossScaleOptimizer(inner, **options)
 
 
-@pytest.fixture
-def mixed_float16():
-    before = keras.config.dtype_policy()
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy(before)
-
-
 def test_its_optimizer_is_its_inner_one_with_our_loss_scale(
     make_model, pictures, caplog
 ):
@@ -50,8 +42,9 @@ def test_two_loss_scales_are_refused(make_model):
 
 
 def test_a_model_of_the_policy_mixed_float16_has_a_dynamic_loss_scale(
-    mixed_float16, make_model, pictures, caplog
+    set_policy, make_model, pictures, caplog
 ):
+    set_policy("mixed_float16")
     with caplog.at_level("INFO", logger="absl"):
         model = make_model(1, optimizer=lambda: "sgd")
     assert "mixed_float16, so compile adds plsc_tf.LossScale(32768" in caplog.text

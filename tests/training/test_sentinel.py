@@ -12,7 +12,7 @@ from plsc_tf.checkpoints import catalog
 from plsc_tf.training import batching, diagnosis
 from plsc_tf.training.sentinel import Sentinel
 from tests.marks import slow
-from tests.networks import flat
+from tests.networks import compiled, flat
 
 
 def batch_of(model, images, labels):
@@ -108,13 +108,6 @@ def network_with(layer):
     return flat((16, 16, 3), first, layer, last)
 
 
-def classifier(backbone, head=plsc_tf.ShardedHead, replicas=2, **options):
-    with plsc_tf.strategy(replicas).scope():
-        model = plsc_tf.Classifier(backbone(), head(5, scale=16.0))
-        model.compile(plsc_tf.Momentum(0.05), **options)
-    return model
-
-
 class RootOfZero(keras.layers.Layer):
     """Its outputs are finite, its gradient is 0 · ∞."""
 
@@ -132,9 +125,9 @@ class RootOfZero(keras.layers.Layer):
     ],
 )
 def test_the_gradient_that_is_bad_first_on_the_way_back(batch, head, replicas, parts):
-    model = classifier(
+    model = compiled(
         lambda: network_with(RootOfZero()),
-        head,
+        head(5, scale=16.0),
         replicas,
         gradient_accumulation_steps=parts,
     )
@@ -150,7 +143,8 @@ class Penalised(keras.layers.Layer):
 
 
 def test_a_penalty(batch):
-    found = find(classifier(lambda: network_with(Penalised()), replicas=1), *batch)
+    model = compiled(lambda: network_with(Penalised()), plsc_tf.ShardedHead(5))
+    found = find(model, *batch)
     assert found.kind == "penalty" and found.inf == 1
 
 
@@ -183,13 +177,8 @@ def test_stop_names_the_tensor_and_keeps_the_batch(any_model, batch, tmp_path):
         any_model.fit(dataset(*batch, bad_step=2), verbose=0, sentinel=sentinel)
     message = str(caught.value)
     path = tmp_path / "nonfinite" / "step_00000003.json"
-    for words in (
-        "batch of step 3 contain NaN",
-        "examples 2",
-        str(path),
-        "on_nonfinite",
-    ):
-        assert words in message
+    told = "batch of step 3 contain NaN", "examples 2", str(path), "on_nonfinite"
+    assert all(words in message for words in told), message
     position = any_model.trainer.position
     assert (position.global_step, position.step) == (2, 2)
     report = json.loads(path.read_text())
