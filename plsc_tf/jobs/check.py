@@ -5,7 +5,7 @@ import contextlib
 from plsc_tf.data import load, paths
 from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.data.request import DataRequest
+from plsc_tf.jobs.builders.request import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.progress import Progress
@@ -30,16 +30,8 @@ def check(settings, groups=ALL):
     """
     given = settings.checking
     report.check_outputs({"report": given.report}, {"cleaned_list": given.cleaned_list})
-    dataset = settings.dataset
-    name = dataset.dataset_name
-    request = DataRequest(
-        dataset_dir=dataset.dataset_dir,
-        split=given.check_split,
-        train_files=dataset.train_files,
-        num_classes=settings.if_given("num_classes"),
-        labels_offset=dataset.labels_offset,
-        min_images_per_class=dataset.min_images_per_class,
-    )
+    name, classes = settings.dataset.dataset_name, settings.if_given("num_classes")
+    request = data_request(settings, given.check_split, num_classes=classes)
     if given.cleaned_list:
         report.check_listable(open_listing(name, request), "cleaned_list")
     targets = _targets(settings, request)

@@ -12,7 +12,7 @@ from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
-from plsc_tf.data.request import DataRequest
+from plsc_tf.jobs.builders.request import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.requirements import require
@@ -130,19 +130,12 @@ def _draw_preview(settings):
 
 
 def _request(settings):
-    dataset = settings.dataset
-    mock = dataset.dataset_name == "mock"
-    return DataRequest(
-        dataset_dir=dataset.dataset_dir,
-        split=settings.conversion.split,
-        train_files=dataset.train_files,
-        num_classes=dataset.num_classes if mock else settings.if_given("num_classes"),
-        num_examples=dataset.num_sample_per_epoch if mock else None,
-        image_size=settings.preprocessing.image_size,
-        labels_offset=dataset.labels_offset,
-        min_images_per_class=dataset.min_images_per_class,
-        seed=settings.training.seed,
-    )
+    dataset, classes = settings.dataset, settings.if_given("num_classes")
+    counts = {"num_classes": classes}
+    if dataset.dataset_name == "mock":
+        counts = {"num_classes": dataset.num_classes}
+        counts["num_examples"] = dataset.num_sample_per_epoch
+    return data_request(settings, settings.conversion.split, **counts)
 
 
 def _table(output_dir, content, existed):

@@ -11,9 +11,8 @@ from plsc_tf import backbones
 from plsc_tf.backbones import precision
 from plsc_tf.data import load as data_load
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.jobs.builders import class_count, optimizers
+from plsc_tf.jobs.builders import class_count, optimizers, request
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
 from plsc_tf.jobs.parts import TEST_SPLIT, copy_to_strategy
@@ -73,24 +72,20 @@ def complete(settings: Settings, backbone=None) -> Settings:
 def data_request(settings, split="train"):
     """Returns the `DataRequest` that the settings describe."""
     dataset = settings.dataset
-    return DataRequest(
-        dataset_dir=dataset.dataset_dir,
-        split=split,
+    return request.data_request(
+        settings,
+        split,
         train_files=dataset.train_files if split == "train" else (),
         num_classes=class_count.to_request(settings),
         num_examples=dataset.num_sample_per_epoch,
-        image_size=settings.preprocessing.image_size,
-        labels_offset=dataset.labels_offset,
-        min_images_per_class=dataset.min_images_per_class,
         held_back=dataset.held_back,
-        seed=settings.training.seed,
     )
 
 
 def open_source(settings, split="train"):
     """Opens a split of the data set that the settings name, as a `Source`."""
-    request = data_request(settings, split)
-    return data_load.open_source(settings.dataset.dataset_name, request)
+    name = settings.dataset.dataset_name
+    return data_load.open_source(name, data_request(settings, split))
 
 
 def load_batches(settings, global_batch_size, split="train", source=None):
@@ -161,8 +156,8 @@ def load_pairs(settings, given=None):
     pairs, frame = dict(given or {}), framing(settings)
     for target in settings.evaluation.val_targets if given is None else ():
         if target != TEST_SPLIT:
-            name, request = settings.dataset.dataset_name, data_request(settings)
-            loaded = data_load.load_val(name, request, target)
+            name = settings.dataset.dataset_name
+            loaded = data_load.load_val(name, data_request(settings), target)
             pairs[loaded.name if loaded.name not in pairs else target] = loaded
     for name, one in pairs.items():
         rule = f"Verification needs at least {FOLDS} pairs, one for each fold"
