@@ -1,5 +1,7 @@
 """The `train` command: trains, verifies, saves and exports a model; writes a report."""
 
+import functools
+
 import tensorflow as tf
 from absl import logging
 
@@ -113,6 +115,8 @@ def _train(settings, joined, termination, parts, lock):
     try:
         verify.verify(model.trainer.position.global_step)
         _note(outcome, plan, model, history, log, verify, earlier)
+        if group.is_chief:
+            results.write(save_dir, outcome)  # before anything else can fail
         _finish(outcome, settings, model, verify, test)
         reporter.finish(model, outcome, batches, pairs)
     except BaseException:
@@ -300,20 +304,12 @@ def _finish(outcome, settings, model, verify, test):
 
 
 def _leave(settings, model, reporter, outcome, batches):
-    """Writes and uploads the known results of a run that failed after training."""
-
+    """Ends the logs and uploads the results of a run that failed after training."""
     if not model.trainer.group.is_chief:
         return
-
-    def write():
-        save_dir = settings.checkpoints.model_save_dir
-        if outcome and results.read(save_dir).get("steps") != outcome["steps"]:
-            results.write(save_dir, outcome)
-
-    def upload():
-        fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
-
-    for step in (write, lambda: reporter.close(model, outcome, batches), upload):
+    close = functools.partial(reporter.close, model, outcome, batches)
+    upload = functools.partial(fs_options.upload_end, settings.checkpoints)
+    for step in (close, functools.partial(upload, skip=catalog.REMAINS)):
         try:
             step()
         except Exception as failure:  # noqa: BLE001 - the caller raises the run's error
