@@ -89,21 +89,6 @@ class Verification(keras.callbacks.Callback):
         return self.results
 
 
-@dataclasses.dataclass
-class _Clock:
-    """Adds up the duration of steps."""
-
-    seconds: float = 0.0
-    steps: int = 0
-
-    def add(self, seconds):
-        self.seconds += seconds
-        self.steps += 1
-
-    def rate(self):
-        return self.steps / max(self.seconds, 1e-9)
-
-
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class TrainingLog(keras.callbacks.Callback):
     """Logs the loss, the learning rate, images/s and the remaining time.
@@ -144,9 +129,11 @@ class TrainingLog(keras.callbacks.Callback):
         self._line = ProgressLine(self.total_steps) if self.lines else None
         self._shown = Guard("the line of progress")
         self._since_line: list[dict[str, float]] = []
-        # Duration of the steps after the first step, since the last line, and since
-        # the epoch began.
-        self._run, self._of_line, self._of_epoch = _Clock(), _Clock(), _Clock()
+        # Durations in seconds: of all steps after the first one, and of each step since
+        # the last line and since the epoch began.
+        self._seconds = 0.0
+        self._of_line: list[float] = []
+        self._of_epoch: list[float] = []
         self._steps = 0
         self._epoch_steps = 0
         self._last = 0.0
@@ -186,7 +173,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._count(seconds, step)
         if self._since_line and self._is_due(step):
             values = self._values()
-            self._since_line, self._of_line = [], _Clock()
+            self._since_line, self._of_line = [], []
             self.recorder.scalars(step, values)
             if line := self._line:
                 self._shown(lambda: line.show(step, self._text(step, values)))
@@ -202,13 +189,13 @@ class TrainingLog(keras.callbacks.Callback):
             self._check_length(epoch, self._epoch_steps)
         figures = {k: v for k, v in (logs or {}).items() if v is not None}
         values = {f"epoch/{name}": float(value) for name, value in figures.items()}
-        clock, self._of_epoch = self._of_epoch, _Clock()
-        if clock.steps:
-            each = clock.seconds / clock.steps
-            values |= {"epoch/seconds": clock.seconds, "epoch/seconds_per_step": each}
+        seconds, steps, self._of_epoch = sum(self._of_epoch), len(self._of_epoch), []
+        if steps:
+            each = seconds / steps
+            values |= {"epoch/seconds": seconds, "epoch/seconds_per_step": each}
             if self._line:
                 text = "epoch %d took %.1f s, %.1f ms per step"
-                logging.info(text, epoch, clock.seconds, 1e3 * each)
+                logging.info(text, epoch, seconds, 1e3 * each)
         if values:
             self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
@@ -232,15 +219,17 @@ class TrainingLog(keras.callbacks.Callback):
         return step % self.every_n_steps == 0 or step == self.total_steps
 
     def _count(self, seconds, step):
-        self._of_epoch.add(seconds)
+        self._of_epoch.append(seconds)
         self._steps += 1
         self.timed_steps = [step - max(self._steps - 2, 0), step]
-        if self._steps == 1:  # the first step counts only while it is the only one
-            self.images_per_second = self.global_batch_size / max(seconds, 1e-9)
-            return
-        self._run.add(seconds)
-        self._of_line.add(seconds)
-        self.images_per_second = self._run.rate() * self.global_batch_size
+        if self._steps > 1:  # the first step counts only while it is the only one
+            self._seconds += seconds
+            self._of_line.append(seconds)
+        timed = max(self._steps - 1, 1), self._seconds or seconds
+        self.images_per_second = self._speed(*timed)
+
+    def _speed(self, steps, seconds):
+        return self.global_batch_size * steps / max(seconds, 1e-9)
 
     def _values(self):
         """Returns means since the last line, and the current rate, scale and speed."""
@@ -249,8 +238,8 @@ class TrainingLog(keras.callbacks.Callback):
         values["learning_rate"] = rate_of_last_step(self.model.optimizer)
         if self.model.loss_scale is not None:
             values["loss_scale"] = float(self.model.loss_scale.value())
-        if self._of_line.steps:
-            values["images_per_second"] = self._of_line.rate() * self.global_batch_size
+        if times := self._of_line:
+            values["images_per_second"] = self._speed(len(times), sum(times))
         return values
 
     def _text(self, step, values):

@@ -124,7 +124,7 @@ class Termination(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self.in_step = False
-        self._training = self._in_epoch = False
+        self._waits = False  # whether signals wait between two steps
         self._before: dict = {}
         self._requested = None
 
@@ -173,7 +173,7 @@ class Termination(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Makes signals wait for the next step."""
-        self._in_epoch = True
+        self._waits = True
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Ends the training if a signal has arrived; further ones work at once.
@@ -182,8 +182,8 @@ class Termination(keras.callbacks.Callback):
             Terminated: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
-        self._in_epoch = False
-        if self._requested is not None and self._votes() is None:
+        self._waits = self._votes() is not None
+        if self._requested is not None and not self._waits:
             raise self._requested
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -206,18 +206,16 @@ class Termination(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Makes signals wait for a vote in a cluster, now that steps can follow."""
-        self._training = True
+        self._waits = self._votes() is not None
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Makes signals take effect at once again, as no further step follows."""
-        self._training = self._in_epoch = False
+        self._waits = False
 
     def _request(self, ending):
         insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
         self._requested = ending
-        waits = self.in_step or self._in_epoch
-        waits = waits or (self._training and self._votes() is not None)
-        if not waits or insists:
+        if insists or not (self.in_step or self._waits):
             raise ending
         logging.warning("The training ends after this step.")
 

@@ -149,44 +149,32 @@ def check_head(path: str, stored: dict, head: Head, allowed: Iterable[str]) -> N
     unknown = sorted(set(allowed) - set(HEAD))
     rule = f"allow_changes must be from {', '.join(HEAD)}"
     require(not unknown, rule, allow_changes=unknown)
-    now, unscaled = describe_head(head), not head.loss.normalized
-    before = stored.get("head", now)  # older checkpoints have none
-    changes = {
-        name: [_words(before[name], now[name]), _words(now[name], before[name])]
-        for name in HEAD
-        if not _same(before[name], now[name]) and not (name == "scale" and unscaled)
-    }
-    for name, (old, new) in changes.items():
-        if name in allowed:
-            logging.info("changed: %s %s -> %s", name, old, new)
-    refused = [name for name in changes if name not in allowed]
+    described = describe_head(head)
+    now, before = _flat(described), _flat(stored.get("head", described))
+    if not head.loss.normalized:
+        del now["scale"]
+    # A setting is missing if a version of the library did not have it.
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    for name in changed:
+        if name.partition(" ")[0] in allowed:
+            logging.info("changed: %s %s -> %s", name, before[name], now[name])
+    refused = [name for name in changed if name.partition(" ")[0] not in allowed]
     if refused:
-        old = ", ".join(f"{name} {changes[name][0]}" for name in refused)
-        new = ", ".join(f"{name} {changes[name][1]}" for name in refused)
+        old, new = (", ".join(f"{n}={x[n]}" for n in refused) for x in (before, now))
+        kinds = tuple(dict.fromkeys(name.partition(" ")[0] for name in refused))
         raise ValueError(
             f"Checkpoint {path} was trained with {old}. Received: a model with "
             f"{new}. Build the model as it was, or allow the change: "
-            f"restore(model, allow_changes={tuple(refused)!r})."
+            f"restore(model, allow_changes={kinds!r})."
         )
 
 
-def _same(old, new):
-    """Returns whether two values are equal, comparing dicts only by common keys.
-
-    A key is missing if a version of the library did not have the setting.
-    """
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return old == new
-    # A loss's "gradient" setting changes how the loss is trained, not its value.
-    names = [name for name in old if name in new and name != "gradient"]
-    return all(_same(old[name], new[name]) for name in names)
-
-
-def _words(value, other):
-    """Formats a value as text; for a dict, only its differences from the other."""
-    if not isinstance(value, dict) or not isinstance(other, dict):
-        return str(value)
-    if value.get("kind") != other.get("kind"):
-        return str(value.get("kind"))
-    names = [n for n in value if n in other and not _same(value[n], other[n])]
-    return " ".join(f"{name}={_words(value[name], other[name])}" for name in names)
+def _flat(described, name=""):
+    """Returns the settings that are compared, with those of the loss, in one dict."""
+    flat = {}
+    for key, value in described.items():
+        # The "gradient" of a loss changes how it is trained, not its value.
+        if (name or key in HEAD) and key != "gradient":
+            full = f"{name} {key}".strip()
+            flat |= _flat(value, full) if isinstance(value, dict) else {full: value}
+    return flat

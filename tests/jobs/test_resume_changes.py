@@ -153,7 +153,7 @@ def test_restore_compares_the_loss(tmp_path):
     changed.head.scale = 16.0
     changed.fit(data(), epochs=2, verbose=0, callbacks=[checkpoint], **start)
     model.head.scale = 8.0
-    with pytest.raises(ValueError, match=r"scale 16\.0.*allow_changes=\('loss', 'sca"):
+    with pytest.raises(ValueError, match=r"scale=16\.0.*allow_changes=\('loss', 'sca"):
         plsc_tf.Checkpoint(tmp_path).restore(model)
     with pytest.raises(ValueError, match="allow_changes must be from loss, scale, l"):
         plsc_tf.Checkpoint(tmp_path).restore(model, allow_changes=("margin",))
