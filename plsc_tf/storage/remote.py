@@ -189,8 +189,7 @@ def _write_once(path, pieces, limit_s, algorithm):
 def _discard(path):
     """Tries once to remove an incomplete file."""
     try:
-        if stat(path, ONCE) is not None:
-            remove(path, "remove", ONCE)
+        remove(path, "remove", ONCE)
     except OSError as error:
         logging.warning("Could not remove the incomplete file %s: %s", path, error)
 

@@ -143,11 +143,10 @@ class App:
         return server
 
     async def _drain(self):
-        """Waits until no request is in progress, up to the time limit."""
+        """Waits until no HTTP request is in progress, up to the time limit."""
         end = self._loop.time() + self.options.drain_timeout
         while self._loop.time() < end:
-            busy = any(one.busy for one in self._connections)
-            if not busy and self.models.idle:
+            if not any(one.busy for one in self._connections):
                 return
             await asyncio.sleep(0.01)
 

@@ -129,7 +129,6 @@ class LoadedModel:
         check_count(len(values), self._options)
         pixels = [0] * len(values)
         if dtype.kind == "O":
-            values = [*values]
             pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
         return await self._batchers[signature].run(values, pixels)
 
@@ -293,11 +292,6 @@ class Models:
         # Loaded functions form reference cycles, which only the collector frees.
         await asyncio.to_thread(gc.collect)
         logging.info("Version %d of %s is no longer served", version, self.name)
-
-    @property
-    def idle(self) -> bool:
-        """True if no row of any version is waiting or being computed."""
-        return all(model.idle for model in self._served.values())
 
     @property
     def failed(self) -> dict[str, dict[str, str]]:
