@@ -202,7 +202,7 @@ class ChiefJoin:
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
         self._start = time.monotonic()
-        self._deadline = self._start + timeout_s
+        self._limit = asyncio.timeout(timeout_s)
         self._callers: asyncio.Queue = asyncio.Queue()
         self._members: dict[int, Connection] = {}
         self._present: list[Connection] = []  # includes workers that cannot join
@@ -219,14 +219,13 @@ class ChiefJoin:
         listener = listen(self._cluster)
         server = await asyncio.start_server(self._greet, sock=listener)
         try:
-            while len(self._members) < self._cluster.size - 1:
-                try:
-                    self._admit(*await self._next_caller(self._deadline))
-                except TimeoutError:
-                    raise JoinError(self._who_is_missing()) from None
-        except JoinError as error:
-            await self._refuse_all(str(error))
-            raise
+            async with self._limit:
+                while len(self._members) < self._cluster.size - 1:
+                    self._admit(*await self._callers.get())
+        except (JoinError, TimeoutError) as error:
+            problem = str(error) or self._who_is_missing()
+            await self._refuse_all(problem)
+            raise JoinError(problem) from None
         finally:
             server.close()
             for stranger in self._unknown:
@@ -234,10 +233,6 @@ class ChiefJoin:
         for connection in self._members.values():
             connection.send(wire.encode({"joined": True}))
         return self._members
-
-    async def _next_caller(self, deadline):
-        left = max(deadline - time.monotonic(), 0)
-        return await asyncio.wait_for(self._callers.get(), left)
 
     async def _greet(self, reader, writer):
         """Checks who connects; other programs cannot delay the workers."""
@@ -280,11 +275,11 @@ class ChiefJoin:
         """Refuses all connected workers, and those that connect in the next seconds."""
         for connection in self._present:
             _refuse(connection, problem)
-        until = min(self._deadline, time.monotonic() + DECISION_S)
+        until = self._limit.when(), asyncio.get_running_loop().time() + DECISION_S
         with contextlib.suppress(TimeoutError):
-            for _ in range(self._cluster.size - 1 - len(self._present)):
-                connection, _ = await self._next_caller(until)
-                _refuse(connection, problem)
+            async with asyncio.timeout_at(min(until)):
+                for _ in range(self._cluster.size - 1 - len(self._present)):
+                    _refuse((await self._callers.get())[0], problem)
 
     def _admit(self, connection, hello):
         index = hello["index"]
@@ -299,7 +294,8 @@ class ChiefJoin:
         if problem:
             raise JoinError(problem)
         self._members[index] = connection
-        self._deadline = min(self._deadline, time.monotonic() + hello["wait_s"])
+        until = asyncio.get_running_loop().time() + hello["wait_s"]
+        self._limit.reschedule(min(self._limit.when(), until))
 
     def _compare(self, index, others):
         """Returns the problem with a worker's list of addresses, or None."""

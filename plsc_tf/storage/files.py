@@ -6,6 +6,7 @@ if the store says so. If a remote store cannot be reached, functions raise a
 without another attempt. For local paths, functions raise Python's `OSError`s.
 """
 
+import contextlib
 import errno
 import fnmatch
 import functools
@@ -230,8 +231,8 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
         StorageError: the store failed.
     """
     path = below_root(path)
-    if _is_buffer(chunks):
-        chunks = [chunks]
+    with contextlib.suppress(TypeError):  # a list, a function or an iterator
+        chunks = [memoryview(chunks)]
     make = chunks if callable(chunks) else lambda: chunks
     if not callable(chunks) and iter(chunks) is chunks:
         retry = retry._replace(tries=1)
@@ -365,15 +366,6 @@ def _check(path, is_dir, retry=RETRY):
     if status.is_dir != is_dir:
         raise _os_error(errno.ENOTDIR if is_dir else errno.EISDIR, path)
     return status
-
-
-def _is_buffer(value):
-    """Returns whether `value` is a single buffer, such as bytes or a numpy array."""
-    try:
-        memoryview(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _pieces(chunks):
