@@ -18,9 +18,8 @@ from tests import commands, programs
     ],
 )
 def test_forms_of_an_option(arguments):
-    assert cli.parse(arguments) == Settings.from_values(
-        batch_size=3, calc_acc=True, with_test=False
-    )
+    expected = Settings.from_values(batch_size=3, calc_acc=True, with_test=False)
+    assert cli.parse(arguments) == expected
 
 
 def test_no_arguments_are_the_defaults():

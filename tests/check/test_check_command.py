@@ -69,10 +69,8 @@ def test_what_cannot_be_checked(sound, capsys, monkeypatch, values, message):
 
 
 def test_the_command_line_knows_its_options(tmp_path):
-    assert cli.parse(
-        ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"],
-        check.GROUPS,
-    ).checking.near_duplicates
+    flags = ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"]
+    assert cli.parse(flags, check.GROUPS).checking.near_duplicates
     # A wrong folder, through the interpreter: status and message, no traceback.
     words = "plsc_tf.check", "--dataset_name=folder", f"--dataset_dir={tmp_path}/no"
     done = programs.run("-m", *words, status=2)

@@ -106,9 +106,8 @@ def test_all_that_can_be_wrong_with_lines_and_files(write_list):
         "single_picture_classes": 2,
     }
     assert "label.txt, line 7 (images/gone.png)" in places(result, "missing_file")[0]
-    assert places(result, "label_out_of_range")[0].endswith(
-        "line 5 (images/2.png): label 5"
-    )
+    first, _ = places(result, "label_out_of_range")
+    assert first.endswith("line 5 (images/2.png): label 5")
     assert "labels 2, 4" in places(result, "empty_classes")[0]
     assert result.report["pictures"] == 11
 
@@ -184,9 +183,8 @@ def test_pictures_of_other_splits_lists_are_no_strays(sound):
     for name in ("val.png", "stray.png"):
         (sound / "images" / name).write_bytes(encode(pixels(60)))
     (sound / "label_val.txt").write_text("images/val.png 0\nno label\n")
-    assert [
-        place.rpartition("/")[2] for place in places(run(sound), "unlisted_file")
-    ] == ["stray.png: "]
+    (stray,) = places(run(sound), "unlisted_file")
+    assert stray.endswith("/stray.png: ")
 
 
 @pytest.fixture

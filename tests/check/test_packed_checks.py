@@ -63,10 +63,8 @@ def test_a_lost_frame_costs_the_rest_of_its_file_only(records):
     assert found["label_out_of_range"] == 1 and found["not_an_image"] == 1
     first = "\n".join(places(result, "damaged_record"))
     assert "0.tfrecord is damaged at record 0, byte 0" in first
-    assert (
-        "1.tfrecord, record 1: " in first
-        and "1.tfrecord is cut off: record 3 at byte" in first
-    )
+    assert "1.tfrecord, record 1: " in first
+    assert "1.tfrecord is cut off: record 3 at byte" in first
 
 
 def test_base64_lines_of_both_orders(tmp_path):

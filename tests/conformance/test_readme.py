@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.conformance.guide_commands import ROOT, blocks
+from tests.marks import slow
 
 README = (ROOT / "README.md").read_text()
 PAGES = (ROOT / "README.md", ROOT / "docs/python.md")
@@ -15,9 +16,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page, "python")]
 LONGEST = 10_000
 
 
-@pytest.mark.parametrize(
-    "network", ["lenet", pytest.param("resnet10", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("network", ["lenet", slow("resnet10")])
 def test_python_blocks_run_in_order(network, tmp_path, monkeypatch):
     """The documents' network is resnet10, which takes long to trace."""
     monkeypatch.chdir(tmp_path)

@@ -162,9 +162,8 @@ def test_pairs_become_a_bin_that_insightface_reads(tmp_path):
     with path.open("rb") as file:
         bins, issame = pickle.load(file, encoding="bytes")  # noqa: S301
     assert type(bins) is list and type(issame) is list
-    assert {type(one) for one in bins} == {bytes} and {type(x) for x in issame} == {
-        bool
-    }
+    assert {type(one) for one in bins} == {bytes}
+    assert {type(one) for one in issame} == {bool}
     by_bytes = {image: name for name, image in images}
     found = [by_bytes[one] for one in bins]
     rows = list(zip(found[::2], found[1::2], map(int, issame), strict=True))

@@ -18,6 +18,7 @@ from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.sampling import Part
 from plsc_tf.data.source import IndexedSource
+from tests.marks import slow
 
 SIZE = (12, 10)
 PLAIN = dict(shuffle=False, augmentation=None)
@@ -65,8 +66,8 @@ def _check(made, workers, epoch=1, start_step=0, parts_made=None):
 @pytest.mark.parametrize(
     ("batch_size", "workers", "start_step"),
     [
-        pytest.param(6, 2, 0, marks=pytest.mark.slow),  # the last batch has 2 of 6
-        pytest.param(7, 3, 1, marks=pytest.mark.slow),  # padded to 9
+        slow(6, 2, 0),  # the last batch has 2 of 6
+        slow(7, 3, 1),  # padded to 9
         (18, 4, 0),  # padded to 20; the last 2 are shown ten times
         (1, 2, 17),  # a worker has padding only
     ],
@@ -90,17 +91,13 @@ def test_parts_of_several_blocks():
     _check(_batches(_drawn(), 1099), 2)
 
 
-@pytest.mark.parametrize(
-    "sampling", ["per_identity", pytest.param("class_balanced", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("sampling", ["per_identity", slow("class_balanced")])
 def test_sampling(sampling):
     options = dict(sampling=sampling, images_per_identity=2)
     _check(_batches(_drawn(100), 32, **options), 3, start_step=1)
 
 
-@pytest.mark.parametrize(
-    "kind", ["cache_dir", pytest.param("use_caching", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["cache_dir", slow("use_caching")])
 def test_caches(list_folder, tmp_path, kind):
     options = {kind: kind == "use_caching" or str(tmp_path / "cache")}
     plain = _batches(image_list(str(list_folder)), 7)
@@ -127,7 +124,7 @@ def _stream(picture, kind, count=20, bad=()):
 
 @pytest.mark.parametrize(
     ("kind", "batch_size", "start_step"),
-    [pytest.param("encoded", 3, 4, marks=pytest.mark.slow), ("arrays", 18, 1)],
+    [slow("encoded", 3, 4), ("arrays", 18, 1)],
 )
 def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
     source = _stream(picture, kind)

@@ -11,6 +11,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_list import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.source import IndexedSource
+from tests.marks import slow
 
 SIZE = (12, 10)
 AUGMENTATION = Augmentation(flip=0.5, shift=0.2, color_jitter=0.2)
@@ -127,9 +128,7 @@ def test_explain_walks_the_epoch_that_failed(batches, list_folder):
     assert made.explain(4, 0, max_steps=position // 6) is None
 
 
-@pytest.mark.parametrize(
-    "use_caching", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("use_caching", [False, slow(True)])
 def test_bad_records_are_replaced_by_the_next_good_ones(
     batches, list_folder, caplog, use_caching
 ):

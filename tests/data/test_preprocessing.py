@@ -116,9 +116,8 @@ def test_cifarnet_pads_four_pixels_and_crops_at_random():
 
 def test_cifarnet_changes_brightness_and_contrast():
     made = preprocessing.build("cifarnet", (32, 32))
-    assert made.augmentation == Augmentation(
-        flip=0.5, brightness=63, contrast=(0.2, 1.8)
-    )
+    expected = Augmentation(flip=0.5, brightness=63, contrast=(0.2, 1.8))
+    assert made.augmentation == expected
     # Levels by column 16: 2 * 0.75 - 1 = a half of 63; contrast by column 14: 1.
     grey = np.full((40, 40, 3), 100, np.uint8)
     result = _train(made, grey, _chance(c16=0.75, c14=0.5))

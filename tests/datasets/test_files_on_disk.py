@@ -103,9 +103,7 @@ def test_cifar10_reads_binary_batches(tmp_path):
     np.testing.assert_array_equal(source.labels, [1, 9, 2, 9, 3, 9, 4, 9, 5, 9])
     item = list(source.epoch(seed=0, epoch=0, shuffle=False))[4]
     assert item["image"][5, 6].numpy().tolist() == [3, 0, 255]
-    assert source.describe(4).endswith(
-        "image 0 of " + str(tmp_path / "data_batch_3.bin")
-    )
+    assert source.describe(4).endswith(f"image 0 of {tmp_path}/data_batch_3.bin")
     (tmp_path / "data_batch_2.bin").write_bytes(b"123")
     with pytest.raises(ValueError, match="data_batch_2.bin is not a CIFAR-10"):
         open_source("cifar10", _request(tmp_path))

@@ -45,9 +45,8 @@ def test_charts_show_their_figures():
     # The rate at which a tenth of the different pairs is accepted, counted.
     limit = np.sort(scores.distances[~scores.same])[int(0.1 * np.sum(~scores.same))]
     expected = np.mean(scores.distances[scores.same] < limit)
-    assert drawn[np.argmin(np.abs(drawn[:, 0] - 0.1)), 1] == pytest.approx(
-        expected, abs=0.02
-    )
+    nearest = np.argmin(np.abs(drawn[:, 0] - 0.1))
+    assert drawn[nearest, 1] == pytest.approx(expected, abs=0.02)
     marks = [line.get_xdata()[0] for line in histogram.get_lines()[2:]]
     assert marks == [report.threshold["cosine"], report.threshold["best_cosine"]]
     root = xml.etree.ElementTree.fromstring(report.charts[1].svg())

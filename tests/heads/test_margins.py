@@ -140,9 +140,8 @@ def test_a_batch_of_padding_leaves_the_state(loss):
         tf.zeros(2, tf.float64),
         state,
     )
-    assert {name: float(value) for name, value in new.items()} == {
-        name: STATE[name] for name in state
-    }
+    expected = {name: STATE[name] for name in state}
+    assert {name: float(value) for name, value in new.items()} == expected
 
 
 def test_random_states_equal_the_oracle():

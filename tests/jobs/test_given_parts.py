@@ -187,10 +187,8 @@ def test_val_targets_that_pairs_replace_are_named(caplog):
     with caplog.at_level("INFO", "absl"):
         parts.drop_replaced_targets(Settings())
         assert not caplog.messages
-        settled = parts.drop_replaced_targets(
-            Settings.from_values(val_targets="lfw,test")
-        )
+        asked = Settings.from_values(val_targets="lfw,test")
+        settled = parts.drop_replaced_targets(asked)
     assert settled.evaluation.val_targets == ("test",)
-    assert caplog.messages == [
-        "No effect here: val_targets=lfw (pairs from Python replace them)."
-    ]
+    told = "No effect here: val_targets=lfw (pairs from Python replace them)."
+    assert caplog.messages == [told]

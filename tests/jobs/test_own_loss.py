@@ -11,6 +11,7 @@ from plsc_tf.jobs.builders import heads
 from plsc_tf.options.settings import Settings
 from plsc_tf.testing import check_loss
 from tests.jobs.tiny_run import settings
+from tests.marks import slow
 
 BUILT_IN = [*heads.LOSSES.values(), plsc_tf.InterclassFilter(plsc_tf.ARCFACE, 0.4)]
 
@@ -63,9 +64,7 @@ def test_a_wrong_loss_is_found(loss, words):
         check_loss(loss, exact=False)
 
 
-@pytest.mark.parametrize(
-    ("sharded", "rate"), [("dist_", 0.5), pytest.param("", 1.0, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("sharded", "rate"), [("dist_", 0.5), slow("", 1.0)])
 def test_a_run_trains_with_it(tmp_path, sharded, rate):
     paths = {"own": f"{__name__}.Cosine", "ours": "cosface"}
     outcomes = {}

@@ -19,6 +19,7 @@ from tests import commands
 from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
 from tests.jobs.tiny_run import FULL, on_one_replica as settings
+from tests.reporting.conftest import rows_of
 from tests.seeds.plsc_folder import make_train_data
 
 
@@ -60,9 +61,8 @@ def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     flags = f"--flagfile={folder}/flags.cfg"
     _, again = train.train(parse([flags, f"--model_save_dir={folder}"]))
     assert again["steps"] == 10 and again["loss"] == outcome["loss"]
-    assert again["verification"]["mock"]["accuracy"] == pytest.approx(
-        outcome["verification"]["mock"]["accuracy"]
-    )
+    found, expected = (each["verification"]["mock"] for each in (again, outcome))
+    assert found["accuracy"] == pytest.approx(expected["accuracy"])
     assert not (folder / "export" / "2").exists()
 
 
@@ -235,10 +235,7 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
     state = manifest.read(str(tmp_path / "best"))["state"]
     assert state["global_step"] == 5
     assert state["best_accuracy"] == outcome["verification"]["mock"]["accuracy"]
-    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    verified = [
-        row for row in map(json.loads, rows) if "verification/mock_xnorm" in row
-    ]
+    verified = [row for row in rows_of(tmp_path) if "verification/mock_xnorm" in row]
     assert [row["step"] for row in verified] == [3, 5]
     assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1
     # Stored results from another step describe other weights and are discarded.

@@ -22,6 +22,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
 from tests import commands, programs
 from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
+from tests.marks import slow
 
 LONG = {
     **TINY,
@@ -85,9 +86,7 @@ def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
     assert "Traceback" not in said, said
 
 
-@pytest.mark.parametrize(
-    "which", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("which", [signal.SIGTERM, slow(signal.SIGINT)])
 def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
     folder, _, _ = ended[which]
     last = len(losses(folder)) + 4

@@ -20,10 +20,8 @@ def test_workers_get_their_places_and_arguments(launchers):
     got = [json.loads(launchers.read(f"got-{i}")) for i in (0, 1)]
     hosts = got[0][0]["cluster"]["worker"]
     for i, (config, arguments) in enumerate(got):
-        assert config == {
-            "cluster": {"worker": hosts},
-            "task": {"type": "worker", "index": i},
-        }
+        task = {"type": "worker", "index": i}
+        assert config == {"cluster": {"worker": hosts}, "task": task}
         assert arguments == ["--its=1", "--", "x"]
     assert len(set(hosts)) == 2
     assert {host.partition(":")[0] for host in hosts} == {"127.0.0.1"}

@@ -160,7 +160,6 @@ def test_different_lists_are_told_to_all(start, addresses):
         status, said, _ = outcome(worker)
         assert status == 3
         assert "JoinError: The workers have different lists of workers." in said
-        assert (
-            f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}" in said
-        )
+        lists = f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}"
+        assert lists in said
         assert "cluster_node_ips" in said

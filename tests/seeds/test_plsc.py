@@ -231,9 +231,8 @@ def test_every_method_under_the_launcher(workers, tmp_path):
         np.testing.assert_allclose(np.load(path), alone, atol=1e-6)
     for log in [chief, *others] if workers > 1 else []:
         errors = re.findall("^error .*", log, re.MULTILINE)
-        assert re.search(
-            r"worker_timeout=30\. Received: cluster=worker \d of ", errors[0]
-        )
+        told = r"worker_timeout=30\. Received: cluster=worker \d of "
+        assert re.search(told, errors[0])
         # A failed run leaves the cluster, so later runs in the same processes fail too.
         assert "nowhere" in errors[1]
         assert "This process has left its cluster after an error" in errors[2]

@@ -13,6 +13,7 @@ from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_g
 import plsc_tf
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
+from tests.networks import flat
 
 THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 
@@ -21,8 +22,7 @@ THRESHOLD = {"far": 1e-3, "squared_l2": 0.00002, "cosine": 0.99999}
 def folder(tmp_path_factory):
     """With `classify`, and a card whose threshold only the same picture passes."""
     folder = tmp_path_factory.mktemp("extras")
-    layers = keras.layers.Flatten(), keras.layers.Dense(6)
-    backbone = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    backbone = flat((8, 8, 3), keras.layers.Dense(6))
     model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(num_classes=5))
     sets = {"people": {"threshold": THRESHOLD}}
     path = folder / "card.json"

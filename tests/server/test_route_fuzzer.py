@@ -27,6 +27,7 @@ from server_tools import (
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 
 from tests.fuzz.mutations import change_json, mutate
+from tests.marks import slow
 
 PREDICT = "/v1/models/face:predict"
 MODEL = "/v1/models/face"
@@ -173,9 +174,7 @@ def fuzzed(model_dir):
         yield server | {"log": pathlib.Path(f"{folder}.log")}
 
 
-@pytest.mark.parametrize(
-    ("count", "seed"), [(400, 1), pytest.param(100_000, 2, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("count", "seed"), [(400, 1), slow(100_000, 2)])
 def test_damaged_requests(fuzzed, pictures, expected, count, seed):
     start = seed * 10**7
     with (

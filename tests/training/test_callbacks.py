@@ -115,9 +115,8 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     fit(any_model, pictures, [training_log(4, every), training_log(1, each)])
     losses = [row["loss"] for row in each.rows]
     assert [row["step"] for row in every.rows] == [4, 8]
-    assert [row["loss"] for row in every.rows] == pytest.approx(
-        [np.mean(losses[:4]), np.mean(losses[4:])]
-    )
+    means = [np.mean(losses[:4]), np.mean(losses[4:])]
+    assert [row["loss"] for row in every.rows] == pytest.approx(means)
     assert every.rows[0]["learning_rate"] == pytest.approx(0.05)
     assert "images_per_second" not in each.rows[0]
     assert all(row["images_per_second"] > 0 for row in each.rows[1:])

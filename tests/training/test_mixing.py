@@ -10,7 +10,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.conformance.head_matrix import sampled_classes
 from tests.heads import oracle
-from tests.networks import flat
+from tests.networks import compiled, flat
 
 CLASSES, BATCH = 9, 8
 RNG = np.random.default_rng(0)
@@ -85,19 +85,16 @@ def test_with_both_each_step_takes_one():
 
 
 def make_model(replicas, parts=1, dense=False, **options):
-    keras.utils.set_random_seed(0)
-    with plsc_tf.strategy(replicas).scope():
-        layer = keras.layers.Dense(5, use_bias=False)
-        backbone = flat((6, 8, 3), layer)
-        kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
-        head = kind(CLASSES, loss=plsc_tf.SOFTMAX, **options)
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(
-            plsc_tf.Momentum(0.1, momentum=0.0, l2=0.0),
-            mixing=Mixing(mixup=0.4),
-            gradient_accumulation_steps=parts,
-        )
-    return model, layer.kernel
+    kind = plsc_tf.DenseHead if dense else plsc_tf.ShardedHead
+    model = compiled(
+        lambda: flat((6, 8, 3), keras.layers.Dense(5, use_bias=False)),
+        kind(CLASSES, loss=plsc_tf.SOFTMAX, **options),
+        replicas,
+        lambda: plsc_tf.Momentum(0.1, momentum=0.0, l2=0.0),
+        mixing=Mixing(mixup=0.4),
+        gradient_accumulation_steps=parts,
+    )
+    return model, model.backbone.layers[-1].kernel
 
 
 @pytest.mark.parametrize(
