@@ -47,9 +47,8 @@ def test_a_part_that_fails_is_reported_and_the_next_one_runs(tmp_path):
     assert found[0]["figures"] == {"number": 1.23457}
     assert found[1]["error"].startswith("JSONDecodeError: Expecting property name")
     assert found[2]["figures"] == {"word": "yes"}
-    assert [line["error"] for line in found[3:]] == [
-        "ended with status 3 before its result; see the log"
-    ] * 2
+    told = "ended with status 3 before its result; see the log"
+    assert [line["error"] for line in found[3:]] == [told] * 2
     [slow] = parts.run([part("slow", "signal.pause")], log, limit_s=1)
     assert slow["error"] == "was ended after 1 s, its time limit"
     assert "JSONDecodeError" in log.read_text()

@@ -23,6 +23,7 @@ from plsc_tf.options import cli
 from plsc_tf.serving.export import Extras
 from tests.conformance import guide_commands as guides, guide_folder
 from tests.marks import slow
+from tests.networks import compiled
 
 DOCS = guides.ROOT / "docs"
 EMBEDDING, SIDE = 512, 48
@@ -79,16 +80,15 @@ BLOCKS = {path.name: guides.blocks(path, "python") for path in guides.GUIDES}
 PAGES = [name for name, blocks in BLOCKS.items() if blocks]
 
 
+def small_network():
+    inputs = keras.Input((SIDE, SIDE, 3))
+    x = keras.layers.Conv2D(8, 5, strides=4, activation="relu")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x)))
+
+
 def small_model():
-    with plsc_tf.strategy(num_replicas=1).scope():
-        inputs = keras.Input((SIDE, SIDE, 3))
-        x = keras.layers.Conv2D(8, 5, strides=4, activation="relu")(inputs)
-        x = keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
-        model = plsc_tf.Classifier(
-            keras.Model(inputs, x), plsc_tf.ShardedHead(6, loss=plsc_tf.ARCFACE)
-        )
-        model.compile(plsc_tf.Momentum(0.01))
-    return model
+    head = plsc_tf.ShardedHead(6, loss=plsc_tf.ARCFACE)
+    return compiled(small_network, head, optimizer=lambda: plsc_tf.Momentum(0.01))
 
 
 @pytest.fixture(scope="module")

@@ -31,15 +31,12 @@ def test_labels_offset_is_subtracted(list_folder):
     np.testing.assert_array_equal(source.labels, [0, 1])
 
 
-def test_missing_list_says_what_was_found(list_folder):
-    (list_folder / "label.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="has no label.txt. Found: images/"):
-        image_list(str(list_folder))
-
-
-def test_empty_list_says_what_a_line_is(list_folder):
+def test_empty_list_says_what_a_line_is_and_missing_one_what_was_found(list_folder):
     (list_folder / "label.txt").write_text("\n\n")
     with pytest.raises(ValueError, match="label.txt is empty. Expected one line per"):
+        image_list(str(list_folder))
+    (list_folder / "label.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="has no label.txt. Found: images/"):
         image_list(str(list_folder))
 
 

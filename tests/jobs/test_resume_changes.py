@@ -110,9 +110,8 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
     [of_data] = [one for one in lines if one.startswith("changed: data ")]
     assert "42 images" in of_data and "50 images" in of_data
     lines.remove(of_data)
-    assert sorted(lines) == sorted(
-        f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()
-    )
+    told = [f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()]
+    assert sorted(lines) == sorted(told)
     assert "No effect on a resume: head_initializer; " in caplog.text
     starts = (folder / "starts.jsonl").read_text().splitlines()
     assert [json.loads(one).get("changed") for one in starts] == [None, expected]

@@ -136,13 +136,12 @@ def test_rows_of_one_number_are_split_alike(layout):
     for one in (half, half.held()):
         np.testing.assert_array_equal(one.read(0, 7), np.full((7, 2), 0.10009765625))
         assert one.dtype == one.read(0, 7).dtype == "float32"
+
+    def places(of):
+        return [[(t.device, t.shape) for t in tiles] for tiles in of.tiles.values()]
+
     for other, size in ((slots, 4), (half, 2)):
-        places = [
-            [(t.device, t.shape) for t in tiles] for tiles in other.tiles.values()
-        ]
-        assert places == [
-            [(t.device, t.shape) for t in tiles] for tiles in rows.tiles.values()
-        ]
+        assert places(other) == places(rows)
         assert other.bytes_per_replica() == [3 * 2 * size, 2 * 2 * size, 2 * 2 * size]
     half.write(2, np.full((3, 2), 0.3, np.float32))
     np.testing.assert_array_equal(half.read(1, 6)[1:4], np.full((3, 2), 0.30078125))

@@ -24,9 +24,7 @@ def test_three_steps_by_hand_with_a_change_of_rate():
     np.testing.assert_allclose(seen, [0.45, -0.5675, -0.744975], rtol=1e-6)
 
 
-def test_without_momentum_there_is_no_velocity_to_update_or_restore(
-    tmp_path,
-):
+def test_without_momentum_there_is_no_velocity_to_update_or_restore(tmp_path):
     # w -= lr (g + l2 w) = 0.5 (1 + 0.1)
     variable = keras.Variable(np.array([1.0], np.float32))
     optimizer = plsc_tf.Momentum(0.5, momentum=0.0, l2=0.1, nesterov=True)
