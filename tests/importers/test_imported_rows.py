@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import rows
-from plsc_tf.checkpoints.importers.layers import ShardedFiles
+from plsc_tf.checkpoints.importers.layers import sharded_rows
 
 SIZES = (3, 4, 1, 5, 2)
 WHOLE = np.arange(15 * 2, dtype=np.float64).reshape(15, 2)
@@ -18,7 +18,7 @@ class Watched(np.ndarray):
 
 @pytest.fixture
 def shards(monkeypatch):
-    """(`ShardedFiles` that yields one row at a time, weak references to its shards)."""
+    """(`Rows` that yields one row at a time, weak references to its shards)."""
     monkeypatch.setattr(rows, "PIECE_BYTES", 1)
     opened = []
 
@@ -31,7 +31,7 @@ def shards(monkeypatch):
         return size, open
 
     parts = zip(np.cumsum((0, *SIZES[:-1])), SIZES, strict=True)
-    return ShardedFiles([shard(*part) for part in parts], (2,)), opened
+    return sharded_rows([shard(*part) for part in parts], (2,)), opened
 
 
 def test_any_rows_across_shards(shards):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import arcface_torch, layers, plsc
-from plsc_tf.checkpoints.importers.layers import ShardedFiles
+from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.requirements import require
 
 FORMATS = {"arcface_torch": arcface_torch, "plsc": plsc}
@@ -32,7 +32,7 @@ class Source:
     format: str
     backbone: dict[str, np.ndarray]
     backbone_file: str
-    arrays: dict[str, ShardedFiles] = dataclasses.field(default_factory=dict)
+    arrays: dict[str, Rows] = dataclasses.field(default_factory=dict)
     ranks: int = 0
     num_classes: int | None = None
     loss: str | None = None

@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, torch_files
-from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
+from plsc_tf.checkpoints.importers.layers import Names
 from plsc_tf.requirements import require
 
 NAMES = Names(".weight", ".bias", ".running_mean", ".running_var", False)
@@ -170,7 +170,7 @@ def _class_rows(kind, paths):
     layers.check_shapes(paths, shapes, expected, total)
     opens = [lambda p=path: np.asarray(_centers(kind, p), np.float32) for path in paths]
     counts = [shape[0] for shape in shapes]
-    return ShardedFiles(list(zip(counts, opens, strict=True)), shapes[0][1:])
+    return layers.sharded_rows(list(zip(counts, opens, strict=True)), shapes[0][1:])
 
 
 def _centers(kind, path):

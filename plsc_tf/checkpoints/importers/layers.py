@@ -230,33 +230,29 @@ def check_shapes(
             )
 
 
-class ShardedFiles(Rows):
-    """Rows, `[num_classes, ...]` float32, from the shards of another library's devices.
+def sharded_rows(
+    shards: Sequence[tuple[int, Callable[[], np.ndarray]]], row_shape: tuple[int, ...]
+) -> Rows:
+    """Returns rows, float32, from the shards of another library's devices.
 
     Args:
         shards: `[(number of classes, function that returns their rows)]` in the order
             of the classes; rows may be mapped from a file.
         row_shape: shape of one row.
     """
+    ends = np.cumsum([count for count, _ in shards]).tolist()
+    shard = functools.lru_cache(LOADED)(lambda index: shards[index][1]())
+    lock = threading.Lock()
 
-    def __init__(
-        self,
-        shards: Sequence[tuple[int, Callable[[], np.ndarray]]],
-        row_shape: tuple[int, ...],
-    ):
-        self._ends = np.cumsum([rows for rows, _ in shards]).tolist()
-        super().__init__((self._ends[-1], *row_shape), "float32", self._read)
-        shard = functools.lru_cache(LOADED)(lambda index: shards[index][1]())
-        self._shard, self._lock = shard, threading.Lock()
-
-    def _read(self, low, high):
-        parts, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
-        for index, end in enumerate(self._ends):
+    def read(low, high):
+        parts, first = [np.empty((0, *row_shape), np.float32)], 0
+        for index, end in enumerate(ends):
             start, stop = max(low, first), min(high, end)
             if start < stop:
-                with self._lock:  # so that no shard is opened twice
-                    rows = self._shard(index)
-                part = rows[start - first : stop - first]
-                parts.append(np.asarray(part, self.dtype))
+                with lock:  # so that no shard is opened twice
+                    rows = shard(index)
+                parts.append(np.asarray(rows[start - first : stop - first], np.float32))
             first = end
         return np.concatenate(parts)
+
+    return Rows((ends[-1], *row_shape), "float32", read)

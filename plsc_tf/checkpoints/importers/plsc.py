@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, paddle_files
-from plsc_tf.checkpoints.importers.layers import Names, ShardedFiles
+from plsc_tf.checkpoints.importers.layers import Names
 from plsc_tf.requirements import require
 
 NAMES = Names(".w_0", ".b_0", ".w_1", ".w_2", True)
@@ -216,4 +216,4 @@ def _rows(variables, meta):
     paths, origin = [v.path for v in variables], META if meta else "the files"
     layers.check_shapes(paths, shapes, expected, total, origin)
     opens = [lambda v=v: np.transpose(v.open()) for v in variables]
-    return ShardedFiles(list(zip(sizes, opens, strict=True)), row)
+    return layers.sharded_rows(list(zip(sizes, opens, strict=True)), row)
