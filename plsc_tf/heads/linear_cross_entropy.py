@@ -134,8 +134,8 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
     """Computes the cross entropy of the logits x · weightᵀ + bias, block by block.
 
     If a gradient tape watches an argument, "mean" and "sum" compute its gradient
-    together with the loss; "none" computes the logits again for it. Second derivatives
-    are an error.
+    together with the loss; "none" computes the logits again for it. There are no second
+    derivatives: a tape returns None for them.
 
     Example:
         ```python
@@ -165,8 +165,7 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
 
     Raises:
         ValueError: a shape, type or option is wrong.
-        tf.errors.InvalidArgumentError: a label is out of range, or a second derivative
-            is computed. XLA does not check labels; second derivatives are NaN there.
+        tf.errors.InvalidArgumentError: a label is out of range. XLA does not check it.
     """
     floatx = keras.config.floatx()
     x, weight, labels = map(tf.convert_to_tensor, (x, weight, labels))
@@ -215,7 +214,7 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
                 wanted = watched or tuple(tensors)
                 again = factors * tf.reshape(tf.cast(upstream, floatx), [-1])
                 gradients = sweep(options, wanted)(given, rows, again)[1]
-            return _first_order([gradients.get(name) for name in given], arguments)
+            return [_like(gradients.get(name), given[name]) for name in given]
 
         if reduction == "none":
             return tf.reshape(value, tf.shape(labels)), gradient
@@ -321,26 +320,9 @@ def _scaled(gradient, upstream):
     return gradient * tf.cast(upstream, gradient.dtype)
 
 
-def _first_order(gradients, arguments):
-    """Returns the gradients; computing their derivatives is an error."""
-    present = [value is not None for value in gradients]
-
-    @tf.custom_gradient
-    def constant(*arguments):
-        def again(*upstream):
-            rule = "linear_cross_entropy has no second derivatives."
-            # A tape may build this graph without running it.
-            failed = tf.debugging.Assert(False, [rule])  # noqa: FBT003
-            with tf.control_dependencies([] if failed is None else [failed]):
-                wrong = iter([v * tf.cast(math.nan, v.dtype) for v in upstream])
-            return [next(wrong) if here else None for here in present]
-
-        pairs = zip(gradients, arguments, strict=True)
-        return [
-            tf.reshape(tf.cast(gradient, value.dtype), tf.shape(value))
-            for gradient, value in pairs
-            if gradient is not None
-        ], again
-
-    found = iter(constant(*arguments))
-    return [next(found) if here else None for here in present]
+def _like(gradient, argument):
+    """Returns a gradient in its argument's type and shape, as a constant; or None."""
+    if gradient is None:
+        return None
+    gradient = tf.stop_gradient(tf.cast(gradient, argument.dtype))
+    return tf.reshape(gradient, tf.shape(argument))
