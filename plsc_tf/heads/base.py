@@ -1,7 +1,6 @@
 """Base class of the classification heads, sharded or replicated."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import keras
@@ -44,16 +43,6 @@ class HeadStep:
     state: dict
 
 
-class _OldName:
-    """The deprecated `Head.margins`; as an argument, None by default."""
-
-    def __get__(self, head, _):
-        if head is None:  # the class is asked for the default
-            return None
-        warnings.warn("Head.margins was renamed to loss.", DeprecationWarning, 2)
-        return head.loss
-
-
 @dataclasses.dataclass(eq=False, repr=False)
 class Head(tf.Module):
     """A linear classifier over embeddings, with a margin loss or plain softmax.
@@ -83,7 +72,6 @@ class Head(tf.Module):
             matrix products, which are summed in float32.
         jit_compile: whether XLA compiles the elementwise work, or None to compile it
             for large tiles only.
-        margins: deprecated name of `loss`.
 
     Attributes:
         second_pass: after `build`, the gradients of the weights (`whole_gradients`,
@@ -110,13 +98,9 @@ class Head(tf.Module):
     sub_centers: int = 1
     dtype: str = "float32"
     jit_compile: bool | None = None
-    margins: dataclasses.InitVar[MarginLoss | None] = _OldName()  # type: ignore
 
-    def __post_init__(self, margins: MarginLoss | None) -> None:
+    def __post_init__(self) -> None:
         super().__init__(name="head")
-        if margins is not None:
-            warnings.warn("margins was renamed to loss.", DeprecationWarning, 4)
-            self.loss = margins
         self.initializer = self.initializer and initializers.describe(self.initializer)
         self.embedding_size: int = None  # type: ignore[assignment]
         self._check_options()

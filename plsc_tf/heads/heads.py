@@ -6,7 +6,6 @@ import math
 import keras
 
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.margins import MarginLoss
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.rows import ReplicatedRows, ShardedRows
 from plsc_tf.requirements import require, require_one_of
@@ -48,8 +47,8 @@ class ShardedHead(Head):
     tile_rows: int | None = None  # type: ignore[assignment]
     weight_dtype: str = "float32"
 
-    def __post_init__(self, margins: MarginLoss | None) -> None:
-        super().__post_init__(margins)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         sample_rate, tile_rows = self.sample_rate, self.tile_rows
         rule = "sample_rate must be in (0, 1], 1 for all classes"
         require(0 < sample_rate <= 1, rule, sample_rate=sample_rate)

@@ -109,10 +109,3 @@ def test_a_batch_that_does_not_fit_the_head_is_refused(head, shape):
 
     with pytest.raises(ValueError, match="embedding_size=6.*Received: embeddings"):
         plsc_tf.strategy(3).run(replica)
-
-
-def test_the_old_name_of_the_loss_works():
-    with pytest.warns(DeprecationWarning, match="renamed to loss"):
-        head = plsc_tf.ShardedHead(5, margins=plsc_tf.COSFACE)
-    with pytest.warns(DeprecationWarning, match="renamed to loss"):
-        assert head.margins is head.loss is plsc_tf.COSFACE
