@@ -131,7 +131,7 @@ def finish(steps, figures, send):
 
 
 class Timer:
-    """Tells what was done, and how long it took."""
+    """Prints what was done and how long it took."""
 
     def __init__(self):
         self._last = time.perf_counter()

@@ -29,7 +29,7 @@ def random_bits(
     Returns:
         uint32 `[rows, *shape]`.
     """
-    key = _hash(tf.cast(step, tf.uint32) + uint32(seed * _ODD))
+    key = _key(step, seed)
     rows = _hash(tf.cast(classes, tf.uint32) * uint32(_ODD) + key)
     columns = tf.cast(tf.reshape(tf.range(math.prod(shape)), shape), tf.uint32)
     columns = _hash(columns * uint32(_ODD))
@@ -57,11 +57,11 @@ def draw(size: int, count: int, step: tf.Tensor, seed: int) -> tf.Tensor:
     """
     bits = (count - 1).bit_length()
     widths = [bits - bits // 2, bits // 2]
-    key = _hash(tf.cast(step, tf.uint32) + uint32(seed * _ODD))
+    key = _key(step, seed)
 
     def permute(number):
-        halves = [shifted_right(number, widths[1]), number]
-        halves[1] = tf.bitwise.bitwise_and(number, uint32(2 ** widths[1] - 1))
+        lower = tf.bitwise.bitwise_and(number, uint32(2 ** widths[1] - 1))
+        halves = [shifted_right(number, widths[1]), lower]
         for i in range(_ROUNDS):
             mixed = _hash(halves[1 - i % 2] + key + uint32(i * _ODD))
             mixed = tf.bitwise.bitwise_and(mixed, uint32(2 ** widths[i % 2] - 1))
@@ -87,6 +87,10 @@ def uint32(value: int) -> tf.Tensor:
 def shifted_right(x: tf.Tensor, count: int) -> tf.Tensor:
     """Shifts the bits of uint32 numbers to the right."""
     return tf.bitwise.right_shift(x, uint32(count))
+
+
+def _key(step, seed):
+    return _hash(tf.cast(step, tf.uint32) + uint32(seed * _ODD))
 
 
 def _hash(x):

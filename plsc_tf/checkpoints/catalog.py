@@ -40,11 +40,13 @@ def find_all(directory: str) -> list[tuple[int, str]]:
     return _look(directory)[0]
 
 
-def newest(folder: str, *, on_damaged: str = "stop", group: Any = None) -> str | None:
+def newest(
+    directory: str, *, on_damaged: str = "stop", group: Any = None
+) -> str | None:
     """Returns the newest intact checkpoint of a run.
 
     Args:
-        folder: the run's folder; doesn't need to exist.
+        directory: the run's folder; doesn't need to exist.
         on_damaged: "stop", or "previous" to rename damaged checkpoints and use the
             newest intact one.
         group: the `Group` of workers, all of which must call this function, or None in
@@ -59,13 +61,13 @@ def newest(folder: str, *, on_damaged: str = "stop", group: Any = None) -> str |
             all checkpoints are damaged.
     """
     group = group or SingleWorker()
-    choose = functools.partial(_newest, folder, on_damaged)
+    choose = functools.partial(_newest, directory, on_damaged)
     function = choose if group.is_chief else None
     return writer.agree(group, "choose a checkpoint", function)[0]
 
 
-def _newest(folder, on_damaged):
-    checkpoints, problems = _look(folder)
+def _newest(directory, on_damaged):
+    checkpoints, problems = _look(directory)
     for _, intact in reversed(checkpoints):
         try:
             content = manifest.read(intact)

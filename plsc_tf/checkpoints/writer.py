@@ -113,8 +113,10 @@ class Content:
 
     def describe_backbone(self) -> list[dict]:
         """Returns the paths, shapes and data types of the weights in the file."""
-        of = self.network.weights
-        return [{"path": w.path, "shape": list(w.shape), "dtype": w.dtype} for w in of]
+        return [
+            {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
+            for weight in self.network.weights
+        ]
 
     def describe_variables(self) -> dict[str, dict]:
         """Returns the shapes and data types of `variables`."""

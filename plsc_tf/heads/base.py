@@ -137,22 +137,8 @@ class Head(tf.Module):
             ValueError: there are more shards than classes, or a tile has more classes
                 than a replica uses per step.
         """
-        self.layout = HeadLayout(
-            num_classes=self.num_classes,
-            embedding_size=embedding_size,
-            replicas=strategy.num_replicas_in_sync,
-            sharded=self.sharded,
-            sample_rate=self.sample_rate,
-            tile_rows=self.tile_rows,
-            sub_centers=self.sub_centers,
-            device_kind=device_kind(strategy),
-        )
-        self.layout.check()
-        self.embedding_size = embedding_size
-        compiled = self.jit_compile
-        kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
-        self.softmax = TiledSoftmax(kernels, self.logits_mb * 1e6)
-        self.second_pass = SecondPass(kernels, self.tiles)
+        replicas, kind = strategy.num_replicas_in_sync, device_kind(strategy)
+        self._make_passes(embedding_size, replicas, kind, self.logits_mb * 1e6)
         with strategy.scope():
             self.state_variables = {
                 name: tf.Variable(
@@ -169,6 +155,32 @@ class Head(tf.Module):
             self.bias = self._make_rows(strategy, self._initial_bias, "head_bias")
         split = self.weight.split if self.sharded else None
         self.exchange = Exchange(self.num_classes, split)
+
+    def _make_passes(self, embedding_size, replicas, kind, logits_bytes):
+        """Divides the head into tiles and creates the passes over them.
+
+        Args:
+            embedding_size: length of the embeddings.
+            replicas: number of replicas.
+            kind: "CPU" or "GPU", on which they run.
+            logits_bytes: see `TiledSoftmax`.
+        """
+        self.layout = HeadLayout(
+            num_classes=self.num_classes,
+            embedding_size=embedding_size,
+            replicas=replicas,
+            sharded=self.sharded,
+            sample_rate=self.sample_rate,
+            tile_rows=self.tile_rows,
+            sub_centers=self.sub_centers,
+            device_kind=kind,
+        )
+        self.layout.check()
+        self.embedding_size = embedding_size
+        compiled = self.jit_compile
+        kernels = Kernels(self, self.layout.compiled if compiled is None else compiled)
+        self.softmax = TiledSoftmax(kernels, logits_bytes)
+        self.second_pass = SecondPass(kernels, self.tiles)
 
     def _make_rows(self, strategy, initial_rows, name):
         """Creates rows filled with the values of `initial_rows(first, last + 1)`."""

@@ -15,10 +15,9 @@ TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
 # Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
 # Each tile is a node of the graph. More than this many take longer to build than they
-# save, so tiles are larger then, up to a multiple of the usual size that still leaves
-# the memory to the weights.
+# save, so tiles are larger then, up to a size that leaves the memory to the weights.
 MOST_TILES = 40
-LARGEST_TILE = {"CPU": 8, "GPU": 4}
+LARGEST_TILE_BYTES = {"CPU": 64e6, "GPU": 1024e6}
 # Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
 
@@ -122,9 +121,9 @@ def even_tile_rows(rows: int, row_size: int, device_kind: str) -> int:
         row_size: number of weights in a row.
         device_kind: "CPU" or "GPU".
     """
-    usual = TILE_BYTES[device_kind] / (4 * max(row_size, SHORTEST))
-    largest = LARGEST_TILE[device_kind] * usual
-    fitting = min(max(usual, rows / MOST_TILES), largest)
+    row_bytes = 4 * max(row_size, SHORTEST)
+    wanted_bytes = max(TILE_BYTES[device_kind], rows * row_bytes / MOST_TILES)
+    fitting = min(wanted_bytes, LARGEST_TILE_BYTES[device_kind]) / row_bytes
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

@@ -16,11 +16,8 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.kernels import DTYPES, Kernels
-from plsc_tf.heads.layout import HeadLayout
+from plsc_tf.heads.kernels import DTYPES
 from plsc_tf.heads.margins import SOFTMAX, MarginLoss
-from plsc_tf.heads.second_pass import SecondPass
-from plsc_tf.heads.tiled_softmax import TiledSoftmax
 from plsc_tf.heads.tiles import Exchange
 from plsc_tf.requirements import require, require_one_of
 
@@ -79,16 +76,8 @@ class TensorHead(Head):
             logits_mb=options.logits_mb,
             dtype=dtype,
         )
-        self.embedding_size = features
-        self.layout = HeadLayout(
-            num_classes=classes,
-            embedding_size=features,
-            replicas=1,
-            device_kind="GPU" if tf.config.list_logical_devices("GPU") else "CPU",
-        )
-        kernels = Kernels(self, self.layout.compiled)
-        self.softmax = TiledSoftmax(kernels, math.inf)  # limited by the block
-        self.second_pass = SecondPass(kernels, self.tiles)
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        self._make_passes(features, 1, kind, math.inf)  # the block limits the logits
         self.exchange = Exchange(classes, None)
         self.state_variables = {}
         self.weight = TensorRows(weight, self.layout.rows_per_tile)

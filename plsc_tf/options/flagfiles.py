@@ -61,8 +61,8 @@ def read_flagfile(path, parents=(), read=None):
             too many files.
     """
     path, read = _locate(path), [] if read is None else read
-    include = os.path.abspath(path) not in parents
-    require(include, f"flag file '{path}' includes itself")
+    is_new = os.path.abspath(path) not in parents
+    require(is_new, f"flag file '{path}' includes itself")
     read.append(path)
     if len(read) > _MOST_FILES:
         raise ValueError(

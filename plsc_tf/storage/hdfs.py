@@ -163,10 +163,14 @@ def _ask_hadoop():
 def _probe(libraries, root, timeout_s):
     """Reads the root folder's status in another process; returns the problem, or ""."""
     try:
-        command = [sys.executable, "-I", _PROBE, *libraries, root]
-        texts = {"capture_output": True, "text": True, "errors": "replace"}
-        nothing = subprocess.DEVNULL
-        done = subprocess.run(command, stdin=nothing, timeout=timeout_s, **texts)
+        done = subprocess.run(
+            [sys.executable, "-I", _PROBE, *libraries, root],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
     except subprocess.TimeoutExpired:
         return (
             f"{root} is unreachable: no answer within {timeout_s:g} seconds. The "

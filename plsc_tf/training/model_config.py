@@ -134,11 +134,11 @@ HEAD = ("loss", "scale", "label_smoothing")
 
 
 def check_head(path: str, stored: dict, head: Head, allowed: Iterable[str]) -> None:
-    """Checks that a model's head has the same loss settings as its path.
+    """Checks that a model's head has the same loss settings as its checkpoint.
 
     Args:
-        path: the path folder.
-        stored: the path's state.
+        path: the checkpoint's folder.
+        stored: the checkpoint's state.
         head: the model's head.
         allowed: names of `HEAD` that may differ.
 

@@ -98,8 +98,8 @@ def assign(source: Source, backbone: keras.Model) -> None:
 
 def _files(path):
     """Returns (folder, names of the files that belong to the checkpoint)."""
-    rule = "Copy the checkpoint to this machine: import_from must be a local path"
-    require("://" not in path, rule, import_from=path)
+    rule, advice = "import_from must be a local path", "Copy the checkpoint here first"
+    require("://" not in path, rule, advice, import_from=path)
     if os.path.isdir(path):
         return path, sorted(entry.name for entry in os.scandir(path) if entry.is_file())
     if not os.path.isfile(path):

@@ -195,10 +195,9 @@ def _read_head(folder, head, loss, meta):
             )
         arrays[key] = _rows(variables, meta)
     classes = {key: rows.shape[0] for key, rows in arrays.items()}
-    rule = (
-        f"Copy {folder} again: the head's arrays must have the same number of classes"
-    )
-    require(len(set(classes.values())) == 1, rule, classes=classes)
+    rule = f"The head's arrays in {folder} must have the same number of classes"
+    fits = len(set(classes.values())) == 1
+    require(fits, rule, "Copy all files of the checkpoint again", classes=classes)
     return arrays, count
 
 

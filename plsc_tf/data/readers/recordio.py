@@ -189,9 +189,9 @@ class ImageFinder:
                 record = Record(key, error=ValueError(hint))
             total += record.end - record.position
             # Reading a large record for each of many lines would take days.
-            advice = "records overlap. Remove the .idx, or copy it again"
-            rule = f"{self._idx}, line {number}: {advice}"
-            require(total <= self.file.size + 3, rule)
+            rule = f"{self._idx}, line {number}: records overlap"
+            fits = total <= self.file.size + 3
+            require(fits, rule, "Remove the .idx, or copy it again")
             yield record
 
     def _scanned(self) -> Iterator[Record]:
