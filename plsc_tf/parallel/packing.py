@@ -68,13 +68,10 @@ def unpack(stored: tf.Tensor) -> tf.Tensor:
     codes, exponent = stored[..., :-1], _exponent(stored)
     if stored.dtype == tf.int8:
         return tf.cast(codes, tf.float32) * _power(exponent)
+    # An e4m3 number has the bits of a float16 number that is 2^8 times smaller.
     codes = tf.cast(codes, tf.int32)
-    magnitude = codes % 128
-    place = tf.maximum(magnitude // _STEPS, 1)
-    # Numbers of the first power of two have no leading 1 (subnormal numbers).
-    steps = magnitude - _STEPS * (place - 1)
-    steps = tf.cast(tf.where(codes < 128, steps, -steps), tf.float32)
-    return steps * _power(place - 1 + _SMALLEST) * _power(exponent)
+    bits = tf.cast(codes * 2**7 + codes // 128 * 2**14, tf.uint16)
+    return tf.cast(tf.bitcast(bits, tf.float16), tf.float32) * 2.0**8 * _power(exponent)
 
 
 def unpacker(dtype: tf.DType | None, compiled: bool) -> Callable:

@@ -83,8 +83,7 @@ def test_tensors_beyond_their_file_are_refused(tmp_path, forged):
         importers.read(str(tmp_path))
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_views_and_types(torch, tmp_path, zipped):
+def test_views_and_types(torch, tmp_path):
     numbers = torch.arange(24.0).reshape(2, 3, 4)
     state = {
         "a": numbers.permute(2, 0, 1),
@@ -95,7 +94,7 @@ def test_views_and_types(torch, tmp_path, zipped):
     for kind in ("float16", "bfloat16", "float64", "int64", "uint8", "bool"):
         state[kind] = numbers.to(getattr(torch, kind))
     path = tmp_path / "model.pt"
-    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    torch.save(state, path)
     found = importers.read(str(path)).backbone
     assert list(found) == list(state)
     for name, tensor in state.items():
@@ -176,12 +175,11 @@ def whole(rows):
     return rows.read(0, rows.shape[0])
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_backbone_alone(torch, tmp_path, zipped):
+def test_a_backbone_alone(torch, tmp_path):
     state = {f"module.{k}": v for k, v in tensors(torch, BACKBONE).items()}
     state["module.bn1.num_batches_tracked"] = torch.tensor(5)
     path = tmp_path / "glint.pth"
-    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    torch.save(state, path)
     for given in (path, tmp_path):
         source = importers.read(str(given))
         assert (source.format, source.arrays) == ("arcface_torch", {})

@@ -4,19 +4,15 @@ PyTorch's own reader, even with `weights_only=True`, let forged files run code b
 version 2.10 (CVE-2025-32434, CVE-2026-24747).
 
 A file is a zip archive of the pickle <name>/data.pkl and the uncompressed numbers of
-each storage, <name>/data/<key>. Before PyTorch 1.6, five pickles (a magic number, a
-version, facts about the system, the object and the keys of the storages) were followed
-by the number of elements, int64, and the numbers of each storage. Tensors are calls of
-a function with a storage, an offset, a shape and strides. Source: PyTorch's
-`torch/serialization.py` and `torch/_utils.py`.
+each storage, <name>/data/<key>. Tensors are calls of a function with a storage, an
+offset, a shape and strides. Source: PyTorch's `torch/serialization.py` and
+`torch/_utils.py`.
 """
 
 import mmap
 import os
-import pickletools
 import struct
 import zipfile
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +21,6 @@ import tensorflow as tf
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.requirements import require
 
-_MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Bool": "?"}
 _DTYPES |= {"Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1", "Byte": "u1"}
 _DTYPES["BFloat16"] = tf.bfloat16.as_numpy_dtype
@@ -51,36 +46,24 @@ def load(path: str) -> Any:
     with open(path, "rb") as file:
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            read = _archive if zipfile.is_zipfile(file) else _stream
-            data, places = read(path, mapped)
+            data, places = _archive(path, mapped)
         except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
             raise ValueError(
-                f"{path} is truncated, or was not written by torch.save: {error!s:.300}"
+                f"{path} is truncated, or was not written by torch.save of PyTorch 1.6 "
+                f"or later: {error!s:.300}"
             ) from None
     whole = np.frombuffer(mapped, np.uint8)
 
-    def stored(dtype, key, count):
+    def stored(identity):
+        _, kind, key, _, count, *view = identity
+        require(not any(view), "a storage within another one")
+        dtype = np.dtype(_DTYPES[kind])
         return whole[places[key] :][: count * dtype.itemsize].view(dtype)
 
     def tensor(stored, offset, shape, strides, *_):
         step = stored.itemsize
         strides = [step * stride for stride in strides]
         return np.ndarray(shape, stored.dtype, stored, step * offset, strides)
-
-    return _unpickle(data, path, stored, tensor)
-
-
-def check_size(path: str, size: int) -> None:
-    """Raises ValueError if the contents of a file are larger than the file."""
-    if size > os.path.getsize(path):
-        raise ValueError(f"{path} unpacks to {size:,} bytes, more than the file has")
-
-
-def _unpickle(data: bytes, path: str, stored: Callable, tensor: Callable) -> Any:
-    def find(identity):
-        _, kind, key, _, count, *view = identity
-        require(not any(view), "a storage within another one")
-        return stored(np.dtype(_DTYPES[kind]), key, count)
 
     names = {
         **_STORAGES,
@@ -89,7 +72,13 @@ def _unpickle(data: bytes, path: str, stored: Callable, tensor: Callable) -> Any
         ("torch._utils", "_rebuild_tensor_v2"): tensor,
         ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
     }
-    return load_plain(data, path, names=names, find=find)
+    return load_plain(data, path, names=names, find=stored)
+
+
+def check_size(path: str, size: int) -> None:
+    """Raises ValueError if the contents of a file are larger than the file."""
+    if size > os.path.getsize(path):
+        raise ValueError(f"{path} unpacks to {size:,} bytes, more than the file has")
 
 
 def _archive(path, mapped):
@@ -107,23 +96,3 @@ def _archive(path, mapped):
         place = member.header_offset + 30 + sum(lengths)
         places[member.filename.removeprefix(folder)] = place
     return data, places
-
-
-def _stream(path, mapped):
-    """Returns (the pickle, {key of a storage: its position}) of an older file."""
-    sizes, places, pickles, position = {}, {}, [], 0
-    for _ in range(5):
-        for _ in pickletools.genops(mapped):
-            pass
-        pickles.append(mapped[position : mapped.tell()])
-        position = mapped.tell()
-    require(load_plain(pickles[0], path) == _MAGIC, "its first number is wrong")
-
-    def note(dtype, key, count):
-        sizes[key] = count * dtype.itemsize
-
-    _unpickle(pickles[3], path, note, lambda *_: None)
-    for key in load_plain(pickles[4], path):
-        places[key] = position + 8
-        position += 8 + sizes[key]
-    return pickles[3], places
