@@ -2,7 +2,6 @@
 
 from plsc_tf.flags.checks import read_pairs
 from plsc_tf.flags.option import Amount, OptionGroup, Positive, option, option_if
-from plsc_tf.requirements import require
 
 LISTS = ("white", "black")
 # A condition, see `plsc_tf.flags.conditions`.
@@ -19,15 +18,11 @@ def read_layer_lists(name: str, text: str) -> dict[str, tuple[str, ...]]:
         text: the option's value.
 
     Raises:
-        ValueError: the text has the wrong format, or a layer is in both lists.
+        ValueError: the text has the wrong format.
     """
     items = list(filter(None, map(str.strip, text.split(";"))))
     form = "like white:Conv2D,Dense;black:PReLU, with names of layers or classes"
-    lists = {**dict.fromkeys(LISTS, ()), **read_pairs(name, items, ":", form, _layers)}
-    both = sorted(set(lists["white"]) & set(lists["black"]))
-    rule = f"{name} must not have {', '.join(both)} in both lists, white and black"
-    require(not both, rule, **{name: repr(text)})
-    return lists
+    return {**dict.fromkeys(LISTS, ()), **read_pairs(name, items, ":", form, _layers)}
 
 
 def _layers(kind, names):
@@ -95,13 +90,6 @@ class Precision(OptionGroup):
         "loss_scale>1 and init_loss_scaling>1": "Set loss_scale (fixed) or "
         "init_loss_scaling (dynamic), not both.",
     }
-
-    def __post_init__(self):
-        super().__post_init__()
-        white = self.layer_lists()["white"]
-        both = self.keep_batchnorm_fp32 and "BatchNormalization" in white
-        rule = "keep_batchnorm_fp32 contradicts BatchNormalization in the white list"
-        require(not both, rule, amp_lists=repr(self.amp_lists))
 
     @property
     def dtype(self) -> str:

@@ -34,7 +34,8 @@ class Precision:
         black: names or class names of layers that compute in float32.
 
     Raises:
-        ValueError: the dtype is unknown, or a name is in both lists.
+        ValueError: the dtype is unknown, or a name is in both lists, or
+            `keep_batchnorm_fp32` contradicts the white list.
     """
 
     dtype: str = "float32"
@@ -46,6 +47,9 @@ class Precision:
         require_one_of(("float32", *HALF), dtype=self.dtype)
         both = sorted(set(self.white) & set(self.black))
         require(not both, f"A layer must not be in both white and black: {both}")
+        both = self.keep_batchnorm_fp32 and "BatchNormalization" in self.white
+        rule = "keep_batchnorm_fp32 contradicts BatchNormalization in the white list"
+        require(not both, rule)
 
 
 def apply(network: keras.Model, precision: Precision) -> keras.Model:

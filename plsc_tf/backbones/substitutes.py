@@ -5,7 +5,6 @@ what a layer computes, from the layer's weights.
 """
 
 import functools
-import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -17,9 +16,6 @@ from plsc_tf.parallel import collectives
 # How to compute: in single kernels, as part of a function that XLA compiles, or like
 # Keras, except for messages between replicas.
 KERNELS, COMPILED, KERAS = "kernels", "compiled", "keras"
-_PHILOX_FACTORS = (0xD2511F53, 0xCD9E8D57)
-_PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
-_FRACTION_BITS = {"float16": 10, "bfloat16": 7, "float32": 23}
 
 
 def substitute(mode: str, layer: layers.Layer) -> Callable | None:
@@ -31,9 +27,6 @@ def substitute(mode: str, layer: layers.Layer) -> Callable | None:
     """
     if layer.activity_regularizer is not None:
         return None
-    if type(layer) is layers.Dropout and mode == COMPILED:
-        known = layer.rate and layer.compute_dtype in _FRACTION_BITS
-        return functools.partial(_dropout, layer) if known else None
     if type(layer) is layers.PReLU and mode != KERAS:
         return functools.partial(_prelu, layer)
     if (
@@ -46,50 +39,6 @@ def substitute(mode: str, layer: layers.Layer) -> Callable | None:
     ):
         return functools.partial(_batch_norm, layer)
     return None
-
-
-def _dropout(layer, x):
-    """Applies dropout with TensorFlow's masks; XLA would draw other ones."""
-    x = tf.cast(x, layer.compute_dtype)
-    seed = layer.seed_generator.next()
-    # As Keras does, because TensorFlow takes int32 only.
-    seed = tf.cast(seed % (tf.int32.max - 1), tf.int32)
-    sizes = zip(x.shape, layer.noise_shape or x.shape, strict=True)
-    shape = [actual if size is None else size for actual, size in sizes]
-    keep = _uniform(shape, seed, x.dtype) >= tf.cast(layer.rate, x.dtype)
-    scaled = x * tf.cast(1 / (1 - layer.rate), x.dtype)
-    return tf.where(keep, scaled, tf.zeros_like(x))
-
-
-def _uniform(shape, seed, dtype):
-    """Returns the numbers of `tf.random.stateless_uniform`.
-
-    Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox 4×32
-    with ten rounds). The last bits of each word become the fraction of a number.
-    """
-    count = math.prod(shape)
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
-    keys = tf.unstack(tf.bitcast(key[0], tf.uint32))
-    # The seed determines the upper half of the counter; the lower half numbers blocks.
-    blocks = tf.bitcast(tf.range(-(-count // 4)), tf.uint32)
-    zeros = tf.zeros_like(blocks)
-    upper = tf.unstack(tf.bitcast(counter[1], tf.uint32))
-    words = [blocks, zeros, *(zeros + word for word in upper)]
-    xor = tf.bitwise.bitwise_xor
-    for _ in range(10):
-        (low0, high0), (low1, high1) = (
-            tf.unstack(tf.bitcast(tf.cast(word, tf.uint64) * factor, tf.uint32), axis=1)
-            for word, factor in zip(words[::2], _PHILOX_FACTORS, strict=True)
-        )
-        words = [
-            *(xor(xor(high1, words[1]), keys[0]), low1),
-            *(xor(xor(high0, words[3]), keys[1]), low0),
-        ]
-        keys = [key + step for key, step in zip(keys, _PHILOX_STEPS, strict=True)]
-    bits = _FRACTION_BITS[dtype.name]
-    words = tf.reshape(tf.stack(words, axis=1), [-1])[:count]
-    fractions = tf.cast(tf.bitwise.bitwise_and(words, 2**bits - 1), tf.float32)
-    return tf.reshape(tf.cast(fractions * 2.0**-bits, dtype), shape)
 
 
 def _prelu(layer, x):

@@ -1,9 +1,7 @@
 """Maps old labels to new ones after classes are removed, merged and added."""
 
-import base64
 import itertools
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from plsc_tf.storage import files
 
 # New label of a removed class.
 REMOVED = -1
-# Maximum number of runs of remaining classes that a description lists individually.
+# A description lists fewer runs of remaining classes than this.
 _RUNS = 10_000
 # Number of labels in one chunk of a text file.
 _LINES = 65536
@@ -78,26 +76,18 @@ class LabelsMap:
         Returns:
             a dict with `from` and `to`: numbers of classes; `runs`: `[first old label,
             first new label, number of classes]` for each run of remaining classes, in
-            order; `merged`: `[new label, [old labels]]`; `added`: number of new
-            classes; `added_names`. If there are very many runs, `runs` is None, and
-            `stays` has one bit per old class: most significant bits first, compressed
-            with zlib, in base64.
+            order, or None if there are very many, which only `write` lists; `merged`:
+            `[new label, [old labels]]`; `added`: number of new classes; `added_names`.
         """
         breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
-        kept: dict[str, Any] = {"runs": None}
-        if len(breaks) >= _RUNS:
-            stays = np.zeros(len(self.new_labels), bool)
-            stays[self.origins] = True
-            packed = zlib.compress(np.packbits(stays).tobytes())
-            kept["stays"] = base64.b64encode(packed).decode()
-        else:
-            runs = filter(len, np.split(self.origins, breaks))
-            new = self.new_labels
-            kept["runs"] = [[int(x[0]), int(new[x[0]]), len(x)] for x in runs]
+        runs, new = None, self.new_labels
+        if len(breaks) < _RUNS:
+            origins = filter(len, np.split(self.origins, breaks))
+            runs = [[int(x[0]), int(new[x[0]]), len(x)] for x in origins]
         return {
-            "from": len(self.new_labels),
+            "from": len(new),
             "to": self.num_classes,
-            **kept,
+            "runs": runs,
             "merged": [[new, old.tolist()] for new, old in self.groups.items()],
             "added": self.added,
             "added_names": list(names),

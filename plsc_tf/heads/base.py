@@ -57,10 +57,9 @@ class Head(tf.Module):
             ignores it.
         seed: random seed for sampling and for the initial weights, which by default are
             normal with standard deviation sqrt(2 / (emb + num_classes)), as in PLSC.
-        initial_deviation: standard deviation of the initial weights, or None for the
-            default above. PLSC sets it with set_distfc_attr; arcface_torch uses 0.01.
         initializer: a Keras initializer without a seed, or its name with arguments,
-            such as "truncated_normal(stddev=0.02)"; not with `initial_deviation`.
+            such as "random_normal(stddev=0.01)" (arcface_torch), instead of the default
+            above. PLSC sets it with set_distfc_attr.
         initial_bias: initial value of the biases of plain softmax.
         label_smoothing: share of the target that is spread evenly over all classes
             (arXiv:1512.00567, section 7), in [0, 1).
@@ -90,7 +89,6 @@ class Head(tf.Module):
     loss: MarginLoss = ARCFACE
     scale: float = 64.0
     seed: int = 0
-    initial_deviation: float | None = None
     initializer: Any = None
     initial_bias: float = 0.0
     label_smoothing: float = 0.0
@@ -106,22 +104,18 @@ class Head(tf.Module):
         self._check_options()
 
     def _check_options(self):
-        loss, deviation = self.loss, self.initial_deviation
+        loss = self.loss
         rule = "loss must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE or SOFTMAX"
         require(isinstance(loss, MarginLoss), rule, loss=loss)
         for name, holds, rule in (
             ("num_classes", self.num_classes >= 1, "be positive"),
             ("scale", self.scale > 0, "be positive"),
-            ("initial_deviation", (deviation or 0) >= 0, "not be negative"),
             ("label_smoothing", 0 <= self.label_smoothing < 1, "be in [0, 1)"),
             ("logits_mb", self.logits_mb >= 0, "not be negative"),
             ("sub_centers", self.sub_centers >= 1, "be positive"),
             ("dtype", self.dtype in DTYPES, f"be one of {DTYPES}"),
         ):
             require(holds, f"{name} must {rule}", **{name: getattr(self, name)})
-        given = {"initializer": self.initializer, "initial_deviation": deviation}
-        rule = "Set either initializer or initial_deviation, not both"
-        require(None in given.values(), rule, **given)
         rule = "sub_centers needs cosines, which plain softmax does not have"
         normalized = self.sub_centers == 1 or loss.normalized
         require(normalized, rule, sub_centers=self.sub_centers, loss=loss)

@@ -23,13 +23,10 @@ def class_rows(head: "Head", low: int, high: int) -> np.ndarray:
         `[high - low, emb]`; with several centers, `[high - low, sub_centers, emb]`.
     """
     classes, centers, size = head.num_classes, head.sub_centers, head.embedding_size
+    deviation = np.sqrt(2.0 / (size + classes))
+    drawn = initializers.Distribution("normal", 0.0, deviation)
     if head.initializer:
         drawn = initializers.distribution(head.initializer, size, classes)
-    else:
-        deviation = head.initial_deviation
-        if deviation is None:
-            deviation = np.sqrt(2.0 / (size + classes))
-        drawn = initializers.Distribution("normal", 0.0, deviation)
     columns = centers * size
     rows = np.full((high - low, columns), drawn.center, np.float32)
     blocks = range(low // BLOCK_ROWS, -(-high // BLOCK_ROWS)) if drawn.spread else ()

@@ -111,6 +111,8 @@ def test_wrong_names_and_dtypes_are_errors_with_near_ones():
         apply(network, Precision("float16", white=("stemconv",)))
     with pytest.raises(ValueError, match=r"both white and black: \['PReLU'\]"):
         Precision("float16", white=("PReLU",), black=("PReLU", "Dense"))
+    with pytest.raises(ValueError, match="keep_batchnorm_fp32 contradicts"):
+        Precision("float16", True, white=("BatchNormalization",))
     with pytest.raises(ValueError, match="Received: dtype='half'"):
         small("half")
 

@@ -76,9 +76,11 @@ def make_head(settings, training=True):
         "seed": settings.training.seed,
     }
     if training:
+        initializer, deviation = given.head_initializer, given.head_initial_deviation
+        if deviation is not None:
+            initializer = f"random_normal(stddev={deviation})"
         options |= {
-            "initial_deviation": given.head_initial_deviation,
-            "initializer": given.head_initializer or None,
+            "initializer": initializer or None,
             "initial_bias": given.head_initial_bias,
             "label_smoothing": given.label_smoothing,
             "logits_mb": given.head_logits_mb,
