@@ -8,12 +8,10 @@ mean.
 """
 
 import dataclasses
-import json
 import statistics
 import sys
 
 from benchmarks import machine, options
-from benchmarks.rounding import rounded
 from plsc_tf.flags.option import OptionGroup, option
 
 
@@ -59,10 +57,9 @@ def main(case):
     asked = f"megabytes={case.megabytes}"
     with (
         machine.scratch("checkpoint", case.folder, 3e6 * case.megabytes, asked) as at,
-        machine.watch_others() as others,
+        machine.report(case) as figures,
     ):
-        figures = measure(case, at)
-    print(json.dumps({**figures, **others}))
+        figures |= measure(case, at)
 
 
 def check_room(case):
@@ -90,7 +87,7 @@ def measure(case, folder):
         rounds.run()
         taken = ", ".join(f"{k} {v[-1]:.2f}" for k, v in rounds.seconds.items())
         sys.stderr.write(f"round {i + 1} of {case.rounds}: {taken}\n")
-    return {**summary(rounds), "parameters": dataclasses.asdict(case)}
+    return summary(rounds)
 
 
 def summary(rounds):
@@ -115,7 +112,7 @@ def summary(rounds):
         ),
     }
     cpu = {name: statistics.median(all_) for name, all_ in rounds.cpu_seconds.items()}
-    figures = {
+    return {
         **ratios,
         "saved_mb": rounds.saved_bytes / 1e6,
         "extra_mb": extra,
@@ -123,7 +120,6 @@ def summary(rounds):
         "cpu_seconds": cpu,
         "rounds_s": dict(rounds.seconds),
     }
-    return {**rounded(figures, 4), "machine": machine.describe()}
 
 
 if __name__ == "__main__":

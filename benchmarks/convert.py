@@ -1,20 +1,15 @@
-"""Shuffling base64 part files, beside SQLite as PLSC's tool uses it, and beside `cp`.
+"""Shuffling base64 part files, beside `cp`.
 
 The last line printed is one JSON object; benchmarks/README.md says what its figures
 mean.
 
     python -m benchmarks.convert
-    python -m benchmarks.convert --lines=3000000 --sqlite=false --folder=/mnt/disk
+    python -m benchmarks.convert --lines=3000000 --folder=/mnt/disk
 """
 
-import dataclasses
-import io
-import json
 import os
 import pathlib
-import random
 import shutil
-import sqlite3
 import statistics
 import subprocess
 import sys
@@ -23,7 +18,6 @@ import time
 import numpy as np
 
 from benchmarks import machine, options
-from benchmarks.rounding import rounded
 from plsc_tf.flags.option import OptionGroup, option
 
 _FILES = 4
@@ -42,7 +36,6 @@ class ConvertCase(OptionGroup):
     nranks: int = option(8, "files to write", lower=1)
     output_format: str = option("base64", "output format", choices="base64 tfrecord")
     memory_mb: int = option(256, "the converter's option memory_mb", lower=8)
-    sqlite: bool = option(True, "also measure SQLite, once")
     rounds: int = option(3, "alternating rounds of converter and cp", lower=1)
     folder: str = option(
         "", "folder on the disk to measure; empty: the temporary folder"
@@ -55,10 +48,9 @@ def main(case):
     needed, asked = 3.2 * case.lines * case.image_bytes * 4 / 3, f"lines={case.lines}"
     with (
         machine.scratch("convert", case.folder, needed, asked) as folder,
-        machine.watch_others() as others,
+        machine.report(case) as figures,
     ):
-        figures = measure(case, pathlib.Path(folder))
-    print(json.dumps({**figures, **others}))
+        figures |= measure(case, pathlib.Path(folder))
 
 
 def measure(case, folder):
@@ -82,21 +74,12 @@ def measure(case, folder):
             f"{seconds['copy_twice'][-1]:.2f} s\n"
         )
     medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
-    figures = {"vs_copy": medians["convert"] / medians["copy_twice"]}
-    if case.sqlite:
-        for name, letters in (("sqlite", True), ("sqlite_whole_lines", False)):
-            seconds[name] = [
-                shuffle_by_sqlite(case, source, folder / "sqlite", letters=letters)
-            ]
-            figures[f"vs_{name}"] = seconds[name][0] / medians["convert"]
     return {
-        **rounded(figures, 4),
-        "peak_rss_mb": round(max(grown) / 1e6, 1),
+        "vs_copy": medians["convert"] / medians["copy_twice"],
+        "peak_rss_mb": max(grown) / 1e6,
         "lines_per_s": round(case.lines / medians["convert"]),
-        "megabytes": round(num_bytes / 1e6, 1),
-        "rounds_s": rounded(seconds, 4),
-        "machine": machine.describe(),
-        "parameters": dataclasses.asdict(case),
+        "megabytes": num_bytes / 1e6,
+        "rounds_s": seconds,
     }
 
 
@@ -162,52 +145,6 @@ def copy_twice(source, folder):
     seconds = time.perf_counter() - start
     shutil.rmtree(first)
     shutil.rmtree(second)
-    return seconds
-
-
-def shuffle_by_sqlite(case, source, target, *, letters):
-    """Seconds of the same work in the way of PLSC's tool, after its description.
-
-    Every line goes into a table by a statement of its own, made as text; the numbers
-    of the rows are shuffled and padded with their first ones; every row is asked for
-    by its number and written to its rank's file: by `writelines` of one string, as
-    there, which writes letter by letter, or whole.
-    """
-    write = io.TextIOWrapper.writelines if letters else io.TextIOWrapper.write
-    target.mkdir()
-    os.sync()
-    start = time.perf_counter()
-    with sqlite3.connect(target / "scratch.db") as database:
-        cursor, count = database.cursor(), 0
-        # INT, as there: the key is an index of its own, not the number of the row.
-        cursor.execute(
-            "CREATE TABLE lines (id INT PRIMARY KEY NOT NULL, image TEXT NOT NULL, "
-            "label INT NOT NULL)"
-        )
-        for path in sorted(source.glob("part-*")):
-            with path.open(encoding="ascii") as file:
-                for line in file:
-                    image, label = line.split()
-                    cursor.execute(
-                        f"INSERT INTO lines VALUES ({count}, '{image}', {label})"
-                    )
-                    count += 1
-        database.commit()
-        numbers = list(range(count))
-        random.Random(case.seed).shuffle(numbers)
-        share = -(-count // case.nranks)
-        numbers += numbers[: share * case.nranks - count]
-        for rank in range(case.nranks):
-            with open(target / f"base64_rank_{rank}", "w", encoding="ascii") as file:
-                for number in numbers[rank * share : (rank + 1) * share]:
-                    found = cursor.execute(
-                        f"SELECT image, label FROM lines WHERE id={number}"
-                    )
-                    for image, label in found:
-                        write(file, f"{image}\t{label}\n")
-    database.close()
-    seconds = time.perf_counter() - start
-    shutil.rmtree(target)
     return seconds
 
 

@@ -12,7 +12,6 @@ of the last epoch; (plain) the same rate. The last line printed is one JSON obje
     python -m benchmarks.dim_reduce --flagfile=hparams/dim_reduce_stage1.cfg --seeds=1
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -52,11 +51,16 @@ def main(case):
     runs = {}
     with (
         machine.work_dir("dim_reduce", case.work_dir) as folder,
-        machine.watch_others() as others,
+        machine.report(case) as figures,
     ):
         for seed in range(case.first_seed, case.first_seed + case.seeds):
             for name, found in one_seed(case, seed, folder).items():
                 runs.setdefault(name, []).append(found)
+        figures |= summary(runs)
+
+
+def summary(runs):
+    """Prints the mean accuracies; returns the figures of all `{name: [figures]}`."""
     speeds = {
         name: statistics.median(run["images_per_second"] for run in runs[name])
         for name in ("plain", "reduced")
@@ -65,7 +69,7 @@ def main(case):
         accuracy = [100 * run["accuracy"] for run in found]
         spread = statistics.stdev(accuracy) if len(accuracy) > 1 else 0.0
         print(f"{name:10} {statistics.fmean(accuracy):6.2f} ± {spread:.2f}")
-    figures = {
+    return {
         "accuracy": {
             n: [run["accuracy"] for run in found] for n, found in runs.items()
         },
@@ -73,11 +77,7 @@ def main(case):
         "rate": {n: found[0].get("rate") for n, found in runs.items()},
         # Epochs with pauses for checkpoints in between, so not exactly of a step.
         "step_time_ratio": round(speeds["plain"] / speeds["reduced"], 2),
-        **dataclasses.asdict(case),
-        **others,
-        "machine": machine.describe(),
     }
-    print(json.dumps(figures))
 
 
 def one_seed(case, seed, folder):

@@ -8,7 +8,6 @@ the epochs in RECIPES. The last line printed is one JSON object.
     python -m benchmarks.half_precision --data_root=data --recipes=cifar10 --seeds=1
 """
 
-import dataclasses
 import json
 import os
 import statistics
@@ -46,20 +45,20 @@ def main(case):
     runs = {recipe: {} for recipe in recipes}
     with (
         machine.work_dir("half_precision", case.work_dir) as folder,
-        machine.watch_others() as others,
+        machine.report(case) as figures,
     ):
         for recipe in recipes:
             for seed in range(case.first_seed, case.first_seed + case.seeds):
                 for precision in dict.fromkeys(("float32", *precisions)):
                     found = train(case, recipe, precision, seed, folder)
                     runs[recipe].setdefault(precision, []).append(found)
-    figures = {recipe: compare(found) for recipe, found in runs.items()}
-    for recipe, found in figures.items():
-        for precision, one in found.items():
-            line = "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
-            print(f"{recipe:9} {precision:9}", line.format(**one))
-    figures = {"recipes": figures, **dataclasses.asdict(case), **others}
-    print(json.dumps({**figures, "machine": machine.describe()}))
+        figures["recipes"] = {name: compare(found) for name, found in runs.items()}
+        for recipe, found in figures["recipes"].items():
+            for precision, one in found.items():
+                line = (
+                    "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
+                )
+                print(f"{recipe:9} {precision:9}", line.format(**one))
 
 
 def compare(runs):

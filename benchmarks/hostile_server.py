@@ -49,17 +49,16 @@ def main(case):
     spawn = multiprocessing.get_context("spawn")
     with (
         machine.scratch("hostile_server") as folder,
-        machine.watch_others() as others,
+        machine.report(case) as figures,
         concurrent.futures.ProcessPoolExecutor(_CLIENTS + 1, spawn) as pool,
     ):
         model_dir = pathlib.Path(folder) / "face"
         subprocess.run([sys.executable, "-c", _EXPORT, str(model_dir)], check=True)
         server = ServerProcess(model_dir, ServingCase(), "--grpc_port=0")
         try:
-            figures = _measure(server, names, case.seconds, pool)
+            figures |= _measure(server, names, case.seconds, pool)
         finally:
             server.stop()
-    print(json.dumps({**figures, **others, "machine": machine.describe()}))
 
 
 def _measure(server, names, seconds, pool):

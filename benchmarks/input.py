@@ -11,11 +11,9 @@ mean.
 import base64
 import dataclasses
 import functools
-import json
 import os
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from unittest import mock
@@ -53,8 +51,8 @@ class InputCase(OptionGroup):
 
 def main(case):
     """Measures and prints."""
-    found = consume(case) if case.consumers else measure(case)
-    sys.stdout.write(json.dumps(found) + "\n")
+    with machine.report(case) as figures:
+        figures |= consume(case) if case.consumers else measure(case)
 
 
 def measure(case):
@@ -82,9 +80,8 @@ def measure(case):
             )
         runs["base64 face"] = _pipeline(sources["base64"], case, threads, "face")
         runs["files face"] = _pipeline(sources["files"], case, threads, "face")
-        with machine.watch_others() as others:
-            rates, processor = _timed(runs, case, len(data) * case.repeat)
-            locked = {k: lock_us(v, case.rounds / 5) for k, v in sources.items()}
+        rates, processor = _timed(runs, case, len(data) * case.repeat)
+        locked = {k: lock_us(v, case.rounds / 5) for k, v in sources.items()}
     pipeline = rates.get("tfrecord face")
     return {
         "decode_img_s": rates["decode"],
@@ -101,9 +98,6 @@ def measure(case):
         "pictures": len(data),
         "bytes_per_picture": round(sum(map(len, data)) / len(data)),
         "threads": threads,
-        "parameters": dataclasses.asdict(case),
-        "machine": machine.describe(),
-        **others,
     }
 
 
@@ -131,24 +125,23 @@ def consume(case):
         source = _sources(data, folder, case.repeat)["tfrecord"]
         name = (case.preprocessing or ("face",))[0]
         runs = {name: _pipeline(source, case, threads, name)}
-        with machine.watch_others() as others:
-            rates, processor = _timed(runs, case, len(data) * case.repeat)
-            locked = lock_us(source, case.rounds / 5)
-            allowed = size / (SHARE * rates[name])
-            step, waits = max(case.step_ms / 1000, allowed), []
-            with ThreadPoolExecutor(case.consumers) as pool:
-                batches = iter(runs[name](0))
-                time.sleep(step)  # batches are ready before the first step
-                done = before = time.perf_counter()
-                for images, labels in batches:
-                    batch = batching.pad(images, labels, None, size)
-                    batching.send(strategy, batch, pool=pool)()
-                    # As in training: the step is launched at once, and only then are
-                    # the results of the step before it awaited.
-                    launched = time.perf_counter()
-                    waits.append(max(0.0, launched - done))
-                    before, done = done, max(launched, done) + step
-                    time.sleep(max(0.0, before - time.perf_counter()))
+        rates, processor = _timed(runs, case, len(data) * case.repeat)
+        locked = lock_us(source, case.rounds / 5)
+        allowed = size / (SHARE * rates[name])
+        step, waits = max(case.step_ms / 1000, allowed), []
+        with ThreadPoolExecutor(case.consumers) as pool:
+            batches = iter(runs[name](0))
+            time.sleep(step)  # batches are ready before the first step
+            done = before = time.perf_counter()
+            for images, labels in batches:
+                batch = batching.pad(images, labels, None, size)
+                batching.send(strategy, batch, pool=pool)()
+                # As in training: the step is launched at once, and only then are
+                # the results of the step before it awaited.
+                launched = time.perf_counter()
+                waits.append(max(0.0, launched - done))
+                before, done = done, max(launched, done) + step
+                time.sleep(max(0.0, before - time.perf_counter()))
     waits = waits[1:]
     cores = len(os.sched_getaffinity(0))
     return {
@@ -161,9 +154,6 @@ def consume(case):
         "img_s_per_core": round(1e6 / processor[name]),
         "cores": cores,
         "cores_for_25000_img_s": round(25000 * processor[name] / 1e6, 1),
-        "parameters": dataclasses.asdict(case),
-        "machine": machine.describe(),
-        **others,
     }
 
 

@@ -14,43 +14,37 @@ class UnbrokenRun:
     Args:
         start: starts the `Training` in a folder.
         run_dir: the training's folder.
+
+    Attributes:
+        outcome: its `Outcome`, once it has been played.
     """
 
     def __init__(self, start, run_dir):
+        self.outcome = None
         self._start = start
         self._run_dir = run_dir
-        self._saved = set()
-        self._begins_s = None
-        self.training = None
 
-    def start(self):
-        """Starts the process."""
-        self.training = self._start(self._run_dir)
-
-    def poll(self):
-        """Whether it has ended.
+    def play(self):
+        """Trains; yields while it waits.
 
         Raises:
             RuntimeError: with another exit status than 0.
         """
-        self._saved.update(kill_moments.checkpoints(self._run_dir))
-        if self._begins_s is None and os.path.isdir(self._run_dir):
-            self._begins_s = self.training.age_s
-        if not self.training.ended():
-            return False
-        if self.training.status:
+        saved, begins_s = set(), None
+        with self._start(self._run_dir) as training:
+            while not training.ended():
+                yield
+                saved.update(kill_moments.checkpoints(self._run_dir))
+                if begins_s is None and os.path.isdir(self._run_dir):
+                    begins_s = training.age_s
+        if training.status:
             raise RuntimeError(
-                f"An undisturbed training ended with status {self.training.status}:\n"
+                f"An undisturbed training ended with status {training.status}:\n"
                 f"{outcomes.log_end(self._run_dir)}"
             )
-        return True
-
-    def outcome(self):
-        """The `Outcome`."""
-        found = outcomes.Outcome.read(self._run_dir)
-        found.seconds, found.saves = self.training.seconds, len(self._saved)
-        found.begins_s = self._begins_s
-        return found
+        self.outcome = outcomes.Outcome.read(self._run_dir)
+        self.outcome.seconds, self.outcome.saves = training.seconds, len(saved)
+        self.outcome.begins_s = begins_s
 
 
 class ComparedRun:
@@ -65,22 +59,20 @@ class ComparedRun:
         resumed: whether every process went on from the newest whole checkpoint.
         exact: whether what it left is what the undisturbed run left.
         told: what happened, in a list of a few words each.
-        training: the `Training`.
     """
 
     def __init__(self, run_dir, reference, seed):
         self.resumed = True
         self.exact = False
         self.told = []
-        self.training = None
         self._run_dir = run_dir
         self._reference = reference
         self._random = np.random.default_rng(seed)
         self._newest = 0
         self._lines = 0
 
-    def _watch_for(self, seconds):
-        """Draws a moment and returns what waits for it."""
+    def _watch_for(self, training, seconds):
+        """Draws a moment of a training and returns what waits for it."""
         moment = kill_moments.draw(
             self._random,
             steps=len(self._reference.losses),
@@ -88,7 +80,7 @@ class ComparedRun:
             seconds=seconds,
         )
         last = max(self._reference.losses)
-        return kill_moments.Watch(moment, self._run_dir, last, self.training)
+        return kill_moments.Watch(moment, self._run_dir, last, training)
 
     def _note_start(self):
         """Notes what a process that starts now will find."""
@@ -150,50 +142,44 @@ class KilledRun(ComparedRun):
         self.kills_in_saves = 0
         self._case = case
         self._wanted = int(self._random.integers(1, case.most_kills + 1))
-        self._watch = None
 
     @property
     def well(self):
         """Whether all is as it should be."""
         return self.resumed and self.exact
 
-    def start(self):
-        """Starts the training, or goes on with it."""
-        self._note_start()
-        self.training = self._case.start(self._run_dir)
-        self._watch = None
-        if self.kills < self._wanted:
-            self._watch = self._watch_for(self._reference.seconds)
-
-    def poll(self):
-        """Kills the training when it is time; whether all is done."""
-        if self._watch is not None and self._watch.due():
-            self.training.kill()
-        if not self.training.ended():
-            return False
-        self._check_start()
-        if self.training.killed:
-            self._count_kill()
-            self.start()
-            return False
-        if self.training.status:
-            self._fail(f"status {self.training.status}")
-            return True
-        if not self.kills:
-            # Too fast for the kill: once more from the beginning.
-            shutil.rmtree(self._run_dir)
-            self.start()
-            return False
+    def play(self):
+        """Trains, kills, resumes and compares; yields while it waits."""
+        while True:
+            self._note_start()
+            with self._case.start(self._run_dir) as training:
+                watch = None
+                if self.kills < self._wanted:
+                    watch = self._watch_for(training, self._reference.seconds)
+                while not training.ended():
+                    yield
+                    if watch and watch.due():
+                        training.kill()
+            self._check_start()
+            if training.killed:
+                self._count_kill(watch.moment)
+            elif training.status:
+                self._fail(f"status {training.status}")
+                return
+            elif self.kills:
+                break
+            else:
+                # Too fast for the kill: once more from the beginning.
+                shutil.rmtree(self._run_dir)
         self._compare()
         if self.well:
             shutil.rmtree(self._run_dir)
-        return True
 
-    def _count_kill(self):
+    def _count_kill(self, moment):
         self.kills += 1
         saving = bool(kill_moments.unfinished(self._run_dir))
         self.kills_in_saves += saving
-        self.told.append(f"killed {self._where(self._watch.moment, saving)}")
+        self.told.append(f"killed {self._where(moment, saving)}")
 
 
 def wrong_start(lines, newest):

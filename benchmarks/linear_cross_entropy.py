@@ -7,12 +7,10 @@ The last line printed is one JSON object; benchmarks/README.md says what it mean
     python -m benchmarks.linear_cross_entropy --batch=2048 --logits_mb=256 --plain=false
 """
 
-import json
 import statistics
 import time
 
 from benchmarks import children, machine, options
-from benchmarks.rounding import rounded
 from plsc_tf.flags.option import OptionGroup, option
 
 # Classes and examples of the first call.
@@ -35,21 +33,19 @@ class Case(OptionGroup):
 
 def main(case):
     """Measures one case and prints it."""
-    figures = {}
+    peer = {}
     if case.peer_python:
         sizes = case.batch, case.num_classes, case.emb_size, case.rounds
-        figures["peer"] = children.last_line(
+        peer["peer"] = children.last_line(
             "benchmarks/peer_linear_cross_entropy.py",
             *map(str, sizes),
             python=case.peer_python,
         )
-    with machine.watch_others() as others:
-        figures |= measure(case)
-    figures |= others
-    if case.peer_python:
-        theirs = figures["peer"]["seconds"]
-        figures["times_as_fast_as_peer"] = theirs / figures["ours_s"]
-    print(json.dumps(rounded(figures)))
+    with machine.report(case) as figures:
+        figures |= {**measure(case), **peer}
+        if peer:
+            theirs = peer["peer"]["seconds"]
+            figures["times_as_fast_as_peer"] = theirs / figures["ours_s"]
 
 
 def measure(case):
@@ -120,8 +116,6 @@ def measure(case):
         "ratio_cpu": of_cpu["ours_cpu_s"] / of_cpu["products_cpu_s"],
         "extra_mb": extra / 1e6,
         "share_of_logits": extra / (4 * case.batch * case.num_classes),
-        "parameters": {name: getattr(case, name) for name in case.__dataclass_fields__},
-        "machine": machine.describe(),
     }
 
 

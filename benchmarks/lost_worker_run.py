@@ -7,7 +7,7 @@ import signal
 
 from benchmarks import kill_moments, outcomes
 from benchmarks.killed_run import ComparedRun
-from benchmarks.members import members
+from benchmarks.members import ended, members
 
 # In which all other workers must have ended.
 LIMIT_S = 60.0
@@ -45,100 +45,87 @@ class LostWorkerRun(ComparedRun):
         self.seconds = None
         self._start = start
         self._size = size
-        self._watch = None
         self._members = []
         self._complete = False
-        self._struck_s = None
 
     @property
     def well(self):
         """Whether all is as it should be."""
         return self.in_time and self.resumed and self.exact
 
-    def start(self):
-        """Starts the launcher."""
-        self.training = self._start(self._run_dir)
-        self._watch = None
-        self._phase = self._await_workers
-
-    def poll(self):
-        """Kills or stops the worker when it is time; whether all is done."""
-        self._phase()
-        if not self.training.ended():
-            return False
-        if self.training.status:
-            self._fail(f"status {self.training.status}")
-        elif self._struck_s is None:
-            # Too fast for the moment: once more from the beginning.
-            self._remove()
-            self.start()
-            return False
-        elif RESTARTED not in kill_moments.read(f"{self._run_dir}.log"):
-            self._fail("it was not started again")
-        else:
+    def play(self):
+        """Trains, loses the worker and compares; yields while it waits."""
+        lost = False
+        while not lost:
+            with self._start(self._run_dir) as training:
+                lost = yield from self._lose_worker(training)
+                while not training.ended():
+                    yield
+            if training.status:
+                self._fail(f"status {training.status}")
+                return
+            if not lost:
+                # Too fast for the moment: once more from the beginning.
+                self._remove()
+        if RESTARTED in kill_moments.read(f"{self._run_dir}.log"):
             self._check_start()
             self._compare()
+        else:
+            self._fail("it was not started again")
         if self.well:
             self._remove()
-        return True
 
-    def _await_workers(self):
+    def _lose_worker(self, training):
+        """Kills or stops it and watches the others; returns False if it was too late.
+
+        Args:
+            training: the launcher.
+        """
         # The folder is made once all have joined and tried each other.
-        if os.path.isdir(self._run_dir):
-            took = self._reference.seconds - self._reference.begins_s
-            self._watch = self._watch_for(took)
-            self._phase = self._await_moment
-
-    def _await_moment(self):
-        if not self._watch.due():
-            return
-        self._phase = self._do_nothing
-        self._members = members(self.training.pid)
+        while not os.path.isdir(self._run_dir) and not training.ended():
+            yield
+        took = self._reference.seconds - self._reference.begins_s
+        watch = self._watch_for(training, took)
+        while not watch.due() and not training.ended():
+            yield
+        self._members = members(training.pid)
         steps = set(outcomes.losses(self._run_dir))
         self._complete = max(self._reference.losses) in steps
-        if len(self._members) == self._size and not (self.stop and self._complete):
-            self._strike(steps)
+        if len(self._members) < self._size or (self.stop and self._complete):
+            return False
+        self._strike(steps, watch.moment)
+        struck_s = training.age_s
+        others = [member for member in self._members if member.index != self.victim]
+        while not ended(others) and training.age_s < struck_s + LIMIT_S:
+            yield
+        self._judge(others, training.age_s - struck_s)
+        while not ended(self._members) and not training.ended():
+            yield
+        self._note_start()
+        return True
 
-    def _strike(self, steps):
+    def _strike(self, steps, moment):
         self.saving = bool(kill_moments.unfinished(self._run_dir))
         self.stepping = bool(steps) and not self._complete and not self.saving
-        victim = self._members[self.victim]
-        victim.send(signal.SIGSTOP if self.stop else signal.SIGKILL)
-        self._struck_s = self.training.age_s
+        self._members[self.victim].send(signal.SIGSTOP if self.stop else signal.SIGKILL)
         how = "stopped" if self.stop else "killed"
-        where = self._where(self._watch.moment, self.saving)
+        where = self._where(moment, self.saving)
         self.told.append(f"worker {self.victim} of {self._size} {how} {where}")
-        self._phase = self._await_others
 
-    def _await_others(self):
-        now = self.training.age_s
-        others = [m for m in self._members if m.index != self.victim]
-        ended = [member.look(now) for member in others]
-        self._members[self.victim].look(now)
-        if not all(ended) and now - self._struck_s < LIMIT_S:
-            return
-        self.seconds = now - self._struck_s
+    def _judge(self, others, seconds):
+        """Notes how the others ended, after so many seconds."""
+        self.seconds = seconds
         problems = [problem for m in others if (problem := self._problem(m))]
         self.in_time = not problems
         if problems:
             problems.append(self._run_dir)
             self.told.append(f"NOT IN TIME: {'; '.join(problems)}")
         else:
-            self.told.append(f"the others ended after {self.seconds:.1f} s")
-        self._phase = self._await_all
-
-    def _await_all(self):
-        now = self.training.age_s
-        if all([member.look(now) for member in self._members]):
-            self._note_start()
-            self._phase = self._do_nothing
-
-    def _do_nothing(self):
-        """There is nothing to wait for but the launcher's end."""
+            self.told.append(f"the others ended after {seconds:.1f} s")
 
     def _problem(self, member):
         name = f"worker {member.index}"
-        if member.ended_s is None:
+        if not member.ended:
             return f"{name} still runs after {LIMIT_S:g} s"
         log = f"{self._run_dir}.logs/worker-{member.index}.log"
         text = kill_moments.read(log).decode(errors="replace")

@@ -1,13 +1,17 @@
 """What a process uses of its machine; Linux, standard library only."""
 
 import contextlib
+import dataclasses
 import gc
+import json
 import os
 import pathlib
 import platform
 import shutil
 import tempfile
 import time
+
+from benchmarks.rounding import rounded
 
 GB = 1e9
 
@@ -59,6 +63,20 @@ def watch_others():
     wall = time.perf_counter() - start
     others = (_busy_seconds() - busy) - (_own_seconds() - own)
     found["others_cores"] = round(max(0.0, others / wall), 2)
+
+
+@contextlib.contextmanager
+def report(case):
+    """Yields a dict of figures, which is printed as a line of JSON at the end.
+
+    Its other keys are `parameters` (the fields of `case`), `machine` and what
+    `watch_others` has found.
+    """
+    figures, described = {}, describe()
+    with watch_others() as others:
+        yield figures
+    about = {"parameters": dataclasses.asdict(case), "machine": described, **others}
+    print(json.dumps(rounded({**figures, **about})))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Many trainings of a small network: set up, taken to their ends, and told about."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -88,8 +89,9 @@ class Benchmark:
             killed_run.UnbrokenRun(start, os.path.join(self.folder, f"{kind}_{i}"))
             for i in range(count)
         ]
-        self._drive(runs, lambda _: None)
-        first, *others = [run.outcome() for run in runs]
+        for _ in self._play(runs):
+            pass
+        first, *others = [run.outcome for run in runs]
         for other in others:
             if problem := first.differs(other):
                 raise RuntimeError(
@@ -102,18 +104,24 @@ class Benchmark:
         return first
 
     def run(self, make):
-        """Takes the runs to their ends and returns them.
+        """Plays the runs and returns them; tells of each on the standard error.
 
         Args:
-            make: returns a run, given its index and folder; a run has `start()`,
-                `poll()`, `training`, `exact` and `told`.
+            make: returns a run, given its index and folder; a run has `play()`,
+                `exact` and `told`.
         """
         runs = [
             make(i, os.path.join(self.folder, f"run_{i:04d}"))
             for i in range(self._case.runs)
         ]
-        start = time.perf_counter()
-        self._drive(runs, lambda done: _tell(done, len(runs), start))
+        start, exact = time.perf_counter(), 0
+        for done, run in enumerate(self._play(runs), 1):
+            exact += run.exact
+            rate = done / (time.perf_counter() - start)
+            sys.stderr.write(
+                f"{done} of {len(runs)} runs, {exact} exact, {60 * rate:.1f} runs/min, "
+                f"{(len(runs) - done) / rate:.0f} s left: {', '.join(run.told)}\n"
+            )
         return runs
 
     def close(self, figures, perfect):
@@ -126,32 +134,17 @@ class Benchmark:
         print(json.dumps({**figures, "seconds": seconds}))
         return 0 if perfect else 1
 
-    def _drive(self, runs, tell):
-        """Takes runs to their ends, some at a time; leaves no process behind."""
-        waiting, active, done = list(reversed(runs)), [], []
-        try:
-            while waiting or active:
-                while waiting and len(active) < self._case.at_a_time():
-                    active.append(waiting.pop())
-                    active[-1].start()
+    def _play(self, runs):
+        """Yields each run when it is over; some play at a time."""
+        waiting, playing = list(reversed(runs)), {}
+        with contextlib.ExitStack() as stack:
+            while waiting or playing:
+                while waiting and len(playing) < self._case.at_a_time():
+                    run = waiting.pop()
+                    playing[run] = stack.enter_context(contextlib.closing(run.play()))
                 time.sleep(POLL_S)
-                for run in list(active):
-                    if run.poll():
-                        active.remove(run)
-                        done.append(run)
-                        tell(done)
-        finally:
-            for run in active:
-                run.training.kill()
-
-
-def _tell(done, total, start):
-    """A line of progress on the standard error."""
-    seconds = time.perf_counter() - start
-    run, rate = done[-1], len(done) / seconds
-    exact = sum(run.exact for run in done)
-    left = (total - len(done)) / rate
-    sys.stderr.write(
-        f"{len(done)} of {total} runs, {exact} exact, {60 * rate:.1f} runs/min, "
-        f"{left:.0f} s left: {', '.join(run.told)}\n"
-    )
+                # A run that is over has no next turn.
+                over = [run for run, turns in playing.items() if next(turns, run)]
+                for run in over:
+                    del playing[run]
+                    yield run

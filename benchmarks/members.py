@@ -19,7 +19,7 @@ class Member:
         index: its index in the cluster.
         status: its exit status, or minus the signal that ended it; None while it runs,
             or where the launcher was quicker to ask.
-        ended_s: when `look` first saw that it had ended; None: it runs.
+        ended: whether `look` has seen that it has ended.
 
     Raises:
         ProcessLookupError: it has ended.
@@ -27,7 +27,7 @@ class Member:
 
     def __init__(self, pid):
         self.status = None
-        self.ended_s = None
+        self.ended = False
         self._pid = pid
         self._fd = os.pidfd_open(pid)
         environ = dict(
@@ -40,17 +40,13 @@ class Member:
             raise ProcessLookupError(f"Process {pid} is not a worker, or has ended.")
         self.index = json.loads(environ[b"TF_CONFIG"])["task"]["index"]
 
-    def look(self, now):
-        """Whether it has ended.
-
-        Args:
-            now: what `ended_s` becomes if it has.
-        """
-        if self.ended_s is None and select.select([self._fd], [], [], 0)[0]:
-            self.ended_s = now
+    def look(self):
+        """Whether it has ended."""
+        if not self.ended and select.select([self._fd], [], [], 0)[0]:
+            self.ended = True
             self.status = _status(self._pid)
             os.close(self._fd)
-        return self.ended_s is not None
+        return self.ended
 
     def send(self, signum):
         """Sends it a signal."""
@@ -68,6 +64,11 @@ def members(launcher):
         with contextlib.suppress(ProcessLookupError):
             found.append(Member(int(pid)))
     return sorted(found, key=lambda member: member.index)
+
+
+def ended(workers):
+    """Whether all of these have ended."""
+    return all([worker.look() for worker in workers])
 
 
 def _status(pid):

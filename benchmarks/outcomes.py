@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import os
-
-import h5py
-import numpy as np
+import pathlib
 
 from benchmarks import kill_moments
 
@@ -20,7 +17,7 @@ class Outcome:
 
     Attributes:
         losses: `{global step: set of losses}`, each as hexadecimal text.
-        arrays: `{name: array}` of the last checkpoint.
+        files: `{path: bytes}` of the last checkpoint, without its manifest.
         state: dict of the same.
         seconds: that the process took.
         begins_s: seconds from its start until its folder was there.
@@ -28,7 +25,7 @@ class Outcome:
     """
 
     losses: dict
-    arrays: dict
+    files: dict
     state: dict
     seconds: float = 0.0
     begins_s: float = 0.0
@@ -37,34 +34,34 @@ class Outcome:
     @classmethod
     def read(cls, run_dir):
         """Reads a run's folder without any of the code that is being examined."""
-        last = max(
-            (_manifest(run_dir, name) for name in kill_moments.checkpoints(run_dir)),
-            key=lambda found: (found["state"]["global_step"], found["state"]["epoch"]),
-        )
-        state = {name: last["state"][name] for name in STATE}
-        return cls(losses(run_dir), _arrays(last["path"], last), state)
+        states = _states(run_dir)
+        last = max(states, key=lambda n: (states[n]["global_step"], states[n]["epoch"]))
+        folder = pathlib.Path(run_dir, last)
+        files = {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and path.name != "manifest.json"
+        }
+        state = {name: states[last][name] for name in STATE}
+        return cls(losses(run_dir), files, state)
 
     def differs(self, other):
         """What of another outcome is not the same bit for bit; empty: nothing."""
-        if self.losses != other.losses:
-            steps = sorted(set(self.losses) | set(other.losses))
-            first = next(n for n in steps if self.losses.get(n) != other.losses.get(n))
-            return f"the loss of step {first}"
         if self.state != other.state:
             return f"the state: {self.state} and {other.state}"
-        if self.arrays.keys() != other.arrays.keys():
-            return "the names of arrays"
-        for name, array in self.arrays.items():
-            same = array.dtype == other.arrays[name].dtype
-            if not same or array.tobytes() != other.arrays[name].tobytes():
-                return f"the array {name}"
+        for what, mine, theirs in (
+            ("the loss of step", self.losses, other.losses),
+            ("the file", self.files, other.files),
+        ):
+            for name in sorted({*mine, *theirs}):
+                if mine.get(name) != theirs.get(name):
+                    return f"{what} {name}"
         return ""
 
 
 def newest_step(run_dir):
     """Step of the newest whole checkpoint; 0: there is none."""
-    found = kill_moments.checkpoints(run_dir)
-    steps = [_manifest(run_dir, name)["state"]["global_step"] for name in found]
+    steps = [state["global_step"] for state in _states(run_dir).values()]
     return max(steps, default=0)
 
 
@@ -76,8 +73,7 @@ def log_end(run_dir):
 
 def lines(run_dir):
     """The whole lines of a run's losses file."""
-    content = kill_moments.read(os.path.join(run_dir, "losses.txt"))
-    return content.decode().split("\n")[:-1]
+    return kill_moments.read(f"{run_dir}/losses.txt").decode().split("\n")[:-1]
 
 
 def losses(run_dir):
@@ -89,26 +85,11 @@ def losses(run_dir):
     return found
 
 
-def _manifest(run_dir, name):
-    path = os.path.join(run_dir, name)
-    with open(os.path.join(path, "manifest.json"), encoding="utf-8") as file:
-        return {**json.load(file), "path": path}
-
-
-def _arrays(path, manifest):
-    """Every array of a checkpoint: `{name: array}`."""
-    arrays = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset):
-            arrays[f"backbone/{name}"] = item[()]
-
-    with h5py.File(os.path.join(path, manifest["backbone"]["file"])) as file:
-        file.visititems(visit)
-    with np.load(os.path.join(path, manifest["training"]["file"])) as file:
-        arrays.update({f"training/{name}": file[name] for name in file.files})
-    for name, described in manifest["arrays"].items():
-        for part in described["parts"]:
-            place = os.path.join(path, part["file"])
-            arrays[f"rows/{name}/{part['first']}"] = np.load(place)
-    return arrays
+def _states(run_dir):
+    """`{name: state}` of the whole checkpoints."""
+    return {
+        name: json.loads(pathlib.Path(run_dir, name, "manifest.json").read_bytes())[
+            "state"
+        ]
+        for name in kill_moments.checkpoints(run_dir)
+    }

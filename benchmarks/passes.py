@@ -8,13 +8,13 @@ Each measurement runs in a process of its own and prints one JSON object:
 whole batch, so that it contains neither weights nor TensorFlow itself.
 """
 
-import argparse
+import dataclasses
 import json
 import statistics
-import sys
 import time
 
-from benchmarks import children, machine
+from benchmarks import children, machine, options
+from plsc_tf.flags.option import OptionGroup, option
 
 WAYS = {
     "plain": {"jit_compile": False},
@@ -24,32 +24,31 @@ WAYS = {
 }
 
 
-def parse(arguments=None):
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", default="iresnet50")
-    parser.add_argument("--image_size", type=int, default=112)
-    parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--one", action="store_true", help="measure in this process")
-    return parser.parse_args(arguments)
+class PassesCase(OptionGroup):
+    """What is measured."""
+
+    network: str = option("iresnet50", "name of the network")
+    image_size: int = option(112, "height and width of the images", lower=1)
+    batch_size: int = option(32, "images of a step", lower=1)
+    steps: int = option(3, "timed steps", lower=1)
+    ways: tuple[str, ...] = option(tuple(WAYS), "ways", choices=" ".join(WAYS))
+    one: bool = option(False, "measure the first way in this process")
 
 
-def measure(given):
+def measure(case):
     """Returns seconds of the first step and of later ones, and the peak in bytes."""
     import numpy as np
 
     import plsc_tf
 
-    size, count = given.image_size, given.batch_size
+    size, count = case.image_size, case.batch_size
     with plsc_tf.strategy(1).scope():
-        network = plsc_tf.backbones.build(given.network, image_shape=(size, size, 3))
+        network = plsc_tf.backbones.build(case.network, image_shape=(size, size, 3))
         model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(1000))
-        model.compile(plsc_tf.Momentum(0.01), **WAYS[given.ways])
+        model.compile(plsc_tf.Momentum(0.01), **WAYS[case.ways[0]])
     images = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), np.uint8)
     times = []
-    for _ in range(given.steps + 1):
+    for _ in range(case.steps + 1):
         start = time.perf_counter()
         loss = model.train_on_batch(images, np.arange(count))["loss"]
         times.append(time.perf_counter() - start)
@@ -62,32 +61,30 @@ def measure(given):
     }
 
 
-def run(given, way, batch_size):
+def run(case, way, batch_size):
     """Returns the result of `measure` in a process of its own."""
-    options = [f"--{name}={getattr(given, name)}" for name in ("network", "image_size")]
-    options += [f"--batch_size={batch_size}", f"--steps={given.steps}", f"--ways={way}"]
-    return children.last_line("-m", "benchmarks.passes", "--one", *options)
+    case = dataclasses.replace(case, ways=(way,), batch_size=batch_size, one=True)
+    return children.last_line("-m", "benchmarks.passes", *options.arguments(case))
 
 
-def main():
+def main(case):
     """Prints a JSON object for each way."""
-    given = parse()
-    if given.one:
-        sys.stdout.write(json.dumps(measure(given)) + "\n")
+    if case.one:
+        print(json.dumps(measure(case)))
         return
-    for way in given.ways.split(","):
-        one, whole = run(given, way, 1), run(given, way, given.batch_size)
-        rise = (whole["peak"] - one["peak"]) / (given.batch_size - 1)
+    for way in case.ways:
+        one, whole = run(case, way, 1), run(case, way, case.batch_size)
         result = {
-            "network": given.network,
-            "batch_size": given.batch_size,
+            "network": case.network,
+            "batch_size": case.batch_size,
             "way": way,
             **whole,
-            "bytes_per_image": round(rise),
+            "bytes_per_image": round(
+                (whole["peak"] - one["peak"]) / (case.batch_size - 1)
+            ),
         }
-        sys.stdout.write(json.dumps(result) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    options.run(main, PassesCase, __doc__)

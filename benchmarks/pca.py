@@ -8,7 +8,7 @@ one JSON object.
     python -m benchmarks.pca --snapshots=20 --weights=2000000 --folder=/mnt/disk
 """
 
-import json
+import concurrent.futures
 import multiprocessing
 import time
 
@@ -30,25 +30,15 @@ def main(case):
     """Measures one case and prints it."""
     need = 4 * case.weights * (case.snapshots + case.n_component)
     asked = f"weights={case.weights} and snapshots={case.snapshots}"
-    with machine.scratch("pca", case.folder, need, asked) as folder:
-        context = multiprocessing.get_context("spawn")
+    with (
+        machine.scratch("pca", case.folder, need, asked) as folder,
+        machine.report(case) as figures,
+    ):
         for work in (write, measure):
-            queue = context.Queue()
-            process = context.Process(target=_run, args=(work, case, folder, queue))
-            process.start()
-            found = queue.get()
-            process.join()
-            if process.exitcode:
-                raise RuntimeError(f"{work.__name__} failed: {found}")
-    print(json.dumps(found))
-
-
-def _run(work, case, folder, queue):
-    try:
-        queue.put(work(case, folder))
-    except Exception as error:
-        queue.put(str(error))
-        raise
+            # In a process of its own, whose peak of memory is measured.
+            spawn = multiprocessing.get_context("spawn")
+            with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
+                figures |= pool.submit(work, case, folder).result()
 
 
 def network(case):
@@ -61,11 +51,8 @@ def network(case):
     rest = case.weights - 2 * width * width - 12 * width
     inputs = keras.Input((2, 2, 3))
     x = keras.layers.Flatten()(inputs)
-    x = keras.layers.Dense(width, use_bias=False)(x)
-    x = keras.layers.Dense(rest // (2 * width), use_bias=False)(x)
-    x = keras.layers.Dense(width, use_bias=False)(x)
-    x = keras.layers.Dense(width, use_bias=False)(x)
-    x = keras.layers.Dense(width, use_bias=False)(x)
+    for units in (width, rest // (2 * width), width, width, width):
+        x = keras.layers.Dense(units, use_bias=False)(x)
     return plsc_tf.Classifier(keras.Model(inputs, x), plsc_tf.ShardedHead(4))
 
 
@@ -86,7 +73,7 @@ def write(case, folder):
         model.trainer.position.global_step = number + 1
         path = f"{folder}/step_{number + 1:08d}"
         state.save(path, model, {}, weights_only=True)
-    return model.backbone.count_params()
+    return {"weights": model.backbone.count_params()}
 
 
 def measure(case, folder):
@@ -95,27 +82,18 @@ def measure(case, folder):
 
     whole = trajectory.layout_of(network(case), "backbone")
     before = machine.peak_rss()
-    with machine.watch_others() as others:
-        begun, cpu = time.perf_counter(), time.process_time()
-        rows = trajectory.open_folder(folder, whole, case.n_component)
-        opened = time.perf_counter()
-        path = f"{folder}/pca_mat.npy"
-        projection.make(path, rows, whole, case.n_component)
-        seconds = time.perf_counter() - begun
-        cpu = time.process_time() - cpu
-    described = projection.read_description(path)
+    begun, cpu = time.perf_counter(), time.process_time()
+    rows = trajectory.open_folder(folder, whole, case.n_component)
+    opened = time.perf_counter()
+    path = f"{folder}/pca_mat.npy"
+    projection.make(path, rows, whole, case.n_component)
     return {
-        "snapshots": case.snapshots,
-        "weights": whole.size,
-        "n_component": case.n_component,
-        "seconds": round(seconds, 1),
-        "checking_seconds": round(opened - begun, 1),
-        "processor_seconds": round(cpu, 1),
-        "peak_memory_gb": round(machine.peak_rss() / machine.GB, 2),
-        "memory_before_gb": round(before / machine.GB, 2),
-        "off_orthonormal": described["off_orthonormal"],
-        **others,
-        "machine": machine.describe(),
+        "seconds": time.perf_counter() - begun,
+        "checking_seconds": opened - begun,
+        "processor_seconds": time.process_time() - cpu,
+        "peak_memory_gb": machine.peak_rss() / machine.GB,
+        "memory_before_gb": before / machine.GB,
+        "off_orthonormal": projection.read_description(path)["off_orthonormal"],
     }
 
 

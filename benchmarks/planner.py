@@ -15,65 +15,50 @@ from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
 # Only the head has a size: the embeddings are the pixels.
-PIXELS = {
-    "model_name": "benchmarks.planner.pixels",
-    "image_shape": "3,16,32",
-    "num_classes": 300_000,
-    "num_replicas": 2,
-    "global_batch_size": 256,
-}
-FACES = {"num_classes": 1000, "num_replicas": 1, "global_batch_size": 64}
+PIXELS = (
+    "--model_name=benchmarks.planner.pixels --image_shape=3,16,32 --num_classes=300000 "
+    "--num_replicas=2 --global_batch_size=256"
+)
+FACES = "--num_classes=1000 --num_replicas=1 --global_batch_size=64"
+# Command lines, of which later options override earlier ones.
 CASES = {
     "kept": PIXELS,
-    "recomputed": {**PIXELS, "head_logits_mb": 0},
-    "one_replica": {**PIXELS, "num_replicas": 1},
-    "four_replicas": {**PIXELS, "num_replicas": 4, "global_batch_size": 64},
-    "adam": {**PIXELS, "optimizer": "adam", "global_batch_size": 64},
-    "half_slots": {**PIXELS, "optimizer": "adam", "head_slot_dtype": "bfloat16"},
-    "softmax": {**PIXELS, "loss_type": "dist_softmax", "global_batch_size": 128},
-    "partial": {**PIXELS, "sample_rate": 0.1},
-    "partial_adam": {**PIXELS, "sample_rate": 0.3, "optimizer": "adam"},
-    "partial_one": {**PIXELS, "sample_rate": 0.1, "num_replicas": 1},
-    "large_tiles": {**PIXELS, "head_tile_rows": 50_000, "global_batch_size": 128},
-    "short": {**PIXELS, "image_shape": "3,8,16", "emb_size": 128},
-    "accumulated": {**PIXELS, "gradient_accumulation_steps": 2},
-    "half_products": {**PIXELS, "head_dtype": "bfloat16", "global_batch_size": 64},
-    "dense": {**PIXELS, "loss_type": "arcface", "num_classes": 100_000},
-    "dense_one": {**PIXELS, "loss_type": "arcface", "num_replicas": 1},
-    "iresnet18": {**FACES, "model_name": "iresnet18"},
-    "iresnet18_two": {**FACES, "model_name": "iresnet18", "num_replicas": 2},
-    "iresnet18_bf16": {**FACES, "model_name": "iresnet18", "use_bf16": True},
-    "iresnet18_parts": {
-        **FACES,
-        "model_name": "iresnet18",
-        "gradient_accumulation_steps": 4,
-    },
-    "mobilefacenet": {**FACES, "model_name": "mobilefacenet"},
-    "resnet10": {**FACES, "model_name": "resnet10", "global_batch_size": 128},
-    "resnet50": {**FACES, "model_name": "resnet50", "global_batch_size": 32},
+    "recomputed": f"{PIXELS} --head_logits_mb=0",
+    "one_replica": f"{PIXELS} --num_replicas=1",
+    "four_replicas": f"{PIXELS} --num_replicas=4 --global_batch_size=64",
+    "adam": f"{PIXELS} --global_batch_size=64 --optimizer=adam",
+    "half_slots": f"{PIXELS} --optimizer=adam --head_slot_dtype=bfloat16",
+    "softmax": f"{PIXELS} --global_batch_size=128 --loss_type=dist_softmax",
+    "partial": f"{PIXELS} --sample_rate=0.1",
+    "partial_adam": f"{PIXELS} --sample_rate=0.3 --optimizer=adam",
+    "partial_one": f"{PIXELS} --num_replicas=1 --sample_rate=0.1",
+    "large_tiles": f"{PIXELS} --global_batch_size=128 --head_tile_rows=50000",
+    "short": f"{PIXELS} --image_shape=3,8,16 --emb_size=128",
+    "accumulated": f"{PIXELS} --gradient_accumulation_steps=2",
+    "half_products": f"{PIXELS} --global_batch_size=64 --head_dtype=bfloat16",
+    "dense": f"{PIXELS} --num_classes=100000 --loss_type=arcface",
+    "dense_one": f"{PIXELS} --num_replicas=1 --loss_type=arcface",
+    "iresnet18": f"{FACES} --model_name=iresnet18",
+    "iresnet18_two": f"{FACES} --num_replicas=2 --model_name=iresnet18",
+    "iresnet18_bf16": f"{FACES} --model_name=iresnet18 --use_bf16",
+    "iresnet18_parts": (
+        f"{FACES} --model_name=iresnet18 --gradient_accumulation_steps=4"
+    ),
+    "mobilefacenet": f"{FACES} --model_name=mobilefacenet",
+    "resnet10": f"{FACES} --global_batch_size=128 --model_name=resnet10",
+    "resnet50": f"{FACES} --global_batch_size=32 --model_name=resnet50",
     # These were planned first and measured then; nothing was fitted to them.
-    "iresnet34_adam": {
-        **FACES,
-        "model_name": "iresnet34",
-        "global_batch_size": 24,
-        "optimizer": "adam",
-    },
-    "mobilefacenet_partial": {
-        **FACES,
-        "model_name": "mobilefacenet",
-        "global_batch_size": 32,
-        "num_classes": 400_000,
-        "num_replicas": 2,
-        "sample_rate": 0.2,
-    },
-    "iresnet10_dense": {
-        **FACES,
-        "model_name": "iresnet10",
-        "global_batch_size": 48,
-        "num_classes": 20_000,
-        "loss_type": "softmax",
-        "use_bf16": True,
-    },
+    "iresnet34_adam": (
+        f"{FACES} --model_name=iresnet34 --global_batch_size=24 --optimizer=adam"
+    ),
+    "mobilefacenet_partial": (
+        f"{FACES} --model_name=mobilefacenet --global_batch_size=32 "
+        "--num_classes=400000 --num_replicas=2 --sample_rate=0.2"
+    ),
+    "iresnet10_dense": (
+        f"{FACES} --model_name=iresnet10 --global_batch_size=48 --num_classes=20000 "
+        "--loss_type=softmax --use_bf16"
+    ),
 }
 
 
@@ -109,22 +94,21 @@ def main(case):
     if case.measure:
         print(json.dumps(measure(case.measure, case.steps)))
         return
-    found = {}
-    for name in case.cases or CASES:
-        found[name] = compare(name, case.steps)
-        one = found[name]
-        print(
-            f"{name:<22} planned {one['planned_gb']:6.3f} GB, measured "
-            f"{one['measured_gb']:6.3f} GB ({one['error']:+.1%}); without TensorFlow "
-            f"itself {one['planned_own_gb']:6.3f} and {one['measured_own_gb']:6.3f} "
-            f"({one['own_error']:+.1%})",
-            flush=True,
-        )
-    worst = {
-        name: max((abs(one[name]) for one in found.values()), default=0.0)
-        for name in ("error", "own_error")
-    }
-    print(json.dumps({"cases": found, "largest": worst, "machine": machine.describe()}))
+    with machine.report(case) as figures:
+        found = figures["cases"] = {}
+        for name in case.cases or CASES:
+            one = found[name] = compare(name, case.steps)
+            print(
+                f"{name:<22} planned {one['planned_gb']:6.3f} GB, measured "
+                f"{one['measured_gb']:6.3f} GB ({one['error']:+.1%}); without "
+                f"TensorFlow itself {one['planned_own_gb']:6.3f} and "
+                f"{one['measured_own_gb']:6.3f} ({one['own_error']:+.1%})",
+                flush=True,
+            )
+        figures["largest"] = {
+            name: max(abs(one[name]) for one in found.values())
+            for name in ("error", "own_error")
+        }
 
 
 def compare(name, steps):
@@ -136,7 +120,7 @@ def compare(name, steps):
     """
     # A plan that does not fit has status 1.
     planned = children.last_line(
-        *("-m", "plsc_tf.train", "--dry_run", "--json", *arguments(CASES[name]))
+        *("-m", "plsc_tf.train", "--dry_run", "--json", *CASES[name].split())
     )
     measured = children.last_line(
         *("-m", "benchmarks.planner", f"--measure={name}", f"--steps={steps}")
@@ -157,11 +141,6 @@ def compare(name, steps):
     }
 
 
-def arguments(values):
-    """The command line of a case."""
-    return [f"--{name}={value}" for name, value in values.items()]
-
-
 def measure(name, steps):
     """Peak and baseline of this process's memory when it runs the steps of a case."""
     import keras
@@ -173,7 +152,7 @@ def measure(name, steps):
     from plsc_tf.options import cli
     from plsc_tf.training import batching
 
-    settings = cli.parse(arguments(CASES[name]))
+    settings = cli.parse(CASES[name].split())
     strategy = plsc_tf.strategy(settings.performance.num_replicas)
     baseline = machine.peak_rss()
     half = recipe.backbone_precision(settings)

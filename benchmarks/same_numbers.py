@@ -8,9 +8,7 @@ one JSON object.
     python -m benchmarks.same_numbers --before=f271e5f --after=HEAD --data_root=data
 """
 
-import dataclasses
 import itertools
-import json
 import os
 import pathlib
 import subprocess
@@ -60,7 +58,10 @@ def main(case):
             f"variants must be one of {', '.join(variants)}. Received: {unknown[0]!r}."
         )
     found = {}
-    with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="same_numbers-") as folder,
+        machine.report(case) as figures,
+    ):
         trees = [
             _tree(commit, os.path.join(folder, name))
             for name, commit in (("before", case.before), ("after", case.after))
@@ -70,18 +71,8 @@ def main(case):
             found[name] = _first_difference(*losses)
             sys.stdout.write(f"{name:11} {found[name] or 'the same'}\n")
             sys.stdout.flush()
-    same = not any(found.values())
-    print(
-        json.dumps(
-            {
-                "same": same,
-                "differences": found,
-                **dataclasses.asdict(case),
-                "machine": machine.describe(),
-            }
-        )
-    )
-    return 0 if same else 1
+        figures |= {"same": not any(found.values()), "differences": found}
+    return 0 if figures["same"] else 1
 
 
 def _tree(commit, folder):

@@ -54,9 +54,8 @@ class ServingCase(OptionGroup):
 
 def main(case):
     """Measures and prints."""
-    with machine.scratch("serving") as folder, machine.watch_others() as others:
-        figures = measure(case, pathlib.Path(folder))
-    print(json.dumps({**figures, **others, "machine": machine.describe()}))
+    with machine.scratch("serving") as folder, machine.report(case) as figures:
+        figures |= measure(case, pathlib.Path(folder))
 
 
 def measure(case, folder):
@@ -109,7 +108,6 @@ def measure(case, folder):
         "errors": errors + reload["errors"] + flat.get("errors", 0),
         "reload": reload,
         "memory": flat,
-        "parameters": dataclasses.asdict(case),
     }
 
 
@@ -161,7 +159,6 @@ def _access(case, folder, bodies):
         "server_cpu_ms": {n: round(statistics.median(f), 4) for n, f in cpu_ms.items()},
         "ratios": {n: round(statistics.median(f), 3) for n, f in ratios.items()},
         "errors": errors,
-        "parameters": dataclasses.asdict(case),
     }
 
 

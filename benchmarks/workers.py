@@ -11,7 +11,6 @@ printed is one JSON object; benchmarks/README.md says what its figures mean.
 
 import contextlib
 import dataclasses
-import json
 import math
 import multiprocessing
 import os
@@ -19,17 +18,13 @@ import pathlib
 import statistics
 import sys
 
-from benchmarks import chart, machine, one_worker, options, processes, step_model
-from benchmarks.rounding import rounded
+from benchmarks import machine, one_worker, options, processes, step_model
 from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.parallel.addresses import free_ports
 
 # (times the images, of the classes) of the steps that the speeds are fitted to.
 FITTED = ((1, 1), (2, 1), (1, 0.25), (2, 0.5), (4, 0.25), (4, 0.5))
 SMALL = ("small all_sum", "small all_gather", "small reduce_scatter")
-# Of the roofline: iresnet50 with 512 numbers at 112 x 112.
-R50_WEIGHTS = 43_590_336
-GPUS = (1, 8, 64)
 
 
 class WorkersCase(OptionGroup):
@@ -43,24 +38,18 @@ class WorkersCase(OptionGroup):
     num_classes: int = option(20_000, "classes of the head", lower=1)
     steps: int = option(5, "timed steps per round", lower=1)
     rounds: int = option(8, "alternating rounds of measurements", lower=1)
-    output: str = option("output/workers", "folder of the figures and the chart")
+    output: str = option("output/workers", "folder of the chart")
 
 
 def main(case):
     """Measures, predicts, draws and prints."""
-    with machine.watch_others() as others:
-        measured = _measure(case)
-    figures = {**_figures(case, measured), **others, "machine": machine.describe()}
-    figures["parameters"] = dataclasses.asdict(case)
-    figures["roofline"] = roofline()
-    for row in _table(figures):
-        print(row)
+    with machine.report(case) as figures:
+        figures |= _figures(case, _measure(case))
+        for row in _table(figures):
+            print(row)
     folder = pathlib.Path(case.output)
     folder.mkdir(parents=True, exist_ok=True)
-    chart.save(folder / "workers.png", panels(figures))
-    line = json.dumps(rounded(figures))
-    (folder / "workers.json").write_text(line + "\n", encoding="utf-8")
-    print(line)
+    draw(folder / "workers.png", figures["fastest"])
 
 
 def _measure(case):
@@ -188,38 +177,6 @@ def _network(n, seconds, over_rounds):
     return step_model.Network(latency, sent / max(large - latency, 1e-9))
 
 
-def roofline():
-    """Rows of bounds for GPUs that are not here, on published figures."""
-    between_machines = list(step_model.NETWORKS.items())
-    rows = []
-    for rate in (1.0, 0.1):
-        shape = step_model.Shape(R50_WEIGHTS, 512, 1_000_000, 128, rate)
-        for gpus in GPUS:
-            inside = gpus <= step_model.V100.per_machine
-            for name, bandwidth in between_machines[:1] if inside else between_machines:
-                found, half = (_bound(shape, gpus, bandwidth, h) for h in (False, True))
-                inner = "NVLink" if gpus > 1 else "none"
-                rows.append(
-                    {
-                        "num_classes": shape.num_classes,
-                        "sample_rate": rate,
-                        "gpus": gpus,
-                        "between": inner if inside else name,
-                        **found,
-                        "half_images_per_second": half["images_per_second"],
-                        "efficiency": found["compute"] / found["step"],
-                    }
-                )
-    return rows
-
-
-def _bound(shape, gpus, bandwidth, half=False):
-    images_per_second = step_model.R50_IMAGES
-    return step_model.bound(
-        shape, gpus, step_model.V100, bandwidth, images_per_second, half=half
-    )
-
-
 def _table(figures):
     for kind in ("steps", "fastest"):
         yield {"steps": "Medians of the rounds:", "fastest": "Fastest rounds:"}[kind]
@@ -230,45 +187,29 @@ def _table(figures):
                 f"{1e3 * row['compute_s']:.1f}, softmax {1e3 * row['softmax_s']:.1f}, "
                 f"network {1e3 * row['network_s']:.1f}), {row['relative_error']:+.1%}"
             )
-    yield "A bound from published figures, not a measurement (V100, r50):"
-    for row in figures["roofline"]:
-        yield (
-            f"{row['gpus']:>2} GPUs {row['between']:<18} {row['num_classes']:>10,} "
-            f"classes, rate {row['sample_rate']}: at most "
-            f"{row['images_per_second']:,.0f} images/s, {row['efficiency']:.0%}; with "
-            f"gradients in half precision {row['half_images_per_second']:,.0f}"
+
+
+def draw(path, steps):
+    """Draws measured and predicted milliseconds over the workers into a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((6.2, 4.6), layout="constrained")
+    axes = figure.add_subplot(
+        title="Milliseconds per step on CPU workers, fastest rounds",
+        xlabel="workers",
+        ylabel="milliseconds",
+        xticks=[row["workers"] for row in steps],
+    )
+    for name in ("measured", "predicted", "compute", "softmax", "network"):
+        axes.plot(
+            [row["workers"] for row in steps],
+            [1e3 * row[f"{name}_s"] for row in steps],
+            "o-" if name == "measured" else "--",
+            label=name,
         )
-
-
-def panels(figures):
-    """Measured and predicted seconds, and the bounds for GPUs."""
-    steps = figures["fastest"]
-    points = {
-        name: [(row["workers"], 1e3 * row[f"{name}_s"]) for row in steps]
-        for name in ("measured", "predicted", "compute", "softmax", "network")
-    }
-    points["network"] = [point for point in points["network"] if point[1] > 0]
-    colors = ("#1b6ca8", "#222222", "#3a7d44", "#8f5aa8", "#d1495b")
-    lines = [
-        chart.Line(name, points[name], color, dashed=name != "measured")
-        for name, color in zip(points, colors, strict=True)
-        if points[name]
-    ]
-    bounds = []
-    for name, color in zip(step_model.NETWORKS, colors[2:], strict=True):
-        shape = step_model.Shape(R50_WEIGHTS, 512, 1_000_000, 128, 0.1)
-        counts = (8, 16, 32, 64)
-        found = [_bound(shape, gpus, step_model.NETWORKS[name]) for gpus in counts]
-        pairs = [
-            (gpus, one["images_per_second"])
-            for gpus, one in zip(counts, found, strict=True)
-        ]
-        bounds.append(chart.Line(name, pairs, color, dashed=True))
-    title = "Milliseconds per step on CPU workers, fastest rounds"
-    return [
-        chart.Panel(title, "workers", "milliseconds", lines),
-        chart.Panel("Bound, not measured: r50 on V100", "GPUs", "images/s", bounds),
-    ]
+    axes.grid()
+    axes.legend()
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

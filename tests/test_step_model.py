@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks import step_model, workers
-from benchmarks.step_model import Gpu, Network, Shape, Speeds
+from benchmarks import step_model
+from benchmarks.step_model import Network, Shape, Speeds
 
 SHAPE = Shape(weights=1000, embedding_size=8, num_classes=120, own_batch=4)
 
@@ -22,22 +22,3 @@ def test_terms_of_a_step():
     parts = found["compute"] + found["softmax"] + found["network"]
     assert found["step"] == pytest.approx(parts)
     assert step_model.terms(SHAPE, 1, speeds, None)["network"] == 0
-
-
-def test_a_bound_hides_what_fits_behind_the_backward_pass():
-    gpu = Gpu("made up", flops=1e9, memory=1e9, link=1e6, per_machine=2)
-    # Two GPUs meet over NVLink.
-    found = step_model.bound(SHAPE, 2, gpu, 1e4, 100)
-    assert found["hidden"] == pytest.approx(2 * 1 / 2 * 4000 / 1e6)
-    parts = found["compute"] + found["softmax"] + found["network"]
-    assert found["step"] == pytest.approx(parts - found["hidden"])
-
-
-def test_bounds_never_promise_more_than_the_backbones():
-    rows = workers.roofline()
-    assert {row["gpus"] for row in rows} == {1, 8, 64}
-    for row in rows:
-        most = row["gpus"] * step_model.R50_IMAGES
-        full, half = row["images_per_second"], row["half_images_per_second"]
-        assert 0 < full <= half * (1 + 1e-9) < most
-        assert row["efficiency"] == pytest.approx(row["images_per_second"] / most)
