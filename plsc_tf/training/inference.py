@@ -17,7 +17,7 @@ from plsc_tf.parallel.strategy import gather
 from plsc_tf.requirements import require
 from plsc_tf.training import batching, feed, user_data
 from plsc_tf.training.circular import Classifier
-from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
+from plsc_tf.training.feed import EXAMPLES, Position
 
 # Default number of images per batch (PLSC: test_batch_size).
 BATCH = 120
@@ -161,7 +161,7 @@ def evaluate(
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
     require(sums, "The data to evaluate has no examples, or steps is 0")
-    results = Position(sums=sums).means(model.weighted_metrics)
+    results = Position(sums=sums).means()
     callbacks.on_test_end(results)
     return results
 
@@ -190,9 +190,8 @@ def evaluate_step(
             exactly that.
 
     Returns:
-        dict of scalars, equal on every replica: `examples` (number of examples),
-        `weights` (sum of their weights), and the sums of `loss` and each metric over
-        the examples. The loss and weighted metrics are summed as weight · value.
+        dict of scalars, equal on every replica: `examples` (number of examples), and
+        the sums of weight · `loss` and of each metric over the examples.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
@@ -208,11 +207,9 @@ def evaluate_step(
     )
     sums = {
         EXAMPLES: tf.reduce_sum(real),
-        WEIGHTS: tf.reduce_sum(weights),
         "loss": tf.reduce_sum(weights * outcome.losses),
     }
     ranks: Any = outcome.ranks
     for name, k in model.ranked_metrics.items():
-        share = weights if name in model.weighted_metrics else real
-        sums[name] = tf.reduce_sum(share * tf.cast(ranks < k, dtype))
+        sums[name] = tf.reduce_sum(real * tf.cast(ranks < k, dtype))
     return collectives.sum_scalars(sums)

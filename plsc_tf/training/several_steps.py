@@ -92,10 +92,8 @@ def _local_results(trainer):
 
 def _names(trainer):
     """Returns the names of a step's results, see `train_step`."""
-    model = trainer.model
-    weights = ["weights"] if model.weighted_metrics else []
     votes = [] if trainer.votes is None else ["stop", "aborted"]
-    return ["loss", "examples", "finite", *weights, *model.ranked_metrics, *votes]
+    return ["loss", "examples", "finite", *trainer.model.ranked_metrics, *votes]
 
 
 class Call(NamedTuple):
