@@ -51,14 +51,9 @@ class Attention(layers.Layer):
     def call(self, inputs):
         """Applies attention."""
         _, places, width = inputs.shape
-        size = width // 3 // self.heads
-        x = ops.cast(inputs, "float32")
-        parts = ops.reshape(x, (-1, places, 3, self.heads, size))
-        parts = ops.transpose(parts, (2, 0, 3, 1, 4))
-        queries, keys, values = ops.unstack(parts, 3)
-        scores = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2))) * size**-0.5
-        mixed = ops.matmul(ops.softmax(scores, axis=-1), values)
-        mixed = ops.transpose(mixed, (0, 2, 1, 3))
+        shape = (-1, places, 3, self.heads, width // 3 // self.heads)
+        parts = ops.reshape(ops.cast(inputs, "float32"), shape)
+        mixed = ops.dot_product_attention(*ops.unstack(parts, 3, axis=2))
         mixed = ops.reshape(mixed, (-1, places, width // 3))
         return ops.cast(mixed, self.compute_dtype)
 
