@@ -58,8 +58,8 @@ class Checkpoints(OptionGroup):
     )
     fs_ugi: Secret = option(
         "",
-        "user,password for fs_name, or @file with both on its first line; never shown "
-        "or saved; PLSC_TF_FS_UGI in the environment is safer (PLSC)",
+        "user,password for fs_name, or @file with both on its first line; the password "
+        "is never shown or saved; PLSC_TF_FS_UGI in the environment is safer (PLSC)",
         saved=False,
     )
     fs_checkpoint_dir: str = option(

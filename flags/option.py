@@ -36,6 +36,8 @@ _ENDS = {
 Count = typing.Annotated[int, ("lower", 0)]
 Positive = typing.Annotated[int, ("lower", 1)]
 Amount = typing.Annotated[float, ("lower", 0)]
+# Text "user,password", of which only the user is kept.
+Secret = typing.Annotated[str, ("secret", True)]
 
 
 def option(
@@ -45,7 +47,7 @@ def option(
 
     The field's annotation is the option's type: bool, int, float, str, `Count` and the
     other types above, one of these with `| None`, a tuple such as `tuple[int, ...]`, or
-    `Secret` for text that must not appear in a log, a file or an error message.
+    `Secret` for text that must not appear in an error message.
 
     Args:
         default: value if the user doesn't set the option.
@@ -89,9 +91,9 @@ class Option:
     type: type
     many: bool
     optional: bool
-    secret: bool
     default: object
     help: str
+    secret: bool = False
     choices: tuple[str, ...] = ()
     dotted: bool = False
     lower: float = -math.inf
@@ -163,10 +165,10 @@ class Option:
             if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
                 self._refuse(value)
             return tuple(self._check_one(item, value) for item in value)
-        if value is None and self.optional or isinstance(value, Secret):
+        if value is None and self.optional:
             return value
         checked = self._check_one(value, value)
-        return Secret(checked) if self.secret else checked
+        return _without_password(checked) if self.secret else checked
 
     def expected(self):
         """Describes the allowed values in words for error messages and `--help`."""
@@ -220,7 +222,7 @@ class Option:
         return text == text.strip() != "" and "," not in text
 
     def _refuse(self, value, hint=""):
-        value = Secret.MASK if self.secret else value
+        value = "***" if self.secret else value
         received = f"Received: {self.name}={value!r}.{hint}"
         raise ValueError(f"{self.name} must be {self.expected()}. {received}")
 
@@ -239,34 +241,12 @@ def _converted(item, kind):
     return kind(number)
 
 
-class Secret(str):
-    """A text that appears as `***` when it is printed, formatted or stored.
-
-    `***` itself becomes an empty text, because files to which a secret was written
-    contain `***`.
-    """
-
-    MASK = "***"
-
-    def __new__(cls, text=""):
-        """Hides a text; converts the mask to an empty text."""
-        hidden = "" if text == cls.MASK else str(text)
-        secret = super().__new__(cls, cls.MASK if hidden else "")
-        secret._text = hidden
-        return secret
-
-    def reveal(self):
-        """Returns the hidden text; use it only in the call that needs it."""
-        return self._text
-
-    def __eq__(self, other):
-        return self._text == (other._text if isinstance(other, Secret) else other)
-
-    def __hash__(self):
-        return hash(self._text)
-
-    def __getnewargs__(self):
-        return (self._text,)
+def _without_password(text):
+    """Returns "user,***" for "user,password"; "@file" stays as it is."""
+    if text.startswith("@"):
+        return text
+    # Older checkpoints hold "***" alone.
+    return re.sub(r"[^\w.@/-].*", ",***", text.removeprefix("***"))
 
 
 @typing.dataclass_transform(frozen_default=True, field_specifiers=(option,))
@@ -318,7 +298,4 @@ def _read_type(hint):
     hint = typing.get_args(hint)[0] if many else hint
     bounds = dict(getattr(hint, "__metadata__", ()))
     kind = getattr(hint, "__origin__", hint)
-    secret = kind is Secret
-    kind = str if secret else kind
-    shape = {"type": kind, "many": many, "optional": optional, "secret": secret}
-    return shape | bounds
+    return {"type": kind, "many": many, "optional": optional, **bounds}

@@ -20,7 +20,6 @@ from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.entry_setters import as_option, head_options, image_shape_of, setter
-from plsc_tf.flags.option import Secret
 from plsc_tf.options import cli, effects
 from plsc_tf.options.other_systems import ignored_name, unknown_option
 from plsc_tf.options.settings import Settings, known_options
@@ -201,7 +200,7 @@ class Entry:
                 raise ValueError(f"{unknown_option(name, known)} {hint}")
             item, value = known[name], as_option(value)
             # Text is parsed as in a flag file: "3,28,28" is a shape.
-            text = isinstance(value, str) and not isinstance(value, Secret)
+            text = isinstance(value, str)
             self._values[item.name] = item.parse(value) if text else item.check(value)
 
     def _set_or_clear(self, pairs):

@@ -110,7 +110,7 @@ def set_user(storage):
 
 def _user_and_password(given):
     """Returns (user, password) from `fs_ugi`, its file, or the environment."""
-    text, origin = given.reveal(), "fs_ugi"
+    text, origin = given, "fs_ugi"
     if not text:
         text, origin = os.environ.get(UGI_VARIABLE, ""), UGI_VARIABLE
     if text.startswith("@"):

@@ -64,7 +64,7 @@ def wandb_records(path):
 def test_mlflow_has_the_resumed_run_as_one(seen):
     client, run = mlflow_run(f"sqlite:///{seen.folder.parent}/mlflow.db")
     assert (run.info.status, run.info.run_name) == ("FINISHED", seen.folder.name)
-    assert run.data.params["margin"] and run.data.params["fs_ugi"] == "***"
+    assert run.data.params["margin"] and run.data.params["fs_ugi"] == "joe,***"
     assert run.data.tags["resumed/stop_at_step"] == "0"
     for name in ("loss", "epoch/loss", "verification/mock_accuracy"):
         history = client.get_metric_history(run.info.run_id, name)
@@ -83,7 +83,7 @@ def test_wandb_has_the_resumed_run_as_one(seen):
     assert [one.run.run_id for one in first if one.HasField("run")] == [run.run_id]
     changes = [change for one in resumed for change in one.config.update]
     config = {one.key: json.loads(one.value_json) for one in changes}
-    assert config["fs_ugi"] == "***" and config["batch_size"] == "5"
+    assert config["fs_ugi"] == "joe,***" and config["batch_size"] == "5"
     found = {}
     for record in first + resumed:
         items = {(*one.nested_key, one.key)[0]: one for one in record.history.item}

@@ -1,14 +1,9 @@
 """PLSC's set_hdfs_info: the folders, the user, and a password that is nowhere."""
 
-import copy
-import dataclasses
-import json
 import os
-import types
 
 import pytest
 
-from plsc_tf.flags.option import Secret
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import fs_options
 
@@ -108,21 +103,10 @@ def test_errors_do_not_repeat_the_password(tmp_path):
         fs_options.set_user(storage(fs_ugi=f"@{tmp_path}/absent"))
 
 
-def test_the_password_shows_in_no_form_of_the_options():
-    given = storage(fs_ugi=f"someone,{PASSWORD}")
-    shown = [
-        repr(given),
-        str(given.fs_ugi),
-        f"{given.fs_ugi}{given.fs_ugi!r}",
-        "%s" % given.fs_ugi,  # noqa: UP031
-        json.dumps(dataclasses.asdict(given)),
-        repr(types.SimpleNamespace(a=given)),
-        given.fs_ugi + "",
-    ]
-    for text in shown:
-        assert PASSWORD not in text and "someone" not in text
-    assert given.fs_ugi.reveal() == f"someone,{PASSWORD}"
-    assert copy.deepcopy(given) == given
-    # What a manifest or a file may hold of it is nothing.
-    assert Secret("***").reveal() == "" and not Secret("***")
+def test_the_options_do_not_keep_the_password():
+    for separator in (",", ":", " "):
+        given = storage(fs_ugi=f"some.one{separator}{PASSWORD}")
+        assert given.fs_ugi == "some.one,***"
+    assert storage(fs_ugi=given.fs_ugi) == given
+    # Older checkpoints hold this.
     assert storage(fs_ugi="***") == storage()
