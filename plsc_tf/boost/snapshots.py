@@ -50,8 +50,13 @@ class Snapshots(Checkpoint):
         scope: str = "backbone",
         **options,
     ) -> None:
-        numbers = {"every_n_steps": every_n_steps, "max_to_keep": max_to_keep}
-        super().__init__(directory, weights_only=True, **numbers, **options)
+        super().__init__(
+            directory,
+            weights_only=True,
+            every_n_steps=every_n_steps,
+            max_to_keep=max_to_keep,
+            **options,
+        )
         self.per_epoch = per_epoch
         self.start_epoch = start_epoch
         self.scope = scope

@@ -195,10 +195,15 @@ class Batches:
         """Returns batches of the same images in file order, without augmentation."""
         if not (self.options.training or self.options.shuffle):
             return self
-        # `self.source` already skips bad records.
-        names = ("training", "shuffle", "use_caching", "skip_bad_records")
-        off = {"sampling": "uniform", "cache_dir": "", **dict.fromkeys(names, False)}
-        options = dataclasses.replace(self.options, **off)
+        options = dataclasses.replace(
+            self.options,
+            training=False,
+            shuffle=False,
+            sampling="uniform",
+            use_caching=False,
+            cache_dir="",
+            skip_bad_records=False,  # `self.source` already skips them
+        )
         return Batches(self.source, self.batch_size, options=options)
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:

@@ -80,8 +80,9 @@ class Membership:
                 f"{cluster.addresses[0]} can end this training. Set "
                 "cluster_secret_file to a file that all workers share."
             )
-        limits = {"timeout_s": given.join_timeout, "silence_s": given.worker_timeout}
-        self._group = Group(cluster, **limits)
+        self._group = Group(
+            cluster, timeout_s=given.join_timeout, silence_s=given.worker_timeout
+        )
         self._terms = terms
         atexit.register(self._group.leave)
         return self._group

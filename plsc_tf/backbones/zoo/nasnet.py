@@ -175,10 +175,16 @@ class _Builder:
     def _separable(self, x, size, filters, stride, name):
         for number, step in enumerate((stride, 1), start=1):
             label = f"{name}_separable{number}"
-            options = {"padding": "same", "use_bias": False, "name": label}
-            for kernel in ("depthwise", "pointwise"):
-                options[f"{kernel}_initializer"] = keras.initializers.HeNormal()
-            convolution = layers.SeparableConv2D(filters, size, step, **options)
+            convolution = layers.SeparableConv2D(
+                filters,
+                size,
+                step,
+                padding="same",
+                use_bias=False,
+                depthwise_initializer=keras.initializers.HeNormal(),
+                pointwise_initializer=keras.initializers.HeNormal(),
+                name=label,
+            )
             x = norm(convolution(layers.ReLU()(x)), label, self._epsilon)
         return x
 

@@ -66,8 +66,15 @@ def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0
     kernel = "glorot_uniform"
     if "conv" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["conv"])
-    options = {"activation": "relu", "kernel_initializer": kernel, "name": name}
-    return layers.Conv2D(filters, size, stride, padding, **options)
+    return layers.Conv2D(
+        filters,
+        size,
+        stride,
+        padding,
+        activation="relu",
+        kernel_initializer=kernel,
+        name=name,
+    )
 
 
 def _dense(name, initial, size):
@@ -77,8 +84,13 @@ def _dense(name, initial, size):
     if "fc" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])
     bias = keras.initializers.Constant(initial.get("bias", 0.0))
-    options = {"activation": "relu", "kernel_initializer": kernel, "name": name}
-    return layers.Dense(size, bias_initializer=bias, **options)
+    return layers.Dense(
+        size,
+        activation="relu",
+        kernel_initializer=kernel,
+        bias_initializer=bias,
+        name=name,
+    )
 
 
 _LAYERS = {

@@ -98,9 +98,13 @@ class ClassFoldersLayout(Layout):
         return frozenset({"min_images_per_class", *held_back})
 
     def _read(self, *, num_classes, labels_offset):
-        least = self.request.min_images_per_class
-        chosen = {"num_classes": num_classes, "keep": self.keep, "images": self.images}
-        source = class_folders(self.folder, min_images_per_class=least, **chosen)
+        source = class_folders(
+            self.folder,
+            num_classes=num_classes,
+            min_images_per_class=self.request.min_images_per_class,
+            keep=self.keep,
+            images=self.images,
+        )
         if self.numbered_by is not None:
             _check_same_classes(source, self.numbered_by, self.folder)
         return source
