@@ -1,6 +1,7 @@
 """Other processes of a benchmark: commands that print figures, and trainings."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -30,6 +31,25 @@ def last_line(*words, python=sys.executable):
         ) from None
 
 
+def run_training(arguments, run_dir, tree=ROOT):
+    """Trains with the code of a clone.
+
+    Args:
+        arguments: of `plsc_tf.train`.
+        run_dir: the run's folder.
+        tree: the clone.
+
+    Raises:
+        RuntimeError: the training failed.
+    """
+    command = [sys.executable, "-m", "plsc_tf.train", *arguments]
+    command += ["--noexport_at_end", f"--model_save_dir={run_dir}"]
+    environ = {**os.environ, "PYTHONPATH": str(tree)}
+    ended = subprocess.run(command, cwd=tree, env=environ, stdout=subprocess.DEVNULL)
+    if ended.returncode:
+        raise RuntimeError(f"The command failed in {tree}: {' '.join(command)}")
+
+
 def train(record, run_dir, arguments, figures_of):
     """Trains, unless an earlier call has; returns the figures.
 
@@ -46,12 +66,7 @@ def train(record, run_dir, arguments, figures_of):
     done = run_dir / record
     if done.exists():
         return json.loads(done.read_text(encoding="utf-8"))
-    command = [sys.executable, "-m", "plsc_tf.train", *arguments]
-    command += ["--noexport_at_end", "--notensorboard", "--norun_report"]
-    command.append(f"--model_save_dir={run_dir}")
-    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    if ended.returncode:
-        raise RuntimeError(f"The command failed: {' '.join(command)}")
+    run_training([*arguments, "--notensorboard", "--norun_report"], run_dir)
     text = (run_dir / "results.json").read_text(encoding="utf-8")
     figures = figures_of(json.loads(text))
     done.write_text(json.dumps(figures), encoding="utf-8")

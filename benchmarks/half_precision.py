@@ -30,8 +30,14 @@ class HalfCase(OptionGroup):
     """Which trainings are compared."""
 
     data_root: str = option("", "folder with the unpacked data of all recipes")
-    recipes: str = option(",".join(RECIPES), "recipes, separated by commas")
-    precisions: str = option("bfloat16,float16", "compared with float32")
+    recipes: tuple[str, ...] = option(
+        tuple(RECIPES), "recipes", choices=" ".join(RECIPES)
+    )
+    precisions: tuple[str, ...] = option(
+        ("bfloat16", "float16"),
+        "compared with float32",
+        choices=" ".join(PRECISIONS),
+    )
     seeds: int = option(5, "trainings of each recipe and precision", lower=1)
     first_seed: int = option(0, "first of the seeds")
     train_options: str = option("", "more options of each training run, with spaces")
@@ -40,16 +46,14 @@ class HalfCase(OptionGroup):
 
 def main(case):
     """Runs all trainings and prints the table and the figures."""
-    recipes = _names(case.recipes, RECIPES, "recipes")
-    precisions = _names(case.precisions, PRECISIONS, "precisions")
-    runs = {recipe: {} for recipe in recipes}
+    runs = {recipe: {} for recipe in case.recipes}
     with (
         machine.work_dir("half_precision", case.work_dir) as folder,
         machine.report(case) as figures,
     ):
-        for recipe in recipes:
+        for recipe in case.recipes:
             for seed in range(case.first_seed, case.first_seed + case.seeds):
-                for precision in dict.fromkeys(("float32", *precisions)):
+                for precision in dict.fromkeys(("float32", *case.precisions)):
                     found = train(case, recipe, precision, seed, folder)
                     runs[recipe].setdefault(precision, []).append(found)
         figures["recipes"] = {name: compare(found) for name, found in runs.items()}
@@ -109,16 +113,6 @@ def train(case, recipe, precision, seed, folder):
     found = children.train("half_precision.json", own, words, figures_of)
     sys.stderr.write(f"{recipe} {precision} seed {seed}: {json.dumps(found)}\n")
     return found
-
-
-def _names(text, known, option_name):
-    names = [name for name in text.split(",") if name]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise ValueError(
-            f"{option_name} must be one of {', '.join(known)}. Received: {text!r}"
-        )
-    return names
 
 
 if __name__ == "__main__":

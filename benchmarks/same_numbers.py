@@ -38,7 +38,9 @@ class SameNumbersCase(OptionGroup):
     data_root: str = option(
         "", f"folder with the unpacked data of {', '.join(ON_DATA)}; empty: without"
     )
-    variants: str = option("", "names, separated by commas; empty: all")
+    variants: tuple[str, ...] = option(
+        (), "names; empty: all", choices=" ".join([*VARIANTS, *ON_DATA])
+    )
 
 
 def main(case):
@@ -47,16 +49,10 @@ def main(case):
         raise ValueError("before must name a commit. Received: before=''.")
     variants = dict(VARIANTS)
     for name, folder in ON_DATA.items():
-        if case.data_root:
+        if case.data_root or name in case.variants:
             data = os.path.abspath(os.path.join(case.data_root, folder))
             flags = f"--flagfile=hparams/{name}.cfg", f"--dataset_dir={data}"
             variants[name] = flags
-    chosen = case.variants.split(",") if case.variants else list(variants)
-    unknown = [name for name in chosen if name not in variants]
-    if unknown:
-        raise ValueError(
-            f"variants must be one of {', '.join(variants)}. Received: {unknown[0]!r}."
-        )
     found = {}
     with (
         tempfile.TemporaryDirectory(prefix="same_numbers-") as folder,
@@ -66,7 +62,7 @@ def main(case):
             _tree(commit, os.path.join(folder, name))
             for name, commit in (("before", case.before), ("after", case.after))
         ]
-        for name in chosen:
+        for name in case.variants or variants:
             losses = [_losses(tree, variants[name], case.steps) for tree in trees]
             found[name] = _first_difference(*losses)
             sys.stdout.write(f"{name:11} {found[name] or 'the same'}\n")
@@ -92,25 +88,11 @@ def _tree(commit, folder):
 
 def _losses(tree, flags, steps):
     """The lines of losses.txt of a training run on the code in `tree`."""
+    options = ["--save_losses", "--nowith_test", f"--stop_at_step={steps}"]
     with tempfile.TemporaryDirectory(prefix="same_numbers-") as folder:
-        command = [
-            *(sys.executable, "-m", "plsc_tf.train", *flags),
-            *(f"--model_save_dir={folder}/run", "--save_losses"),
-            *(f"--stop_at_step={steps}", "--noexport_at_end", "--nowith_test"),
-        ]
-        ended = subprocess.run(
-            command,
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        path = pathlib.Path(folder, "run", "losses.txt")
-        if ended.returncode or not path.exists():
-            raise RuntimeError(f"failed in {tree}: {command}\n{ended.stdout[-2000:]}")
-        return path.read_text(encoding="utf-8").splitlines()
+        run_dir = pathlib.Path(folder, "run")
+        children.run_training([*flags, *options], run_dir, tree)
+        return (run_dir / "losses.txt").read_text(encoding="utf-8").splitlines()
 
 
 def _first_difference(before, after):
