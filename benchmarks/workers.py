@@ -1,30 +1,23 @@
-"""Seconds per step over the number of workers, measured and as a model says.
+"""Seconds per step over the number of workers on this machine.
 
 Worker i of each cluster has core i (modulo the cores) for itself, and its own share of
-images, so the global batch grows with the workers. What the model needs is measured
-apart: steps of one process alone, and collectives that do nothing else. The last line
-printed is one JSON object; benchmarks/README.md says what its figures mean.
+images, so the global batch grows with the workers. The last line printed is one JSON
+object; benchmarks/README.md says what its figures mean.
 
     python -m benchmarks.workers
     python -m benchmarks.workers --workers=1,2 --num_classes=100000 --rounds=3
 """
 
 import contextlib
-import dataclasses
-import math
 import multiprocessing
 import os
-import pathlib
 import statistics
 import sys
+import time
 
-from benchmarks import machine, one_worker, options, processes, step_model
+from benchmarks import machine, options, processes
 from plsc_tf.flags.option import OptionGroup, option
 from plsc_tf.parallel.addresses import free_ports
-
-# (times the images, of the classes) of the steps that the speeds are fitted to.
-FITTED = ((1, 1), (2, 1), (1, 0.25), (2, 0.5), (4, 0.25), (4, 0.5))
-SMALL = ("small all_sum", "small all_gather", "small reduce_scatter")
 
 
 class WorkersCase(OptionGroup):
@@ -38,178 +31,131 @@ class WorkersCase(OptionGroup):
     num_classes: int = option(20_000, "classes of the head", lower=1)
     steps: int = option(5, "timed steps per round", lower=1)
     rounds: int = option(8, "alternating rounds of measurements", lower=1)
-    output: str = option("output/workers", "folder of the chart")
 
 
 def main(case):
-    """Measures, predicts, draws and prints."""
-    with machine.report(case) as figures:
-        figures |= _figures(case, _measure(case))
-        for row in _table(figures):
-            print(row)
-    folder = pathlib.Path(case.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    draw(folder / "workers.png", figures["fastest"])
-
-
-def _measure(case):
-    """`{"steps", "fitted", "network": {...: [seconds]}, "weights"}`, all by turns."""
+    """Measures and prints."""
     processes.load()
-    counts = sorted(set(case.workers) | {1})
-    times = {"steps": {}, "fitted": {}, "network": {}}
-
-    def add(kind, key, seconds):
-        times[kind].setdefault(key, []).append(seconds)
-
-    with contextlib.ExitStack() as stack:
-        clusters = {n: _Cluster(n, stack) for n in counts}
-        for n, cluster in clusters.items():
-            sys.stderr.write(f"starting {n}\n")
-            cluster.do("start")
-            weights = cluster.do("prepare", "main", case, case.images, case.num_classes)
-            if n > 1:
-                cluster.do("prepare_network")
-        for images, share in FITTED:
-            shape = (case.images * images, round(case.num_classes * share))
-            clusters[1].do("prepare", shape, case, *shape)
+    with machine.report(case) as figures, contextlib.ExitStack() as stack:
+        clusters = {}
+        for size in sorted(set(case.workers)):
+            sys.stderr.write(f"starting {size}\n")
+            clusters[size] = _Cluster(size, case, stack)
+        seconds = {size: [] for size in clusters}
         for turn in range(case.rounds):
             sys.stderr.write(f"round {turn + 1} of {case.rounds}\n")
-            for images, share in FITTED:
-                shape = (case.images * images, round(case.num_classes * share))
-                seconds = clusters[1].do("run", shape, case.steps)
-                add("fitted", shape, seconds)
-            for n, cluster in clusters.items():
-                add("steps", n, cluster.do("run", "main", case.steps))
-                for name in (*SMALL, "large") if n > 1 else ():
-                    add("network", (n, name), cluster.do("run", name, case.steps))
-    return {**times, "weights": weights}
+            for size, cluster in clusters.items():
+                seconds[size].append(cluster.step_s())
+        figures["steps"] = [
+            {
+                "workers": size,
+                "median_s": statistics.median(all_),
+                "fastest_s": min(all_),
+                "images_per_second": size * case.images / min(all_),
+                "rounds_s": all_,
+            }
+            for size, all_ in seconds.items()
+        ]
 
 
 class _Cluster:
-    """Forked workers that do the same at the same time."""
+    """Forked workers that run steps at the same time."""
 
-    def __init__(self, size, stack):
+    def __init__(self, size, case, stack):
         fork = multiprocessing.get_context("fork")
         ports = free_ports("127.0.0.1", size)
-        addresses = [f"127.0.0.1:{port}" for port in ports]
+        addresses = tuple(f"127.0.0.1:{port}" for port in ports)
         cores = sorted(os.sched_getaffinity(0))
-        self.pipes = []
+        self._pipes = []
         for index in range(size):
             ours, theirs = fork.Pipe()
+            core = cores[index % len(cores)]
             worker = fork.Process(
-                target=one_worker.main,
-                args=(theirs, addresses, index, cores[index % len(cores)]),
-                daemon=True,
+                target=_work, args=(theirs, case, addresses, index, core), daemon=True
             )
             worker.start()
             theirs.close()
             stack.callback(worker.join)
             stack.callback(worker.kill)
-            self.pipes.append(ours)
+            self._pipes.append(ours)
+        for pipe in self._pipes:
+            pipe.recv()
 
-    def do(self, name, *arguments):
-        """What the first worker answers, when all have."""
-        for pipe in self.pipes:
-            pipe.send((name, arguments))
-        return [pipe.recv() for pipe in self.pipes][0]
-
-
-def _figures(case, measured):
-    """Medians over the rounds, and what the model makes of them; the fastest too."""
-    rows = _rows(case, measured, statistics.median)
-    fastest = _rows(case, measured, min)
-    return {
-        "steps": rows,
-        "fastest": fastest,
-        "largest_error": max(abs(row["relative_error"]) for row in rows),
-        "largest_error_fastest": max(abs(row["relative_error"]) for row in fastest),
-        "weights": measured["weights"],
-        "rounds": {str(n): seconds for n, seconds in measured["steps"].items()},
-    }
+    def step_s(self):
+        """The first worker's median seconds per step, when all have ended theirs."""
+        for pipe in self._pipes:
+            pipe.send(None)
+        return [pipe.recv() for pipe in self._pipes][0]
 
 
-def _rows(case, measured, over_rounds):
-    """Measured and predicted seconds of every cluster, of one statistic of the rounds.
+def _work(pipe, case, addresses, index, core):
+    """Joins the other workers, and answers each message with the seconds of a step."""
+    os.sched_setaffinity(0, {core})
+    os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
+    from plsc_tf.parallel import strategy
+    from plsc_tf.parallel.cluster import Cluster
 
-    Others on the machine make steps slower, never faster: where it is shared, the
-    fastest round says more than the median.
-    """
-    speeds = step_model.Speeds.fit(
+    if len(addresses) == 1:
+        replicas = strategy.strategy(1)
+    else:
+        cluster = Cluster(addresses, index, "the benchmark")
+        replicas = strategy.cluster_strategy(cluster)
+    model, batch = _training(case, replicas)
+    model.trainer.run_step(batch)
+    pipe.send(None)
+    while True:
+        pipe.recv()
+        seconds = []
+        for _ in range(case.steps):
+            start = time.perf_counter()
+            model.trainer.run_step(batch)
+            seconds.append(time.perf_counter() - start)
+        pipe.send(statistics.median(seconds))
+
+
+def _training(case, strategy):
+    """A compiled `Classifier` and per-replica batches for it."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import plsc_tf
+    from plsc_tf.training import batching
+
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        backbone = _network(case)
+        head = plsc_tf.ShardedHead(case.num_classes, seed=2)
+        model = plsc_tf.Classifier(backbone, head)
+        model.compile(plsc_tf.Momentum(1e-4))
+    count = case.images * strategy.num_replicas_in_sync
+    generator = np.random.default_rng(3)
+    side = case.image_size
+    pictures = generator.integers(0, 256, (count, side, side, 3)).astype("float32")
+    labels = generator.integers(case.num_classes, size=count)
+    batch = [
+        tf.constant(pictures),
+        tf.constant(labels, tf.int64),
+        tf.ones([count], tf.float32),
+    ]
+    return model, batching.split(strategy, batch)
+
+
+def _network(case):
+    import keras
+
+    layers, side = keras.layers, case.image_size
+    return keras.Sequential(
         [
-            (images, classes, images, over_rounds(seconds))
-            for (images, classes), seconds in measured["fitted"].items()
+            keras.Input((side, side, 3)),
+            layers.Conv2D(32, 3, strides=2, padding="same", activation="relu"),
+            layers.Conv2D(64, 3, padding="same", activation="relu"),
+            layers.Conv2D(64, 3, strides=2, padding="same", activation="relu"),
+            layers.Flatten(),
+            layers.Dense(case.hidden, activation="relu"),
+            layers.Dense(case.emb_size),
         ]
     )
-    shape = step_model.Shape(
-        measured["weights"], case.emb_size, case.num_classes, case.images
-    )
-    cores, rows = len(os.sched_getaffinity(0)), []
-    for n, seconds in measured["steps"].items():
-        network, collectives = None, []
-        if n > 1:
-            network = _network(n, measured["network"], over_rounds)
-            collectives = shape.collectives(n)
-        terms = step_model.terms(shape, n, speeds, network, math.ceil(n / cores))
-        found, predicted = over_rounds(seconds), terms.pop("step")
-        rows.append(
-            {
-                "workers": n,
-                "measured_s": found,
-                "predicted_s": predicted,
-                "relative_error": predicted / found - 1,
-                **{f"{name}_s": value for name, value in terms.items()},
-                "collectives": sum(one.count for one in collectives),
-                "sent_mb": sum(one.sent for one in collectives) / 1e6,
-                "latency_s": network.latency if network else None,
-                "bandwidth_mb_s": network.bandwidth / 1e6 if network else None,
-                "speeds": dataclasses.asdict(speeds),
-            }
-        )
-    return rows
-
-
-def _network(n, seconds, over_rounds):
-    """The `Network` between n workers."""
-    small = [over_rounds(seconds[n, name]) for name in SMALL]
-    latency = statistics.mean(small) / one_worker.SMALL_CHAIN
-    large = over_rounds(seconds[n, "large"]) / one_worker.LARGE_CHAIN
-    sent = 2 * (n - 1) / n * 4 * one_worker.LARGE_NUMBERS
-    return step_model.Network(latency, sent / max(large - latency, 1e-9))
-
-
-def _table(figures):
-    for kind in ("steps", "fastest"):
-        yield {"steps": "Medians of the rounds:", "fastest": "Fastest rounds:"}[kind]
-        for row in figures[kind]:
-            yield (
-                f"{row['workers']} workers: {1e3 * row['measured_s']:.1f} ms per step, "
-                f"predicted {1e3 * row['predicted_s']:.1f} (compute "
-                f"{1e3 * row['compute_s']:.1f}, softmax {1e3 * row['softmax_s']:.1f}, "
-                f"network {1e3 * row['network_s']:.1f}), {row['relative_error']:+.1%}"
-            )
-
-
-def draw(path, steps):
-    """Draws measured and predicted milliseconds over the workers into a PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure((6.2, 4.6), layout="constrained")
-    axes = figure.add_subplot(
-        title="Milliseconds per step on CPU workers, fastest rounds",
-        xlabel="workers",
-        ylabel="milliseconds",
-        xticks=[row["workers"] for row in steps],
-    )
-    for name in ("measured", "predicted", "compute", "softmax", "network"):
-        axes.plot(
-            [row["workers"] for row in steps],
-            [1e3 * row[f"{name}_s"] for row in steps],
-            "o-" if name == "measured" else "--",
-            label=name,
-        )
-    axes.grid()
-    axes.legend()
-    figure.savefig(path)
 
 
 if __name__ == "__main__":

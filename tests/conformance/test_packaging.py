@@ -115,7 +115,7 @@ def test_the_wheel_alone_trains_and_serves(built, tmp_path):
     with subprocess.Popen(serve, cwd=tmp_path, stdout=pipe, text=True) as server:
         try:
             port = re.search(r"port=(\d+)", server.stdout.readline())[1]
-            image = (ROOT / "docs/images/workers.png").read_bytes()
+            image = (ROOT / "docs/images/preprocessing.png").read_bytes()
             assert len(plsc_tf.Client(f"127.0.0.1:{port}").encode([image])) == 1
         finally:
             server.terminate()
