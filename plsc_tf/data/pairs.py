@@ -82,28 +82,22 @@ class Pairs:
             framing = None
         return dataclasses.replace(self, framing=framing)
 
-    def decoded(self, image_size: tuple[int, int] | None = None) -> np.ndarray:
-        """Returns all images as uint8 `[n, h, w, 3]`.
+    def decoded(
+        self,
+        image_size: tuple[int, int] | None = None,
+        rows: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Returns images as uint8 `[n, h, w, 3]`.
 
         Args:
             image_size: (height, width); None uses the framing's size or, without
                 framing, the images' own size.
+            rows: int `[n]`, indices of the images; None returns all of them.
 
         Raises:
             ValueError: an image cannot be decoded or is too large, the images differ
                 in size and `image_size` is None, or the framing produces a different
                 size.
-        """
-        return self.decoded_rows(None, image_size)
-
-    def decoded_rows(
-        self, rows: np.ndarray | None, image_size: tuple[int, int] | None = None
-    ) -> np.ndarray:
-        """Returns the selected images; see `decoded`.
-
-        Args:
-            rows: int `[n]`, indices of the images; None selects all images.
-            image_size: see `decoded`.
         """
         size, stored = tuple(image_size) if image_size else None, self.images
         if self.framing is not None:

@@ -170,14 +170,11 @@ def verify_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
 
     Args:
         embed: callable, uint8 `[n, height, width, 3]` -> float `[n, embedding_size]`.
-        pairs: object with `left`, `right`, `same` and `decoded(image_size)`, like
-            `plsc_tf.data.pairs.Pairs`. If it has `decoded_rows(rows, image_size)`,
-            images are decoded block by block instead of all at once.
+        pairs: the `plsc_tf.data.pairs.Pairs`; its images are decoded block by block.
         batch_size: images per call of `embed` (PLSC: test_batch_size, 120).
         image_size: (height, width) to pass to `pairs.decoded`; None keeps the original
             size.
-        flip: whether to add the embeddings of mirror images; None means `pairs.mirror`,
-            or True if that attribute doesn't exist.
+        flip: whether to add the embeddings of mirror images; None means `pairs.mirror`.
 
     Returns:
         A `VerificationResult`. As in insightface, `xnorm` is the mean norm of the
@@ -196,20 +193,15 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     Returns:
         `PairScores`.
     """
-    if flip is None:
-        flip = getattr(pairs, "mirror", True)
+    flip = pairs.mirror if flip is None else flip
     listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
     used, rows = np.unique(listed, return_inverse=True)
     half = len(rows) // 2
     left, right = rows[:half], rows[half:]
-    whole = None if hasattr(pairs, "decoded_rows") else pairs.decoded(image_size)
     size = batch_size * max(1, _IMAGES // batch_size)
     embedded = []
     for first in range(0, len(used), size):
-        block = used[first : first + size]
-        images = (
-            pairs.decoded_rows(block, image_size) if whole is None else whole[block]
-        )
+        images = pairs.decoded(image_size, used[first : first + size])
         embedded += [
             embed_batch(embed, images[start : start + batch_size], flip)
             for start in range(0, len(images), batch_size)

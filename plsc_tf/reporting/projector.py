@@ -65,7 +65,7 @@ def of_pairs(model, pairs):
         (embeddings, labels, images).
     """
     rows = np.arange(min(len(pairs.images), MAX_IMAGES))
-    images = pairs.decoded_rows(rows, model.image_size)
+    images = pairs.decoded(model.image_size, rows)
     left, right = pairs.left[pairs.same], pairs.right[pairs.same]
     people = bootstrap.linked(len(pairs.images), left, right)
     return model.embed(images), [f"{people[row]}" for row in rows], images

@@ -195,7 +195,7 @@ def test_verification_and_previews_decode_no_large_image(tmp_path):
     (pairs,) = recipe.load_pairs(settings).values()
     with pytest.raises(ValueError, match="a.bin, image 1: .*it has 0.00 megapixels"):
         pairs.decoded((8, 8))
-    assert pairs.decoded_rows([0], (8, 8)).shape == (1, 8, 8, 3)
+    assert pairs.decoded((8, 8), [0]).shape == (1, 8, 8, 3)
     large = encode(Image.new("1", (4096, 4097)))
     with pytest.raises(ValueError, match="it has 16.78 megapixels"):
         Pairs("a", [large], [0], [0], [True]).decoded((8, 8))

@@ -109,7 +109,8 @@ def make_pairs(num_images=24, num_pairs=40, seed=0):
         left=left,
         right=right,
         same=np.arange(num_pairs) % 2 == 0,
-        decoded=lambda image_size: images,
+        mirror=True,
+        decoded=lambda image_size, rows: images[rows],
     )
 
 
@@ -148,7 +149,8 @@ def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
 
 def test_verify_pairs_without_flip_shows_every_image_once():
     pairs, network, sizes = make_pairs(), Network(), []
-    pairs.decoded = lambda image_size: sizes.append(image_size) or pairs.images
+    decoded = pairs.decoded
+    pairs.decoded = lambda size, rows: sizes.append(size) or decoded(size, rows)
     result = verify_pairs(network, pairs, flip=False, image_size=(4, 5))
     assert len(network.seen) == 1 and sizes == [(4, 5)]
     pairs.mirror = False  # says the same, for pictures such as characters
@@ -163,11 +165,11 @@ def test_images_are_decoded_in_blocks_and_each_once():
     pairs.left, pairs.right = np.arange(0, 2500, 2), np.arange(1, 2500, 2)
     whole = verify_pairs(Network(), pairs, batch_size=100)
 
-    def decoded_rows(rows, image_size):
+    def decoded(image_size, rows):
         requested.append(rows)
         return pairs.images[rows]
 
-    pairs.decoded_rows = decoded_rows
+    pairs.decoded = decoded
     assert verify_pairs(Network(), pairs, batch_size=100) == whole
     # Whole batches at a time.
     assert [len(rows) for rows in requested] == [2000, 500]

@@ -13,7 +13,7 @@ from plsc_tf.training.callbacks import TrainingLog, format_seconds
 class Pairs:
     """Twelve pairs of the first pictures: each with itself or with another."""
 
-    name = "few"
+    name, mirror = "few", True
 
     def __init__(self, images):
         self._images = images
@@ -21,8 +21,8 @@ class Pairs:
         self.same = np.arange(12) % 2 == 0
         self.right = np.where(self.same, self.left, self.left + 3)
 
-    def decoded(self, image_size=None):
-        return self._images
+    def decoded(self, image_size, rows):
+        return self._images[rows]
 
 
 def fit(model, pictures, callbacks, epochs=2, **options):
