@@ -13,25 +13,22 @@ from keras import layers
 from plsc_tf.graphs import with_xla
 from plsc_tf.parallel import collectives
 
-# How to compute: in single kernels, as part of a function that XLA compiles, or like
-# Keras, except for messages between replicas.
-KERNELS, COMPILED, KERAS = "kernels", "compiled", "keras"
 
-
-def substitute(mode: str, layer: layers.Layer) -> Callable | None:
+def substitute(fused: bool, layer: layers.Layer) -> Callable | None:
     """Returns a function that replaces a layer's call in training, or None.
 
     Args:
-        mode: `KERNELS`, `COMPILED` or `KERAS`.
+        fused: whether to replace all layers that this module knows; if False, only
+            those that send messages between replicas.
         layer: the layer.
     """
     if layer.activity_regularizer is not None:
         return None
-    if type(layer) is layers.PReLU and mode != KERAS:
+    if type(layer) is layers.PReLU and fused:
         return functools.partial(_prelu, layer)
     if (
         type(layer) is layers.BatchNormalization
-        and (layer.synchronized or mode != KERAS)
+        and (layer.synchronized or fused)
         and layer.trainable
         and not getattr(layer, "renorm", False)  # since Keras 3.14
         and layer.axis in (-1, layer.input_spec.ndim - 1)

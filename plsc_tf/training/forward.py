@@ -86,8 +86,7 @@ def make(model: Classifier, jit_compile: Any, recompute: str) -> "Forward | None
     compiled = is_compiled(model.strategy, jit_compile)
     if not (compiled or gpus or recompute == "blocks" or synchronized(model)):
         return None
-    uncompiled = substitutes.KERNELS if gpus else substitutes.KERAS
-    return Forward(model, compiled, recompute == "blocks", uncompiled)
+    return Forward(model, compiled, recompute == "blocks", fused=gpus)
 
 
 def is_compiled(strategy: tf.distribute.Strategy, jit_compile: bool | str) -> bool:
@@ -116,15 +115,15 @@ class Forward:
         model: the `Classifier`.
         compiled: whether XLA compiles the function.
         in_blocks: whether the backward pass runs each block of the network again.
-        uncompiled: the mode of `substitutes.substitute` unless XLA compiles.
+        fused: see `substitutes.substitute`; always true if XLA compiles.
     """
 
     def __init__(
-        self, model: Classifier, compiled: bool, in_blocks: bool, uncompiled: str
+        self, model: Classifier, compiled: bool, in_blocks: bool, fused: bool
     ) -> None:
         self._model = model
         self._in_blocks = in_blocks
-        self._modes = {True: substitutes.COMPILED, False: uncompiled}
+        self._fused = fused
         self._function: Any = None
         self._wants_xla = compiled
         self._networks = functools.cache(self._substituted)
@@ -153,7 +152,8 @@ class Forward:
     def _substituted(self, compiled):
         """Returns a function that computes what the network computes in training."""
         network = _network(self._model)
-        substitute = functools.partial(substitutes.substitute, self._modes[compiled])
+        fused = compiled or self._fused
+        substitute = functools.partial(substitutes.substitute, fused)
         if self._in_blocks:
             return recompute.InBlocks(network, substitute, compiled)
         own = private_apis.Substituted(network.inputs, network.outputs, substitute)

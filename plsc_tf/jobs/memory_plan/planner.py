@@ -12,7 +12,6 @@ import math
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.backbones import substitutes
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
@@ -348,10 +347,9 @@ def _forward(model, settings, kind):
     compiled &= not settings.model.synchronized_batch_norm
     if not (compiled or gpu or given.recompute == "blocks"):
         return model.forward, False
-    mode = substitutes.KERNELS if gpu else substitutes.KERAS
-    mode = substitutes.COMPILED if compiled else mode
     # A compiled function would be a single node of the graph.
-    return Forward(model, False, given.recompute == "blocks", mode), compiled
+    blocks, fused = given.recompute == "blocks", gpu or compiled
+    return Forward(model, False, blocks, fused), compiled
 
 
 def _backbone(model, images, settings, devices):
