@@ -267,13 +267,12 @@ def _make_twin(optimizer, arrays):
         )
         for name, rows in arrays.items()
     }
-    kind = type(optimizer)
-    twin_kind = type(f"{kind.__name__}OnTensors", (private_apis.OnTensors, kind), {})
-    twin = twin_kind.from_config({**optimizer.get_config(), "learning_rate": 0.0})
+    config = {**optimizer.get_config(), "learning_rate": 0.0}
+    twin = type(optimizer).from_config(config)
     private_apis.copy_exclusions(optimizer, twin)
     twin.whole = False  # read by LARS
     twin.build(list(stand_ins.values()))
-    return stand_ins, twin
+    return stand_ins, private_apis.on_tensors(twin)
 
 
 def apply_rule(
