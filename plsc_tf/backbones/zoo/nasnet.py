@@ -75,10 +75,11 @@ class Nasnet:
         stem = {"stride": 2, "padding": "valid"} if self.stem_cells else {}
         x = conv(image, self.stem, 3, name="stem_conv", **stem)
         states = [None, norm(x, "stem", self.epsilon)]
-        build = _Builder(self.epsilon, drop_path, self.cells + self.stem_cells + 2)
+        rate = drop_path / (self.cells + self.stem_cells + 2)
         for index in range(self.stem_cells):
             size = self.filters // 2 ** (self.stem_cells - index)
-            states.append(build(self.normal, states, size, 2, f"stem_{index}"))
+            cell = self._cell(self.normal, states, size, 2, f"stem_{index}", rate)
+            states.append(cell)
         size = self.filters
         for index in range(self.cells):
             stride, before = 1, states
@@ -87,26 +88,19 @@ class Nasnet:
                 if self.reduction is None:
                     stride = 2
                 else:
-                    reduced = build(self.reduction, states, size, 2, f"reduce_{index}")
-                    before = [*states, reduced]
-            cell = build(self.normal, before, size, stride, f"cell_{index}")
+                    name, cell = f"reduce_{index}", self.reduction
+                    before = [*states, self._cell(cell, states, size, 2, name, rate)]
+            name = f"cell_{index}"
+            cell = self._cell(self.normal, before, size, stride, name, rate)
             states = [*before, cell]
         x = layers.ReLU(name="features_relu")(states[-1])
         x = layers.GlobalAveragePooling2D(name="global_pool")(x)
         return dropout(x, arguments, self.dropout)
 
-
-class _Builder:
-    """Builds cells one after another."""
-
-    def __init__(self, epsilon, drop_path, total):
-        self._epsilon, self._drop_path, self._total = epsilon, drop_path, total
-        self._cell_number = 0
-
-    def __call__(self, cell, states, filters, stride, name):
+    def _cell(self, cell, states, filters, stride, name, drop_rate):
         """Builds a cell whose inputs are the last two of `states`."""
-        self._cell_number += 1
         pairs, outputs = cell
+        share = drop_rate * (len(states) - 1)
         previous, last = states[-2:]
         first = self._conv(layers.ReLU()(last), filters, f"{name}_begin")
         nodes = [first, self._fitted(previous, last, filters, f"{name}_previous")]
@@ -116,7 +110,8 @@ class _Builder:
                 operation, state = words.split()
                 step = stride if int(state) < 2 else 1
                 label = f"{name}_{number}{side}"
-                x = self._operation(nodes[int(state)], operation, filters, step, label)
+                x = nodes[int(state)]
+                x = self._operation(x, operation, filters, step, label, share)
                 ends.append(x)
             nodes.append(layers.Add(name=f"{name}_{number}")(ends))
         joined = []
@@ -152,9 +147,9 @@ class _Builder:
             label = f"{name}_{side}_conv"
             halves.append(conv(pixels, filters // 2, 1, padding="valid", name=label))
         both = layers.Concatenate(name=f"{name}_both")(halves)
-        return norm(both, name, self._epsilon)
+        return norm(both, name, self.epsilon)
 
-    def _operation(self, x, operation, filters, stride, name):
+    def _operation(self, x, operation, filters, stride, name, share):
         if operation == "none":
             if stride > 1 or x.shape[3] != filters:
                 return self._conv(layers.ReLU()(x), filters, name, stride)
@@ -166,7 +161,6 @@ class _Builder:
             x = kind[operation](3, stride, padding="same", name=f"{name}_pool")(x)
             if x.shape[3] != filters:
                 x = self._conv(x, filters, name)
-        share = self._drop_path * self._cell_number / self._total
         if share:
             shape = (None, 1, 1, 1)
             x = layers.Dropout(share, noise_shape=shape, name=f"{name}_drop")(x)
@@ -185,12 +179,12 @@ class _Builder:
                 pointwise_initializer=keras.initializers.HeNormal(),
                 name=label,
             )
-            x = norm(convolution(layers.ReLU()(x)), label, self._epsilon)
+            x = norm(convolution(layers.ReLU()(x)), label, self.epsilon)
         return x
 
     def _conv(self, x, filters, name, stride=1):
         x = conv(x, filters, 1, stride=stride, padding="valid", name=f"{name}_conv")
-        return norm(x, name, self._epsilon)
+        return norm(x, name, self.epsilon)
 
 
 NASNET_CIFAR = Nasnet(32, 18, NASNET_NORMAL, NASNET_REDUCTION, 96, 0, 0.0, 1e-5)
