@@ -37,7 +37,7 @@ class Classes(OptionGroup, saved=False):
     )
     edit_weights_only: bool = _edit(False, "leave out the optimizer state")
     noise_report: str = option(
-        "", ".json file of labels that look wrong; also as text", check=checks.json_file
+        "", ".json file of labels that look wrong", check=checks.json_file
     )
     noise_centers: str = _noise(
         "embeddings",

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import plsc_tf
+from benchmarks.sent import sent_bytes
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.collectives import Transport
@@ -22,7 +23,6 @@ from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training import batching, several_steps
 from plsc_tf.training.ending import Votes
 from tests.networks import flat
-from tests.parallel.sent import sent_bytes
 
 DTYPES = ("float32", "float16", "bfloat16")
 LABELS = (0, 1, 2**24 + 1, 2**31 - 1, 2**40 + 3, 2**62 + 5)

@@ -23,6 +23,9 @@ _LOW, _WAYS = range(21, 23)
 _KEEP, _KEEP_RATIO, _KEEP_Y, _KEEP_X = range(23, 27)
 _COLOR = 27
 _LAYERS = 28
+# Fractions of the sides that low resolution keeps, and of the area that a crop in place
+# does (AdaFace).
+_KEPT = (0.2, 1.0)
 
 
 def decide(
@@ -83,8 +86,7 @@ def apply(
     if "square" in decision:
         image = ops.cut_out(image, decision["square"])
     if "noise" in decision:
-        chance, scale = options.erasing, options.erasing_scale
-        image = ops.erase(image, decision["noise"], chance, scale)
+        image = ops.erase(image, decision["noise"], options.erasing)
     return image
 
 
@@ -131,7 +133,7 @@ def _looks(columns, options, size):
         looks["grey"] = columns[_GREY] < options.grey
     if options.low_resolution:
         looks["low"], chance = _happens(columns[_LOW], options.low_resolution)
-        share = _between(chance, *options.low_resolution_scale)
+        share = _between(chance, *_KEPT)
         sides = share[:, tf.newaxis] * tf.constant([float(side) for side in size])
         looks["small"] = tf.maximum(tf.cast(sides, tf.int32), 1)
         count = len(ops.METHODS)
@@ -209,7 +211,7 @@ def _boxes(columns, options, size):
     """Returns the rectangles to keep; the whole image if there is no crop."""
     height, width = size
     cropped, chance = _happens(columns[_KEEP], options.crop_in_place)
-    area = _between(chance, *options.crop_in_place_scale) * (height * width)
+    area = _between(chance, *_KEPT) * (height * width)
     ratio = tf.exp(_signed(columns[_KEEP_RATIO]) * math.log(4 / 3))
     rows = tf.where(cropped, tf.sqrt(area / ratio), float(height))
     rows = tf.clip_by_value(tf.round(rows), 1, height)

@@ -14,7 +14,8 @@ LUMA = (0.299, 0.587, 0.114)
 # uses OpenCV's nearest, linear, cubic, area and Lanczos).
 METHODS = ("nearest", "bilinear", "bicubic", "area", "lanczos3")
 GREY = 128
-_FLATTEST = 0.3
+# Of erased rectangles: the smallest aspect ratio, and fractions of the image's area.
+_FLATTEST, _ERASED = 0.3, (0.02, 0.4)
 
 
 def mirror(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
@@ -118,7 +119,7 @@ def _inside(box, image):
     return inside[..., tf.newaxis]
 
 
-def erase(image: tf.Tensor, seed: tf.Tensor, probability: float, scale) -> tf.Tensor:
+def erase(image: tf.Tensor, seed: tf.Tensor, probability: float) -> tf.Tensor:
     """Fills a random rectangle with noise (Zhong et al. 2017, arXiv:1708.04896).
 
     Its aspect ratio, height / width, is uniform in 0.3...1 / 0.3, as in the paper. A
@@ -129,13 +130,13 @@ def erase(image: tf.Tensor, seed: tf.Tensor, probability: float, scale) -> tf.Te
         image: uint8 `[h, w, 3]` of static size.
         seed: int32 `[2]`, random seed; the noise uses seed + 1.
         probability: how often to fill a rectangle; otherwise the image does not change.
-        scale: (smallest, largest) fraction of the image's area.
     """
     sides = tf.constant([float(side) for side in image.shape[:2]])
+    smallest, largest = _ERASED
     happens, area, ratio, *place = tf.unstack(tf.random.stateless_uniform([5], seed))
 
     def erased():
-        size = (scale[0] + area * (scale[1] - scale[0])) * sides[0] * sides[1]
+        size = (smallest + area * (largest - smallest)) * sides[0] * sides[1]
         aspect = _FLATTEST + ratio * (1 / _FLATTEST - _FLATTEST)
         lengths = tf.round(tf.stack([tf.sqrt(size * aspect), tf.sqrt(size / aspect)]))
         lengths = tf.clip_by_value(lengths, 1, sides)

@@ -14,9 +14,9 @@ def _within(upper: float, default: float = 0.0) -> Any:
     return dataclasses.field(default=default, metadata={"upper": upper})
 
 
-def _pair(rule: str, default: tuple[float, float] | None = None) -> Any:
-    """Returns a field for (smallest, largest) fractions or factors."""
-    return dataclasses.field(default=default, metadata={"pair": rule})
+def _pair(rule: str) -> Any:
+    """Returns a field for (smallest, largest) fractions or factors, or None."""
+    return dataclasses.field(default=None, metadata={"pair": rule})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +50,13 @@ class Augmentation:
             circle.
         low_resolution: probability of shrinking the image and enlarging it again, with
             random interpolation methods (AdaFace: 0.2).
-        low_resolution_scale: (smallest, largest) fraction of the sides to shrink to.
         crop_in_place: probability of blackening everything outside a random rectangle
             (AdaFace: 0.2).
-        crop_in_place_scale: (smallest, largest) fraction of the area to keep.
         randaugment_layers: RandAugment's N, the number of successive operations.
         randaugment_magnitude: RandAugment's M, the strength of the operations in
             0...10.
         erasing: probability of filling a random rectangle with noise (random erasing:
             0.5).
-        erasing_scale: (smallest, largest) fraction of the area to fill.
     """
 
     flip: float = _within(1)
@@ -80,19 +77,16 @@ class Augmentation:
     saturation: tuple[float, float] | None = _pair(_FACTORS)
     hue: float = _within(0.5)
     low_resolution: float = _within(1)
-    low_resolution_scale: tuple[float, float] = _pair(_FRACTIONS, (0.2, 1.0))
     crop_in_place: float = _within(1)
-    crop_in_place_scale: tuple[float, float] = _pair(_FRACTIONS, (0.2, 1.0))
     randaugment_layers: int = _within(3, 0)
     randaugment_magnitude: float = _within(10, 9.0)
     erasing: float = _within(1)
-    erasing_scale: tuple[float, float] = _pair(_FRACTIONS, (0.02, 0.4))
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if rule := field.metadata.get("pair"):
-                good = value is None and field.default is None or _is_pair(value, rule)
+                good = value is None or _is_pair(value, rule)
                 rule = f"(smallest, largest) with {rule}"
             else:
                 upper = field.metadata["upper"]

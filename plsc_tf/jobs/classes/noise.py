@@ -1,4 +1,4 @@
-"""Finds wrong labels from embeddings; reports them as JSON, text and sheets."""
+"""Finds wrong labels from embeddings; reports them as JSON and sheets."""
 
 import dataclasses
 import tempfile
@@ -15,7 +15,6 @@ from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import embedding_store, label_noise, two_in_one
-from plsc_tf.evaluation.report import format_table
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.classes import images
@@ -25,15 +24,10 @@ from plsc_tf.storage import files
 
 # Minimum similarity between two centers of one identity, by kind of center.
 ALIKE = {"embeddings": 0.97, "weights": 0.7}
-# Maximum number of findings per kind in the text and on a sheet.
-_LINES, _ROWS = 50, 30
+# Maximum number of findings per kind on a sheet.
+_ROWS = 30
 # Images per class on a sheet, and their (height, width).
 _IMAGES, _SIZE = 5, (56, 56)
-_HEADINGS = {
-    "near_duplicates": "Two classes, one identity: similarity, classes, images",
-    "mislabelled": "Mislabelled: by how much, label -> nearer to, image",
-    "two_in_one": "One class, two identities: score, class (sizes of groups), images",
-}
 # The rows of the table, formatted with the content of the JSON report.
 _TABLE = {
     "checkpoint": "{checkpoint}",
@@ -83,16 +77,12 @@ class _Finding(NamedTuple):
     Attributes:
         values: JSON values. "found" is whether the finding exceeds its threshold; if
             it's missing, it does.
-        score: score, for the text and the sheet.
-        subject: the classes, for the text and the sheet.
-        detail: further information, for the text.
+        title: the classes and the score, for the sheet.
         groups: groups of image indices, for the sheet.
     """
 
     values: dict
-    score: str
-    subject: str
-    detail: str
+    title: str
     groups: tuple
 
 
@@ -180,11 +170,11 @@ def find(store, centers, options):
 
 
 def _write_report(options, findings, source: Source, facts) -> list[tuple[str, str]]:
-    """Writes the report as JSON and text, the sheets, and a list of classes to merge.
+    """Writes the report as JSON, the sheets, and a list of classes to merge.
 
     Args:
-        options: the `Classes` settings; noise_report names the JSON file, and the .txt
-            and .merge.txt files are next to it.
+        options: the `Classes` settings; noise_report names the JSON file, and the
+            .merge.txt file is next to it.
         findings: the `NoiseFindings`.
         source: the images' `Source`.
         facts: `{"checkpoint", "data_set"}`.
@@ -220,19 +210,17 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         },
     }
     table = [(name, text.format(**content)) for name, text in _TABLE.items()]
-    text, beyond = [f"{format_table(table)}\n"], {}
+    beyond = {}
     for kind, listed in lists.items():
         content[kind]["listed"] = [one.values for one in listed]
         beyond[kind] = [one for one in listed if one.values.get("found", True)]
-        lines = ["  ".join(("", *one[1:4])) for one in beyond[kind][:_LINES]]
-        text.append("\n".join([_HEADINGS[kind], *lines]) + "\n")
-    path, stem = options.noise_report, options.noise_report.removesuffix(".json")
+    path = options.noise_report
     check_report.write_report(path, content)
-    _write(f"{stem}.txt", "\n".join(text))
-    table += [("report", f"{path} and {stem}.txt")]
+    table.append(("report", path))
     if groups := findings.duplicates.groups():
-        merged = f"{stem}.merge.txt"
-        _write(merged, "".join(f"{' '.join(map(str, group))}\n" for group in groups))
+        merged = f"{path.removesuffix('.json')}.merge.txt"
+        lines = "".join(f"{' '.join(map(str, group))}\n" for group in groups)
+        files.replace(merged, lines.encode())
         table.append(("to merge them", f"--edit_dir=<new> --merge_classes={merged}"))
     if options.noise_sheets:
         table += _draw_sheets(options.noise_sheets, beyond, source)
@@ -252,10 +240,8 @@ def _pairs(findings, names, top) -> Iterator[_Finding]:
             "alike": round(similarity, 4),
             "found": k < len(findings.duplicates.first),
         }
-        detail = "{} + {} images".format(*values["pictures"])
-        detail = "  ".join([detail, *(values["names"] or ())])
         groups = (_members(store, a), _members(store, b)) if k < _ROWS else ()
-        yield _Finding(values, f"{similarity:.3f}", f"{a} = {b}", detail, groups)
+        yield _Finding(values, f"{a} = {b}\n{similarity:.3f}", groups)
 
 
 def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
@@ -274,10 +260,10 @@ def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
             "cosine": round(float(nearest.own[number]), 4),
             "cosine_there": round(float(nearest.other[number]), 4),
         }
-        groups, excess = (), f"{nearest.excess[number]:.3f}"
+        groups, title = (), f"{own} -> {other}\n{nearest.excess[number]:.3f}"
         if place < _ROWS:
             groups = [number], _members(store, own, number), _members(store, other)
-        yield _Finding(values, excess, f"{own} -> {other}", values["picture"], groups)
+        yield _Finding(values, title, groups)
 
 
 def _splits(findings, source, names) -> Iterator[_Finding]:
@@ -293,19 +279,14 @@ def _splits(findings, source, names) -> Iterator[_Finding]:
             "found": bool(score > findings.thresholds["split"]),
             "pictures": [list(map(source.describe, g[:3].tolist())) for g in groups],
         }
-        subject = "{} ({} + {})".format(split.label, *values["sizes"])
-        detail = " | ".join(group[0] for group in values["pictures"])
-        yield _Finding(values, f"{score:.1f}", subject, detail, groups)
+        title = f"{split.label} ({len(split.first)} + {len(split.second)})"
+        yield _Finding(values, f"{title}\n{score:.1f}", groups)
 
 
 def _members(store, label, without=-1):
     """Returns the indices of a class's first images, except `without`."""
     numbers = np.flatnonzero(store.labels == label)[: _IMAGES + 1]
     return numbers[numbers != without][:_IMAGES]
-
-
-def _write(path, text):
-    files.replace(path, text.encode(errors="backslashreplace"))
 
 
 def _draw_sheets(folder, lists, source):
@@ -316,7 +297,7 @@ def _draw_sheets(folder, lists, source):
     table = []
     for kind, listed in lists.items():
         shown = listed[:_ROWS]
-        rows = [(f"{x.subject}\n{x.score}", _images(source, x.groups)) for x in shown]
+        rows = [(one.title, _images(source, one.groups)) for one in shown]
         if rows:
             path = files.join(folder, f"{kind}.png")
             contact_sheet.draw(path, rows)
