@@ -40,12 +40,28 @@ def substitute(fused: bool, layer: layers.Layer) -> Callable | None:
 
 def _prelu(layer, x):
     alpha = tf.convert_to_tensor(layer.alpha.value)
-    return _prelu_kernel(tf.cast(x, layer.compute_dtype), alpha)
+    return _differentiable_prelu(tf.cast(x, layer.compute_dtype), alpha)
+
+
+@tf.custom_gradient
+def _differentiable_prelu(x, alpha):
+    # TensorFlow's gradient would keep both halves of x instead of x.
+    return _prelu_kernel(x, alpha), functools.partial(_prelu_gradients, x, alpha)
 
 
 @with_xla
 def _prelu_kernel(x, alpha):
     return tf.nn.relu(x) - tf.cast(alpha, x.dtype) * tf.nn.relu(-x)
+
+
+@with_xla
+def _prelu_gradients(x, alpha, upstream):
+    below = tf.cast(alpha, x.dtype) * upstream
+    of_x = tf.where(x > 0, upstream, tf.where(x < 0, below, tf.zeros_like(x)))
+    of_alpha = tf.cast(upstream, alpha.dtype) * tf.cast(-tf.nn.relu(-x), alpha.dtype)
+    shared = [i for i, size in enumerate(alpha.shape, 1) if size == 1]
+    of_alpha = tf.reduce_sum(of_alpha, [0, *shared])
+    return of_x, tf.reshape(of_alpha, alpha.shape)
 
 
 def _batch_norm(layer, x):
@@ -67,6 +83,7 @@ def _batch_norm(layer, x):
 def _normalize(x, scale, offset, epsilon):
     """Returns x, normalized, and the mean and the variance of its channels."""
     image = x if x.shape.rank == 4 else tf.reshape(x, [-1, 1, 1, x.shape[-1]])
+
     unknown = {"mean": tf.zeros([0]), "variance": tf.zeros([0])}
     y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
         x=image, scale=scale, offset=offset, epsilon=epsilon, **unknown

@@ -19,6 +19,7 @@ from plsc_tf.graphs import with_xla
 from plsc_tf.parallel.rows import device_kind
 from plsc_tf.requirements import require_one_of
 from plsc_tf.training.circular import Classifier
+from plsc_tf.training.two_passes import TwoPasses
 
 # The results of `plain`.
 Outcome = tuple[tf.Tensor, list[tf.Tensor], tf.Tensor | None]
@@ -138,13 +139,14 @@ class Forward:
         tensors = *values, images, labels, sample_weights
         if self._function is None:
             compiled = self._wants_xla and self._can_be_compiled(tensors)
-            function = functools.partial(self._with_values, compiled)
-            self._function = with_xla(function, compiled)
-        *outcome, states = self._function(*tensors)
+            self._function = functools.partial(self._with_values, compiled)
+            if compiled:
+                self._function = TwoPasses(self._function, tensors, len(variables))
+        outcome, states = self._function(*tensors)
         for variable, state in zip(variables, states, strict=True):
             if state is not None:
                 variable.assign(state)
-        return tuple(outcome)
+        return outcome
 
     def _variables(self):
         return [v for network in self._model.networks() for v in network.variables]
@@ -163,8 +165,8 @@ class Forward:
         """Runs the networks with these values of `_variables()`.
 
         Returns:
-            (what `Classifier.forward` returns, and for each of `_variables()` its new
-            value, or None if it did not change).
+            (what `Classifier.forward` returns; for each of `_variables()` its new value,
+            or None if it did not change).
         """
         model, variables = self._model, self._variables()
         values, batch = tensors[: len(variables)], tensors[len(variables) :]
@@ -176,7 +178,7 @@ class Forward:
         penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
         losses = [*losses, *penalties]
         losses = [tf.cast(loss, keras.config.floatx()) for loss in losses]
-        return embeddings, losses, extra, states
+        return (embeddings, losses, extra), states
 
     def _can_be_compiled(self, tensors):
         """Returns whether XLA can compile both passes; does not run them."""
@@ -184,8 +186,8 @@ class Forward:
         def both_passes(*tensors):
             with tf.GradientTape() as tape:
                 tape.watch([t for t in tensors if t.dtype.is_floating])
-                embeddings, losses, extra, states = self._with_values(True, *tensors)
-            targets = [embeddings, *losses, *([] if extra is None else [extra])]
+                outcome, states = self._with_values(True, *tensors)
+            targets = [t for t in tf.nest.flatten(outcome) if t is not None]
             return tape.gradient(targets, tensors), states
 
         problem, layer = None, synchronized(self._model)

@@ -20,6 +20,7 @@ import collections
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import keras
@@ -112,13 +113,17 @@ class Call(NamedTuple):
     proceed: Any = None
 
 
-def launch(trainer: Trainer, batches: list, proceed: Any = None) -> Call:
+def launch(
+    trainer: Trainer, batches: list, proceed: Any = None, pool: Executor | None = None
+) -> Call:
     """Launches a step on each batch; on GPUs, does not wait until they are done.
 
     Args:
         trainer: the `Trainer`.
         batches: list of per-replica batches.
         proceed: the flag of the previous call if its results are not known yet.
+        pool: a thread that reads the results, so that it begins before the next call is
+            launched. A copy from a GPU waits for all work that the GPU already has.
     """
     if trainer.custom_step is not None:
         outcome, local_results = trainer.custom_step(*batches), _local_results(trainer)
@@ -127,10 +132,11 @@ def launch(trainer: Trainer, batches: list, proceed: Any = None) -> Call:
     if proceed is None:
         proceed = trainer.proceed
     table, proceed = trainer.step_function(batches, proceed)
+    read = table.numpy if pool is None else pool.submit(table.numpy).result
     names = _names(trainer)
 
     def results():
-        return [dict(zip(names, row, strict=True)) for row in table.numpy().tolist()]
+        return [dict(zip(names, row, strict=True)) for row in read().tolist()]
 
     return Call(len(batches), results, proceed if trainer.votes is None else None)
 
@@ -168,6 +174,7 @@ class Calls:
         require(self._plain or self._most == 1, rule, steps_per_execution=self._most)
         # Elsewhere, running ahead gains nothing.
         gains = self._most > 1 or device_kind(self._model.strategy) == "GPU"
+        self._pool = ThreadPoolExecutor(1) if gains else None
         self._wants = [_wants(c, log_missing=gains) for c in callbacks if _looks(c)]
         self._batches: Iterator = iter(())
         self._error: Exception | None = None
@@ -267,7 +274,7 @@ class Calls:
                 # Trace the graph in the first step, which time measurements leave out.
                 trace = self._trainer.step_function.get_concrete_function
                 trace(batches * self._most, self._trainer.proceed)
-            call = launch(self._trainer, batches, proceed)
+            call = launch(self._trainer, batches, proceed, self._pool)
         except Exception as error:  # noqa: BLE001 - raised in the turn of its step
             call = Call(count, functools.partial(_raise, error))
         self._calls.append(call)
