@@ -165,8 +165,8 @@ class Forward:
         """Runs the networks with these values of `_variables()`.
 
         Returns:
-            (what `Classifier.forward` returns; for each of `_variables()` its new value,
-            or None if it did not change).
+            (what `Classifier.forward` returns, for each of `_variables()` its new
+            value, or None if it did not change).
         """
         model, variables = self._model, self._variables()
         values, batch = tensors[: len(variables)], tensors[len(variables) :]
