@@ -307,7 +307,9 @@ class _Server:
                 # The server may have closed the connection while it was unused, so
                 # try again with another one.
                 if not used or isinstance(error, TimeoutError):
-                    raise _Unavailable(str(error) or type(error).__name__) from error
+                    # It may repeat what the server sent.
+                    reason = _printable(str(error) or type(error).__name__)
+                    raise _Unavailable(reason) from error
         if response.will_close:
             connection.close()
         else:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import sqlite3
 import threading
@@ -108,7 +109,10 @@ class Gallery(contextlib.AbstractContextManager):
                 # The file keeps no face that was removed.
                 self._base.execute("PRAGMA secure_delete = ON")
                 self._base.executescript(_SCHEMA)
-                self._check_database()
+                problem = self._one("PRAGMA integrity_check(1)")
+                if problem != "ok":
+                    raise sqlite3.DatabaseError(problem)
+                self._base.create_function("sum_of", 3, _sum_of, deterministic=True)
                 about = self._about(dim, dtype, model)
                 self.dim, self.dtype = int(about["dim"]), about["dtype"]
                 self._read()
@@ -118,26 +122,8 @@ class Gallery(contextlib.AbstractContextManager):
                 raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
 
-    def _check_database(self):
-        """Raises DatabaseError if it is damaged; gives old faces a checksum."""
-        (problem,) = self._base.execute("PRAGMA integrity_check(1)").fetchone()
-        if problem != "ok":
-            raise sqlite3.DatabaseError(problem)
-        self._base.create_function("sum_of", 3, _sum_of, deterministic=True)
-        columns = self._base.execute("SELECT name FROM pragma_table_info('faces')")
-        if ("checksum",) not in columns.fetchall():
-            with self._base:
-                self._base.execute("BEGIN")
-                self._base.execute("ALTER TABLE faces ADD COLUMN checksum INTEGER")
-                self._base.execute(
-                    "UPDATE faces SET checksum = sum_of(person, "
-                    "(SELECT name FROM people WHERE id = person), embedding)"
-                )
-
     def _about(self, dim, dtype, model):
         stored = about = dict(self._base.execute("SELECT key, value FROM about"))
-        if "rows" in about:
-            raise self._error(f"was made by an earlier version of plsc_tf. {_ENROLL}")
         valid = dim is not None and dim >= 1 and dtype in ("float32", "float16")
         rule = "A new gallery requires dim (embedding size); dtype: float32 or float16"
         require(about or valid, rule, dim=dim, dtype=dtype)
@@ -207,8 +193,8 @@ class Gallery(contextlib.AbstractContextManager):
 
     def __len__(self):
         """Returns the number of faces."""
-        with self._lock:
-            return int(np.count_nonzero(self._owner[: self._count]))
+        # Without the lock: the server's event loop must not wait for a change.
+        return int(np.count_nonzero(self._owner))
 
     def people(self) -> dict[str, int]:
         """Returns {name: number of faces} in the order of enrollment."""
@@ -267,7 +253,12 @@ class Gallery(contextlib.AbstractContextManager):
             with self._transaction():
                 self._base.execute("DELETE FROM faces WHERE person = ?", (person,))
                 self._base.execute("DELETE FROM people WHERE id = ?", (person,))
+            # Make new arrays, because a search may be reading the old ones.
             self._owner = np.where(self._owner == person, 0, self._owner)
+            left = self._owner > 0
+            if 2 * np.count_nonzero(left) < self._count:
+                self._rows, self._owner = self._rows[left], self._owner[left]
+                self._count = len(self._owner)
             return faces
 
     def identify(
@@ -293,17 +284,12 @@ class Gallery(contextlib.AbstractContextManager):
         unit = self._unit(embeddings)
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
-        most = np.bincount(owner[owner > 0], minlength=1).max()
-        # No person has more than `most` faces, so the best `count * most` rows belong
-        # to at least `count` people.
-        count_rows = min(count * most, len(rows))
-        # Fewer queries at a time bound the memory, however many faces someone has.
-        step = max(1, _KEPT_SCORES // max(1, count_rows))
+        # Fewer queries at a time bound the memory, however large the gallery is.
+        step = max(1, _KEPT_SCORES // (count * (1 + rows.size // _BLOCK_NUMBERS)))
         found = []
         for start in range(0, len(unit), step):
-            some = unit[start : start + step]
-            scores, indices = nearest(some, rows, owner > 0, count_rows)
-            pairs = zip(scores.tolist(), owner[indices].tolist(), strict=True)
+            scores, people = nearest(unit[start : start + step], rows, owner, count)
+            pairs = zip(scores.tolist(), people.tolist(), strict=True)
             found += [self._matches(*pair, count, threshold) for pair in pairs]
         return found
 
@@ -355,35 +341,40 @@ def _sum_of(person, name, embedding):
 
 
 def nearest(
-    queries: np.ndarray, rows: np.ndarray, counted: np.ndarray, count: int
+    queries: np.ndarray, rows: np.ndarray, owner: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows with the largest dot products, by exact search in blocks.
+    """Returns the people with the largest dot products, by exact search in blocks.
 
     Args:
         queries: float32 `[q, dim]`.
         rows: float32 or float16 `[n, dim]`.
-        counted: bool `[n]`; True for the rows to search.
-        count: maximum number of rows to return for each query.
+        owner: int `[n]`, the person of each row; rows of 0 are not searched.
+        count: maximum number of people to find for each query.
 
     Returns:
-        (scores float32 `[q, k]`, indices int64 `[q, k]`), in descending order of score,
-        ties in ascending order of index; k is the smaller of `count` and the number of
-        rows to search.
+        (scores float32 `[q, k]`, people int `[q, k]`), in descending order of score,
+        ties in ascending order of people. A person may occur again with lower scores,
+        at most once for each block.
     """
-    count = min(count, int(np.count_nonzero(counted)))
     scores = np.zeros((len(queries), 0), np.float32)
-    indices = np.zeros((len(queries), 0), np.int64)
+    people = np.zeros((len(queries), 0), owner.dtype)
     step = max(1, _BLOCK_NUMBERS // rows.shape[1])
-    for start in range(0, len(rows) if count else 0, step):
+    most = count * math.ceil(len(rows) / step)
+    for start in range(0, len(rows), step):
         block = rows[start : start + step].astype(np.float32, copy=False)
-        products = queries @ block.T
-        products[:, ~counted[start : start + step]] = -np.inf
-        places = np.broadcast_to(np.arange(len(block)) + start, products.shape)
+        owners, products = owner[start : start + step], queries @ block.T
+        # Only the best of a person's faces counts, however many there are.
+        order = np.argsort(owners, kind="stable")
+        firsts = np.flatnonzero(np.diff(owners[order], prepend=0))
+        if len(firsts) < len(owners):
+            products = np.maximum.reduceat(products[:, order], firsts, axis=1)
+            owners = owners[order[firsts]]
         scores = np.concatenate([scores, products], 1)
-        indices = np.concatenate([indices, places], 1)
-        if scores.shape[1] > count:
-            best = np.argpartition(scores, -count, axis=1)[:, -count:]
-            scores = np.take_along_axis(scores, best, 1)
-            indices = np.take_along_axis(indices, best, 1)
-    order = np.lexsort((indices, -scores), axis=1)
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(indices, order, 1)
+        places = np.broadcast_to(owners, products.shape)
+        people = np.concatenate([people, places], 1)
+        if scores.shape[1] > most:
+            places = np.argpartition(scores, -most, axis=1)[:, -most:]
+            scores = np.take_along_axis(scores, places, 1)
+            people = np.take_along_axis(people, places, 1)
+    order = np.lexsort((people, -scores), axis=1)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(people, order, 1)

@@ -219,6 +219,18 @@ def test_a_servers_error_forges_no_line_of_a_log():
             with Client(address) as client, pytest.raises(error) as caught:
                 client.encode([b"x"])
             assert str(caught.value).isprintable()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        Client(f"127.0.0.1:{listener.getsockname()[1]}") as client,
+    ):
+        found = pool.submit(client.encode, [b"x"])
+        with listener.accept()[0] as link:
+            link.recv(1 << 16)
+            link.sendall(f"{forged}\r\n".encode())
+        with pytest.raises(ServiceError, match="no") as caught:
+            found.result(20)
+        assert str(caught.value).isprintable()
 
 
 def test_many_threads(server, pictures, expected):

@@ -1,6 +1,10 @@
 """Enrol and identify over HTTP."""
 
+import concurrent.futures
+import contextlib
 import shutil
+import sqlite3
+import time
 
 import pytest
 from server_tools import ask, b64, export, picture, served, wait_for
@@ -65,6 +69,27 @@ def test_embeddings_of_two_models_are_not_compared(tmp_path):
         assert status == 409
         assert "enroll again" in answer["error"]
         assert ask(server, "GET", "/gallery")[1]["usable"] is False
+
+
+def test_others_do_not_wait_for_a_slow_disk(tmp_path):
+    # Who may enroll could stop the server: many faces take seconds to write or remove.
+    export(tmp_path / "face", 1)
+    database = tmp_path / "people" / "gallery.db"
+    with (
+        served(tmp_path / "face", gallery_dir=str(database.parent)) as server,
+        contextlib.closing(sqlite3.connect(database)) as other,
+        concurrent.futures.ThreadPoolExecutor(2) as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        writes = pool.submit(post, server, "enrol", name="ada", base64_string=faces(1))
+        time.sleep(0.5)
+        about = pool.submit(ask, server, "GET", "/gallery")
+        time.sleep(0.5)
+        assert ask(server, "GET", "/healthz")[0] == 200
+        assert "plsc_tf_gallery_faces 0.0" in ask(server, "GET", "/metrics")[1]
+        assert not writes.done() and not about.done()
+        other.rollback()
+        assert writes.result(20)[0] == about.result(20)[0] == 200
 
 
 def test_a_full_disk_is_an_answer(tmp_path):

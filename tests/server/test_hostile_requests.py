@@ -8,6 +8,7 @@ import gzip
 import json
 import pathlib
 import re
+import resource
 import shutil
 import socket
 import struct
@@ -24,9 +25,11 @@ from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.app import Metrics
 from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.guard import Protocol
 from plsc_tf.serving.server.limits import check_image
 from plsc_tf.serving.server.models import Models
 
+FILES = resource.RLIMIT_NOFILE
 PREDICT = "/v1/models/face:predict"
 LISTS = b"[]" + b",[]" * 300_000
 NUMBERS = b'{"signature_name": "images", "instances": [%s]}'
@@ -40,9 +43,12 @@ NUMBERS = b'{"signature_name": "images", "instances": [%s]}'
         (PREDICT, b'{"instances": [%s]}' % LISTS, 413),
         (PLSC, b'{"base64_string": [%s]}' % LISTS, 413),
         (PLSC, b'{"name": NaN%s}' % (b',"a":0' * 110_000), 413),
-        (PREDICT, NUMBERS % (b"[0,[0]]," * 20_000 + b"0"), 400),
+        (PREDICT, NUMBERS % (b"[%s0]" % (b"[0,[0]]," * 20_000)), 400),
+        # 300 bytes when compressed; each text would be decoded in the event loop.
+        (PREDICT, b'{"instances": [0%s]}' % (b',""' * 80_000), 413),
+        (PLSC, b'{"base64_string": [0%s]}' % (b',""' * 80_000), 413),
         # numpy would give each of these strings 400 KB: gigabytes of memory.
-        (PREDICT, NUMBERS % (b'"%s"' % (b"a" * 100_000) + b',""' * 20_000), 400),
+        (PREDICT, NUMBERS % (b'["%s"%s]' % (b"a" * 100_000, b',""' * 20_000)), 400),
     ],
 )
 def test_costly_json_is_refused(server, path, body, status):
@@ -72,6 +78,11 @@ def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
                 call(data, 20)
         with pytest.raises(grpc.RpcError, match="not a PredictRequest"):
             call(b"\x12" + b"\x80" * 100_000, 20)
+        with pytest.raises(grpc.RpcError, match="larger than max"):
+            call(bytes(2_000_000), 20, compression=grpc.Compression.Gzip)
+        long = predict_request([b""], input_name="x" * 100_000).SerializeToString()
+        with pytest.raises(grpc.RpcError, match=r"Received: \['xxxxxx'\]"):
+            call(long, 20)
         request.inputs["bytes"].dtype = 999  # A traceback for each request fills disks.
         with pytest.raises(grpc.RpcError, match="must be string. Received") as caught:
             call(request.SerializeToString(), 20)
@@ -140,6 +151,32 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert "Bearer" not in caplog.text
 
 
+def test_silent_connections_keep_nobody_out(model_dir):
+    # A thousand of them, without a key, would end the service: of HTTP as long as they
+    # are open, of gRPC by using up the files that the process may open.
+    limits, (soft, hard) = {"max_connections": 3}, resource.getrlimit(FILES)
+    resource.setrlimit(FILES, (512, hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(served(model_dir, grpc_port=0, **limits))
+            assert resource.getrlimit(FILES)[0] == 512
+            links = []
+            for port in ("port", "grpc_port"):
+                for _ in range(4):
+                    link = socket.create_connection(("127.0.0.1", server[port]), 20)
+                    links.append(stack.enter_context(link))
+            assert ask(server, "GET", "/healthz")[0] == 200
+            with contextlib.suppress(ConnectionError):
+                assert links[0].recv(1) == b""
+                assert links[7].recv(1) == b""
+            links[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert links[2].recv(12) == b"HTTP/1.1 200"
+        with served(model_dir, max_connections=200):
+            assert resource.getrlimit(FILES)[0] == 800
+    finally:
+        resource.setrlimit(FILES, (soft, hard))
+
+
 def test_answers_that_are_never_read_come_to_an_end(model_dir):
     # Four clients could keep the places of all 1024 calls, for ever, and send nothing.
     limits = {"receive_timeout": 0.2, "answer_timeout": 0.3, "max_connections": 2}
@@ -204,7 +241,7 @@ def test_parsing_hands_over_pythons_lock(read, body, status):
     def find_input(name):
         return name, "images", np.dtype("float32"), SHAPE
 
-    arguments = (body, find_input, 256) if read == "inputs" else (body,)
+    arguments = (body, find_input, 256) if read == "inputs" else (body, 256)
     function = rest.read_inputs if read == "inputs" else rest.read_images
     # The garbage collector holds the lock too, for as long as other tests left objects.
     gc.collect()
@@ -252,6 +289,29 @@ def test_long_json_is_read_row_by_row():
             read(**change)
 
 
+def test_large_requests_leave_the_event_loop_to_others(model_dir, monkeypatch):
+    # A JPEG of a million empty segments takes 40 ms to look at, 32 KB of tiny chunks 10
+    # ms to parse; asyncio's 256 KB, of sixteen clients, would stop the server.
+    threads, sizes = [], []
+
+    def check(*arguments):
+        threads.append(threading.current_thread().name)
+        return check_image(*arguments)
+
+    def receive(protocol, data):
+        sizes.append(len(data))
+        return data_received(protocol, data)
+
+    data_received = Protocol.data_received
+    monkeypatch.setattr(Protocol, "data_received", receive)
+    monkeypatch.setattr("plsc_tf.serving.server.models.check_image", check)
+    body = {"base64_string": [b64(picture(0) + bytes(1_500_000))]}
+    with served(model_dir) as server:
+        assert ask(server, "POST", PLSC, body)[0] == 200
+    assert len(threads) == 1 and threads[0] != "plsc-server"
+    assert 0 < max(sizes) <= 32 * 1024
+
+
 def test_a_gif_of_tiny_blocks_is_no_image():
     # 8 MB of them would keep the event loop for half a second.
     gif = picture(0, file_format="GIF")
@@ -289,7 +349,8 @@ def test_no_error_repeats_a_long_request(server):
     # The log's reader and the client's memory are the attacker's, if texts are echoed.
     body = json.dumps({"signature_name": "x" * 100_000, "instances": [0]})
     status, answer, _ = ask(server, "POST", PREDICT, body)
-    assert status == 400 and len(answer["error"]) <= 500
+    # Thirty megabytes would keep Python's lock for a third of a second.
+    assert status == 400 and len(answer["error"]) <= 250
     answer = ask(server, "GET", "/v1/" + "x" * 5000)[1]
     assert len(answer["error"]) <= 200
 

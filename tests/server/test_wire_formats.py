@@ -20,6 +20,7 @@ from plsc_tf.serving.server.errors import RequestError
 PREDICT, ENROL = "/v1/models/face:predict", "/gallery/enrol"
 FACE, IMAGES = {"model_spec": {"name": "face"}}, {"signature_name": "images"}
 CUT, NONE = b64(picture(0)[:-200]), {"base64_string": []}
+ONE = {"base64_string": ["aGk="]}
 
 
 def close_to(expected):
@@ -191,12 +192,12 @@ def test_health_and_metrics(server):
         ("POST", PLSC, NONE, 400, "no image"),
         ("POST", PLSC, {"base64_string": ["*"]}, 400, "Item 0"),
         ("POST", PLSC, {"base64_string": [CUT]}, 400, "Invalid JPEG data"),
-        ("POST", ENROL, NONE, 400, "name"),
-        ("POST", ENROL, {**NONE, "name": ""}, 400, "name"),
+        ("POST", ENROL, ONE, 400, "name"),
+        ("POST", ENROL, {**ONE, "name": ""}, 400, "name"),
         ("POST", ENROL, {**NONE, "name": "x"}, 400, "no image"),
-        ("POST", ENROL, {"name": "x", "base64_string": ["aGk="]}, 400, "Image 0"),
-        ("POST", "/gallery/identify", {**NONE, "count": 0}, 400, "count"),
-        ("POST", "/gallery/identify", {**NONE, "threshold": "high"}, 400, "threshold"),
+        ("POST", ENROL, {**ONE, "name": "x"}, 400, "Image 0"),
+        ("POST", "/gallery/identify", {**ONE, "count": 0}, 400, "count"),
+        ("POST", "/gallery/identify", {**ONE, "threshold": "high"}, 400, "threshold"),
         ("POST", "/gallery/remove", {"name": 3}, 400, "name"),
     ],
 )

@@ -15,10 +15,12 @@ import ssl
 import time
 import typing
 import urllib.parse
+from asyncio import sslproto
 
 from absl import logging
 
 from plsc_tf.serving.server.errors import RequestError
+from plsc_tf.serving.server.guard import READ_BYTES
 
 RIGHTS = ("embed", "identify", "enrol", "admin")
 # The right that each HTTP handler requires. Others, such as that of unknown paths,
@@ -224,6 +226,8 @@ def tls_arguments(options) -> dict:
             f"key without a password. Received: {options.tls_certificate!r} and "
             f"{options.tls_key!r}: {error}."
         ) from error
+    # asyncio allocates a buffer of this size before the handshake.
+    sslproto.SSLProtocol.max_size = READ_BYTES
     # asyncio's own limits are longer.
     return {
         "ssl": context,

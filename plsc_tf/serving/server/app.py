@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import resource
 import signal
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import prometheus_client as prometheus
 from absl import logging
 from aiohttp import web
 
+from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.access import Access, tls_arguments
 from plsc_tf.serving.server.guard import Bodies, Protocol
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes
@@ -43,7 +45,7 @@ class App:
         self.draining = False
         self.access, self._tls = Access(options), tls_arguments(options)
         self.metrics, self.bodies = Metrics(), Bodies(options)
-        self._connections = set()
+        self._connections = {}
         self.metrics.connections.set_function(self._connections.__len__)
         self._loop = self._stopping = None
 
@@ -52,6 +54,11 @@ class App:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def read_images(self, request: web.Request) -> dict:
+        """Reads a request of PLSC's formats; see `rest.read_images`."""
+        most = self.options.max_request_images
+        return await self.bodies.read(request, rest.read_images, most)
 
     async def serve(self, ready: Callable, handle_signals: bool = False) -> None:
         """Serves until `stop`, SIGTERM or SIGINT.
@@ -65,6 +72,10 @@ class App:
             OSError: no model can be loaded, or a port is in use.
         """
         options = self.options
+        # Without files, the server could not even answer 503.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = max(soft, min(hard, 4 * options.max_connections))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
@@ -82,14 +93,7 @@ class App:
             server, runner = await self._open_http(stack)
             rpc = await self._open_grpc()
             watcher = self._loop.create_task(models.watch())
-            logging.info(
-                "Serving %s at %s://%s:%d%s",
-                models.name,
-                "https" if self._tls else "http",
-                options.host,
-                self.port,
-                "" if rpc is None else f", gRPC at port {self.grpc_port}",
-            )
+            logging.info("Serving %s at %s:%d", models.name, options.host, self.port)
             ready()
             await self._stopping.wait()
             self.draining = True

@@ -27,7 +27,8 @@ class RequestError(Exception):
 
     def __init__(self, code: str, message: str, retry_after=None, status=None):
         # Headers may have bytes that are not UTF-8, which JSON cannot repeat.
-        self.message = message.encode(errors="backslashreplace").decode()[:500]
+        message = message[:500].encode(errors="backslashreplace").decode()
+        self.message = message[:500]
         super().__init__(self.message)
         self.code, self.retry_after = code, retry_after
         self.status = status or HTTP_STATUS[code]

@@ -36,8 +36,9 @@ def make_server(app) -> grpc.aio.Server:
     Args:
         app: the `App`, with its options, models and metrics.
     """
-    python_logging.getLogger("grpc._cython.cygrpc").addFilter(_shows_no_header)
-    longest = 2 * app.options.receive_timeout + app.options.answer_timeout
+    python_logging.getLogger("grpc._cython.cygrpc").addFilter(_shows_a_defect)
+    seconds = math.ceil(app.options.receive_timeout)
+    longest = 2 * seconds + app.options.answer_timeout
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
@@ -49,6 +50,9 @@ def make_server(app) -> grpc.aio.Server:
             ("grpc.max_connection_age_ms", int(10_000 * app.options.receive_timeout)),
             ("grpc.max_connection_age_grace_ms", int(1000 * longest)),
             ("grpc.max_concurrent_streams", 256),
+            # Others would take all files that the process may open.
+            ("grpc.max_allowed_incoming_connections", app.options.max_connections),
+            ("grpc.server_handshake_timeout_ms", seconds * 1000),
             # Otherwise, fast connections may send more than a message ahead.
             ("grpc.http2.bdp_probe", 0),
         ],
@@ -76,9 +80,9 @@ async def _abort(error, _, context):
     await context.abort(getattr(grpc.StatusCode, error.code), error.message)
 
 
-def _shows_no_header(record):
-    """Returns False for gRPC's logs of headers that are not UTF-8, such as keys."""
-    return not str(record.msg).startswith("Invalid encoding")
+def _shows_a_defect(record):
+    """Returns False for logs of headers that are not UTF-8, or of calls that ended."""
+    return not record.getMessage().startswith(("Invalid encoding", "ExecuteBatchError"))
 
 
 class Services(grpc.GenericRpcHandler):
@@ -154,7 +158,8 @@ class Services(grpc.GenericRpcHandler):
         """Runs a signature on tensors."""
         version = self._models.get(*_which(request.model_spec))
         signature, name, *kind = version.input(request.model_spec.signature_name)
-        if (names := [*itertools.islice(request.inputs, 9)]) != [name]:
+        names = [one[: len(name) + 1] for one in itertools.islice(request.inputs, 9)]
+        if names != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
         values = await self._bodies.parse(
             size, _values, name, request.inputs[name], *kind, size
@@ -167,7 +172,8 @@ class Services(grpc.GenericRpcHandler):
         for name in set(request.output_filter) or outputs:
             if name not in outputs:
                 raise invalid(
-                    f"output_filter may contain {sorted(outputs)}. Received: {name!r}."
+                    f"output_filter may contain {sorted(outputs)}. Received: "
+                    f"{name[:100]!r}."
                 )
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response

@@ -30,6 +30,8 @@ _LINGER_SECONDS = 2.0
 _IDLE, _HEAD, _REQUEST = range(3)
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
+# Bytes that asyncio receives at once.
+READ_BYTES = 32 * 1024
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 # zlib takes both formats if 32 is added to the logarithm of its window's size.
@@ -39,13 +41,13 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 class Protocol(web.RequestHandler):
     """aiohttp's protocol for one connection, with time limits and errors in JSON."""
 
-    def __init__(self, server: web.Server, options, connections: set):
+    def __init__(self, server: web.Server, options, connections: dict):
         """Prepares a connection.
 
         Args:
             server: aiohttp's server, which handles the requests.
             options: the option group `server`.
-            connections: set of the protocols of all open connections.
+            connections: its keys are the protocols of all connections, oldest first.
         """
         super().__init__(
             server,
@@ -66,20 +68,32 @@ class Protocol(web.RequestHandler):
         """True if a request has arrived but its answer has not been fully written."""
         return self._phase != _IDLE or self._link.get_write_buffer_size() > 0
 
+    @property
+    def silent(self) -> bool:
+        """True if no request has arrived completely and no answer is being written."""
+        return self._phase == _HEAD or not self.busy
+
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Accepts the connection, or answers 503 if there are too many."""
+        """Accepts the connection, or answers 503 if there are too many requests."""
         if len(self._connections) >= self._options.max_connections:
-            transport.write(_BUSY)
-            transport.close()
-            return
+            # Those that send no request must not keep others out.
+            silent = (one for one in self._connections if one.silent)
+            if not (oldest := next(silent, None)):
+                transport.write(_BUSY)
+                transport.close()
+                return
+            del self._connections[oldest]
+            oldest.force_close()
+        # One of many small parts takes long, and others wait until it is parsed.
+        transport.max_size = READ_BYTES
         self._link = transport
-        self._connections.add(self)
+        self._connections[self] = None
         super().connection_made(transport)
         self._limit(self._end_reading, self._options.receive_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timers and removes the connection."""
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         for end in [*self._timers]:
             self._limit(end, None)
         super().connection_lost(exc)

@@ -92,7 +92,7 @@ class Routes:
 
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
-        body = await self._app.bodies.read(request, rest.read_images)
+        body = await self._app.read_images(request)
         embeddings = await self._models.get().embed(body["base64_string"])
         return _json(instance=[{"embedding": row} for row in embeddings])
 
@@ -205,7 +205,7 @@ class GalleryRoutes:
 
     async def enrol(self, request: web.Request) -> web.Response:
         """Enrolls faces: {"name", "base64_string": [...]} -> {"name", "faces"}."""
-        body = await self._app.bodies.read(request, rest.read_images)
+        body = await self._app.read_images(request)
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
         faces = await self._change(request, self._gallery.enrol, name, embeddings)
@@ -219,7 +219,7 @@ class GalleryRoutes:
         If the request has no threshold, the model card's threshold is used; a null
         threshold returns candidates with any cosine.
         """
-        body = await self._app.bodies.read(request, rest.read_images)
+        body = await self._app.read_images(request)
         count, threshold = body.get("count", 1), body.get("threshold")
         if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
             raise invalid(f"count must be an integer from 1 to {_MOST_CANDIDATES}.")
@@ -244,13 +244,12 @@ class GalleryRoutes:
         return _json(name=name, faces=faces)
 
     async def about(self, request: web.Request) -> web.Response:
-        """Answers with the gallery's size and format, and the model's threshold."""
+        """Answers with the gallery's size, and the model's threshold."""
         model = self._app.models.get()
         return _json(
             faces=len(self._gallery),
-            people=self._gallery.num_people,
-            embedding_size=self._gallery.dim,
-            dtype=self._gallery.dtype,
+            # In a thread, because it waits for changes.
+            people=await self._do(getattr, self._gallery, "num_people"),
             usable=model.fingerprint == self._fingerprint,
             threshold=model.threshold,
         )

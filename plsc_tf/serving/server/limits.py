@@ -11,14 +11,13 @@ from plsc_tf.serving.server.errors import invalid, too_large
 _PIXELS_PER_BYTE = 2
 
 
-def check_count(count: int, options) -> None:
+def check_count(count: int, most: int) -> None:
     """Raises RequestError if a request has no images or too many."""
-    limit = options.max_request_images
     if not count:
         raise invalid("The request has no images.")
-    if count > limit:
+    if count > most:
         raise too_large(
-            f"A request may contain at most {limit} images. Received: {count}."
+            f"A request may contain at most {most} images. Received: {count}."
         )
 
 

@@ -28,6 +28,8 @@ from plsc_tf.storage import files, transfer
 DEFAULT_SIGNATURE = "serving_default"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
+# The headers of images with more bytes together are read outside the event loop.
+_LARGE = 1 << 20
 # Height and width of the warm-up image.
 _SIDE = 112
 # Seconds before a version that could not be loaded is tried again: after the first
@@ -102,7 +104,7 @@ class LoadedModel:
         if signature not in self.signature_defs:
             raise invalid(
                 f"The model's signatures are {sorted(self.signature_defs)}. Received: "
-                f"{signature!r}."
+                f"{signature[:100]!r}."
             )
         ((name, info),) = self.signature_defs[signature].inputs.items()
         # Strings have numpy's dtype object.
@@ -126,10 +128,12 @@ class LoadedModel:
         if dtype.kind != "O" and list(values.shape[1:]) != shape[1:]:
             found = list(values.shape)
             raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
-        check_count(len(values), self._options)
+        check_count(len(values), self._options.max_request_images)
         pixels = [0] * len(values)
-        if dtype.kind == "O":
-            pixels = [check_image(i, v, self._options) for i, v in enumerate(values)]
+        if dtype.kind == "O" and sum(map(len, values)) > _LARGE:
+            pixels = await asyncio.to_thread(self._pixels, values)
+        elif dtype.kind == "O":
+            pixels = self._pixels(values)
         return await self._batchers[signature].run(values, pixels)
 
     async def embed(self, images: list[bytes]) -> np.ndarray:
@@ -152,6 +156,9 @@ class LoadedModel:
         """
         outputs = self._loaded.signatures[signature](tf.constant(values))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    def _pixels(self, images):
+        return [check_image(i, one, self._options) for i, one in enumerate(images)]
 
     def _warm_up(self, sizes: Iterable[int]) -> None:
         """Runs and times every batch size, which also makes the first requests fast."""

@@ -18,6 +18,7 @@ from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
 from plsc_tf.serving.server.errors import invalid, too_large
+from plsc_tf.serving.server.limits import check_count
 
 ROW, COLUMN = "instances", "inputs"
 # For each kind of input dtype, the types of its JSON values; integers have only int.
@@ -64,19 +65,25 @@ def _parse(text):
         raise invalid(f"JSON Parse error: {error}") from None
 
 
-def read_images(body: bytes) -> dict:
+def read_images(body: bytes, most: int) -> dict:
     """Reads a request of PLSC's formats and decodes its images.
+
+    Args:
+        body: the request's JSON.
+        most: largest number of images.
 
     Returns:
         The request's JSON object, with a list of bytes as `base64_string`.
 
     Raises:
-        RequestError: `base64_string` is not a list, or an image is not valid base64.
+        RequestError: `base64_string` is not a list, or too long, or an image is not
+            valid base64.
     """
     request = read_json(body)
     texts = request.get("base64_string")
     if not isinstance(texts, list):
         raise invalid("base64_string must be a list of base64 strings.")
+    check_count(len(texts), most)
     images = request["base64_string"] = [decode_base64(text) for text in texts]
     if None in images:
         raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
@@ -133,6 +140,7 @@ def read_inputs(body: bytes, find_input: Callable, most: int) -> tuple:
     rows = _unnamed(request[form], name) if form == COLUMN else request[form]
     if not isinstance(rows, list) or not rows:
         raise invalid(f"{form!r} must be a list with at least one item.")
+    check_count(len(rows), most)
     if form == ROW:
         rows = [_unnamed(row, name) for row in rows]
     if dtype.kind == "O":
