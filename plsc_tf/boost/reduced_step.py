@@ -179,8 +179,8 @@ class ReducedStepper:
         """Runs one step on a per-replica batch, see `Classifier.run_step`.
 
         Returns:
-            dict as returned by `train_step`, with `step_size`: the accepted share of
-            the full step, or 0.
+            dict of floats with the results of `train_step`, and `step_size`: the
+            accepted share of the full step, or 0.
         """
         bfgs = self.model.trainer.updater.bfgs
         figures, carried = self._find(batch)
@@ -198,8 +198,9 @@ class ReducedStepper:
             # Exactly rounded sums are the same on every machine.
             slope = math.fsum(gradient * direction)
             accepted, tried = self._search(batch, path, loss, slope)
-        outcome = dict(self._move(carried, path, _scalar(accepted)))
-        finite = bool(self._host(outcome["finite"]))
+        outcome = self._move(carried, path, _scalar(accepted))
+        outcome = {name: float(self._host(value)) for name, value in outcome.items()}
+        finite = bool(outcome["finite"])
         if finite and accepted:
             bfgs.accept(gradient, accepted * direction, inverse)
         self.last = {

@@ -72,7 +72,7 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
     """
     updater, rows = trainer.updater, []
     step = functools.partial(train_step, trainer.model)
-    local_results = _local_results(trainer)
+    local_results = trainer.model.strategy.experimental_local_results
     try:
         for batch in batches:
             if updater.votes is None:
@@ -85,10 +85,6 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
     finally:
         updater.proceed = None
     return tf.stack(rows), proceed
-
-
-def _local_results(trainer):
-    return trainer.model.strategy.experimental_local_results
 
 
 def _names(trainer):
@@ -126,8 +122,7 @@ def launch(
             launched. A copy from a GPU waits for all work that the GPU already has.
     """
     if trainer.custom_step is not None:
-        outcome, local_results = trainer.custom_step(*batches), _local_results(trainer)
-        row = {name: float(local_results(v)[0]) for name, v in outcome.items()}
+        row = trainer.custom_step(*batches)
         return Call(1, lambda: [row])
     if proceed is None:
         proceed = trainer.proceed

@@ -51,8 +51,8 @@ class Trainer:
             may replace it.
         forward: the `plsc_tf.training.forward.Forward` of the model; None to use
             `Classifier.forward`.
-        custom_step: function that takes a per-replica batch and replaces the step, or
-            None.
+        custom_step: function that takes a per-replica batch, replaces the step and
+            returns its results, floats like those of `train_step`; or None.
         step_function: `several_steps.run` as a `tf.function`; None before `compile`.
     """
 
