@@ -6,9 +6,9 @@ lists what ran.
 """
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -26,45 +26,43 @@ from tensorflow.python.ops import collective_ops, control_flow_util
 # TensorFlow
 
 
-@dataclasses.dataclass(frozen=True)
-class CollectiveLauncher:
-    """Launches the calling replica's collectives in a `tf.function`.
+def collective_launcher() -> Any:
+    """Returns what launches the calling replica's collectives in a `tf.function`.
 
     `ReplicaContext.all_gather` first gathers the shapes in a separate collective, even
     if all shapes are known to be equal, and TensorFlow has no public all-to-all.
+
+    Returns:
+        the launcher, for the next functions; None if the strategy has no collectives.
     """
+    context = tf.distribute.get_replica_context()
+    operations = context.strategy.extended._cross_device_ops
+    if not isinstance(operations, CollectiveAllReduce):
+        return None
+    return operations._launchers[context._replica_id]
 
-    launcher: object
 
-    @classmethod
-    def of_this_replica(cls) -> "CollectiveLauncher | None":
-        """Returns the replica's launcher; None if the strategy has no collectives."""
-        context = tf.distribute.get_replica_context()
-        operations = context.strategy.extended._cross_device_ops
-        if not isinstance(operations, CollectiveAllReduce):
-            return None
-        return cls(operations._launchers[context._replica_id])
+def launches_on_cpu(launcher: Any) -> bool:
+    """Returns whether the replica's device is a CPU."""
+    return tf.DeviceSpec.from_string(launcher._device).device_type == "CPU"
 
-    def is_on_cpu(self) -> bool:
-        """Returns whether the replica's device is a CPU."""
-        return tf.DeviceSpec.from_string(self.launcher._device).device_type == "CPU"
 
-    def all_gather(self, value: tf.Tensor) -> tf.Tensor:
-        """Gathers tensors of equal shape `[b, ...]`; returns `[replicas * b, ...]`."""
-        return self.launcher._all_gather(value, None)
+def launch_all_gather(launcher: Any, value: tf.Tensor) -> tf.Tensor:
+    """Gathers tensors of equal shape `[b, ...]`; returns `[replicas * b, ...]`."""
+    return launcher._all_gather(value, None)
 
-    def all_to_all(self, parts: tf.Tensor) -> tf.Tensor:
-        """Sends row r of `[replicas, ...]` to replica r; returns the rows received."""
-        launcher = self.launcher
-        with tf.device(launcher._device):
-            return collective_ops.all_to_all_v2(
-                parts,
-                launcher._group_size,
-                launcher._group_key,
-                launcher._next_instance_key(),
-                communication_hint=launcher._options.implementation.value,
-                ordering_token=launcher._get_ordering_token(),
-            )
+
+def launch_all_to_all(launcher: Any, parts: tf.Tensor) -> tf.Tensor:
+    """Sends row r of `[replicas, ...]` to replica r; returns the rows received."""
+    with tf.device(launcher._device):
+        return collective_ops.all_to_all_v2(
+            parts,
+            launcher._group_size,
+            launcher._group_key,
+            launcher._next_instance_key(),
+            communication_hint=launcher._options.implementation.value,
+            ordering_token=launcher._get_ordering_token(),
+        )
 
 
 def is_watched(tensor: tf.Tensor) -> bool:

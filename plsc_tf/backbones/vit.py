@@ -44,8 +44,8 @@ class Attention(layers.Layer):
         heads: number of attention heads.
     """
 
-    def __init__(self, heads, **options):
-        super().__init__(**options)
+    def __init__(self, heads, **kwargs):  # Keras saves them by these names
+        super().__init__(**kwargs)
         self.heads = heads
 
     def call(self, inputs):
@@ -56,10 +56,6 @@ class Attention(layers.Layer):
         mixed = ops.dot_product_attention(*ops.unstack(parts, 3, axis=2))
         mixed = ops.reshape(mixed, (-1, places, width // 3))
         return ops.cast(mixed, self.compute_dtype)
-
-    def get_config(self):
-        """Returns the layer's arguments, for saving."""
-        return {**super().get_config(), "heads": self.heads}
 
 
 def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from plsc_tf.private_apis import CollectiveLauncher
+from plsc_tf import private_apis
 
 
 def replica_id() -> int:
@@ -92,10 +92,10 @@ def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
         return own_slice(value)  # an empty all-to-all crashes TensorFlow 2.21
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
-    if launcher is None or not launcher.is_on_cpu():
+    if launcher is None or not private_apis.launches_on_cpu(launcher):
         return own_slice(all_sum(value))
     parts = tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
-    received = launcher.all_to_all(parts)
+    received = private_apis.launch_all_to_all(launcher, parts)
     return tf.add_n(tf.unstack(tf.ensure_shape(received, parts.shape)))
 
 
@@ -136,17 +136,17 @@ class Transport:
 
 
 def _launcher():
-    """Returns this replica's `CollectiveLauncher`, or None to use the strategy."""
+    """Returns this replica's launcher, or None to use the strategy."""
     if tf.executing_eagerly():
         return None  # eager replicas run one after another, so a launch would hang
-    return CollectiveLauncher.of_this_replica()
+    return private_apis.collective_launcher()
 
 
 def _all_gather(value):
     shape = [num_replicas() * value.shape[0], *value.shape[1:]]
     launcher = _launcher()
     if launcher is not None:
-        gathered = launcher.all_gather(value)
+        gathered = private_apis.launch_all_gather(launcher, value)
     else:
         # With one replica per worker, TensorFlow cannot determine the device of a raw
         # function argument; `tf.identity` places the value on a device.

@@ -290,6 +290,7 @@ class Tracking(TrainingLog):
         self.recorder.close()
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Validation(keras.callbacks.Callback):
     """Adds `val_loss` and `val_` metrics to an epoch's logs, before other callbacks.
 
@@ -304,30 +305,28 @@ class Validation(keras.callbacks.Callback):
         ValueError: `freq` is neither a positive number nor a list.
     """
 
-    def __init__(
-        self,
-        data: Any,
-        freq: int | Sequence[int] = 1,
-        steps: int | None = None,
-        callbacks: Any = (),
-    ) -> None:
+    data: Any
+    freq: int | Sequence[int] = 1
+    steps: int | None = None
+    callbacks: Any = ()
+
+    def __post_init__(self) -> None:
         super().__init__()
+        freq = self.freq
         is_number = isinstance(freq, int) and freq >= 1
         rule = "validation_freq must be a positive number or a list of epochs"
         fits = is_number or isinstance(freq, list | tuple | set)
         require(fits, rule, validation_freq=freq)
-        self._data, self._freq, self._steps = data, freq, steps
         # No model is passed: the callbacks already have it.
-        self._callbacks = keras.callbacks.CallbackList(list(callbacks))
+        self.callbacks = keras.callbacks.CallbackList(list(self.callbacks))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Evaluates the model if validation is due after this epoch."""
-        number = epoch + 1
-        freq = self._freq
+        number, freq = epoch + 1, self.freq
         due = number % freq == 0 if isinstance(freq, int) else number in freq
         if logs is None or not due:
             return
         results = self.model.evaluate(
-            self._data, steps=self._steps, callbacks=self._callbacks, return_dict=True
+            self.data, steps=self.steps, callbacks=self.callbacks, return_dict=True
         )
         logs.update({f"val_{name}": value for name, value in results.items()})

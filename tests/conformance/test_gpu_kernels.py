@@ -13,7 +13,6 @@ from benchmarks.gpu.kernels import Fault, faults
 from plsc_tf.boost import projection, reduced_step, trajectory
 from plsc_tf.flags.boost import Boost
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
-from plsc_tf.private_apis import CollectiveLauncher
 from plsc_tf.training import batching
 from plsc_tf.training.auxiliary import Auxiliary
 from plsc_tf.training.average import Averaging
@@ -30,7 +29,7 @@ def as_on_gpus(monkeypatch):
     """Replicas are logical CPU devices, but the library does what it does on GPUs."""
     monkeypatch.setattr("plsc_tf.heads.base.device_kind", lambda strategy: "GPU")
     monkeypatch.setattr("plsc_tf.training.forward.device_kind", lambda strategy: "GPU")
-    monkeypatch.setattr(CollectiveLauncher, "is_on_cpu", lambda launcher: False)
+    monkeypatch.setattr("plsc_tf.private_apis.launches_on_cpu", lambda launcher: False)
 
 
 @functools.cache
