@@ -119,6 +119,7 @@ class Classifier(keras.Model):
         optimizer: Any = None,
         *positional,
         metrics: str | Iterable[str] = (),
+        weighted_metrics: str | Iterable[str] = (),
         l2: float = 0.0,
         loss_scale: LossScale | None = None,
         gradient_accumulation_steps: int = 1,
@@ -141,6 +142,7 @@ class Classifier(keras.Model):
                 A `LossScaleOptimizer` becomes its optimizer and a `LossScale`.
             metrics: "accuracy" (top-1), "top5_accuracy" or both, computed without
                 margins; they cost one more pass over the logits.
+            weighted_metrics: the same, weighted by `sample_weight` and `class_weight`.
             l2: factor of an L2 penalty, for optimizers that have none.
             loss_scale: `plsc_tf.LossScale` for a backbone in float16, created inside
                 `strategy.scope()`; dynamic by default under Keras's mixed_float16.
@@ -170,7 +172,7 @@ class Classifier(keras.Model):
                 cannot update shards.
         """
         keras_limits.refuse("compile", ("loss",) if positional else others)
-        ranked_metrics = keras_limits.ranks_of(metrics)
+        metrics, weighted = keras_limits.metrics(metrics, weighted_metrics)
         keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype)
         if mixing is not None:
             mixing.check(self)
@@ -185,7 +187,8 @@ class Classifier(keras.Model):
         self.loss_scale = loss_scale
         self.accumulation_steps = gradient_accumulation_steps
         self.mixing = mixing
-        self.ranked_metrics = ranked_metrics
+        self.ranked_metrics = metrics | weighted
+        self.weighted_metrics = tuple(weighted)
         head, factors, decays = self.head, rate_factors or {}, weight_decay_on or {}
         of_head = [] if head.sharded else head.variables_replicated
         layer_rules = weight_rules.of_layers(self.backbone, factors, decays)

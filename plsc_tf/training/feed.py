@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,8 +18,8 @@ from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Classifier
 
-# Key of the number of examples, see `Position.sums`.
-EXAMPLES = "examples"
+# Keys of the counts of a step's examples and their weights; see `Position.sums`.
+COUNTS = EXAMPLES, WEIGHTS = "examples", "weights"
 
 
 @dataclasses.dataclass
@@ -30,8 +30,9 @@ class Position:
         epoch: number of the current epoch, from 0.
         step: number of finished steps in the current epoch.
         global_step: number of finished steps since the run began.
-        sums: totals over the epoch's examples so far: their number ("examples"), and
-            the sum of the loss and of each metric.
+        sums: totals over the epoch's examples so far: their number ("examples"), the
+            sum of their weights ("weights", if there are weighted metrics), and the sum
+            of the loss and of each metric.
     """
 
     epoch: int = 0
@@ -43,23 +44,35 @@ class Position:
         """Copies another position into this one."""
         vars(self).update(vars(other))
 
-    def add(self, figures: Mapping[str, float], examples: float) -> None:
+    def add(
+        self,
+        figures: Mapping[str, float],
+        counts: Mapping[str, float],
+        weighted: Iterable[str] = (),
+    ) -> None:
         """Adds a step's results to `sums`.
 
         Args:
             figures: `{name: mean over the step's examples}`, loss and metrics.
-            examples: number of examples in the step.
+            counts: the step's number of "examples" and, if weighted metrics are used,
+                the sum of their "weights".
+            weighted: names of the figures that are weighted means.
         """
-        added = {name: value * examples for name, value in figures.items()}
-        added[EXAMPLES] = examples
+        added = dict(counts)
+        for name, value in figures.items():
+            added[name] = value * counts[WEIGHTS if name in weighted else EXAMPLES]
         # Make a new dict: copies of this position share the old one.
         sums = {name: self.sums.get(name, 0.0) + n for name, n in added.items()}
         self.sums = self.sums | sums
 
-    def means(self) -> dict[str, float]:
-        """Returns the epoch's means so far."""
-        count = max(self.sums.get(EXAMPLES, 0.0), 1e-12)
-        return {k: total / count for k, total in self.sums.items() if k != EXAMPLES}
+    def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
+        """Returns the epoch's means so far; `weighted` as in `add`."""
+        totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
+        return {
+            name: value / totals[WEIGHTS if name in weighted else EXAMPLES]
+            for name, value in self.sums.items()
+            if name not in totals
+        }
 
 
 def passes(data: Any, done: int) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from plsc_tf.parallel.strategy import gather
 from plsc_tf.requirements import require
 from plsc_tf.training import batching, feed, user_data
 from plsc_tf.training.circular import Classifier
-from plsc_tf.training.feed import EXAMPLES, Position
+from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
 
 # Default number of images per batch (PLSC: test_batch_size).
 BATCH = 120
@@ -161,7 +161,7 @@ def evaluate(
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
     require(sums, "The data to evaluate has no examples, or steps is 0")
-    results = Position(sums=sums).means()
+    results = Position(sums=sums).means(model.weighted_metrics)
     callbacks.on_test_end(results)
     return results
 
@@ -190,8 +190,9 @@ def evaluate_step(
             exactly that.
 
     Returns:
-        dict of scalars, equal on every replica: `examples` (number of examples), and
-        the sums of weight · `loss` and of each metric over the examples.
+        dict of scalars, equal on every replica: `examples` (number of examples),
+        `weights` (sum of their weights), and the sums of `loss` and each metric over
+        the examples. The loss and weighted metrics are summed as weight · value.
     """
     dtype = keras.config.floatx()
     weights = tf.cast(weights, dtype)
@@ -207,9 +208,11 @@ def evaluate_step(
     )
     sums = {
         EXAMPLES: tf.reduce_sum(real),
+        WEIGHTS: tf.reduce_sum(weights),
         "loss": tf.reduce_sum(weights * outcome.losses),
     }
     ranks: Any = outcome.ranks
     for name, k in model.ranked_metrics.items():
-        sums[name] = tf.reduce_sum(real * tf.cast(ranks < k, dtype))
+        share = weights if name in model.weighted_metrics else real
+        sums[name] = tf.reduce_sum(share * tf.cast(ranks < k, dtype))
     return collectives.sum_scalars(sums)

@@ -13,11 +13,13 @@ METRICS = {"accuracy": 1, "top5_accuracy": 5}
 _FIT = {
     "validation_split": "pass held-back images as validation_data",
     "validation_batch_size": "pass validation_data as a tf.data.Dataset of batches",
+    "workers": "plsc_tf.load starts its own workers",
+    "use_multiprocessing": "plsc_tf.load starts its own workers",
+    "max_queue_size": "plsc_tf.load has its own queue",
 }
 _COMPILE = {
     "loss": "pass it to the head: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",
     "loss_weights": "the head's loss is the only one",
-    "weighted_metrics": "the loss is weighted; metrics count all examples equally",
     "run_eagerly": "steps are always graphs; tf.print works within them",
     "auto_scale_loss": "a model in mixed_float16 gets a dynamic loss scale; disable it "
     "with loss_scale=plsc_tf.LossScale(1, dynamic=False)",
@@ -25,21 +27,35 @@ _COMPILE = {
 _HINTS = {"fit": _FIT, "compile": _COMPILE}
 
 
-def ranks_of(metrics: str | Iterable[str] | None) -> dict[str, int]:
-    """Returns `{name: k}` for the metrics of `compile`.
+def metrics(
+    plain: str | Iterable[str] | None, weighted: str | Iterable[str] | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Checks and names the metrics of `compile`.
 
     Args:
-        metrics: a name, several names, or None.
+        plain, weighted: `metrics` and `weighted_metrics` of Keras's `compile`: a name,
+            several names, or None.
+
+    Returns:
+        (`{name: k}` of the plain metrics, `{name: k}` of the weighted ones). A weighted
+        metric that is also a plain one is called "weighted_...", as in Keras.
 
     Raises:
         ValueError: a metric is unknown, or not a name.
     """
+    plain, weighted = _names(plain), _names(weighted)
+    names = {name: f"weighted_{name}" if name in plain else name for name in weighted}
+    unweighted = {name: METRICS[name] for name in plain}
+    return unweighted, {names[name]: METRICS[name] for name in weighted}
+
+
+def _names(metrics):
     names = [metrics] if isinstance(metrics, str) else list(metrics or ())
     unknown = [name for name in names if name not in METRICS]
     rule = f"metrics must be among {', '.join(sorted(METRICS))}"
     advice = "Others would need the logits of all classes on one device"
     require(not unknown, rule, advice, metrics=unknown)
-    return {name: METRICS[name] for name in names}
+    return names
 
 
 def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> None:

@@ -29,8 +29,9 @@ def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
-        `examples` (number of examples), `finite` (whether the update was applied), and
-        the outcome of the workers' votes in a cluster.
+        `examples` (number of examples), `weights` (sum of their weights, if there are
+        weighted metrics), `finite` (whether the update was applied), and the outcome
+        of the workers' votes in a cluster.
     """
     passes = gradients(model, *batch)
     return finish(model, passes, *update(model, passes))
@@ -48,7 +49,8 @@ class StepGradients:
         healthy: bool scalar, True if the loss and the embedding gradients are finite.
         loss: scalar, the replica's share of the objective.
         examples: scalar, number of examples in the global batch.
-        real: `[b]` factor of each example in a mean.
+        sample_weights: `[b]` factor of each example's loss in the objective.
+        real: `[b]` factor of each example in an unweighted mean.
         ranks: int64 `[b]`, number of classes that score above the true one, or None.
         state: the loss function's state.
         statistics: batch-norm statistics before the pass.
@@ -60,6 +62,7 @@ class StepGradients:
     healthy: tf.Tensor
     loss: tf.Tensor
     examples: tf.Tensor
+    sample_weights: tf.Tensor
     real: tf.Tensor
     ranks: tf.Tensor | None
     state: dict | None
@@ -135,6 +138,7 @@ def gradients(
         healthy=healthy,
         loss=own_loss,
         examples=total,
+        sample_weights=sample_weights,
         real=real,
         ranks=ranks,
         state=state,
@@ -156,8 +160,11 @@ def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tens
     """
     figures = {"loss": passes.loss}
     for name, k in model.ranked_metrics.items():
-        hits = tf.cast(passes.ranks < k, passes.real.dtype)
-        figures[name] = tf.reduce_sum(passes.real * hits)
+        weighted = name in model.weighted_metrics
+        share = passes.sample_weights if weighted else passes.real
+        figures[name] = tf.reduce_sum(share * tf.cast(passes.ranks < k, share.dtype))
+    if model.weighted_metrics:
+        figures["weights"] = tf.reduce_sum(passes.sample_weights)
     # The forward pass of a bad batch has already changed the batch-norm statistics.
     undo = _states(model)[0], passes.statistics
     apply = model.trainer.updater.apply
@@ -182,7 +189,12 @@ def finish(
         for value, old in zip(_states(model)[1], passes.random, strict=True):
             value.assign(tf.where(sums["aborted"], old, value))
     model.head.keep_state(passes.state, finite)
-    return {**sums, "examples": passes.examples, "finite": finite}
+    result = {**sums, "examples": passes.examples, "finite": finite}
+    for name in model.weighted_metrics:
+        result[name] = tf.math.divide_no_nan(sums[name], sums["weights"])
+    if model.weighted_metrics:
+        result["weights"] = sums["weights"] * passes.examples
+    return result
 
 
 def _examples(head, real, labels, step):

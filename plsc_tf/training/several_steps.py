@@ -89,8 +89,10 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
 
 def _names(trainer):
     """Returns the names of a step's results, see `train_step`."""
+    model = trainer.model
+    weights = ["weights"] if model.weighted_metrics else []
     votes = [] if trainer.votes is None else ["stop", "aborted"]
-    return ["loss", "examples", "finite", *trainer.model.ranked_metrics, *votes]
+    return ["loss", "examples", "finite", *weights, *model.ranked_metrics, *votes]
 
 
 class Call(NamedTuple):

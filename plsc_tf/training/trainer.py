@@ -17,7 +17,7 @@ from plsc_tf.requirements import require
 from plsc_tf.training import diagnosis, feed, keras_limits, several_steps, user_data
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.ending import EndedElsewhereError, Votes
-from plsc_tf.training.feed import EXAMPLES, Position
+from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.forward import Forward
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.updates import Updater
@@ -41,7 +41,8 @@ class Trainer:
         calls: the `several_steps.Calls` of the `fit` in progress, or None.
         step_batch: the per-replica batch of the current step.
         step_result: `{name: value}` of the last step's loss and metrics.
-        step_examples: number of examples in the last step.
+        step_counts: number of examples in the last step, and the sum of their weights
+            if there are weighted metrics.
         stop_requested: True if a worker voted to end the training.
         statistics_differ: True if replicas may have different batch-norm statistics.
         finish_saving: function that waits for a checkpoint that is being written in the
@@ -65,7 +66,7 @@ class Trainer:
         self.calls: several_steps.Calls | None = None
         self.step_batch = None
         self.step_result: dict[str, float] = {}
-        self.step_examples = 0.0
+        self.step_counts: dict[str, float] = {}
         self.stop_requested = False
         self.statistics_differ = False
         self.finish_saving: Callable[[], None] | None = None
@@ -141,7 +142,7 @@ class Trainer:
             if steps is not None and position.step >= steps:
                 # The previous run ended after the epoch's last step but before its
                 # `on_epoch_end`.
-                logs = position.means()
+                logs = position.means(model.weighted_metrics)
                 self._end_epoch(callbacks, logs, whole=True)
             self._stop_at(stop_at_step)
             while position.epoch < epochs and not model.stop_training:
@@ -181,8 +182,8 @@ class Trainer:
             result = self._finite_step(batch, sentinel)
             position.step += 1
             if result:
-                position.add(result, self.step_examples)
-                logs = position.means()
+                position.add(result, self.step_counts, model.weighted_metrics)
+                logs = position.means(model.weighted_metrics)
             callbacks.on_train_batch_end(position.step - 1, logs)
             if self.stop_requested:
                 self.votes.ended = True
@@ -224,14 +225,14 @@ class Trainer:
         if result is None:
             (result,) = several_steps.launch(self, [batch]).results()
         self.statistics_differ = True
-        examples = result.pop(EXAMPLES)
+        counts = {name: result.pop(name) for name in COUNTS if name in result}
         self.stop_requested = bool(result.pop("stop", False))
         if self.votes is not None:
             self.votes.check_abort(bool(result.pop("aborted")))
         if not result.pop("finite"):
             return {**result, "finite": False}
         self.position.global_step += 1
-        self.step_examples = examples
+        self.step_counts = counts
         self.step_result = result
         return dict(result)
 

@@ -15,7 +15,7 @@ LABELS = RNG.integers(0, 5, 23)
 # One example weighs nothing, but it is one.
 SAMPLES = np.where(np.arange(23) == 4, 0, RNG.uniform(0.2, 3, 23)).astype(np.float32)
 CLASSES = {0: 0.5, 3: 2.5}
-NAMES = ("loss", "accuracy")
+NAMES = ("loss", "accuracy", "weighted_accuracy")
 
 
 def backbone():
@@ -51,7 +51,8 @@ def set_weights(model, plain):
 
 @pytest.fixture(scope="module", params=[slow(1), 2], ids=["1", "2"])
 def built(request):
-    return build(request.param, metrics=["accuracy"])
+    metrics = {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]}
+    return build(request.param, **metrics)
 
 
 @pytest.fixture
@@ -133,7 +134,9 @@ def test_train_on_batch_without_names(models):
 
 
 def test_a_data_set_with_weights_in_several_steps_per_call():
-    models = build(1, steps_per_execution=2)
+    # A weighted metric alone is not called so.
+    options = {"weighted_metrics": ["accuracy"], "steps_per_execution": 2}
+    models = build(1, **options)
     set_weights(*models)
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, SAMPLES)).batch(5)
     found, expected = (one.fit(data, shuffle=False, verbose=0) for one in models)
