@@ -106,7 +106,7 @@ def checked_labels(labels: tf.Tensor, num_classes: int | None) -> tf.Tensor:
 def reason(error: Exception) -> str:
     """Returns TensorFlow's message as one sentence, without node and op names."""
     text = getattr(error, "message", None) or str(error)
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]( name:)?", " ", text).strip()
+    text = re.sub(r"\{\{[^{}]*\}\}|\[Op:[^][]*\]( name:)?", " ", text).strip()
     text = re.sub(r"^Error in user-defined function .*? with iterator: \S+: ", "", text)
     text = " ".join(text.split("\n")[0].split())
     return text if text.endswith(".") else text + "."

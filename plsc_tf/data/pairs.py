@@ -1,6 +1,7 @@
 """Verification sets: images, and pairs that show the same person or two people."""
 
 import dataclasses
+import itertools
 import os
 import pickle
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images, paths
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, num_pixels
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
@@ -330,6 +331,10 @@ def write_bin(path: str, pairs: Pairs) -> int:
             "A .bin file can hold only encoded images (JPEG, PNG). Received: "
             f"{pairs.name!r}, whose images are arrays of pixels. Encode them first."
         )
+    for image, place in itertools.zip_longest(pairs.images, pairs.files):
+        # A list could name a private file of the user, who may publish the .bin.
+        rule = f"{place or path} must be a JPEG, PNG, GIF or WebP"
+        require(num_pixels(image), rule, begins=bytes(image[:8]))
     outputs.require_absent(path)
     rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()
     content = ([pairs.images[row] for row in rows], pairs.same.tolist())

@@ -15,6 +15,8 @@ from plsc_tf.hints import did_you_mean
 
 # Columns of random numbers, see `augmentation.decisions`.
 _SCALE, _TOP, _LEFT = 6, 7, 31
+# Maximum aspect ratio of an image that is resized before its center is cut out.
+_LONGEST = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +231,14 @@ def _cropped(image, box, place, size):
 
 def _middle(image, shorter, size):
     """Resizes so that the shorter side is `shorter` and cuts out the center."""
-    shape = tf.cast(tf.shape(image)[:2], tf.float32)
+    # The ends of a very long image, which would take gigabytes, are cut off first.
+    shape = tf.shape(image)[:2]
+    kept = tf.minimum(shape, _LONGEST * tf.reduce_min(shape))
+    start = tf.concat([(shape - kept) // 2, [0]], 0)
+    image, shape = (
+        tf.slice(image, start, [*tf.unstack(kept), 3]),
+        tf.cast(kept, tf.float32),
+    )
     wanted = tf.round(shape * (float(shorter) / tf.reduce_min(shape)))
     wanted = tf.maximum(tf.cast(wanted, tf.int32), size)
     resized = tf.image.resize(image, wanted, antialias=True)

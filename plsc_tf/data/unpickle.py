@@ -9,9 +9,16 @@ functions, because they trust the sizes that a pickle declares.
 import io
 import pickle
 import pickletools
+import sys
 from collections.abc import Callable
 
 import numpy as np
+
+# Maximum number of opcodes, and the bytes of a pickle that allow one more: an opcode of
+# one byte can take a hundred bytes of memory.
+_MOST_OPCODES, _BYTES_PER_OPCODE = 200_000, 16
+# Python's hashes of integers below this number differ.
+_HASH_MODULUS = sys.hash_info.modulus
 
 
 def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
@@ -30,7 +37,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
     buffer = io.BytesIO(data)
     reader = _PlainUnpickler(buffer, len(data), names or {}, find)
     try:
-        _check_memo(data)
+        _check_opcodes(data)
         return _resolve(reader.load(), {})
     except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
         if reader.refused:
@@ -45,8 +52,43 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
         ) from None
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """An unpickler that accepts only the names needed for plain data."""
+def _check_keys(keys) -> None:
+    """Rejects keys that a file can choose to have equal hashes, which takes hours."""
+    for key in keys:
+        small = isinstance(key, int) and abs(key) < _HASH_MODULUS
+        if not small and not isinstance(key, str | bytes):
+            raise pickle.UnpicklingError(f"a key of the type {type(key).__name__}")
+
+
+def _table(items) -> dict:
+    _check_keys(key for key, _ in items)
+    return dict(items)
+
+
+def _plain_opcodes(known: dict) -> dict:
+    """Returns the functions of opcodes without sets; those of dicts check the keys."""
+
+    def checked(load, keys):
+        def check_and_load(reader):
+            _check_keys(reader.stack[keys])
+            load(reader)
+
+        return check_and_load
+
+    sets = pickle.EMPTY_SET + pickle.FROZENSET
+    plain = {code: load for code, load in known.items() if code not in sets}
+    for opcode in (pickle.SETITEM, pickle.SETITEMS, pickle.DICT):
+        # The keys and values of one item are on top; those of several fill the stack.
+        keys = slice(-2, -1) if opcode == pickle.SETITEM else slice(None, None, 2)
+        plain[opcode[0]] = checked(known[opcode[0]], keys)
+    return plain
+
+
+# The implementation in C cannot check keys.
+class _PlainUnpickler(pickle._Unpickler):
+    """An unpickler that accepts only the names and keys needed for plain data."""
+
+    dispatch = _plain_opcodes(pickle._Unpickler.dispatch)
 
     def __init__(self, buffer: io.BytesIO, size: int, names: dict, find):
         super().__init__(buffer, encoding="bytes")
@@ -66,15 +108,16 @@ class _PlainUnpickler(pickle.Unpickler):
         return found
 
 
-def _check_memo(data: bytes) -> None:
-    """Rejects memo numbers that a pickle of this size cannot need.
+def _check_opcodes(data: bytes) -> None:
+    """Rejects pickles with more opcodes than plain data of their size needs.
 
-    Python's unpickler allocates memory for the declared number of entries, and for byte
-    arrays of any length, before it reads on.
+    It also rejects byte arrays that are cut off, for which Python allocates memory
+    before it reads on.
     """
-    for opcode, argument, position in pickletools.genops(data):
-        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > len(data):
-            raise pickle.UnpicklingError(f"memo number {argument} at byte {position}")
+    most = _MOST_OPCODES + len(data) // _BYTES_PER_OPCODE
+    for number, (_, _, position) in enumerate(pickletools.genops(data)):
+        if number == most:
+            raise pickle.UnpicklingError(f"more than {most} opcodes at byte {position}")
 
 
 class _Dtype:
@@ -150,7 +193,7 @@ def _plain_names(size: int) -> dict:
 
     names = {
         ("_codecs", "encode"): to_bytes,
-        ("collections", "OrderedDict"): copied(dict),
+        ("collections", "OrderedDict"): lambda items=(): _table(copied(list)(items)),
         ("numpy", "ndarray"): object,
         ("numpy", "dtype"): lambda name, align=False, copy=True: _Dtype(name),
     }

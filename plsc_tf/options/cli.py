@@ -34,6 +34,8 @@ TRAINED_MODEL = (
 )
 PIPELINE = ("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads")
 _TRACEBACK_VARIABLE = "PLSC_TF_TRACEBACK"
+# A forged list could have a name so long that `_TENSORFLOW_NOISE` takes seconds.
+_LONGEST_MESSAGE = 1 << 14
 _HELP = ("help", "helpfull", "helpshort", "h", "?")
 # Control characters, except tab and newline; bytes that are not UTF-8; and marks that
 # show a text in another order.
@@ -304,7 +306,7 @@ def _message(error):
     """Returns an error's message without the text that OSError and TensorFlow add."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return shown(f"{error.strerror}: {error.filename}")
-    text = str(error)
+    text = str(error)[:_LONGEST_MESSAGE]
     if _is_of_tensorflow(error):
         text = _TENSORFLOW_NOISE.sub("", text)
     return shown(text.strip() or repr(error))

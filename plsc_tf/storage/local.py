@@ -30,7 +30,9 @@ def stat(path, _):
 def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0
-    with open(path, "wb", buffering=0) as file:
+    if os.path.islink(path):
+        os.remove(path)
+    with open(path, "wb", buffering=0, opener=open_no_link) as file:
         try:
             for piece in make_pieces():
                 _write_all(file, piece)
@@ -45,6 +47,11 @@ def write(path, make_pieces, _, algorithm):
             raise
     sync_folder(os.path.dirname(path))
     return {"bytes": size, algorithm: digest.hexdigest()}
+
+
+def open_no_link(path, flags):
+    """Opens a file for `open`; refuses links, which lead other users' writes astray."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def split_folder(path, links, visited):

@@ -15,7 +15,7 @@ from plsc_tf.storage.paths import scheme_of
 ID, SECRET, ENDPOINT = "OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_ENDPOINT"
 # Keys in a path, in each form that tensorflow-io accepts, also as shown by `repr`.
 _KEYS = re.compile(
-    r"(oss://[^/\s]*?)(?:\x01|\\x01|\\001|\?)id=[^/\s]*?host=([^/\s'\",;]*)"
+    r"(oss://[^/\s]*?)(?:\x01|\\x01|\\001|\?)id=[^/\s]{0,999}?host=([^/\s'\",;]*)"
 )
 _ANY_KEY = re.compile(r"(?:\x01|\\x01|\\001|\x02|\\x02|\\002|[?&])(id|key)=[^/\s]*")
 

@@ -254,7 +254,9 @@ class WriterLock(contextlib.AbstractContextManager):
                 continue
             # The claim may have been removed since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
-                yield match[1], files.read(files.join(self._folder, name), retry=_SOON)
+                path = files.join(self._folder, name)
+                size = min(files.size(path, _SOON), _CLAIM_BYTES)
+                yield match[1], files.read(path, stop=size, retry=_SOON)
 
     def _write(self, new=False):
         """Writes this process's claim with an incremented renewal count."""

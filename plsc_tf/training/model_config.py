@@ -73,7 +73,18 @@ def make_network(text: str) -> keras.Model:
 def _refuse_code(described):
     if described.get("class_name") in UNSAFE:
         raise ValueError(f"it has a {described['class_name']}, which can run code")
+    # Keras would compute the result at once: a few bytes could fill the memory.
+    if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):
+        raise ValueError("it has a layer that is called without another layer's output")
     return described
+
+
+def _is_symbolic(value):
+    """Returns whether a layer's arguments include another layer's output."""
+    if isinstance(value, dict) and "class_name" in value:
+        return value["class_name"] == "__keras_tensor__"
+    values = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list) and any(map(_is_symbolic, values))
 
 
 def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | None:

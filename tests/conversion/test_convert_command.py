@@ -202,7 +202,21 @@ def test_the_folder_of_the_work_is_ones_own(tmp_path, parts):
     theirs = tmp_path / ".out.converting"
     theirs.mkdir()
     (theirs / "buckets").symlink_to(tmp_path)
+    claim = theirs / f".writer-{'0' * 16}"
+    claim.touch()  # Until it ends, this process would write its own claim there.
     os.chown(theirs, 65534, 65534)
     with pytest.raises(ValueError, match="out.converting' is of another user"):
         of_lines(parts, f"--output_dir={tmp_path}/out")
     assert not (tmp_path / "bucket_0").exists()
+    assert claim.exists()
+
+
+# Who converts a stranger's list and publishes the result would publish their own files.
+def test_lines_of_base64_hold_images_only(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "secret").write_text("a password")
+    (tmp_path / "in" / "label.txt").write_text("../secret 0\n")
+    words = ["--dataset_name=image_list", f"--dataset_dir={tmp_path}/in"]
+    words += [f"--output_dir={tmp_path}/out", "--to=base64", "--num_shards=1"]
+    with pytest.raises(ValueError, match="secret.*expected a JPEG, PNG or GIF"):
+        command(*words)

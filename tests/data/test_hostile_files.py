@@ -9,8 +9,10 @@ import time
 import tracemalloc
 
 import pytest
+import tensorflow as tf
 
 from plsc_tf.data.checks.check import check
+from plsc_tf.data.faults import reason
 from plsc_tf.data.load import load, open_source
 from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
@@ -19,6 +21,7 @@ from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.jobs.evaluate.embeddings import Pictures
+from plsc_tf.options import cli
 from tests.data import recordio_writer as writer
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
@@ -173,10 +176,54 @@ def test_a_file_that_is_listed_again_and_again_is_found_at_once(tmp_path):
 
 # An attacker would have each of a million lines read the same gigabyte.
 def test_records_that_overlap_are_refused(tmp_path):
-    parts = [writer.frame(1, writer.image(0, 1, b""))]
-    parts += [writer.frame(2, b"")] * 2000 + [writer.frame(3, b"abc")]
-    (tmp_path / "train.rec").write_bytes(b"".join(parts))
-    (tmp_path / "train.idx").write_text("1 0\n" * 1000)
+    write_chain(tmp_path, 90)
     request = DataRequest(dataset_dir=str(tmp_path))
     with bounded(), pytest.raises(ValueError, match="idx, line 2: records overlap"):
         open_source("recordio", request)
+
+
+def write_chain(folder, parts):
+    """A record of many parts, and an .idx that lists it 300 times."""
+    frames = [writer.frame(1, writer.image(0, 1, b""))]
+    frames += [writer.frame(2, b"")] * parts + [writer.frame(3, b"abc")]
+    (folder / "train.rec").write_bytes(b"".join(frames))
+    (folder / "train.idx").write_text("1 0\n" * 300)
+
+
+# The check goes on after each fault: 100,000 lines to a megabyte of parts took hours.
+def test_a_chain_of_parts_is_not_followed_again_and_again(tmp_path):
+    write_chain(tmp_path, 4000)
+    request = DataRequest(dataset_dir=str(tmp_path))
+    with bounded():
+        found = check("recordio", request, threads=1).report["findings"][0]
+    assert found["count"] == 300 and "at most 100 parts" in found["first"][0]["detail"]
+
+
+# One line made the check read all of the disk, and list the names of its images.
+def test_a_list_does_not_lead_the_check_out_of_its_folder(tmp_path, picture):
+    (tmp_path / "in").mkdir()
+    for name in ("x.png", "in/y.png", "private.png"):
+        (tmp_path / name).write_bytes(picture(0, len(name)))
+    (tmp_path / "in" / "label.txt").write_text("y.png 0\n../x.png 0\n")
+    request = DataRequest(dataset_dir=str(tmp_path / "in"))
+    assert check("image_list", request, threads=1).report["findings"] == []
+
+
+# A name of 64 KB took ten seconds wherever a message shows it.
+@pytest.mark.parametrize("piece", ["{{", "[Op:", "?id=", " "])
+def test_long_names_are_shown_at_once(piece):
+    error = tf.errors.NotFoundError(
+        None, None, f"oss://{piece * (64_000 // len(piece))}x"
+    )
+    with bounded():
+        reason(error)
+        cli.shown(str(error))
+        with pytest.raises(SystemExit):
+            cli.main(fail_with(error), argv=[])
+
+
+def fail_with(error):
+    def command(settings):
+        raise error
+
+    return command

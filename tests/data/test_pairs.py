@@ -1,5 +1,6 @@
 """Verification sets: .bin files that cannot run anything, and pairs.txt."""
 
+import collections
 import io
 import os
 import pickle
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from plsc_tf.data import images, preprocessing
-from plsc_tf.data.pairs import Pairs, load_pairs
+from plsc_tf.data.pairs import Pairs, load_pairs, write_bin
 
 
 @pytest.fixture
@@ -199,6 +200,31 @@ def test_impossible_pairs_are_refused(pictures, left, right, same):
 def test_bins_that_would_run_things_or_fill_the_memory_are_refused(tmp_path, content):
     words = "bad.bin( is refused| is not a pickle|: Expected)"
     _refused(tmp_path / "bad.bin", content, words)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # Keys whose hashes are equal: ten times as many took hours.
+        pickle.dumps({k * (2**61 - 1): k for k in range(2, 99)}),
+        pickle.dumps({(-1, -2): 0, (-2, -1): 0}),
+        pickle.dumps({(-1, -2), (-2, -1)}, protocol=4),
+        pickle.dumps(collections.OrderedDict({(-1, -2): 0}), protocol=2),
+        # Lists, of 72 bytes each.
+        b"\x80\x02](" + b"]" * 1_000_000 + b"e.",
+    ],
+)
+def test_bins_that_would_take_hours_or_gigabytes_are_refused(tmp_path, content):
+    _refused(tmp_path / "bad.bin", content, "is not a pickle")
+
+
+# Who converts a stranger's list and publishes the .bin would publish a file of theirs.
+def test_a_bin_holds_images_only(tmp_path):
+    (tmp_path / "secret").write_text("a password")
+    (tmp_path / "pairs.txt").write_text("secret\tsecret\t1\n")
+    with pytest.raises(ValueError, match="secret must be a JPEG, PNG, GIF or WebP"):
+        write_bin(str(tmp_path / "o.bin"), load_pairs(str(tmp_path / "pairs.txt")))
+    assert not (tmp_path / "o.bin").exists()
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,12 @@ def test_inceptions_crop_happens_with_its_probability():
     np.testing.assert_array_equal(_train(without, GRADIENT, _chance(c4=0.0)), whole)
 
 
+# A PNG of 141 bytes would take 270 GB.
+def test_vgg_cuts_the_ends_of_a_long_picture_first():
+    made = preprocessing.build("vgg", (512, 512), None)
+    assert made.evaluate(np.full((1, 65535, 3), 7, np.uint8)).shape == (512, 512, 3)
+
+
 def test_vgg_scales_the_shorter_side_and_crops():
     made = preprocessing.build("vgg", (56, 56), None)
     # For 56 the shorter side of 96 becomes 64...128: parts of 84...42 pixels.

@@ -109,6 +109,8 @@ def test_views_and_types(torch, tmp_path):
             "not contain checkpoint_gpu_1.pt",
         ),
         (["softmax_fc_gpu_1.pt", "model.pt"], "does not contain softmax_fc_gpu_0.pt"),
+        # The names of a trillion files would fill the memory.
+        (["softmax_fc_gpu_1000000.pt", "model.pt"], "10001 in all.*1000001 ranks"),
         (["a.pt", "b.pt"], "no model.pt.*Found: a.pt, b.pt"),
     ],
 )

@@ -108,6 +108,7 @@ def test_a_missing_rank_is_named(folder, rank):
         {"emb_dim": 4},
         {"pretrain_nranks": 3, "num_classes": 9},
         {"pretrain_nranks": "many"},
+        {"pretrain_nranks": float("inf")},
     ],
 )
 def test_files_that_are_not_what_meta_json_says(folder, changes):

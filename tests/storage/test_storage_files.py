@@ -1,5 +1,6 @@
 """The operations on local paths, and through TensorFlow's file systems."""
 
+import contextlib
 import errno
 import os
 from hashlib import sha256
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 from blake3 import blake3
 
+from plsc_tf.parallel.launch.logs import open_logs
 from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
-from tests import programs
+from tests import programs, small_disk
 
 CONTENT = bytes(range(256)) * 40_000  # 10.24 MB: more than a chunk
 
@@ -115,13 +117,25 @@ def test_rename_overwrites_nothing(root):
 
 
 def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):
-    # Writing to /dev/full fails as a full disk does; what is removed is the link.
-    (tmp_path / "file").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left on device") as caught:
-        files.write(tmp_path / "file", b"x" * 100_000)
-    assert caught.value.errno == errno.ENOSPC
-    assert caught.value.filename == str(tmp_path / "file")
-    assert not os.path.lexists(tmp_path / "file")
+    with small_disk.mounted(tmp_path, "64k"):
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            files.write(tmp_path / "file", b"x" * 100_000)
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == str(tmp_path / "file")
+        assert not os.path.lexists(tmp_path / "file")
+
+
+# In a folder of a group, another user could choose the file that is overwritten.
+@pytest.mark.parametrize("name", ["report", "report.writing-new", "worker-0.log"])
+def test_links_of_others_are_not_followed(tmp_path, name):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / name).symlink_to(tmp_path / "precious")
+    files.replace(tmp_path / "report", b"new")
+    with contextlib.suppress(OSError):
+        open_logs(str(tmp_path), [0])[0].begin("attempt")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "report").read_bytes() == b"new"
+    assert not (tmp_path / "report").is_symlink()
 
 
 def test_what_cannot_be_looked_at_is_not_absent(tmp_path):

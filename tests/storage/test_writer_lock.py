@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+import tracemalloc
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim
         lock.acquire(str(tmp_path))
         assert not path.exists()
         lock.check()
+
+
+# Whoever may write into the folder would fill the memory, with a file without content.
+def test_a_claim_of_any_size_takes_no_memory(tmp_path):
+    with open(tmp_path / f".writer-{'0' * 16}", "wb") as file:
+        file.truncate(1 << 28)
+    tracemalloc.start()
+    with WriterLock(machine="a", renew_s=0.05, lease_s=0.2) as lock:
+        lock.acquire(str(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
 
 
 def test_who_slept_while_another_took_over_does_not_write(root):

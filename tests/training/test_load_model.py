@@ -1,5 +1,6 @@
 """The weights of a training run in another process: `load_model`, `restore`."""
 
+import json
 import shutil
 
 import keras
@@ -115,6 +116,28 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     state.save(str(tmp_path / "weights"), model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network"):
         plsc_tf.load_model(tmp_path / "weights")
+
+
+# A few bytes would make Keras compute terabytes when it builds the network.
+def test_a_network_computes_nothing_when_it_is_built(saved, tmp_path):
+    shutil.copytree(saved[0] / "1", tmp_path / "1")
+    content = manifest.read(str(tmp_path / "1"))
+    network = json.loads(content["state"]["network"])
+    ones = {"value": [[1.0]], "dtype": "float32"}
+    repeat = {
+        "class_name": "RepeatVector",
+        "module": "keras.layers",
+        "config": {"name": "r", "n": 1000},
+        "name": "r",
+        "inbound_nodes": [
+            {"args": [{"class_name": "__tensor__", "config": ones}], "kwargs": {}}
+        ],
+    }
+    network["config"]["layers"].append(repeat)
+    content["state"]["network"] = json.dumps(network)
+    seal(tmp_path / "1", content)
+    with pytest.raises(ValueError, match="called without another layer's output"):
+        plsc_tf.load_model(tmp_path / "1")
 
 
 def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):

@@ -13,6 +13,8 @@ from plsc_tf.checkpoints.rows import Rows
 
 # Maximum number of names that an error message lists.
 LISTED = 6
+# Maximum number of missing ranks that an error message counts.
+MOST_MISSING = 10_000
 # Maximum number of opened shards to keep, one for each writing thread.
 LOADED = 2
 # A residual network's layers and their names in arcface_torch, in the order in which
@@ -193,7 +195,9 @@ def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
     Raises:
         FileNotFoundError: a rank's file is missing.
     """
-    missing = [name.format(rank) for rank in range(count) if rank not in by_rank]
+    # A forged number of ranks must not fill the memory with names.
+    ranks = range(min(count, len(by_rank) + MOST_MISSING))
+    missing = [name.format(rank) for rank in ranks if rank not in by_rank]
     if missing:
         raise FileNotFoundError(
             f"{folder} does not contain {listed(missing)}: each of {count} ranks "

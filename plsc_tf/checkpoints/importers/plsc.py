@@ -128,7 +128,7 @@ def _read_meta(folder):
             meta = json.load(file)
         names = ("pretrain_nranks", "emb_dim", "num_classes")
         return {name: int(meta[name]) for name in names}
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise ValueError(
             f"{path} is not from PLSC: expected JSON with pretrain_nranks, emb_dim, "
             f"and num_classes ({type(error).__name__}: {error})."

@@ -266,6 +266,7 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
         path = os.path.normpath(listing.path(index))
         hashes.append(hash64(path))
         tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
+    tops.discard(b"..")  # It may be as large as the disk.
     hashes.append(2**64 - 1)  # Keeps `searchsorted` below from running past the end.
     known = np.sort(np.array(hashes, np.uint64))
     root = listing.folder.rstrip("/") or "/"

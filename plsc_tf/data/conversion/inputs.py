@@ -49,14 +49,20 @@ class Output:
 
 
 def _pack_line(image, label):
+    _kind(image)
     return base64_text.encode_line(image, label), 4 * ((len(image) + 2) // 3)
 
 
 def _pack_example(image, label):
+    payload = tfrecord.encode_example(image, _kind(image), label)
+    return tfrecord.frame(payload), len(payload)
+
+
+def _kind(image):
+    """Returns an image's format; a list could name a private file of its reader."""
     for beginning, kind in _BEGINNINGS.items():
         if image.startswith(beginning):
-            payload = tfrecord.encode_example(image, kind, label)
-            return tfrecord.frame(payload), len(payload)
+            return kind
     raise ValueError(
         "expected a JPEG, PNG or GIF file. Received: bytes that begin with "
         f"{image[:8]!r}. `python -m plsc_tf.check` lists all such files."

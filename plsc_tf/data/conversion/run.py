@@ -114,10 +114,9 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         shutil.rmtree(folder, ignore_errors=True)
         return earlier, True
     with WriterLock("Wait until it ends, or stop it.") as lock:
+        _check_owner(folder)
         lock.acquire(folder)
-        # The links of another user could make this process overwrite files elsewhere.
-        rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
-        require(os.lstat(folder).st_uid in (0, os.geteuid()), rule)
+        _check_owner(folder)
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()
@@ -139,6 +138,16 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
             )
         conversion.publish()
     return content, False
+
+
+def _check_owner(folder):
+    """Raises a ValueError if a folder exists and belongs to another user.
+
+    That user's links could make this process overwrite files elsewhere.
+    """
+    rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
+    own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
+    require(own, rule)
 
 
 def _fingerprint(source, plan):

@@ -29,6 +29,8 @@ _IMAGE_HEADER = struct.Struct("<IfQQ")
 # Bytes to read first: enough for a record's length and its first label.
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _LENGTH_BITS = 2**29 - 1
+# An .idx could lead to a chain of a million parts again and again.
+_MOST_PARTS = 100
 
 
 # Not frozen: there are millions of records, and frozen ones take three times as long
@@ -258,6 +260,8 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
     while kind not in (_WHOLE, _LAST):
         place = end
         kind, _, length, end = _frame(file, place, file.read(place, _FRAME))
+        if parts == _MOST_PARTS:
+            raise _fault(file, position, f"a record of at most {_MOST_PARTS} parts")
         if kind not in (_MIDDLE, _LAST):
             expected = f"a further part of the record at byte {position}, received "
             raise _fault(file, place, f"{expected}part kind {kind}")

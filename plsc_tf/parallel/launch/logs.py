@@ -5,6 +5,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 
+from plsc_tf.storage.local import open_no_link
+
 _CHUNK = 1 << 20
 _STANDARD_OUTPUT = 1
 _TAIL_BYTES = 1 << 16
@@ -23,7 +25,9 @@ class Log:
     def __init__(self, path: str | None) -> None:
         self.path = path
         # Not closed explicitly: it is used until the process ends.
-        self._file = open(path, "a+b") if path else tempfile.TemporaryFile("a+b")
+        self._file = tempfile.TemporaryFile("a+b")
+        if path:
+            self._file = open(path, "a+b", opener=open_no_link)
         self._start = self._shown = 0
 
     def fileno(self) -> int:
