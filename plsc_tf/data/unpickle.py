@@ -60,9 +60,15 @@ def _check_keys(keys) -> None:
             raise pickle.UnpicklingError(f"a key of the type {type(key).__name__}")
 
 
-def _table(items) -> dict:
-    _check_keys(key for key, _ in items)
-    return dict(items)
+class _Table(dict):
+    """Stands in for collections.OrderedDict."""
+
+    def __init__(self, items):
+        _check_keys(key for key, _ in items)
+        super().__init__(items)
+
+    def __setstate__(self, state):
+        """Leaves out the attributes, which are not needed."""
 
 
 def _plain_opcodes(known: dict) -> dict:
@@ -193,7 +199,7 @@ def _plain_names(size: int) -> dict:
 
     names = {
         ("_codecs", "encode"): to_bytes,
-        ("collections", "OrderedDict"): lambda items=(): _table(copied(list)(items)),
+        ("collections", "OrderedDict"): lambda items=(): _Table(copied(list)(items)),
         ("numpy", "ndarray"): object,
         ("numpy", "dtype"): lambda name, align=False, copy=True: _Dtype(name),
     }

@@ -30,9 +30,11 @@ def stat(path, _):
 def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0
+    # In a folder that others may write to, a link could lead to any file.
     if os.path.islink(path):
         os.remove(path)
-    with open(path, "wb", buffering=0, opener=open_no_link) as file:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    with open(handle, "wb", buffering=0) as file:
         try:
             for piece in make_pieces():
                 _write_all(file, piece)
@@ -47,11 +49,6 @@ def write(path, make_pieces, _, algorithm):
             raise
     sync_folder(os.path.dirname(path))
     return {"bytes": size, algorithm: digest.hexdigest()}
-
-
-def open_no_link(path, flags):
-    """Opens a file for `open`; refuses links, which lead other users' writes astray."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def split_folder(path, links, visited):

@@ -185,7 +185,7 @@ def _entries(path):
         return {name: {key: entries[name][key] for key in keys} for name in entries}
     except (KeyError, TypeError, AttributeError):
         return {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} is damaged: {error!r:.300}.") from error
 
 

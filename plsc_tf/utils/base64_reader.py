@@ -1,11 +1,12 @@
 """PLSC's reader of base64 files, for `Entry.train_reader`."""
 
 import dataclasses
-import io
 
 import numpy as np
-from PIL import Image
+import tensorflow as tf
 
+from plsc_tf.data import images
+from plsc_tf.data.image_limit import checked
 from plsc_tf.data.readers.layouts import images_in_base64
 from plsc_tf.data.request import DataRequest
 
@@ -35,8 +36,8 @@ class Base64Reader:
     def __call__(self):
         """Yields (float32 [3, h, w] in 0...255, label) in the order of the files."""
         for record in self.source().records():
-            image = Image.open(io.BytesIO(record.image)).convert("RGB")
-            yield np.asarray(image, np.float32).transpose(2, 0, 1), record.label
+            image = images.decode(checked(tf.constant(record.image))).numpy()
+            yield image.astype(np.float32).transpose(2, 0, 1), record.label
 
 
 def train(data_dir, num_classes=None):

@@ -218,3 +218,9 @@ def test_base64_reader_yields_samples_and_is_an_indexed_source(tmp_path):
     source = from_reader(reader)
     assert (source.num_examples, source.num_classes) == (3, 3)
     assert greys(source) == [(0, 0), (50, 1), (100, 2)]
+    # Otherwise, a line of a kilobyte could take gigabytes.
+    (tmp_path / "dataset.part2").write_bytes(
+        encode_line(encode(np.zeros((4100, 4000), "u1")), 0)
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
+        list(reader())

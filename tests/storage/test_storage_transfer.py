@@ -102,6 +102,9 @@ def test_checksums_of_two_kinds_are_an_error(run, tmp_path):
     (run / "7/manifest.json").write_text(json.dumps(content))
     with pytest.raises(StorageError, match="manifest.json is damaged: .*several kinds"):
         transfer.upload(run, tmp_path / "target")
+    (run / "7/manifest.json").write_text("[" * 10**5)
+    with pytest.raises(StorageError, match="manifest.json is damaged: .*recursion"):
+        transfer.upload(run, tmp_path / "target")
 
 
 @pytest.mark.parametrize(("text", "words"), [(None, "does not exist"), (b"b", "has 1")])

@@ -27,13 +27,6 @@ _DTYPES["BFloat16"] = tf.bfloat16.as_numpy_dtype
 _STORAGES = {("torch", f"{kind}Storage"): kind for kind in _DTYPES}
 
 
-class _Table(dict):
-    """Stands in for collections.OrderedDict."""
-
-    def __setstate__(self, state):
-        """Leaves out the attributes, which are not needed."""
-
-
 def load(path: str) -> Any:
     """Returns the object in a file; its tensors are arrays that are mapped from it.
 
@@ -67,8 +60,6 @@ def load(path: str) -> Any:
 
     names = {
         **_STORAGES,
-        # Without arguments: a pickle of a megabyte could make 75 GB of copies.
-        ("collections", "OrderedDict"): lambda: _Table(),
         ("torch._utils", "_rebuild_tensor_v2"): tensor,
         ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
     }

@@ -5,8 +5,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 
-from plsc_tf.storage.local import open_no_link
-
 _CHUNK = 1 << 20
 _STANDARD_OUTPUT = 1
 _TAIL_BYTES = 1 << 16
@@ -25,9 +23,10 @@ class Log:
     def __init__(self, path: str | None) -> None:
         self.path = path
         # Not closed explicitly: it is used until the process ends.
-        self._file = tempfile.TemporaryFile("a+b")
-        if path:
-            self._file = open(path, "a+b", opener=open_no_link)
+        # In a folder that others may write to, a link could lead to any file.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        place = os.open(path, flags, 0o666) if path else None
+        self._file = open(place, "a+b") if place else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 
     def fileno(self) -> int:
