@@ -222,5 +222,5 @@ def test_base64_reader_yields_samples_and_is_an_indexed_source(tmp_path):
     (tmp_path / "dataset.part2").write_bytes(
         encode_line(encode(np.zeros((4100, 4000), "u1")), 0)
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="megapixels"):
+    with pytest.raises((ValueError, tf.errors.OpError), match="megapixels"):
         list(reader())
