@@ -10,7 +10,7 @@ _shards = option_if("output_dir and no nranks")
 class Checking(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.check`."""
 
-    report: str = option("", ".json file for the findings")
+    report: str = option("", ".json file for the findings", check=checks.json_file)
     cleaned_list: str = option("", "new file with lines 'path label' of good images")
     check_split: str = option("train", "split of the data set to check")
     near_duplicates: bool = option(

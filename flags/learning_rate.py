@@ -102,8 +102,3 @@ class LearningRate(OptionGroup):
         "": "decay_scheme replaces learning_rate_decay_type and lr_epochs: leave "
         "them out.",
     }
-
-    @property
-    def layer_factors(self) -> dict[str, float]:
-        """`learning_rate_factors` as `{regular expression: factor}`."""
-        return checks.by_layer("learning_rate_factors", self.learning_rate_factors)

@@ -60,7 +60,3 @@ class Model(OptionGroup):
     model_options: str = option(
         "", "the backbone's arguments: width=32,depths=1-1", check=read_model_options
     )
-
-    def backbone_options(self) -> dict:
-        """Returns `model_options` as a dict of bool, int, float, tuple or str."""
-        return read_model_options("model_options", self.model_options)

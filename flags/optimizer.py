@@ -80,8 +80,3 @@ class Optimizer(OptionGroup):
     rmsprop_decay: float = _rmsprop(
         0.9, "decay of squared gradients (FastNN)", within="[0, 1)"
     )
-
-    @property
-    def layer_decays(self) -> dict[str, float]:
-        """`weight_decay_on` as `{regular expression: factor}`."""
-        return checks.by_layer("weight_decay_on", self.weight_decay_on)

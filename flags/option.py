@@ -52,7 +52,8 @@ def option(
     Args:
         default: value if the user doesn't set the option.
         help: the option's effect and unit, and its counterpart in PLSC / FastNN.
-        check: function of (name, value) that raises ValueError for invalid values.
+        check: function of (name, value) that raises ValueError for invalid values; what
+            it returns is for `OptionGroup.parsed`.
         **details: attributes of `Option`: choices and aliases, as words separated by
             spaces; dotted, lower, within, saved, applies.
     """
@@ -270,6 +271,11 @@ class OptionGroup:
         for item in options_of(type(self)):
             # A frozen dataclass doesn't allow assigning the converted value directly.
             object.__setattr__(self, item.name, item.check(getattr(self, item.name)))
+
+    def parsed(self, name: str) -> dict:
+        """Returns what an option's `check` returns, such as the factors by layer."""
+        item = next(one for one in options_of(type(self)) if one.name == name)
+        return item.run_check(name, getattr(self, name))
 
 
 @functools.cache

@@ -97,7 +97,3 @@ class Precision(OptionGroup):
         if self.use_fp16:
             return "float16"
         return "bfloat16" if self.use_bf16 else "float32"
-
-    def layer_lists(self) -> dict[str, tuple[str, ...]]:
-        """Returns `amp_lists` as `{"white": names, "black": names}`."""
-        return read_layer_lists("amp_lists", self.amp_lists)

@@ -24,7 +24,8 @@ def test_what_the_backbone_computes_in():
     ],
 )
 def test_lists_of_layers(text, white, black):
-    assert precision(amp_lists=text).layer_lists() == {"white": white, "black": black}
+    lists = precision(amp_lists=text).parsed("amp_lists")
+    assert lists == {"white": white, "black": black}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_model_options_become_arguments():
     settings = Settings.from_values(
         model_options="width=32, depths=1-1-2,rate=0.5,pad=-1,eps=1e-5,se=true,act=relu"
     )
-    assert settings.model.backbone_options() == {
+    assert settings.model.parsed("model_options") == {
         "width": 32,
         "depths": (1, 1, 2),
         "rate": 0.5,
@@ -72,7 +72,7 @@ def test_model_options_become_arguments():
         "se": True,
         "act": "relu",
     }
-    assert Settings().model.backbone_options() == {}
+    assert Settings().model.parsed("model_options") == {}
 
 
 def test_every_option_has_a_help_text_and_a_group():

@@ -177,8 +177,6 @@ def read_rows(path: str) -> np.ndarray:
         FileNotFoundError: the file does not exist.
         ValueError: the file does not contain floats `[n, size]`.
     """
-    if not files.exists(path):
-        raise FileNotFoundError(f"The file {path!r} does not exist.")
     try:
         if files.is_local(path):
             local.require_file(local_path(path))
@@ -187,24 +185,27 @@ def read_rows(path: str) -> np.ndarray:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
-    good = rows.ndim == 2 and rows.dtype.kind == "f"
+    good = rows.ndim == 2 and rows.dtype.kind == "f" and len(rows)
     rule = f"{path} must contain floats of shape [n, embedding_size]"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)
     return rows
 
 
-def positions(wanted: Sequence[str], known: Sequence[str], path: str) -> np.ndarray:
+def positions(
+    wanted: Sequence[str], known: Sequence[str], path: str, advice: str = ""
+) -> np.ndarray:
     """Returns the place of each wanted name among the known ones, int `[wanted]`.
 
     Raises:
-        ValueError: `path`, which lists the known names, lacks a wanted one.
+        ValueError: `path`, which lists the known names, lacks a wanted one; `advice`,
+            after a space, says what to do.
     """
     places = {name: place for place, name in enumerate(known)}
     missing = [name for name in wanted if name not in places]
     if missing:
         raise ValueError(
             f"{path} lacks {len(missing)} of {len(wanted)} images, such as "
-            f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}."
+            f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}.{advice}"
         )
     return np.array([places[name] for name in wanted])
 

@@ -85,11 +85,6 @@ class SortedPairs:
         return Curve(far, tar, self._distances, self._num_different)
 
 
-def curve(distances: np.ndarray, same: np.ndarray) -> Curve:
-    """Returns the `Curve` of unweighted pairs; see `SortedPairs`."""
-    return SortedPairs(distances, same).curve(np.ones(len(same)))
-
-
 def supports(rate: float, num_different: int) -> bool:
     """Returns whether `num_different` pairs are enough to measure a FAR of `rate`."""
     return rate * num_different + 1e-9 >= MIN_ERRORS

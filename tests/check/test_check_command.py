@@ -53,7 +53,6 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "is not overwritten"),
-        ({"report": "label.txt"}, "must end in .json"),
         ({"report": "no/x.json"}, "folder of report does not exist: 'no'"),
         (
             {"dataset_name": "mock", "cleaned_list": "x.txt"},
@@ -71,6 +70,8 @@ def test_what_cannot_be_checked(sound, capsys, monkeypatch, values, message):
 def test_the_command_line_knows_its_options(tmp_path):
     flags = ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"]
     assert cli.parse(flags, check.GROUPS).checking.near_duplicates
+    with pytest.raises(cli.UsageError, match="report must end in .json"):
+        cli.parse(["--report=label.txt"], check.GROUPS)
     # A wrong folder, through the interpreter: status and message, no traceback.
     words = "plsc_tf.check", "--dataset_name=folder", f"--dataset_dir={tmp_path}/no"
     done = programs.run("-m", *words, status=2)

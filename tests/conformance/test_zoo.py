@@ -266,7 +266,8 @@ def test_layers_train_with_their_own_multiple_of_the_rate():
     plain = moved({})
     # Of two that match conv2 the last one counts.
     given = LearningRate(learning_rate_factors=("conv:0.25", "conv2:0", "nothing:1"))
-    assert given.layer_factors == {"conv": 0.25, "conv2": 0.0, "nothing": 1.0}
+    factors = given.parsed("learning_rate_factors")
+    assert factors == {"conv": 0.25, "conv2": 0.0, "nothing": 1.0}
     scaled = moved({"conv": 0.25, "conv2": 0.0})
     factors = {"conv1": 0.25, "conv2": 0.0}
     for path, change in plain.items():

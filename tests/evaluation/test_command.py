@@ -162,7 +162,7 @@ def test_names_that_are_not_there_are_told(saved):
     folder, *_ = saved
     lines = [f"p00{i}.jpg nobody.jpg 1" for i in range(9)] + ["p000.jpg p001.jpg 0"]
     (folder / "bad.txt").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="image in the list: 'nobody.jpg'"):
+    with pytest.raises(ValueError, match="lacks 1 of 10 images, such as 'nobody.jpg'"):
         evaluate(folder, pair_lists=(str(folder / "bad.txt"),))
     (folder / "faces.txt").write_text("one\ntwo")
     with pytest.raises(ValueError, match=r"each of the 96 rows .*names=2"):

@@ -8,7 +8,11 @@ from plsc_tf.evaluation import roc
 
 def points_of(same, different):
     distances = np.array([*same, *different], np.float64)
-    return roc.curve(distances, np.arange(len(distances)) < len(same))
+    return curve(distances, np.arange(len(distances)) < len(same))
+
+
+def curve(distances, same):
+    return roc.SortedPairs(distances, same).curve(np.ones(len(same)))
 
 
 def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():
@@ -43,7 +47,7 @@ def test_curve_equals_counts_at_every_threshold():
     same = rng.random(3000) < 0.4
     # Rounded, so that there are ties within and between the two kinds.
     distances = np.round(rng.normal(np.where(same, 1.0, 1.6), 0.4), 2)
-    points = roc.curve(distances, same)
+    points = curve(distances, same)
     accepted = distances <= np.append(-np.inf, np.unique(distances))[:, None]
     far, tar = accepted[:, ~same].mean(1), accepted[:, same].mean(1)
     np.testing.assert_allclose(points.false_accepts, far, atol=1e-15)

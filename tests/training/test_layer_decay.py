@@ -62,7 +62,8 @@ def test_names_that_are_none_are_refused():
     with pytest.raises(ValueError, match="'conv2'.* 3 such layers, .* conv1"):
         step("momentum", {"conv2": OWN})
     settings = cli.parse(["--weight_decay_on=conv1:1e-4,stage4:0"])
-    assert settings.optimizer.layer_decays == {"conv1": 1e-4, "stage4": 0.0}
+    decays = settings.optimizer.parsed("weight_decay_on")
+    assert decays == {"conv1": 1e-4, "stage4": 0.0}
     for text in ("conv1", "conv1:x", ":0.1", "conv1:-1", "a:1,a:2", "(:1", "a:nan"):
         with pytest.raises(cli.UsageError, match="must be layer:factor"):
             cli.parse([f"--weight_decay_on={text}"])

@@ -6,6 +6,7 @@ Every `table` in this module is the result of `survey`, with one row per image.
 import array
 import contextlib
 import dataclasses
+import fnmatch
 import os
 import time
 
@@ -84,7 +85,7 @@ def check(
     find_leaks(table, verification, listing, findings)
     searched = None
     if isinstance(listing, ListedImages):
-        searched = find_unlisted(listing, len(table), findings)
+        searched = find_unlisted(listing, findings)
     classes = class_figures(table, findings, listing.num_classes)
     report = {
         "data_set": name,
@@ -246,14 +247,13 @@ def class_figures(
     }
 
 
-def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool:
-    """Searches the folders of the listed images for unlisted images.
+def find_unlisted(listing: ListedImages, findings: Findings) -> bool:
+    """Searches the folders of the listed images for images that no list contains.
 
     Compares paths by 64-bit hashes, so that millions of them fit in memory.
 
     Args:
-        listing: the listing, all of whose items have been read.
-        count: number of its items.
+        listing: the listing; the lists of other splits are next to its own.
         findings: findings to add to.
 
     Returns:
@@ -261,15 +261,20 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
     """
     if "://" in listing.folder:
         return False
-    hashes, tops = _paths_of_other_lists(listing), set()
-    for index in range(count):
-        path = os.path.normpath(listing.path(index))
-        hashes.append(hash64(path))
-        tops.add(path.split(b"/", 1)[0] if b"/" in path else b"")
-    tops.discard(b"..")  # It may be as large as the disk.
-    hashes.append(2**64 - 1)  # Keeps `searchsorted` below from running past the end.
-    known = np.sort(np.array(hashes, np.uint64))
     root = listing.folder.rstrip("/") or "/"
+    names = fnmatch.filter(files.list_dir(root), "label*.txt")
+    # The last hash keeps `searchsorted` below from running past the end.
+    hashes, tops = array.array("Q", [2**64 - 1]), set()
+    for path in {listing.name, *(paths.join(listing.folder, name) for name in names)}:
+        # Reading stops with an error if the file is not a list.
+        with contextlib.suppress(OSError, ValueError):
+            for _, image, _, _ in image_list.lines(path):
+                image = os.path.normpath(image or b"")
+                hashes.append(hash64(image))
+                if path == listing.name:
+                    tops.add(image.split(b"/", 1)[0] if b"/" in image else b"")
+    tops.discard(b"..")  # It may be as large as the disk.
+    known = np.sort(np.array(hashes, np.uint64))
     for top in sorted(tops):
         below = os.path.join(root, os.fsdecode(top))
         found = files.walk(below, links=False) if files.is_dir(below) else ()
@@ -285,18 +290,3 @@ def find_unlisted(listing: ListedImages, count: int, findings: Findings) -> bool
                 if known[np.searchsorted(known, digest)] != digest:
                     findings.add("unlisted_file", path.decode(errors="replace"))
     return True
-
-
-def _paths_of_other_lists(listing: ListedImages) -> array.array:
-    """Returns hashes of the paths in the lists of other splits."""
-    hashes = array.array("Q")
-    for name in paths.listing(listing.folder):
-        path = paths.join(listing.folder, name)
-        is_list = name.startswith("label") and name.endswith(".txt")
-        if is_list and path != listing.name:
-            # Reading stops with an error if the file is not a list.
-            with contextlib.suppress(ValueError):
-                for _, image, label, _ in image_list.lines(path):
-                    if label is not None:
-                        hashes.append(hash64(os.path.normpath(image)))
-    return hashes

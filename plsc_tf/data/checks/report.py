@@ -107,12 +107,9 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
     Raises:
         FileExistsError: a list exists.
         FileNotFoundError: the folder of an output does not exist.
-        ValueError: a report does not end in .json.
     """
     for name, path in {**reports, **lists}.items():
         folder = path.rpartition("/")[0]
-        if path and name in reports and not path.endswith(".json"):
-            raise ValueError(f"{name} must end in .json. Received: {name}={path!r}.")
         if path and name in lists:
             outputs.require_absent(path, name)
         if folder and not files.is_dir(folder):

@@ -244,7 +244,7 @@ def backbone_precision(settings):
     if given.use_fp16 and not (planned or tf.config.get_visible_devices("GPU")):
         advice = "On CPUs, float16 is up to 80 times slower than float32. Use use_bf16."
         logging.warning(advice)
-    lists = given.layer_lists()
+    lists = given.parsed("amp_lists")
     return precision.Precision(given.dtype, given.keep_batchnorm_fp32, **lists)
 
 
@@ -319,8 +319,8 @@ def compile_model(model, settings, schedule, own_optimizer=None):
         head_rule=WeightRule(
             settings.head.head_learning_rate_factor, settings.head.head_weight_decay
         ),
-        rate_factors=settings.learning_rate.layer_factors,
-        weight_decay_on=settings.optimizer.layer_decays,
+        rate_factors=settings.learning_rate.parsed("learning_rate_factors"),
+        weight_decay_on=settings.optimizer.parsed("weight_decay_on"),
         mixing=mixing,
         jit_compile={"true": True, "false": False}.get(compiled, compiled),
         recompute=settings.performance.recompute,
@@ -357,5 +357,5 @@ def build_backbone(settings, backbone=None):
         dropout=model.dropout,
         synchronized_batch_norm=model.synchronized_batch_norm,
         **arguments,
-        **model.backbone_options(),
+        **model.parsed("model_options"),
     )

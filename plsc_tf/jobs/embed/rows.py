@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 
 
 class RowsFile:
@@ -35,8 +35,7 @@ class RowsFile:
         self.names_path = f"{path.removesuffix('.npy')}.txt"
         self.shape = (0, 0)
         for existing in (self.path, self.names_path):
-            if files.exists(existing):
-                raise FileExistsError(f"{existing} already exists. Set another output.")
+            outputs.require_absent(existing)
 
     def __enter__(self):
         """Creates a temporary folder, next to the output if that is local."""

@@ -21,6 +21,7 @@ from plsc_tf.storage import files
 ROWS = 2048
 # Maximum number of images to decode ahead, and the maximum size of their pixels.
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
+_NAMES_ADVICE = " Set embedding_names to a file of names, or list row numbers, from 0."
 
 
 class Pictures:
@@ -163,17 +164,11 @@ class Saved:
         count = len(self._matrix)
         rule = f"{names_path} must have a name for each of the {count} rows of {path}"
         require(len(names) == count, rule, names=len(names))
-        self._rows = {name: row for row, name in enumerate(names)}
+        self._names, self._names_path = names, names_path or path
 
     def blocks(self, names, folder, points=None):
         """See `Pictures.blocks`; `folder` and `points` have no effect."""
-        try:
-            rows = np.array([self._rows[name] for name in names], np.int64)
-        except KeyError as error:
-            raise ValueError(
-                f"{self.path} has no row for an image in the list: {error}. Set "
-                "embedding_names to a file with row names, or list row numbers, from 0."
-            ) from error
+        rows = lists.positions(names, self._names, self._names_path, _NAMES_ADVICE)
         for start in range(0, len(rows), ROWS):
             block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
             yield block, np.linalg.norm(block, axis=1)
