@@ -130,7 +130,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Loads the newest checkpoint of the directory, if any.
 
         Args:
-            model: the compiled `Classifier`.
+            model: the `Classifier`; if it is not compiled, only its weights are loaded.
             path: the checkpoint that `catalog.newest` has just returned, if known.
             allow_changes: which of "loss", "scale" and "label_smoothing" may differ
                 from the checkpoint's; None allows all.
@@ -141,11 +141,9 @@ class Checkpoint(keras.callbacks.Callback):
         Raises:
             DamagedCheckpointError: the checkpoint's files have changed since they were
                 written, and `on_damaged` is "stop".
-            ValueError: the model is not compiled, or the checkpoint has another
-                network, head, optimizer or loss.
+            ValueError: the checkpoint has another network, head, optimizer or loss.
             OSError: the directory cannot be accessed.
         """
-        model.trainer.check_compiled()
         if path is None:
             files.prepare(self.directory)
             # The lock is needed only for moving damaged checkpoints aside; otherwise
@@ -157,7 +155,12 @@ class Checkpoint(keras.callbacks.Callback):
                 path = catalog.newest(
                     self.directory, on_damaged=self.on_damaged, group=group
                 )
-        if path is not None:
+        if path is not None and model.trainer.updater is None:
+            stored = state.restore_weights(path, model)
+            state.restore_head_state(model, stored)
+            text = "Only the weights of %s are loaded: the model is not compiled."
+            logging.info(text, path)
+        elif path is not None:
             stored = manifest.read(path)["state"]
             if allow_changes is not None:
                 model_config.check_head(path, stored, model.head, allow_changes)

@@ -18,8 +18,9 @@ from plsc_tf.training.feed import Position
 
 # Advice in errors for continuing with another optimizer.
 WEIGHTS_ALONE = (
-    "load only the weights: call plsc_tf.load_model; on the command line, set "
-    "checkpoint_dir and another model_save_dir"
+    "load only the weights: call Checkpoint.restore(model) before model.compile, or "
+    "plsc_tf.load_model; on the command line, set checkpoint_dir and another "
+    "model_save_dir"
 )
 
 
