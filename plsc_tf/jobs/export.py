@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import results, trained
 from plsc_tf.jobs.builders import recipe
@@ -121,7 +120,7 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
     int8 = "tflite_int8" in options.export_formats
     extras = Extras(
         formats=options.export_formats,
-        calibration=_calibration(settings, frame) if int8 else None,
+        calibration=_calibration(settings) if int8 else None,
         card=card,
         class_names=_class_names(settings, checkpoint),
         pictures=_images(settings, pairs, options.proof_images),
@@ -217,7 +216,7 @@ def _spread(items, count):
     return items[places.astype(int)]
 
 
-def _calibration(settings, frame):
+def _calibration(settings):
     """Returns uint8 training images, framed as in evaluation: `[n, height, width, 3]`.
 
     Raises:
@@ -230,15 +229,9 @@ def _calibration(settings, frame):
             "tflite_int8 needs training images for calibration. Set --dataset_name, "
             f"--dataset_dir or --train_files to find them. {error}"
         ) from error
-    options = PipelineOptions(
-        image_size=frame.image_size,
-        preprocessing=frame.name,
-        training=False,
-        seed=settings.training.seed,
-    )
-    batches = Batches(source, settings.export.calibration_images, options=options)
-    images, *_ = next(batches.epoch(0).as_numpy_iterator())
-    return np.asarray(images)
+    count = settings.export.calibration_images
+    batches = recipe.load_batches(settings, count, "test", source, shuffle=True)
+    return np.asarray(next(iter(batches))[0])
 
 
 def _class_names(settings, checkpoint):

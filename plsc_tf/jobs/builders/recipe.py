@@ -88,14 +88,15 @@ def open_source(settings, split="train"):
     return data_load.open_source(name, data_request(settings, split))
 
 
-def load_batches(settings, global_batch_size, split="train", source=None):
+def load_batches(settings, batch_size, split="train", source=None, shuffle=False):
     """Opens a split of the data as global batches.
 
     Args:
         settings: the `Settings`.
-        global_batch_size: number of images in a batch.
-        split: "train" or "test".
+        batch_size: number of images in a global batch.
+        split: "train", or "test" to frame the images as in evaluation.
         source: a `Source` that replaces the data set, or None.
+        shuffle: whether to shuffle the images of other splits than "train", too.
 
     Raises:
         ValueError: num_classes does not match the data.
@@ -107,7 +108,7 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         **preprocessing_options(settings),
         training=training,
         seed=settings.training.seed,
-        shuffle=training,
+        shuffle=training or shuffle,
         **{name: getattr(given, name) for name in PIPELINE},
         use_caching=given.datasets_use_caching and training,
         cache_dir=given.datasets_cache_dir if training else "",
@@ -121,8 +122,9 @@ def load_batches(settings, global_batch_size, split="train", source=None):
         if folder and not oss.is_oss(folder):
             files.prepare(folder)
         source = open_source(settings, split)
-    class_count.check(settings, source, opened=opened, training=training)
-    batches = Batches(source, global_batch_size, options=options)
+    if opened or training:
+        class_count.check(settings, source, opened=opened, training=training)
+    batches = Batches(source, batch_size, options=options)
     count = batches.num_examples or settings.dataset.num_sample_per_epoch
     if training and count < batches.batch_size:
         size, name = batches.batch_size, settings.dataset.dataset_name

@@ -7,12 +7,10 @@ import numpy as np
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.builders.preprocessing import framing
 
 _NAMES = (*trained.OF_THE_DATA, *(f.name for f in dataclasses.fields(Preprocessing)))
 
@@ -47,15 +45,9 @@ def embeddings(settings, path, source):
     Yields:
         (unit embeddings float32 `[n, size]`, labels `[n]`), batch by batch.
     """
-    frame, size = framing(settings), settings.evaluation.test_batch_size
-    options = PipelineOptions(
-        image_size=frame.image_size,
-        preprocessing=frame.name,
-        training=False,
-        shuffle=False,
-    )
+    size = settings.evaluation.test_batch_size
     model = trained.load(settings.replace(checkpoint_dir=path)).model
-    for images, labels in Batches(source, size, options=options):
+    for images, labels in recipe.load_batches(settings, size, "test", source):
         yield unit(model.embed(images, size)), np.asarray(labels)
 
 
