@@ -41,10 +41,11 @@ def load(
         dataset_dir: folder of the data set.
         batch_size: global batch size, in images.
         image_size: (height, width) in pixels.
-        augmentation: an `Augmentation` or a name. "face" mirrors images at random;
-            "none" or None changes nothing; "own" uses the preprocessing's own
-            augmentation. "auto" is "own" if `preprocessing` is set, otherwise the one
-            that suits the data set, and changes nothing unless `training` is True.
+        augmentation: an `Augmentation` or the name of a preprocessing that has one:
+            "face" mirrors images at random; "none" or None changes nothing; "own" uses
+            that of `preprocessing`. "auto" is "own" if `preprocessing` is set,
+            otherwise the one that suits the data set, and changes nothing unless
+            `training` is True.
         seed: random seed for shuffling and augmentation.
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
             and of `PipelineOptions` (preprocessing, use_caching, ...). `training` and
@@ -59,8 +60,6 @@ def load(
     elif augmentation == "auto":
         own = "preprocessing" in fields
         augmentation = "own" if own else info(module).augmentation
-    if augmentation != "own":
-        augmentation = Augmentation.named(augmentation)
     fields.update(dataset_dir=str(dataset_dir), image_size=image_size, seed=seed)
     fields["augmentation"] = augmentation
     kinds = PipelineOptions, DataRequest

@@ -53,8 +53,8 @@ class PipelineOptions:
         image_size: (height, width) of the batches, in pixels.
         preprocessing: name of the preprocessing that brings an image to this size;
             see `plsc_tf.data.preprocessing`.
-        augmentation: random changes to the images; "own" for the preprocessing's own
-            augmentation, None for no augmentation.
+        augmentation: random changes to the images, or the name of a preprocessing that
+            has them; "own" for the preprocessing's own, None for no augmentation.
         training: whether to crop, resize and augment images for training; False crops
             and resizes them for evaluation, without randomness.
         shuffle: whether to shuffle each epoch differently; False keeps the order of
@@ -98,8 +98,9 @@ class PipelineOptions:
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        # Built only to check its options early: raises if one is invalid.
-        self.build_preprocessing()
+        # This also checks the options early.
+        chosen = self.build_preprocessing().augmentation
+        object.__setattr__(self, "augmentation", chosen)
         check_least(self, "shuffle_buffer_size", *_OF_THE_MACHINE[:3])
         require_one_of(SAMPLINGS, sampling=self.sampling)
 

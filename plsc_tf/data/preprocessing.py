@@ -278,15 +278,19 @@ def build(
     Args:
         name: one of `names()`.
         image_size: (height, width) of the results, in pixels.
-        augmentation: random changes that replace the preprocessing's own ("own"); None
-            disables them (random crops of cifarnet and vgg remain).
+        augmentation: random changes that replace the preprocessing's own ("own"), or
+            the name of the preprocessing that has them; None disables them (random
+            crops of cifarnet and vgg remain).
 
     Raises:
         ValueError: there is no preprocessing with this name.
     """
     own = own_augmentation(name)
-    chosen = own if augmentation == "own" else Augmentation.named(augmentation)
-    return _NAMED[name][0](name, check_image_size(image_size), chosen)
+    if augmentation == "own":
+        augmentation = own
+    elif not (augmentation is None or isinstance(augmentation, Augmentation)):
+        augmentation = own_augmentation(augmentation)
+    return _NAMED[name][0](name, check_image_size(image_size), augmentation)
 
 
 def names() -> list[str]:

@@ -13,6 +13,7 @@ from plsc_tf.data.augmentation import (
     decide,
     operations as ops,
 )
+from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.data.source import without_autograph
 
 SIZE = (20, 16)
@@ -314,7 +315,10 @@ def test_impossible_options_are_refused(options):
 
 
 def test_names_of_augmentations():
-    assert Augmentation.named("face") == Augmentation(flip=0.5)
-    assert Augmentation.named("none") is None and Augmentation.named(None) is None
-    with pytest.raises(ValueError, match="'face', 'none'"):
-        Augmentation.named("fase")
+    def named(name):
+        return PipelineOptions(preprocessing="vgg", augmentation=name).augmentation
+
+    assert named("face") == named("own") == Augmentation(flip=0.5)
+    assert named("none") is None and named(None) is None
+    with pytest.raises(ValueError, match="'fase'. Did you mean 'face'?"):
+        named("fase")

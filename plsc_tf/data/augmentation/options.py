@@ -95,23 +95,6 @@ class Augmentation:
                     rule, good = f"a whole number {rule}", good and value == int(value)
             require(good, f"{field.name} must be {rule}", **{field.name: value})
 
-    @classmethod
-    def named(cls, name: "str | Augmentation | None") -> "Augmentation | None":
-        """Returns the augmentation for a name: "face" (mirroring) or "none" (None).
-
-        Returns an `Augmentation` or None unchanged.
-        """
-        if name is None or isinstance(name, Augmentation):
-            return name
-        if name == "face":
-            return cls(flip=0.5)
-        if name == "none":
-            return None
-        raise ValueError(
-            "augmentation must be 'face', 'none' or an Augmentation. "
-            f"Received: augmentation={name!r}."
-        )
-
 
 def _is_pair(value, rule):
     """Returns whether a value is a valid (smallest, largest) under a rule."""
