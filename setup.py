@@ -129,6 +129,8 @@ setup(
         "absl-py",
         # Compares versions.
         "packaging",
+        # Decodes the images of base64 files.
+        "pybase64>=1.4,<2",
         # Checksums of TFRecords, in every reader and writer.
         "google-crc32c",
         # Checksums of checkpoints.

@@ -162,8 +162,7 @@ def lock_us(source, seconds):
 
     Records the calls of Python functions in an epoch, and makes them again in this
     thread. Counts their processor time and that of making tensors of their results,
-    but neither the time in the kernel nor that of translating base64, which release
-    the lock.
+    but not the time in the kernel, which releases the lock.
 
     Args:
         source: the `Source`.
@@ -174,7 +173,6 @@ def lock_us(source, seconds):
     """
     import tensorflow as tf
 
-    from plsc_tf.data.readers import base64_text
     from plsc_tf.data.sampling import Order
 
     def user_seconds():
@@ -193,22 +191,12 @@ def lock_us(source, seconds):
         read = tf.autograph.experimental.do_not_convert(source.read)
         for _ in source.blocks(256, Order()).map(read):
             pass
-    translate, images, begun = base64_text.translate, 0, user_seconds()
-    released = 0.0
-
-    def timed(*arguments):
-        nonlocal released
-        start = user_seconds()
-        found = translate(*arguments)
-        released += user_seconds() - start
-        return found
-
-    with mock.patch.object(base64_text, "translate", timed):
-        while user_seconds() - begun < seconds:
-            for function, arguments in calls:
-                tf.nest.map_structure(tf.convert_to_tensor, function(*arguments))
-            images += source.num_examples
-    return round(1e6 * (user_seconds() - begun - released) / images, 2)
+    images, begun = 0, user_seconds()
+    while user_seconds() - begun < seconds:
+        for function, arguments in calls:
+            tf.nest.map_structure(tf.convert_to_tensor, function(*arguments))
+        images += source.num_examples
+    return round(1e6 * (user_seconds() - begun) / images, 2)
 
 
 def _timed(runs, case, count):

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import NUM_CHANCES
+from plsc_tf.data.images import decode
 from plsc_tf.data.preprocessing import Preprocessing
-from plsc_tf.data.source import dense
+from plsc_tf.data.source import map_rows
 
 _MOST_IMAGES = 256
 _BLOCK_BYTES = 2**24
@@ -57,6 +58,7 @@ def make_images(
     *,
     training: bool,
     framed: bool,
+    sizes: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Turns a block of stored images into images for a batch.
 
@@ -67,25 +69,37 @@ def make_images(
         preprocessing: decodes, frames and changes an image.
         training: whether to frame the images for training rather than evaluation.
         framed: whether the images are already framed, such as those from a cache.
+        sizes: (height, width) of encoded images where they are known, int32 `[n, 2]`.
 
     Returns:
         uint8 `[n, height, width, 3]`.
     """
     size = preprocessing.image_size
-    spec = tf.TensorSpec([*size, 3], tf.uint8)
     if framed and not decisions and tuple(stored.shape[1:3]) == size:
         return stored
 
     def one(item):
-        image, decision = dense(item[0]), item[1]
+        image, decision = item
         if training:
             image = image if framed else preprocessing.prepare(image)
             image = preprocessing.apply(image, decision)
         elif not framed:
             image = preprocessing.evaluate(image)
-        return tf.ensure_shape(image, spec.shape)
+        is_known = image.shape == (*size, 3)
+        return image if is_known else tf.ensure_shape(image, [*size, 3])
 
-    # Blocks are processed in parallel, so it is faster to use one thread per block.
-    return tf.map_fn(
-        one, (stored, decisions), fn_output_signature=spec, parallel_iterations=1
+    def one_of_size(item):
+        pixels = tf.ensure_shape(decode(item[0]), [*size, 3])
+        return one((pixels, item[1]))
+
+    def in_general():
+        return map_rows(one, (stored, decisions))
+
+    if sizes is None:
+        return in_general()
+    # An image of known size needs no branch that resizes it.
+    return tf.cond(
+        tf.reduce_all(sizes == size),
+        lambda: map_rows(one_of_size, (stored, decisions)),
+        in_general,
     )

@@ -84,7 +84,7 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
         )
     if image.shape[-1] == 1:
         return tf.image.grayscale_to_rgb(image)
-    return tf.ensure_shape(image, [None, None, 3])
+    return image if image.shape[-1] else tf.ensure_shape(image, [None, None, 3])
 
 
 def check_range(images: np.ndarray, name: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data.source import map_rows
 from plsc_tf.hints import did_you_mean
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, oss
@@ -63,7 +64,7 @@ class PathTable:
 
         names = tf.numpy_function(names_at, [indices], tf.string, stateful=False)
         read = file_reader(self._root.decode())
-        return tf.ensure_shape(tf.map_fn(read, tf.ensure_shape(names, [None])), [None])
+        return map_rows(read, tf.ensure_shape(names, [None]))
 
     def stamp(self) -> str:
         """Returns a digest that changes when the root or a path changes."""

@@ -18,13 +18,14 @@ import tensorflow as tf
 from plsc_tf.data import cache, faults, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.blocks import block_size, chances, make_images
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, jpeg_sizes
 from plsc_tf.data.request import check_image_size, check_least
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
     Source,
     dataset_options,
     dense,
+    map_rows,
     mix_seeds,
     on_host,
     without_autograph,
@@ -312,9 +313,8 @@ class Batches:
         return self._decode(checked(image, self.options.max_megapixels))
 
     def _decoded_block(self, images) -> tf.Tensor:
-        spec = tf.TensorSpec([*self._cached_size, 3], tf.uint8)
         images = checked(images, self.options.max_megapixels)
-        return tf.map_fn(self._decode, images, fn_output_signature=spec)
+        return map_rows(self._decode, images)
 
     def _decode(self, image):
         steps = self._preprocessing
@@ -338,10 +338,12 @@ class Batches:
             decisions = {}
             if training:
                 decisions = steps.decide(chances(seed, entries["position"]))
-            images = checked(item["image"], self.options.max_megapixels)
-            images = make_images(
-                images, decisions, steps, training=training, framed=framed
-            )
+            images, sizes = item["image"], None
+            if images.dtype == tf.string:
+                sizes = jpeg_sizes(images)
+            images = checked(images, self.options.max_megapixels, sizes)
+            how = {"training": training, "framed": framed, "sizes": sizes}
+            images = make_images(images, decisions, steps, **how)
             labels = faults.checked_labels(item["label"], self.num_classes)
             return images, labels, entries["weight"]
 

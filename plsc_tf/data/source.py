@@ -233,6 +233,51 @@ class IndexedSource(Source):
         return source
 
 
+def map_rows(function: Callable, rows) -> tf.Tensor:
+    """Applies a function to each row of tensors.
+
+    In a graph, a row takes a few microseconds, less than in `tf.map_fn`. The rows are
+    processed in one thread, because the pipeline maps blocks in parallel.
+
+    Args:
+        function: maps a row, with the structure of `rows`, to a tensor whose shape and
+            type are the same for all rows.
+        rows: nested tensors `[n, ...]`. A row of a RaggedTensor must be dense.
+
+    Returns:
+        A tensor `[n, ...]`.
+    """
+    tensors = tf.nest.flatten(rows)
+    if tf.executing_eagerly():
+        each = (
+            tf.nest.pack_sequence_as(rows, row) for row in zip(*tensors, strict=True)
+        )
+        return tf.stack([function(row) for row in each])
+
+    def is_ragged(tensor):
+        return isinstance(tensor, tf.RaggedTensor)
+
+    # The rows of a RaggedTensor are passed as their numbers.
+    columns = [tf.range(t.nrows()) if is_ragged(t) else t for t in tensors]
+
+    def on_row(*row):
+        pairs = zip(tensors, row, strict=True)
+        values = [dense(t[one]) if is_ragged(t) else one for t, one in pairs]
+        return function(tf.nest.pack_sequence_as(rows, values))
+
+    specs = [tf.TensorSpec(column.shape[1:], column.dtype) for column in columns]
+    graph = tf.function(on_row, autograph=False).get_concrete_function(*specs)
+    result = graph.structured_outputs
+    return tf.raw_ops.MapDefun(
+        arguments=columns,
+        captured_inputs=graph.captured_inputs,
+        output_types=[result.dtype],
+        output_shapes=[result.shape],
+        f=graph,
+        max_intra_op_parallelism=1,
+    )[0]
+
+
 def dense(image) -> tf.Tensor:
     """Converts an image to a dense tensor if it is a RaggedTensor."""
     return image.to_tensor() if isinstance(image, tf.RaggedTensor) else image

@@ -62,7 +62,7 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
     good = base64.b64encode(picture(0, 0))
     (tmp_path / "part-0").write_bytes(good + b"\t0\nab!d\t1\n")
     source = base64_files([str(tmp_path / "part-0")])
-    with pytest.raises(ValueError, match=r"record 1 of .*part-0: .*in base64\."):
+    with pytest.raises(ValueError, match="record 1 of .*part-0: the image is not b"):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
 
 
@@ -79,7 +79,7 @@ def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
     try:
         image = decode(text)
     except ValueError:
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(ValueError, match="the image is not base64"):
             source.read(entry)
     else:
         assert source.read(entry)["image"].numpy().tolist() == [image]

@@ -44,7 +44,7 @@ def decide(
     """
     if options is None:
         return {}
-    columns = tf.transpose(tf.ensure_shape(chance, [None, NUM_CHANCES]))
+    columns = tf.unstack(tf.ensure_shape(chance, [None, NUM_CHANCES]), axis=1)
     return _moves(columns, options, size) | _looks(columns, options, size)
 
 

@@ -9,7 +9,7 @@ import binascii
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
+import pybase64
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import find_packed, packed_source
@@ -20,10 +20,6 @@ from plsc_tf.storage import files
 # A line may contain a large photograph.
 LONGEST_LINE = 64 << 20
 _MOST_DIGITS = 18
-# TensorFlow decodes only URL-safe base64, so "+" and "/" are replaced with "-" and "_".
-# "-" and "_" in the text are replaced with "!", which is invalid in both alphabets.
-_OLD, _NEW = b"+/-_", b"-_!!"
-_PIECE_BYTES = 1 << 17
 _FILE_LIST = "file_list.txt"
 
 
@@ -49,30 +45,12 @@ def base64_files(
     """
     packed, labels = find_packed(name, list(part_files), find_lines)
     known = {"labels": labels - labels_offset, "num_classes": num_classes}
-    return packed_source(name, packed, _url_safe, parse=_decoded, **known)
 
+    def unpack(texts, numbers):
+        del numbers
+        return [decode(text) for text in texts]
 
-def _url_safe(texts, numbers):
-    """Returns all texts in one string, translated in pieces that fit into a cache."""
-    del numbers
-    block = np.frombuffer(b"\n".join(texts), np.uint8)
-    begins = range(0, len(block), _PIECE_BYTES)
-    return [b"".join(translate(block[k : k + _PIECE_BYTES]) for k in begins)]
-
-
-def translate(text: np.ndarray) -> np.ndarray:
-    """Translates uint8 characters; numpy does not hold the interpreter's lock."""
-    found = text.copy()
-    for old, new in zip(_OLD, _NEW, strict=True):
-        found += (text == old).view(np.uint8) * np.uint8((new - old) % 256)
-    return found
-
-
-def _decoded(block, numbers):
-    """Decodes the texts in half the CPU time of binascii, without the lock."""
-    texts = tf.strings.split(block[0], "\n")
-    # The reshape fails if a text has a newline, because its file has changed.
-    return tf.io.decode_base64(tf.reshape(texts, tf.shape(numbers)))
+    return packed_source(name, packed, unpack, **known)
 
 
 def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -190,9 +168,8 @@ def decode(text: bytes) -> bytes:
         ValueError: the text is not base64 or is empty.
     """
     try:
-        if text.endswith(b"==="):  # binascii accepts it; TensorFlow's decoder does not.
-            raise binascii.Error("it ends in more than two '='")
-        image = binascii.a2b_base64(text, strict_mode=True)
+        # It takes a tenth of binascii's time.
+        image = pybase64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError(f"the image is not base64: {error}.") from error
     require(image, "the image is empty: expected its bytes in base64")
