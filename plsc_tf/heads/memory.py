@@ -217,11 +217,10 @@ class Collective:
 
     Attributes:
         name: name of the exchanged data.
-        kind: "all-gather", "all-reduce", or "reduce-scatter".
+        kind: "all-gather" or "all-reduce".
         bytes: bytes of the result for an all-gather, of a replica's input otherwise;
             the total over all `count` collectives.
-        sent: total bytes that each replica sends, in a ring or, for a reduce-scatter,
-            to the owners of the slices.
+        sent: total bytes that each replica sends in a ring.
         count: number of collectives.
     """
 
@@ -232,29 +231,21 @@ class Collective:
     count: int = 1
 
 
-def collectives(  # noqa: PLR0913 - the most of them have defaults
-    load: HeadLoad,
-    gradient_bytes: int,
-    *,
-    buckets: int = 1,
-    smoothing: bool = False,
-    ranks: int = 0,
-    reduce_scatter: bool = False,
+def collectives(
+    load: HeadLoad, gradient_bytes: int, *, smoothing: bool = False, ranks: int = 0
 ) -> list[Collective]:
     """Lists the collectives that the replicas run in a step.
 
     The norms of gradient clipping, a few more numbers in the last sum, and the data for
-    updating a replicated head's loss function are not counted.
+    updating a replicated head's loss function are not counted. The workers of a cluster
+    on CPUs send half as much for the gradients of the embeddings, by a reduce-scatter.
 
     Args:
         load: the `HeadLoad`.
         gradient_bytes: bytes of the gradients of the backbone's trainable weights, in
             the type in which they are sent.
-        buckets: number of buckets in which they are sent.
         smoothing: whether label smoothing is used.
         ranks: number of training accuracies to compute.
-        reduce_scatter: whether the runtime supports reduce-scatter, as it does for the
-            workers of a cluster on CPUs; otherwise an all-reduce is used.
 
     Returns:
         list of `Collective`.
@@ -282,10 +273,9 @@ def collectives(  # noqa: PLR0913 - the most of them have defaults
         add("statistics", "all-gather", size, parts)
         # Ranks are sent as an extra column of the gradients.
         columns = load.embedding_size + (1 if ranks else 0)
-        kind = "reduce-scatter" if reduce_scatter else "all-reduce"
-        add("embeddings' gradients", kind, batch * columns * FLOAT, parts)
+        add("embeddings' gradients", "all-reduce", batch * columns * FLOAT, parts)
     else:
         gradient_bytes += load.num_classes * load.row_bytes
-    add("gradients of mirrored weights", "all-reduce", gradient_bytes, buckets)
+    add("gradients of mirrored weights", "all-reduce", gradient_bytes)
     add("votes, loss, accuracies", "all-reduce", (LAST_NUMBERS + ranks) * FLOAT)
     return found
