@@ -11,6 +11,7 @@ import numpy as np
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 INFO = DatasetInfo(num_classes=10, tfrecords=True)
@@ -54,11 +55,8 @@ def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
 def _count(path: str) -> int:
     """Returns the number of records in a file, from its size."""
     size = files.size(path)
-    if not size or size % _RECORD:
-        raise ValueError(
-            f"{path} is not a CIFAR-10 batch or is cut off: expected a multiple of "
-            f"{_RECORD} bytes. Received: {size} bytes. Copy it again."
-        )
+    rule = f"{path} is not a CIFAR-10 batch, or cut off: not a multiple of {_RECORD}"
+    require(size and not size % _RECORD, rule, "Copy it again", bytes=size)
     return size // _RECORD
 
 

@@ -15,6 +15,7 @@ from plsc_tf.data.figures import draw
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.request import DataRequest
 from plsc_tf.data.source import IndexedSource, Source
+from plsc_tf.requirements import require
 
 DEFAULT_CLASSES = 100
 DEFAULT_IMAGES_PER_CLASS = 20
@@ -30,12 +31,10 @@ _FOLDS, _CLASSES, _IMAGES, _PAIRS_PER_FOLD = 10, 20, 4, 200
 
 def examples(request: DataRequest) -> Source:
     """Draws num_examples images; image i shows class i modulo num_classes."""
-    if request.train_files:
-        raise ValueError(
-            "The data set mock draws its images and does not read files. Received: "
-            f"train_files={','.join(request.train_files)}. Set --dataset_name to "
-            "another data set, such as ms1m, image_list or folder."
-        )
+    rule = "The data set mock draws its images and does not read files"
+    advice = "Set --dataset_name to another one, such as ms1m, image_list or folder"
+    given = ",".join(request.train_files)
+    require(not given, rule, advice, train_files=given)
     classes = request.num_classes or DEFAULT_CLASSES
     count = request.num_examples or classes * DEFAULT_IMAGES_PER_CLASS
     first = 0 if request.split == "train" else _FIRST_VAL_IMAGE

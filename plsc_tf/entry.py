@@ -261,11 +261,9 @@ class Entry:
         cli.set_up_logging()
         from plsc_tf.jobs import trained, workers
 
-        if self.predict_reader is None:
-            raise ValueError(
-                "predict embeds the images of a reader: set entry.predict_reader to a "
-                "function that returns an iterator of images."
-            )
+        rule = "predict embeds the images of a reader"
+        advice = "Set entry.predict_reader to a function that returns an iterator"
+        require(self.predict_reader is not None, rule, advice)
         settings, parts = self.settings, self._parts()
         with workers.joined(settings) as joined:
             model = trained.load(settings, parts=parts, strategy=joined.local_strategy)

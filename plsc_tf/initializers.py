@@ -102,11 +102,9 @@ def describe(initializer):
         return initializer
     kind = type(initializer).__name__
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
-    if name not in ARGUMENTS or not hasattr(initializer, "get_config"):
-        raise ValueError(
-            f"Initial class weights must be one of {', '.join(ARGUMENTS)}, or a Keras "
-            f"initializer of one of these types. Received: {initializer!r}."
-        )
+    fits = name in ARGUMENTS and hasattr(initializer, "get_config")
+    rule = f"Initial class weights must be one of Keras's {', '.join(ARGUMENTS)}"
+    require(fits, rule, initializer=repr(initializer))
     config = initializer.get_config()
     rule = "Initial class weights depend on the seed of the training"
     given = f"{kind}(seed={config.get('seed')!r})"

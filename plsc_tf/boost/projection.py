@@ -26,7 +26,7 @@ from plsc_tf.storage.paths import local_path
 _CHECKED = 1 << 19
 # The header of a NumPy file ends within this many bytes.
 _HEADER = 4096
-_ADVICE = "To create one, leave out pca_mat_path and set another model_save_dir."
+_ADVICE = "To create one, leave out pca_mat_path and set another model_save_dir"
 
 
 class Projection:
@@ -73,23 +73,18 @@ class Projection:
             raise ValueError(
                 f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
                 f"{list(wanted)}. Received: {list(self.shape)}, of another model, "
-                f"n_component or dim_reduce_scope. {_ADVICE}"
+                f"n_component or dim_reduce_scope. {_ADVICE}."
             )
         described = read_description(self.path)
-        if described and described["weights"] != layout.describe():
-            raise ValueError(
-                f"pca_mat '{self.path}' was created for other weights, or for another "
-                "order of them. Use the model_name of stage 1."
-            )
+        fits = not described or described["weights"] == layout.describe()
+        rule = f"pca_mat '{self.path}' is of other weights, or of another order of them"
+        require(fits, rule, "Use the model_name of stage 1")
         product = np.zeros((components, components))
         for low in range(0, layout.size, _CHECKED):
             product += pca.square(self.columns(low, min(low + _CHECKED, layout.size)))
-        deviation = pca.deviation(product)
-        if not deviation <= pca.TOLERANCE:
-            raise ValueError(
-                f"pca_mat '{self.path}' must have orthonormal rows (P Pᵀ = I to "
-                f"{pca.TOLERANCE:g}). Received: off by {deviation:.3g}. {_ADVICE}"
-            )
+        off = pca.deviation(product)
+        rule = f"pca_mat '{self.path}' must have orthonormal rows, to {pca.TOLERANCE:g}"
+        require(off <= pca.TOLERANCE, rule, _ADVICE, deviation=f"{off:.3g}")
 
 
 def _allocate(path, shape):
@@ -185,11 +180,9 @@ def _compute(write, snapshots, layout, components):
         mixing = pca.orthonormal(mixing, product)
         product = pca.project(snapshots, size, mixing, write)
     off = pca.deviation(product)
-    if not off <= pca.TOLERANCE:
-        raise ValueError(
-            "The snapshots differ too little: their principal components are off by "
-            f"{off:.3g} from orthonormal. Received: n_component={components}. Lower it."
-        )
+    fits = off <= pca.TOLERANCE
+    rule = f"The snapshots differ too little: {off:.3g} from orthonormal components"
+    require(fits, rule, "Lower it", n_component=components)
     return variances, off
 
 

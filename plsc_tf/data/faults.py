@@ -15,6 +15,7 @@ from plsc_tf.data.source import (
     label_error,
     without_autograph,
 )
+from plsc_tf.requirements import require
 
 # Errors that TensorFlow raises for unreadable records. UnicodeDecodeError occurs when
 # its message quotes bytes that are not UTF-8.
@@ -135,12 +136,9 @@ def without_bad_records(
     Raises:
         ValueError: the source is a stream, without random access.
     """
-    if not isinstance(source, IndexedSource):
-        raise ValueError(
-            f"skip_bad_records needs random access, but {source.name} is a stream. "
-            "Skip bad records in the function that yields them, or convert the data: "
-            "python -m plsc_tf.convert."
-        )
+    rule = f"skip_bad_records needs random access, but {source.name} is a stream"
+    advice = "Skip them in the function that yields them, or use plsc_tf.convert"
+    require(isinstance(source, IndexedSource), rule, advice)
     skipped: dict[int, str] = {}
 
     def block(index):

@@ -15,6 +15,8 @@ import struct
 
 import tensorflow as tf
 
+from plsc_tf.requirements import require
+
 MAX_MEGAPIXELS = 16.0
 # The decoder goes through the whole image for each scan of a progressive JPEG, of which
 # encoders write about ten. A scan takes at least ten bytes, so there is no need to
@@ -82,11 +84,9 @@ def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
 
 def check_pixels(pixels: int, max_megapixels: float) -> None:
     """Raises ValueError if an image has too many pixels."""
-    if pixels > max_megapixels * 1e6:
-        raise ValueError(
-            f"it has {pixels / 1e6:.2f} megapixels; max_megapixels is "
-            f"{max_megapixels:g}."
-        )
+    megapixels = pixels / 1e6
+    rule = f"it has {megapixels:.2f} megapixels; max_megapixels is {max_megapixels:g}"
+    require(megapixels <= max_megapixels, rule)
 
 
 def num_pixels(data: bytes) -> int | None:

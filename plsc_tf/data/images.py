@@ -77,11 +77,9 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
         image = tf.cast(image, tf.uint8)
     if image.shape.rank == 2:
         image = image[..., tf.newaxis]
-    if image.shape.rank != 3 or image.shape[-1] not in (1, 3, None):
-        raise ValueError(
-            "An image must be encoded bytes or an array [height, width] or [height, "
-            f"width, 1 or 3]. Received: shape={tuple(image.shape)}."
-        )
+    fits = image.shape.rank == 3 and image.shape[-1] in (1, 3, None)
+    rule = "An image must be encoded bytes or an array [height, width(, 1 or 3)]"
+    require(fits, rule, shape=image.shape)
     if image.shape[-1] == 1:
         return tf.image.grayscale_to_rgb(image)
     return image if image.shape[-1] else tf.ensure_shape(image, [None, None, 3])

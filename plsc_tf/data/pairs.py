@@ -137,11 +137,9 @@ class Pairs:
                 ) from error
             if result is None:
                 result = np.empty((len(rows), *image.shape), np.uint8)
-            if image.shape != result.shape[1:]:
-                raise ValueError(
-                    f"The images of {self.name!r} differ in size, for example "
-                    f"{result.shape[1:3]} and {image.shape[:2]}. Set image_size."
-                )
+            fits, first = image.shape == result.shape[1:], result.shape[1:3]
+            rule = f"The images of {self.name!r} differ in size"
+            require(fits, rule, "Set image_size", first=first, other=image.shape[:2])
             result[place] = image
         return result
 
@@ -326,11 +324,9 @@ def write_bin(path: str, pairs: Pairs) -> int:
         FileExistsError: the file exists.
         ValueError: the images are not encoded.
     """
-    if isinstance(pairs.images, np.ndarray):
-        raise ValueError(
-            "A .bin file can hold only encoded images (JPEG, PNG). Received: "
-            f"{pairs.name!r}, whose images are arrays of pixels. Encode them first."
-        )
+    encoded = not isinstance(pairs.images, np.ndarray)
+    rule = "A .bin file can hold only encoded images (JPEG, PNG), not arrays of pixels"
+    require(encoded, rule, "Encode them first", name=pairs.name)
     for image, place in itertools.zip_longest(pairs.images, pairs.files):
         # A list could name a private file of the user, who may publish the .bin.
         rule = f"{place or path} must be a JPEG, PNG, GIF or WebP"

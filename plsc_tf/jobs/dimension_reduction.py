@@ -16,6 +16,7 @@ from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import free_memory
 from plsc_tf.reporting.steps import StepLines
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 PROJECTION = "pca_mat.npy"
@@ -159,12 +160,9 @@ def _check_memory(whole, model, boost):
     replicated = sum(one.size for one in whole.pieces if not (one.rows and sharded))
     needed = sum(_bytes(whole.size // workers, replicated, replicas, boost))
     free = free_memory()
-    if free and needed > free:
-        raise ValueError(
-            f"n_component={boost.n_component} needs {needed:,} bytes for "
-            f"{whole.size:,} weights, but only {free:,} bytes are free. Decrease "
-            "n_component, use more workers, or set dim_reduce_scope=backbone."
-        )
+    rule = f"n_component={boost.n_component} needs {needed:,} bytes of memory"
+    advice = "Decrease it, use more workers, or set dim_reduce_scope=backbone"
+    require(not free or needed <= free, rule, advice, weights=whole.size, free=free)
 
 
 def _projection(model, settings, whole):

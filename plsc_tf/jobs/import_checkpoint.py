@@ -84,11 +84,10 @@ def _completed(settings, source):
     require(size == wanted, rule, f"Set emb_size={size}", emb_size=wanted)
     loss, has_bias = settings.head.loss_type, "bias" in source.arrays
     if has_bias != (settings.head.loss == "softmax"):
-        if "loss_type" in settings.given or not has_bias:
-            raise ValueError(
-                f"The head in {origin} has {'a' if has_bias else 'no'} bias, and only "
-                f"softmax heads have one. Received: loss_type={loss}."
-            )
+        free = has_bias and "loss_type" not in settings.given
+        word = "a" if has_bias else "no"
+        rule = f"The head in {origin} has {word} bias, and only softmax heads have one"
+        require(free, rule, loss_type=loss)
         loss = source.loss if source.loss == "softmax" else "dist_softmax"
     return settings.replace(num_classes=classes, loss_type=loss)
 

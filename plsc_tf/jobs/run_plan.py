@@ -9,6 +9,7 @@ from plsc_tf.jobs import resume_changes
 from plsc_tf.jobs.parts import check_resumed
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.group import SingleWorker
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training import schedules
 
@@ -87,20 +88,15 @@ def _resumed_batch(settings, checkpoint, batch, given):
     run_batch = stored.get("flags", {}).get("global_batch_size")
     advice = (
         "start a new run from these weights: "
-        f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>."
+        f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>"
     )
-    if run_batch is None:
-        raise ValueError(
-            f"This command cannot resume {checkpoint}, which a Python script saved. "
-            f"Resume it there, or {advice}"
-        )
+    rule = f"This command cannot resume {checkpoint}, which a Python script saved"
+    require(run_batch is not None, rule, f"Resume it there, or {advice}")
     check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, stored, settings)
-    if settings.training.global_batch_size not in (0, run_batch):
-        raise ValueError(
-            f"{checkpoint} has global_batch_size={run_batch}, which a resume keeps. "
-            f"Received: global_batch_size={batch}. Leave it out, or {advice}"
-        )
+    kept = settings.training.global_batch_size in (0, run_batch)
+    rule = f"{checkpoint} has global_batch_size={run_batch}, which a resume keeps"
+    require(kept, rule, f"Leave it out, or {advice}", global_batch_size=batch)
     if batch != run_batch:
         message = "The resume keeps the run's global batch of %d images instead of %d."
         logging.warning(message, run_batch, batch)

@@ -10,6 +10,7 @@ import os
 
 from absl import logging
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.paths import scheme_of
 
@@ -78,11 +79,9 @@ def remote_dir(storage, option):
     path = getattr(storage, option)
     if not path or "://" in path:
         return path
-    if "://" not in storage.fs_name:
-        raise ValueError(
-            f"{option} needs a file system: set fs_name=hdfs://namenode:9000. "
-            f"Received: {option}={path!r}, fs_name={storage.fs_name!r}."
-        )
+    given = {option: repr(path), "fs_name": repr(storage.fs_name)}
+    rule = f"{option} needs a file system: set fs_name=hdfs://namenode:9000"
+    require("://" in storage.fs_name, rule, **given)
     return f"{storage.fs_name.rstrip('/')}/{path.lstrip('/')}"
 
 

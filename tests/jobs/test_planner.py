@@ -294,7 +294,7 @@ def test_the_command_plans_and_touches_nothing(tmp_path, capsys):
     ("options", "complaint"),
     [
         ({"num_classes": 1}, "at least one row"),
-        ({"gradient_accumulation_steps": 6}, "splits each replica's batch"),
+        ({"gradient_accumulation_steps": 6}, "needs an image per part and replica"),
         ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on matches no layer"),
     ],
 )

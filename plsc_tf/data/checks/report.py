@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from plsc_tf.data.checks.listings import Listing
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 
 _SHOWN = 3
@@ -118,8 +119,5 @@ def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
 
 def check_listable(listing: Listing, option: str) -> None:
     """Raises ValueError if the images are not files, which a list requires."""
-    if listing.folder is None:
-        raise ValueError(
-            f"{option} lists image files, but {listing.name!r} does not store images "
-            f"as files. Leave out {option}."
-        )
+    rule = f"{option} lists files, but {listing.name!r} does not store images as files"
+    require(listing.folder is not None, rule, f"Leave out {option}")

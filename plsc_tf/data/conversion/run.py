@@ -76,11 +76,10 @@ class ConversionPlan:
     commit_every_s: float = 30.0
 
     def __post_init__(self):
-        if not self.output_dir or not files.is_local(self.output_dir):
-            raise ValueError(
-                "output_dir must be a local folder, because shards are written in "
-                f"pieces. Received: {self.output_dir!r}. Copy the shards afterwards."
-            )
+        folder = self.output_dir
+        rule = "output_dir must be a local folder: shards are written in pieces"
+        fits, advice = folder and files.is_local(folder), "Copy the shards afterwards"
+        require(fits, rule, advice, output_dir=repr(folder))
 
     def result(self) -> dict:
         """Returns the options that affect the result."""

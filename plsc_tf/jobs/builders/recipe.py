@@ -233,11 +233,9 @@ def check_accumulation(settings, replicas):
     """
     parts = settings.optimizer.gradient_accumulation_steps
     batch = settings.training.global_batch_size
-    if parts > 1 and batch < parts * replicas:
-        raise ValueError(
-            f"gradient_accumulation_steps={parts} splits each replica's batch, but "
-            f"there are only {batch} images on {replicas} replica(s). Use fewer parts."
-        )
+    fits = parts == 1 or batch >= parts * replicas
+    rule = f"gradient_accumulation_steps={parts} needs an image per part and replica"
+    require(fits, rule, "Use fewer parts", images=batch, replicas=replicas)
 
 
 def backbone_precision(settings):
