@@ -100,7 +100,7 @@ def test_two_words_on_one_thing():
         parse(["--head_initializer=zeros", "--head_initial_deviation=0.1"])
     with pytest.raises(ValueError, match="seed of the training.*HeNormal.seed=1"):
         initializers.describe(keras.initializers.HeNormal(seed=1))
-    with pytest.raises(ValueError, match="one of these types"):
+    with pytest.raises(ValueError, match="one of Keras.s"):
         initializers.describe(keras.initializers.Orthogonal())
-    with pytest.raises(ValueError, match="one of these types"):
+    with pytest.raises(ValueError, match="one of Keras.s"):
         initializers.describe(tf.zeros)
