@@ -346,7 +346,7 @@ def test_a_file_in_the_folders_place_is_named(tmp_path):
         ({"val_targets": ("lfw",), "with_test": True}, "--with_test=false"),
         ({"model_name": "resnet5"}, "resnet50"),
         ({"dataset_name": "mok"}, "mock"),
-        ({"gradient_accumulation_steps": 11}, "gradient_accumulation_steps=11 needs an image"),
+        ({"gradient_accumulation_steps": 11}, "needs an image per part and replica"),
         ({"num_epochs": 1, "warmup_epochs": 1.0}, "Lower warmup_epochs"),
     ],
 )
