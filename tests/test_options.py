@@ -70,27 +70,19 @@ def test_the_nearest_choice_is_told():
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("name", "value"),
     [
-        {"whole": 2.0},
-        {"whole": "2"},
-        {"whole": True, "real": "x"},
-        {"real": float("nan")},
-        {"switch": 2},
-        {"switch": "true"},
-        {"word": None},
-        {"word": "two\nlines"},
-        {"sizes": 3},
-        {"sizes": "3"},
-        {"names": b"lfw"},
-        {"names": "lfw,,agedb"},
-        {"names": ("a,b",)},
-        {"names": ("",)},
+        *(("whole", value) for value in (2.0, "2", True)),
+        *(("real", value) for value in ("x", float("nan"))),
+        *(("switch", value) for value in (2, "true")),
+        *(("word", value) for value in (None, "two\nlines")),
+        *(("sizes", value) for value in (3, "3")),
+        *(("names", value) for value in (b"lfw", "lfw,,agedb", ("a,b",), ("",))),
     ],
 )
-def test_wrong_types_are_refused(values):
+def test_wrong_types_are_refused(name, value):
     with pytest.raises(ValueError, match="Received"):
-        Sample(**values)
+        Sample(**{name: value})
 
 
 def test_values_take_the_type_of_the_option():

@@ -7,7 +7,6 @@ import pytest
 from plsc_tf import check
 from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
-from tests import programs
 
 
 def run(capsys, folder, **values):
@@ -67,15 +66,11 @@ def test_what_cannot_be_checked(sound, capsys, monkeypatch, values, message):
     assert "cannot be checked" in errors and message in errors
 
 
-def test_the_command_line_knows_its_options(tmp_path):
+def test_the_command_line_knows_its_options():
     flags = ["--dataset_name=ms1m", "--val_targets=lfw,cfp_fp", "--near_duplicates"]
     assert cli.parse(flags, check.GROUPS).checking.near_duplicates
     with pytest.raises(cli.UsageError, match="report must end in .json"):
         cli.parse(["--report=label.txt"], check.GROUPS)
-    # A wrong folder, through the interpreter: status and message, no traceback.
-    words = "plsc_tf.check", "--dataset_name=folder", f"--dataset_dir={tmp_path}/no"
-    done = programs.run("-m", *words, status=2)
-    assert "does not exist" in done.err and "Traceback" not in done.err
 
 
 # Escape sequences in a name would clear the screen and write another verdict.

@@ -38,10 +38,7 @@ def test_the_header_tells_command_hardware_time_and_score(path):
         assert re.search(rf"^{topic}:\s*\S", text, re.MULTILINE | re.IGNORECASE), topic
     assert "TODO" not in text
     assert f"--flagfile=hparams/{path.name}" in text
-
-
-@pytest.mark.parametrize("path", FILES, ids=names)
-def test_no_option_is_set_twice(path):
+    # No option is set twice.
     options = re.findall(r"^(?:--)?(\w+)\s*=", path.read_text(), re.MULTILINE)
     assert len(options) == len(set(options))
 

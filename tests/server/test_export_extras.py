@@ -4,7 +4,6 @@ import json
 
 import grpc
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from server_tools import ask, b64, picture, served
@@ -56,16 +55,6 @@ def test_the_warm_up_requests_are_answered(folder, server):
         ("serving_default", {"embedding": (32, 6)}),
         ("classify", {"classes": (1, 2), "scores": (1, 2)}),
     ]
-
-
-def test_classify_over_rest(server):
-    body = {"signature_name": "classify", "instances": [{"b64": b64(picture(0))}]}
-    status, answer, _ = ask(server, "POST", "/v1/models/face:predict", body)
-    assert status == 200
-    (one,) = answer["predictions"]
-    assert len(set(one["classes"])) == 2
-    assert one["scores"] == sorted(one["scores"], reverse=True)
-    assert np.isfinite(one["scores"]).all()
 
 
 def test_the_threshold_of_the_card_counts_unless_another_is_given(server):

@@ -7,16 +7,16 @@ import threading
 import grpc
 import numpy as np
 import tensorflow as tf
-from bad_requests import post
-from server_tools import b64, is_listened_at, predict_request, served, wait_for
+from server_tools import PLSC, b64, is_listened_at, predict_request, served, wait_for
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 
 def test_what_has_begun_is_answered(model_dir, pictures, expected):
     with served(model_dir, grpc_port=0) as server:
-        request = post(
-            json.dumps({"base64_string": [b64(one) for one in pictures] * 40}).encode()
-        )
+        body = json.dumps({"base64_string": [b64(one) for one in pictures] * 40})
+        request = f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\n"
+        request += f"Content-Length: {len(body)}\r\n\r\n{body}"
+        request = request.encode()
         links = [
             socket.create_connection(("127.0.0.1", server["port"]), timeout=30)
             for _ in range(8)

@@ -1,6 +1,5 @@
 """A training run without progress ends, and everybody says who held it up."""
 
-import pathlib
 import re
 import time
 import types
@@ -12,7 +11,6 @@ from plsc_tf.training import watchdog
 from plsc_tf.training.watchdog import Watchdog, who_is_behind
 from tests import programs
 
-WORKER = pathlib.Path(__file__).with_name("watchdog_worker.py")
 MOST_S = 120
 
 # Reading from a queue that stays empty waits in C++, as a collective does.
@@ -33,6 +31,27 @@ training_step()
 """
 
 
+# A worker whose training makes no progress: addresses, index, what it does meanwhile.
+WORKER = """
+import sys, time
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.group import Group
+from plsc_tf.training.watchdog import Watchdog
+
+addresses, index, activity = sys.argv[1:]
+cluster = Cluster(tuple(addresses.split(",")), int(index), "test")
+detector = Watchdog(3, Group(cluster, timeout_s=30, grace_s=1))
+detector.start()
+detector.begin("reading the batch of step 8")
+if activity != "reading":
+    time.sleep(0.1)
+    detector.begin(activity)
+def stall():
+    time.sleep(1000)
+stall()
+"""
+
+
 def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
     done = programs.run("-c", HANGING, status=75, timeout=MOST_S)
     assert re.search(r"No progress for \d+ s in: step 58\.", done.err)
@@ -47,12 +66,12 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all():
         r"of step 8 \(for \d+ s\); the others wait in: step 8\."
     )
     workers = [
-        (WORKER, ",".join(addresses), index, activity)
+        ("-c", WORKER, ",".join(addresses), index, activity)
         for index, activity in enumerate(("step 8", "reading"))
     ]
     for done in programs.run_together(workers, status=75, timeout=MOST_S):
         assert re.search(finding, done.err), done.err
-        assert "watchdog_worker.py" in done.err
+        assert "in stall" in done.err
 
 
 def test_progress_and_the_end_of_training_are_no_stalls():
