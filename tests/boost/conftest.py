@@ -12,6 +12,7 @@ from plsc_tf.boost import projection, snapshots, trajectory
 from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
 from plsc_tf.flags.boost import Boost
 from plsc_tf.training import state
+from tests.networks import convolved
 
 COMPONENTS = 5
 EPOCHS = 9
@@ -19,17 +20,8 @@ EPOCHS = 9
 
 def make_network(dropout, dtype):
     """16 × 16 pictures to embeddings of 8, alike on any number of replicas."""
-    network = keras.Sequential(
-        [
-            keras.Input((16, 16, 3)),
-            keras.layers.Conv2D(8, 3, strides=2),
-            keras.layers.BatchNormalization(synchronized=True),
-            keras.layers.ReLU(),
-            keras.layers.Flatten(),
-            *([keras.layers.Dropout(dropout, seed=1)] if dropout else []),
-            keras.layers.Dense(8),
-        ]
-    )
+    layers = keras.layers.BatchNormalization(synchronized=True), keras.layers.ReLU()
+    network = convolved((16, 16, 3), 8, *layers, dropout=dropout, seed=1)
     return precision.apply(network, precision.Precision(dtype))
 
 

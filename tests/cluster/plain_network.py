@@ -2,15 +2,10 @@
 
 import keras
 
+from tests.networks import convolved
+
 
 def network(image_shape, embedding_size):
     """Images of this shape to embeddings `[N, embedding_size]`."""
-    return keras.Sequential(
-        [
-            keras.Input(image_shape),
-            keras.layers.Conv2D(8, 3, strides=2),
-            keras.layers.PReLU(shared_axes=[1, 2]),
-            keras.layers.Flatten(),
-            keras.layers.Dense(embedding_size),
-        ]
-    )
+    activation = keras.layers.PReLU(shared_axes=[1, 2])
+    return convolved(image_shape, embedding_size, activation)

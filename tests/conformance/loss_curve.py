@@ -13,6 +13,7 @@ from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group
 from plsc_tf.parallel.strategy import cluster_strategy
 from plsc_tf.training.ending import Votes
+from tests.networks import convolved
 from tests.training.checkpointed import Watch
 
 JOIN_S = 120
@@ -50,16 +51,8 @@ def losses(  # noqa: PLR0913 - a case is what it is
     if synchronized:
         norm = [keras.layers.BatchNormalization(synchronized=True)]
     with strategy.scope():
-        backbone = keras.Sequential(
-            [
-                keras.Input((16, 16, 3)),
-                keras.layers.Conv2D(8, 3, strides=2),
-                *norm,
-                keras.layers.PReLU(shared_axes=[1, 2]),
-                keras.layers.Flatten(),
-                keras.layers.Dense(16),
-            ]
-        )
+        layers = [*norm, keras.layers.PReLU(shared_axes=[1, 2])]
+        backbone = convolved((16, 16, 3), 16, *layers)
         head = plsc_tf.ShardedHead(CLASSES, scale=16.0, seed=2, sample_rate=sample_rate)
         model = plsc_tf.Classifier(backbone, head)
         model.trainer.group = group

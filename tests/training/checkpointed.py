@@ -6,20 +6,12 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.training import state
-from tests.networks import compiled
+from tests.networks import compiled, convolved
 
 
 def network(units=7, size=6):
-    return keras.Sequential(
-        [
-            keras.Input((8, 8, 3)),
-            keras.layers.Conv2D(units, 3, strides=2),
-            keras.layers.BatchNormalization(),
-            keras.layers.Flatten(),
-            keras.layers.Dropout(0.2),
-            keras.layers.Dense(size),
-        ]
-    )
+    norm = keras.layers.BatchNormalization()
+    return convolved((8, 8, 3), size, norm, maps=units, dropout=0.2)
 
 
 def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):

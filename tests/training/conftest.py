@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from tests.networks import compiled
+from tests.networks import compiled, convolved
 from tests.training import checkpointed
 
 
@@ -26,17 +26,9 @@ def build(
     """A compiled classifier of 16 × 16 images."""
 
     def backbone():
-        return keras.Sequential(
-            [
-                keras.Input((16, 16, 3)),
-                keras.layers.Conv2D(8, 3, strides=2),
-                *([keras.layers.BatchNormalization()] if batch_norm else []),
-                keras.layers.ReLU(),
-                keras.layers.Flatten(),
-                *([keras.layers.Dropout(dropout)] if dropout else []),
-                keras.layers.Dense(8),
-            ]
-        )
+        layers = [keras.layers.BatchNormalization()] if batch_norm else []
+        layers.append(keras.layers.ReLU())
+        return convolved((16, 16, 3), 8, *layers, dropout=dropout)
 
     head = plsc_tf.ShardedHead(5, loss=loss, scale=16.0)
     return compiled(backbone, head, replicas, optimizer, **compile_options)
