@@ -280,15 +280,3 @@ def test_sweep_removes_what_interruptions_left_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
     catalog.sweep(str(tmp_path))
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["3", *others])
-
-
-def test_the_network_is_written_as_it_was_when_it_was_asked_for(tmp_path):
-    """Values in the file are those that were given, not those of now."""
-    held = make_content(5)
-    for variable in held.network.variables:
-        variable.assign(np.full(variable.shape, 9.0))
-    writer.save(str(tmp_path / "0"), held)
-    target = Target()
-    target.restore(tmp_path / "0")
-    assert target.holds(5)
-    assert np.all(held.network.layers[0].kernel.numpy() == 9)

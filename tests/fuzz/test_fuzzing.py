@@ -34,12 +34,7 @@ def test_three_hundred_checkpoints(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("only", [(), ("checkpoint",)])
 @pytest.mark.parametrize("seed", range(4))
-def test_ten_thousand_checkpoints(tmp_path, seed):
-    fuzz(tmp_path, 2500, seed, "checkpoint")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_ten_thousand_mutations(tmp_path, seed):
-    fuzz(tmp_path, 2500, seed)
+def test_ten_thousand_of_each(tmp_path, seed, only):
+    fuzz(tmp_path, 2500, seed, *only)

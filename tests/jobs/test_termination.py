@@ -105,13 +105,41 @@ def termination():
     termination.stop_listening()
 
 
-class InTheThirdStep(keras.callbacks.Callback):
-    """Sends SIGINT within the third step."""
+class _InAStep(keras.callbacks.Callback):
+    """Acts as a step begins."""
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Sends SIGINT if this is the third step."""
-        if self.model.trainer.position.global_step == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+        if self.model.trainer.position.global_step == self.done:
+            self.act()
+
+
+class InTheThirdStep(_InAStep):
+    """A user who ends the run."""
+
+    done = 2
+
+    def act(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class CtrlCTwice(_InAStep):
+    """A user who does not wait."""
+
+    done = 4
+
+    def act(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class NoLargeFiles(_InAStep):
+    """A quota: from now on no file may be larger than 16 kB."""
+
+    done = 4
+
+    def act(self):
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
 
 
 class AtTheEnd(keras.callbacks.Callback):
@@ -161,7 +189,7 @@ def test_signals_are_given_back():
 
 
 def broken_by(name):
-    return {**SHORT, "hooks": (*LEFT_OUT, f"tests.training.breaking:{name}")}
+    return {**SHORT, "hooks": (*LEFT_OUT, f"{__name__}:{name}")}
 
 
 def test_two_ctrl_c_say_what_is_lost(tmp_path, caplog, termination):

@@ -7,24 +7,18 @@ from tests.jobs.tiny_run import TINY
 # Those of the installed libraries.
 TRACKERS = tuple(name for name in ("mlflow", "wandb") if importlib.util.find_spec(name))
 PASSWORD = "open-sesame-17"
+ON = (
+    *("tensorboard", "run_report", "calc_acc", "with_test", "save_losses", "visualdl"),
+    *("projector", "check_shape", "check_content", "print_model_statistics"),
+    *("log_device_placement", "tf32"),
+)
 OPTIONS = {
     **TINY,
-    "tensorboard": True,
+    **dict.fromkeys(ON, True),
     "tracker": TRACKERS,
-    "run_report": True,
-    "calc_acc": True,
-    "with_test": True,
     "fs_ugi": f"joe,{PASSWORD}",
     "log_loss_every_n_iters": 1,
-    "save_losses": True,
-    "visualdl": True,
     "angles_every_n_iters": 4,
     "images_every_n_iters": 5,
     "profile_every_n_iters": 3,
-    "projector": True,
-    "check_shape": True,
-    "check_content": True,
-    "print_model_statistics": True,
-    "log_device_placement": True,
-    "tf32": True,
 }

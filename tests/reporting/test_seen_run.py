@@ -21,22 +21,12 @@ from tests import required
 from tests.reporting.conftest import rows_of
 from tests.reporting.seen_options import PASSWORD
 
+OF_BOTH = ("loss", "accuracy", "top5_accuracy")
 SCALARS = {
-    "loss",
-    "accuracy",
-    "top5_accuracy",
-    "learning_rate",
-    "images_per_second",
-    "verification/mock_accuracy",
-    "verification/mock_threshold",
-    "verification/mock_xnorm",
-    "angles/own_centre_mean",
-    "angles/nearest_other_mean",
-    "epoch/loss",
-    "epoch/accuracy",
-    "epoch/top5_accuracy",
-    "epoch/seconds",
-    "epoch/seconds_per_step",
+    *(*OF_BOTH, "learning_rate", "images_per_second"),
+    *(f"verification/mock_{name}" for name in ("accuracy", "threshold", "xnorm")),
+    *(f"angles/{name}_mean" for name in ("own_centre", "nearest_other")),
+    *(f"epoch/{name}" for name in (*OF_BOTH, "seconds", "seconds_per_step")),
 }
 
 

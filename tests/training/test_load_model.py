@@ -78,9 +78,6 @@ def test_a_checkpoint_resumes_with_another_kind_of_learning_rate(
     for one, other in zip(*slots, strict=True):
         np.testing.assert_array_equal(one, other)
     assert after.optimizer.iterations.numpy() == before.optimizer.iterations.numpy()
-    with pytest.raises(ValueError, match="Momentum.*Adam.*only the weights.*load_m"):
-        adam = checkpointed.build(1, optimizer=lambda: keras.optimizers.Adam(0.1))
-        plsc_tf.Checkpoint(tmp_path).restore(adam)
 
 
 class Doubled(keras.layers.Layer):

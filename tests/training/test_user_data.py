@@ -71,6 +71,31 @@ def test_epochs_of_some_steps_go_on_where_the_last_ended(model, numbered):
     assert resumed.pixels == [12, 16, 0]
 
 
+def test_arrays_datasets_and_our_data_all_fit(model, numbered):
+    position = model.trainer.position
+    position.global_step = 0
+    model.fit(*numbered, batch_size=10, verbose=0)
+    assert position.global_step == 2
+    # Four batches of 8 pictures, the last one of 6.
+    options = {"batch_size": 8, "image_size": (16, 16), "num_classes": 5}
+    model.fit(plsc_tf.load("mock", **options, num_examples=30), verbose=0)
+    assert position.global_step == 6
+    with pytest.raises(ValueError, match="Call .batch"):
+        model.fit(tf.data.Dataset.from_tensor_slices(numbered))
+    with pytest.raises(ValueError, match="y=labels"):
+        model.fit(numbered[0])
+
+
+def test_the_first_batch_must_be_the_largest(model, numbered):
+    images, labels = numbered
+    spec = tf.TensorSpec([None, 16, 16, 3], tf.uint8), tf.TensorSpec([None], tf.int64)
+    small_first = tf.data.Dataset.from_generator(
+        lambda: ((images[:n], labels[:n]) for n in (4, 12)), output_signature=spec
+    )
+    with pytest.raises(ValueError, match="must be the largest.*first=4, batch=12"):
+        model.fit(small_first, verbose=0)
+
+
 def test_what_has_no_end_is_refused(model, numbered):
     endless = batched(numbered, 10).repeat()
     with pytest.raises(ValueError, match="Set steps_per_epoch, or"):
@@ -164,7 +189,8 @@ BAD = {
     "strings": (lambda x, y, w: (x, y.astype(str), w), "whole numbers"),
     "negative": (lambda x, y, w: (x, y, -w), "must not be negative"),
     "nan": (lambda x, y, w: (x, y, w * np.nan), "must not be negative"),
-    "too large": (lambda x, y, w: (x, y + 1, w), "num_classes"),
+    "too large": (lambda x, y, w: (x, y + 1, w), r"num_classes=5\).*labels=\[5"),
+    "below 0": (lambda x, y, w: (x, y - 1, w), r"num_classes=5\).*labels=\[-1"),
     "channels": (lambda x, y, w: (x[..., :1], y, w), r"np.repeat\(x, 3, axis=-1\)"),
     "order": (lambda x, y, w: (x.transpose(0, 3, 1, 2), y, w), r"0, 2, 3, 1"),
 }
@@ -202,9 +228,10 @@ def test_pictures_of_another_form_are_not_embedded(model, pictures, message):
             call(pictures)
 
 
-def test_whole_labels_may_have_any_type(model, numbered):
+def test_pixels_and_whole_labels_may_have_any_type(model, numbered):
     images, labels = numbered
     expected = model.evaluate(images, labels)
+    assert model.evaluate(images.astype(np.float32), labels) == expected
     for kind in (np.uint8, np.float32):
         found = model.evaluate(batched((images, labels.astype(kind)), 20))
         assert found == pytest.approx(expected, rel=1e-6)
