@@ -18,6 +18,8 @@ from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.storage import checksums, files
 
 THREADS = 2
+# Size of an HDF5 value of variable length, which refers to its bytes.
+_REFERENCE_BYTES = 16
 
 
 def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None:
@@ -117,13 +119,20 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
         item = file[place] if isinstance(link, h5py.HardLink) else None
         # Compressed arrays and those that refer to other files have no offset.
         stored = isinstance(item, h5py.Dataset) and item.id.get_offset() is not None
-        return None if stored or isinstance(item, h5py.Group) else place
+        if not stored and not isinstance(item, h5py.Group):
+            return place
+        values = [item.attrs.get_id(name) for name in item.attrs] + [item.id] * stored
+        return place if any(map(repeats, values)) else None
+
+    def repeats(value):
+        # All values of variable length could be the same bytes of the file.
+        return value.dtype.hasobject and value.get_storage_size() > _REFERENCE_BYTES
 
     # HDF5 would read any file that a link or an external array names.
     with _naming(path, name), h5py.File(buffer) as file:
         place = file.visititems_links(outside)
     if place is not None:
-        problem = f"{name} has data elsewhere or compressed, at {place!r}"
+        problem = f"{name} has data elsewhere, repeated or compressed, at {place!r}"
         raise DamagedCheckpointError(path, problem)
     return buffer
 

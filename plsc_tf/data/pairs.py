@@ -184,7 +184,8 @@ def load_pairs(
 
 def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle (encoded images, is_same); images 2i and 2i + 1 are pair i."""
-    content = load_plain(files.read(path), path)
+    data = files.read(path)
+    content = load_plain(data, path)
     parts = content if isinstance(content, list) else [content]
     encoded, same = parts if len(parts) == 2 else (None, None)
     # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust
@@ -201,12 +202,18 @@ def _load_bin(path: str, name: str) -> Pairs:
     # Store an image of several pairs once, so that it is decoded and embedded once.
     rows: dict[bytes, int] = {}
     order = np.empty(len(encoded), np.int64)
+    # A pickle may refer to an image, or to an array's bytes, again and again.
+    converted: dict[int, bytes] = {}
+    left = len(data)
     for position, image in enumerate(encoded):
-        if isinstance(image, np.ndarray):
-            image = image.tobytes()
-        rule = f"{path}: image {position} must be encoded bytes"
-        require(isinstance(image, bytes | bytearray), rule, type=type(image).__name__)
-        order[position] = rows.setdefault(bytes(image), len(rows))
+        if id(image) not in converted:
+            rule = f"{path}: image {position} must be encoded bytes"
+            good = isinstance(image, bytes | bytearray | np.ndarray)
+            require(good, rule, type=type(image).__name__)
+            left -= memoryview(image).nbytes
+            require(left >= 0, f"{path}: its images have more bytes than the file")
+            converted[id(image)] = bytes(memoryview(image))
+        order[position] = rows.setdefault(converted[id(image)], len(rows))
     firsts = np.unique(order, return_index=True)[1]
     names = tuple(f"{path}, image {position}" for position in firsts)
     left, right = order[0::2], order[1::2]

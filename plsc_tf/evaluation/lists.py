@@ -185,7 +185,7 @@ def read_rows(path: str) -> np.ndarray:
             rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
-    good = rows.ndim == 2 and rows.dtype.kind == "f" and len(rows)
+    good = rows.ndim == 2 and rows.dtype.kind == "f" and rows.size
     rule = f"{path} must contain floats of shape [n, embedding_size]"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)
     return rows

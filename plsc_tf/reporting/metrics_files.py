@@ -6,7 +6,7 @@ import json
 import math
 
 from plsc_tf.reporting.recorder import Guard, Sink
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
@@ -68,7 +68,8 @@ class MetricsFiles(Sink):
     close = flush
 
     def _append(self):
-        with open(local_path(self._jsonl), "ab") as file:
+        place = local_path(self._jsonl)
+        with open(place, "ab", opener=local.without_links) as file:
             file.write(_json_line(self.rows[-1]))
 
     def _write_csv(self):

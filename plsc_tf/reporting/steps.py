@@ -9,7 +9,7 @@ from absl import logging
 
 from plsc_tf.data.images import encode
 from plsc_tf.reporting.recorder import Recorder, StepCallback
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 from plsc_tf.storage.transfer import LocalFolder
 
@@ -52,7 +52,7 @@ class StepLines(StepCallback):
     def on_train_begin(self, logs=None):
         """Opens the file for appending."""
         files.make_dirs(files.parent(self.path))
-        self._file = open(self.path, "a", encoding="ascii", buffering=1)
+        self._file = open(self.path, "a", 1, "ascii", opener=local.without_links)
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""

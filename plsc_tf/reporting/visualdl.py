@@ -18,7 +18,7 @@ from plsc_tf.data.images import encode
 from plsc_tf.data.protobuf import message_class
 from plsc_tf.reporting.recorder import Sink
 from plsc_tf.reporting.steps import only_local
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 
 FOLDER = "visualdl"
 BINS = 50
@@ -60,7 +60,7 @@ class VisualDL(Sink):
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
         path = files.join(self.folder, name)
         kept = _length_until(files.read(path), step) if logs else 0
-        self._file = open(path, "ab")
+        self._file = open(path, "ab", opener=local.without_links)
         self._file.truncate(kept)
         if not kept:
             self._write(0, "meta_data_tag", meta_data={"display_name": ""})

@@ -30,11 +30,9 @@ def stat(path, _):
 def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0
-    # In a folder that others may write to, a link could lead to any file.
     if os.path.islink(path):
         os.remove(path)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
-    with open(handle, "wb", buffering=0) as file:
+    with open(path, "wb", buffering=0, opener=without_links) as file:
         try:
             for piece in make_pieces():
                 _write_all(file, piece)
@@ -49,6 +47,14 @@ def write(path, make_pieces, _, algorithm):
             raise
     sync_folder(os.path.dirname(path))
     return {"bytes": size, algorithm: digest.hexdigest()}
+
+
+def without_links(path, flags):
+    """Opens a file for `open`, but no link, which could lead to any file.
+
+    Others may write links to the folder, or it may be unpacked from an archive.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def split_folder(path, links, visited):

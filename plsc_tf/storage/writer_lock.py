@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import canonical, local_path
 
 PREFIX = ".writer-"
@@ -270,7 +270,7 @@ class WriterLock(contextlib.AbstractContextManager):
             # survive a power failure, because its process doesn't either.
             path = local_path(self._path)
             written, mode = (f"{path}.new", "wb") if new else (path, "r+b")
-            with open(written, mode, 0) as file:
+            with open(written, mode, 0, opener=local.without_links) as file:
                 file.write(raw)
             if new:
                 os.rename(written, path)

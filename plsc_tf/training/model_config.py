@@ -61,6 +61,8 @@ def make_network(text: str) -> keras.Model:
             contains custom code, which is never run.
     """
     try:
+        # A network needs no optimizer and no metrics.
+        text = json.dumps({**json.loads(text), "compile_config": None})
         described = json.loads(text, object_hook=_refuse_code)
         network = keras.saving.deserialize_keras_object(described, safe_mode=True)
     except Exception as error:  # Keras raises errors of many types
@@ -73,6 +75,9 @@ def make_network(text: str) -> keras.Model:
 def _refuse_code(described):
     if described.get("class_name") in UNSAFE:
         raise ValueError(f"it has a {described['class_name']}, which can run code")
+    # A metric of a billion thresholds would fill the memory when it is created.
+    if "metrics" in f"{described.get('module')}.{described.get('class_name')}":
+        raise ValueError(f"it has a {described['class_name']}, which is no layer")
     # Keras would compute the result at once: a few bytes could fill the memory.
     if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):
         raise ValueError("it has a layer that is called without another layer's output")

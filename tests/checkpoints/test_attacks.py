@@ -147,6 +147,23 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path, key, value):
         manifest.read(str(path))
 
 
+# Each value would be the same bytes, of which the file has only one copy.
+@pytest.mark.parametrize("place", ["weight", "attribute"])
+def test_values_of_variable_length_are_refused(tmp_path, place):
+    path, target = tmp_path / "0", Target()
+    save(path)
+    with h5py.File(path / "backbone.weights.h5", "r+") as weights:
+        if place == "attribute":
+            weights["layers/dense"].attrs["name"] = ["dense"] * 6
+        else:
+            del weights["layers/dense/vars/0"]
+            weights["layers/dense/vars/0"] = [["1"] * 3] * 2
+    seal(path, manifest.read(str(path)))
+    with pytest.raises(DamagedCheckpointError, match="repeated"):
+        target.restore(path)
+    assert target.is_untouched()
+
+
 # A few kilobytes that need gigabytes of memory.
 @pytest.mark.parametrize("file", ["training.npz", "backbone.weights.h5"])
 def test_a_file_that_unpacks_to_more_than_its_size_is_refused(tmp_path, file):

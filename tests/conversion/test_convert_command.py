@@ -211,6 +211,19 @@ def test_the_folder_of_the_work_is_ones_own(tmp_path, parts):
     assert claim.exists()
 
 
+# An archive of images would bring it along, under the name of the output.
+@pytest.mark.parametrize("link", [".out.converting", ".out.converting/shards"])
+def test_the_folder_of_the_work_has_no_links(tmp_path, parts, link):
+    precious = tmp_path / "mine" / "shards" / "precious"
+    precious.parent.mkdir(parents=True)
+    precious.touch()
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"out\.converting' must not have links"):
+        of_lines(parts, f"--output_dir={tmp_path}/out")
+    assert precious.exists() and os.listdir(tmp_path / "mine") == ["shards"]
+
+
 # Who converts a stranger's list and publishes the result would publish their own files.
 def test_lines_of_base64_hold_images_only(tmp_path):
     (tmp_path / "in").mkdir()

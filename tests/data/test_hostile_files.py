@@ -3,20 +3,23 @@
 import contextlib
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import time
 import tracemalloc
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.faults import reason
 from plsc_tf.data.load import load, open_source
+from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
-from plsc_tf.data.readers.base64_text import find_lines
+from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.request import DataRequest
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.jobs.embed.image_list import list_images
@@ -161,8 +164,9 @@ def test_other_encodings_are_named(list_folder):
 
 
 # A line of 84 bytes took a minute; with 100 digits for each point, years.
-def test_a_line_of_points_is_matched_in_one_way_only(tmp_path):
-    (tmp_path / "list.txt").write_text(f"a {' '.join(['1' * 5000] * 9)} x\n")
+@pytest.mark.parametrize("gap", [" ", " " * 6000])
+def test_a_line_of_points_is_matched_in_one_way_only(tmp_path, gap):
+    (tmp_path / "list.txt").write_text(f"a {gap.join(['1' * 1000] * 9)} x\n")
     with bounded():
         assert list_images(str(tmp_path / "list.txt"))[2] is None
 
@@ -172,6 +176,44 @@ def test_a_file_that_is_listed_again_and_again_is_found_at_once(tmp_path):
     (tmp_path / "part").touch()
     with bounded(), pytest.raises(ValueError, match="must list each file once"):
         expand(["part"] * 16000, str(tmp_path))
+
+
+# A few bytes made the machine's folders match each other again and again.
+def test_a_list_of_files_has_names_and_no_patterns(tmp_path):
+    for name in ("part-1", "part-*"):
+        (tmp_path / name).touch()
+    (tmp_path / "file_list.txt").write_text("part-*\n")
+    assert listed_files(str(tmp_path)) == [f"{tmp_path}/part-*"]
+
+
+# A file of 128 bytes had a billion rows, each of which got a name.
+def test_rows_without_numbers_are_refused(tmp_path):
+    np.save(tmp_path / "rows.npy", np.empty((10**9, 0), np.float32))
+    with pytest.raises(ValueError, match=r"must contain floats of shape \[n, emb"):
+        read_rows(str(tmp_path / "rows.npy"))
+
+
+class View:
+    """Is pickled as an array of bytes that other arrays share."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def __reduce__(self):
+        function = np.ones(1).__reduce_ex__(5)[0]
+        return function, (self.content, np.dtype("u1"), (len(self.content),), "C")
+
+
+# A megabyte was copied for hours; it could also be kept ten thousand times.
+def test_a_pickle_repeats_no_image(tmp_path):
+    content, path = bytes(300_000), tmp_path / "set.bin"
+    path.write_bytes(pickle.dumps(([View(content)] * 20_000, [True] * 10_000)))
+    with bounded():
+        assert len(load_pairs(str(path)).images) == 1
+    views = [View(content), View(content)]
+    path.write_bytes(pickle.dumps((views, [True])))
+    with pytest.raises(ValueError, match="more bytes than the file"):
+        load_pairs(str(path))
 
 
 # An attacker would have each of a million lines read the same gigabyte.

@@ -1,5 +1,6 @@
 """Files and logs of figures: what a resumed run removes, and a folder that is lost."""
 
+import contextlib
 import csv
 import io
 import logging
@@ -40,6 +41,21 @@ def test_a_folder_that_is_lost_costs_its_files_only(tmp_path, caplog, kind):
     assert caplog.text.count(f"Could not write {folder}") == 1 + of_two_files
     if of_two_files:
         assert sink.rows == [{"step": 1, "loss": 1.0}]
+
+
+@pytest.mark.parametrize("kind", [MetricsFiles, VisualDL])
+def test_links_are_not_followed(tmp_path, kind):
+    (tmp_path / "precious").write_text("mine")
+    folder, names = tmp_path / "run", ("metrics.jsonl", "vdlrecords.9.log")
+    folder.mkdir()
+    sink = kind(str(folder))
+    with contextlib.suppress(OSError):
+        for begin in (sink.begin, lambda step: sink.scalars(step, {"loss": 1.0})):
+            for path in map(folder.joinpath, names):
+                path.unlink(missing_ok=True)
+                path.symlink_to(tmp_path / "precious")
+            begin(1)
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def write(kind, folder, begin, losses):

@@ -82,6 +82,18 @@ def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim
         lock.check()
 
 
+# Whoever may write into the folder would choose the file that is overwritten.
+def test_a_renewal_follows_no_link(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    with WriterLock(renew_s=0.05) as lock:
+        lock.acquire(str(tmp_path / "run"))
+        (claim,) = (tmp_path / "run").iterdir()
+        (tmp_path / "link").symlink_to(tmp_path / "precious")
+        (tmp_path / "link").rename(claim)
+        time.sleep(0.3)
+        assert (tmp_path / "precious").read_text() == "mine"
+
+
 # Whoever may write into the folder would fill the memory, with a file without content.
 def test_a_claim_of_any_size_takes_no_memory(tmp_path):
     with open(tmp_path / f".writer-{'0' * 16}", "wb") as file:

@@ -124,6 +124,14 @@ def test_a_network_computes_nothing_when_it_is_built():
     network["config"]["layers"][1]["inbound_nodes"][0]["args"] = [[[1.0, 2.0]]]
     with pytest.raises(ValueError, match="called without another layer's output"):
         model_config.make_network(json.dumps(network))
+    # Also in a compiled network, which is loaded without its metrics.
+    metric = keras.saving.serialize_keras_object(keras.metrics.AUC())
+    metric["config"]["num_thresholds"] = 10**6
+    network = json.loads(described) | {"compile_config": {"metrics": [metric]}}
+    model_config.make_network(json.dumps(network))
+    network["config"]["layers"][1]["config"]["activation"] = metric
+    with pytest.raises(ValueError, match="it has a AUC, which is no layer"):
+        model_config.make_network(json.dumps(network))
 
 
 def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):

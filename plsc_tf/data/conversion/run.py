@@ -140,13 +140,18 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
 
 
 def _check_owner(folder):
-    """Raises a ValueError if a folder exists and belongs to another user.
+    """Raises a ValueError if a folder is another user's, or is or has a link.
 
-    That user's links could make this process overwrite files elsewhere.
+    Links could make this process overwrite or remove files elsewhere.
     """
     rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
     own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
     require(own, rule)
+    found = [folder]
+    for place, folders, names in os.walk(folder):
+        found += [os.path.join(place, name) for name in folders + names]
+    links = list(filter(os.path.islink, found))
+    require(not links, f"{folder!r} must not have links. Remove it", links=links[:3])
 
 
 def _fingerprint(source, plan):

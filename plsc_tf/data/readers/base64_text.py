@@ -6,6 +6,7 @@ its tool have `base64<TAB>label`, but the tool itself reads `label<TAB>base64`.
 
 import array
 import binascii
+import glob
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -114,7 +115,9 @@ def listed_files(
             "Expected PLSC's list of base64 part files, one name on each line. There "
             f"is no {' or '.join(tried)}. {paths.names_in(folder)}"
         )
-    return paths.expand(paths.read_names(place), folder, flag=place)
+    # As patterns, the names could match the files of the whole machine many times.
+    names = map(glob.escape, paths.read_names(place))
+    return paths.expand(names, folder, flag=place)
 
 
 def parse_line(line: bytes) -> tuple[bytes, int]:

@@ -10,12 +10,8 @@ from plsc_tf.evaluation import lists
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# A name, the x and y coordinates of five points and, possibly, a detector's score.
 # Each text is a number in one way only: matching could otherwise take hours.
-_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_POINTS = rf"({_NUMBER}(?:\s+{_NUMBER}){{9,10}})"
-_TABBED = re.compile(rf"([^\t]+)\t\s*{_POINTS}")
-_SPACED = re.compile(rf"([^\t]+?)\s+{_POINTS}")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def list_images(
@@ -128,9 +124,14 @@ def _read(path, with_points=None):
 
 
 def _split(text):
-    """Splits a line into (name, ten numbers and a detector's score, or None)."""
-    match = _TABBED.fullmatch(text) or _SPACED.fullmatch(text)
-    if match is None:
-        return text, None
-    numbers = [float(word) for word in match[2].split()]
-    return match[1].strip(), (numbers + [1.0])[:11]
+    """Splits a line into (name, ten numbers and a detector's score, or None).
+
+    The name ends at a tab, or has none; the score is 1 if the line has none.
+    """
+    name, _, rest = text.partition("\t")
+    splits = [name, *rest.split()], text.rsplit(None, 11), text.rsplit(None, 10)
+    for name, *words in splits:
+        fits = len(words) in (10, 11) and "\t" not in name
+        if fits and all(map(_NUMBER.fullmatch, words)):
+            return name.strip(), [*map(float, words), 1.0][:11]
+    return text, None
