@@ -10,7 +10,6 @@ GIF are decoded (GIF89a specification), and libwebp compares all sizes in a WebP
 the first (RFC 9649).
 """
 
-import math
 import struct
 
 import tensorflow as tf
@@ -92,6 +91,8 @@ def check_pixels(pixels: int, max_megapixels: float) -> None:
 def num_pixels(data: bytes) -> int | None:
     """Returns the number of pixels in an encoded image, over all frames of a GIF.
 
+    A flat image counts as if it were only 100 times as wide as high.
+
     Args:
         data: content of an encoded image.
 
@@ -103,12 +104,13 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith((b"GIF87a", b"GIF89a")):
             return _gif(data) or None
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
-            pixels = math.prod(struct.unpack_from(">II", data, 16))
+            pixels = _area(*struct.unpack_from(">II", data, 16))
             texts = data.count(b"zTXt") + data.count(b"iTXt")
             return pixels if pixels and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
-        pixels = math.prod(tf.io.extract_jpeg_shape(data).numpy()[:2].tolist())
+        height, width, _ = tf.io.extract_jpeg_shape(data).numpy().tolist()
+        pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by this byte.
         if pixels * len(data) > _FEW and data.count(b"\xff\xda") > _MOST_SCANS:
             return None
@@ -177,12 +179,17 @@ def _gif(data):
             position = _after_blocks(data, position + 2, steps)
         elif data[position] == 0x2C:
             w, h, flags = struct.unpack_from("<HHB", data, position + 5)
-            pixels += max(w * h, width * height)
+            pixels += max(_area(w, h), _area(width, height))
             # Skip the byte after the color table: the code size of the image data.
             position = _after_blocks(data, position + 11 + _color_bytes(flags), steps)
         else:
             return None
     return pixels
+
+
+def _area(width, height):
+    # Resizing changes the height first: a row of pixels becomes as many rows as others.
+    return width * max(height, width // 100) if height else 0
 
 
 def _color_bytes(flags):

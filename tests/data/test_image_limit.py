@@ -106,6 +106,12 @@ def test_the_compressed_texts_of_a_png_are_limited():
     assert num_pixels(png(11)) is None
 
 
+@pytest.mark.parametrize("name", ("PNG", "JPEG", "GIF"))
+def test_a_flat_image_counts_as_what_it_costs(name):
+    # A row of a million pixels, 1 KB as PNG, would take 1.3 GB while it is resized.
+    assert num_pixels(encode(Image.new("L", (60_000, 1)), name)) == 60_000 * 600
+
+
 def bomb():
     """A JPEG of less than a kilobyte that takes half a gigabyte in the decoder."""
     data = bytearray(encode(Image.new("L", (8, 8)), "JPEG"))
