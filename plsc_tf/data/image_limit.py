@@ -91,8 +91,6 @@ def check_pixels(pixels: int, max_megapixels: float) -> None:
 def num_pixels(data: bytes) -> int | None:
     """Returns the number of pixels in an encoded image, over all frames of a GIF.
 
-    A flat image counts as if it were only 100 times as wide as high.
-
     Args:
         data: content of an encoded image.
 

@@ -10,7 +10,6 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from plsc_tf.data.checks.check import check
-from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.image_limit import checked, num_pixels
@@ -165,12 +164,6 @@ def test_a_conversion_names_an_image_that_is_too_large(
     plan = ConversionPlan(f"{list_folder}/out", format, num_shards=1)
     with pytest.raises(ValueError, match=f"{place}.*{TOO_LARGE}"):
         convert(source, plan)
-
-
-def test_the_check_accepts_what_a_higher_limit_allows():
-    image = encode(Image.new("RGB", (4100, 4100)), "JPEG")
-    assert examine(image).faults == [("too_large", "16.81 megapixels")]
-    assert examine(image, max_megapixels=20).faults == [("blank", "")]
 
 
 def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):

@@ -112,8 +112,8 @@ def _exported_model(settings):
         images = tf.constant(pixels, tf.float32)
         return model.signatures["images"](images=images)["embedding"].numpy()
 
-    source = Pictures(embed_pixels, frame, options.embed_batch_size, flip)
-    source.max_megapixels = settings.server.max_megapixels
+    most = settings.server.max_megapixels
+    source = Pictures(embed_pixels, frame, options.embed_batch_size, flip, most)
     return "SavedModel", path, source
 
 

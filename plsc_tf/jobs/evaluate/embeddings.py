@@ -32,18 +32,19 @@ class Pictures:
         framing: the `Preprocessing` whose `evaluate` frames the images.
         batch_size: number of images in a global batch.
         flip: whether to add the embeddings of mirror images.
+        max_megapixels: largest image to decode, in megapixels.
 
     Attributes:
         image_size: (height, width) of the framed images.
         flip: see above.
-        max_megapixels: largest image to decode, in megapixels.
     """
 
-    max_megapixels = MAX_MEGAPIXELS
-
-    def __init__(self, embed, framing, batch_size, flip=True):
+    def __init__(
+        self, embed, framing, batch_size, flip=True, max_megapixels=MAX_MEGAPIXELS
+    ):
         self._embed, self._frame, self._batch_size = embed, framing.evaluate, batch_size
         self.image_size, self.flip = framing.image_size, flip
+        self._check = functools.partial(check_size, max_megapixels=max_megapixels)
 
     def blocks(self, names, folder, points=None):
         """Yields (embeddings, norms) of consecutive images, batch by batch.
@@ -103,8 +104,7 @@ class Pictures:
         size = self.image_size
         cut_size = alignment.stored_size(size)
         moves = np.zeros((len(paths), 0), np.float32)
-        check = functools.partial(check_size, max_megapixels=self.max_megapixels)
-        read = file_reader(paths[0] if len(paths) else "", check)
+        read = file_reader(paths[0] if len(paths) else "", self._check)
         if points is not None:
             moves = alignment.transforms(points, cut_size)
 
@@ -133,9 +133,8 @@ def of_model(model, settings, batch_size, flip=None):
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.info(module).augmentation != "none"
     embed = functools.partial(model.embed, batch_size=batch_size)
-    pictures = Pictures(embed, framing(settings), batch_size, flip)
-    pictures.max_megapixels = settings.server.max_megapixels
-    return pictures
+    most = settings.server.max_megapixels
+    return Pictures(embed, framing(settings), batch_size, flip, most)
 
 
 class Saved:

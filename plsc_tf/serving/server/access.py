@@ -36,8 +36,6 @@ _REQUIRED = {
 }
 _LINE = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})\s+([\w,]+)(?:\s+(\d*\.?\d+))?")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:.*").fullmatch
-# Seconds for a client to end TLS after the last answer.
-_CLOSE_SECONDS = 2.0
 
 
 class Key(typing.NamedTuple):
@@ -232,5 +230,5 @@ def tls_arguments(options) -> dict:
     return {
         "ssl": context,
         "ssl_handshake_timeout": options.receive_timeout,
-        "ssl_shutdown_timeout": _CLOSE_SECONDS,
+        "ssl_shutdown_timeout": 2.0,
     }

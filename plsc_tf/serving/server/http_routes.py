@@ -266,10 +266,9 @@ class GalleryRoutes:
 
     async def _change(self, request, change, *arguments):
         who = {"key": request.match_info["key"], "address": request.remote}
-        # In the same thread, so that it is recorded even if the client disconnects.
         folder = self._app.options.gallery_dir
+        # It is finished and recorded even if the client disconnects.
         record = self._do(audit.record, folder, change, who, *arguments)
-        # Shield the work, so that it finishes even if the client disconnects.
         return await asyncio.shield(record)
 
     async def _do(self, function, *arguments, **options):

@@ -340,8 +340,7 @@ class Models:
         """
         if label:
             version = self.get(name, label=label).version
-        available = dict.fromkeys(self._served, ("AVAILABLE", "OK", ""))
-        states = self._others | available
+        states = self._others | dict.fromkeys(self._served, ("AVAILABLE", "OK", ""))
         if name != self.name or (version is not None and version not in states):
             what = "any versions" if version is None else f"version {version}"
             raise RequestError("NOT_FOUND", f"Could not find {what} of model {name}")
