@@ -331,7 +331,7 @@ def test_mistakes_are_errors(run_dir, photos, monkeypatch):
     refused(ValueError, "Set only one", saved_model="x")
     refused(FileNotFoundError, "'nowhere'", saved_model="nowhere", checkpoint_dir="")
     (photos / "faces.txt").write_text("mine")
-    refused(FileExistsError, "faces.txt already exists")
+    refused(FileExistsError, "faces.txt' already exists")
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
