@@ -254,7 +254,9 @@ class ChiefJoin:
                 "wait_s": float(hello["wait_s"]),
                 "problem": str(hello["problem"]),
             }
-            self._callers.put_nowait((connection, checked))
+            # The hello of a closed connection may still arrive; its worker tries again.
+            if connection in self._unknown:
+                self._callers.put_nowait((connection, checked))
         except wire.SignatureError:
             connection.close()
             host = (writer.get_extra_info("peername") or ["an unknown address"])[0]

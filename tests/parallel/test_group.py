@@ -243,6 +243,28 @@ def test_strangers_by_the_hundred_do_not_use_up_the_open_files(clusters, monkeyp
     asyncio.run(join())
 
 
+# A flood of strangers made the chief take a connection that it had closed for a worker.
+def test_a_connection_that_was_closed_is_no_worker(monkeypatch):
+    clusters, dropped = make_clusters(2), []
+    receive = wire.Connection.receive
+
+    async def receive_late(connection):
+        message = await receive(connection)
+        if "index" in message and not dropped:
+            dropped.append(await asyncio.open_connection(*split(clusters[0].address)))
+            await dropped[0][0].readexactly(len(wire.MAGIC))
+        return message
+
+    monkeypatch.setattr(joining, "MAX_UNKNOWN", 1)
+    monkeypatch.setattr(wire.Connection, "receive", receive_late)
+
+    async def join_both():
+        chief, _ = await asyncio.gather(*(joining.join(one, 5) for one in clusters))
+        assert dropped and chief[1].is_open()
+
+    asyncio.run(join_both())
+
+
 def test_a_repeated_message_is_not_accepted():
     """Otherwise, who sees a worker join could join instead of it."""
 
