@@ -195,9 +195,7 @@ def _stage_filters(depths, width, stem_stride, arguments):
 
 
 def _integers(values: Sequence[int], name: str) -> tuple[int, ...]:
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise ValueError(
-            f"{name} must contain one positive integer per stage, for example "
-            f"(2, 2, 2, 2). Received: {values!r}."
-        )
+    fits = isinstance(values, Sequence) and not isinstance(values, str) and values
+    rule = f"{name} must have one positive integer per stage, for example (2, 2, 2, 2)"
+    require(fits, rule, value=repr(values))
     return tuple(positive_integer(value, name) for value in values)

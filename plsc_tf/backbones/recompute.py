@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.backbones.stateless import with_values
+from plsc_tf.requirements import require
 
 # Ratio between one limit for the size of a block and the next one to try.
 _FINENESS = 1.1
@@ -54,11 +55,8 @@ class InBlocks:
 def _blocks(network):
     """Returns (inputs, outputs) of each block, symbolic tensors of the network."""
     calls = private_apis.calls(network)
-    if len(calls) == 1:
-        raise ValueError(
-            f"recompute=blocks must cut the network into blocks, but '{network.name}' "
-            "calls only one layer. Train it with recompute=none."
-        )
+    rule = f"recompute=blocks cannot cut '{network.name}', which calls only one layer"
+    require(len(calls) != 1, rule, "Train it with recompute=none")
     last = {id(t): end for end, (read, _) in enumerate(calls, 1) for t in read}
     last |= {id(t): len(calls) + 1 for t in network.outputs}
     # Before each call and at the end: the tensors that are needed later, each with the

@@ -163,11 +163,10 @@ class _Edited:
 
     def _check_fills(self, names):
         missing = sorted(names - {"weight", *self._edit.fills})
-        if missing and self._edit.labels.added:
-            raise ValueError(
-                f"The initial {', '.join(missing)} of new classes is unknown: "
-                f"{self._source} does not name its optimizer. Set --edit_weights_only."
-            )
+        unknown = f"The initial {', '.join(missing)} of new classes is unknown"
+        rule = f"{unknown}: {self._source} does not name its optimizer"
+        fits = not missing or not self._edit.labels.added
+        require(fits, rule, "Set --edit_weights_only")
 
     def _copy(self, name):
         return files.open_read(files.join(self._source, name))
@@ -207,11 +206,9 @@ def _dense_slots(source, content):
         variables = content["training"]["variables"]
         of_optimizer = [v for v in sorted(variables) if v.startswith("optimizer/")]
         alike = [v for v in of_optimizer if variables[v]["shape"] == shape]
-        if alike and shape in shapes:
-            raise ValueError(
-                f"In {source}, the head's {name} and a weight of the backbone have the "
-                f"same shape, {shape}, so their optimizer state cannot be told apart. "
-                "Write only the weights: --edit_weights_only."
-            )
+        rule = f"{source} must have no backbone weight of the same shape as its {name}"
+        reason = "Their optimizer state cannot be told apart"
+        advice = f"{reason}. Write only the weights: --edit_weights_only"
+        require(not alike or shape not in shapes, rule, advice, shape=shape)
         slots.update({one: f"{name}/{number}" for number, one in enumerate(alike)})
     return slots

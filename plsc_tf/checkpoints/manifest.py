@@ -7,6 +7,7 @@ import hashlib
 import json
 
 from plsc_tf.checkpoints import schema
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 FORMAT = 3
@@ -66,11 +67,9 @@ def read(path: str) -> dict:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{NAME} is not as written: {error!r:.300}"
         raise DamagedCheckpointError(path, problem) from error
-    if content["format"] not in READABLE:
-        raise ValueError(
-            f"{path} has checkpoint format {content['format']}; this version of "
-            f"plsc_tf reads formats {READABLE}. Update plsc_tf, or train again."
-        )
+    version = content["format"]
+    rule = f"{path} has a format of checkpoint that is not one of {READABLE}"
+    require(version in READABLE, rule, "Update plsc_tf, or train again", format=version)
     return content
 
 

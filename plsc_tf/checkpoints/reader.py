@@ -15,6 +15,7 @@ from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest as manifests
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
+from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, files
 
 THREADS = 2
@@ -204,11 +205,9 @@ def _load_part(stored, array, part):
 
 def _compare(path, content, network, variables, arrays):
     """Raises ValueError if a model cannot resume from a checkpoint, and says why."""
-    if variables and content["kind"] != "training":
-        raise ValueError(
-            f"Checkpoint {path} contains only weights, so training cannot resume from "
-            f"it. Start a new training from it: --checkpoint_dir={path}."
-        )
+    rule = f"Checkpoint {path} contains only weights, so training cannot resume from it"
+    advice = f"Start a new training from it: --checkpoint_dir={path}"
+    require(not variables or content["kind"] == "training", rule, advice)
     problems = []
     if network is not None:
         stored, weights = content["backbone"]["weights"], network.weights
@@ -221,12 +220,10 @@ def _compare(path, content, network, variables, arrays):
     for described, wanted in ((in_training, variables), (content["arrays"], arrays)):
         for name, value in wanted.items():
             problems += _compare_shape(name, described.get(name), value)
-    if problems:
-        listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
-        raise ValueError(
-            f"Checkpoint {path} does not fit this model: {listed}. Use the model_name, "
-            "emb_size, num_classes, sub_centers and optimizer it was made with."
-        )
+    listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
+    options = "model_name, emb_size, num_classes, sub_centers and optimizer"
+    rule = f"Checkpoint {path} does not fit this model: {listed}"
+    require(not problems, rule, f"Use the {options} it was made with")
 
 
 def _compare_shape(name, described, value):
@@ -289,11 +286,9 @@ def load_matching(path: str, network: keras.Model) -> Matched:
             else:
                 array[...] = stored[name][...]
                 loaded.append(name)
-    if not loaded:
-        raise ValueError(
-            f"Checkpoint {path} belongs to another network: none of its {len(stored)} "
-            "backbone weights fits this one. Use the model_name it was made with."
-        )
+    reason = f"none of its {len(stored)} backbone weights fits this one"
+    rule = f"Checkpoint {path} belongs to another network: {reason}"
+    require(loaded, rule, "Use the model_name it was made with")
     private_apis.load_weights(network, buffer)
     return Matched(loaded, kept, sorted(set(stored) - set(loaded)))
 

@@ -182,11 +182,8 @@ class Head(tf.Module):
 
     def arrays(self) -> dict:
         """Returns `{"weight": rows}`, with plain softmax also `"bias"`."""
-        if self.embedding_size is None:
-            raise ValueError(
-                "The head has no weights yet. Pass it to plsc_tf.Classifier, or call "
-                "head.build(embedding_size, strategy)."
-            )
+        advice = "Pass it to a Classifier, or call head.build(embedding_size, strategy)"
+        require(self.embedding_size is not None, "The head has no weights yet", advice)
         arrays = {"weight": self.weight}
         if self.bias is not None:
             arrays["bias"] = self.bias
@@ -292,12 +289,10 @@ class Head(tf.Module):
     def _check_batch(self, embeddings, labels):
         self.arrays()  # raises if the head is not built
         shape, count = tuple(embeddings.shape), labels.shape[0]
-        if count == 0 or shape != (count, self.embedding_size):
-            raise ValueError(
-                "Every replica needs embeddings of shape [batch, embedding_size="
-                f"{self.embedding_size}] and labels of shape [batch], with batch >= 1. "
-                f"Received: embeddings {shape}, labels {tuple(labels.shape)}"
-            )
+        fits = count != 0 and shape == (count, self.embedding_size)
+        wanted = f"[batch, embedding_size={self.embedding_size}] and labels [batch]"
+        rule = f"Every replica needs embeddings {wanted}, with batch >= 1"
+        require(fits, rule, embeddings=shape, labels=labels.shape)
 
     def _next_state(self, state, score, norms, weights):
         if not self.state_variables:

@@ -8,6 +8,7 @@ import itertools
 import math
 
 from plsc_tf.parallel.rows import RowSplit
+from plsc_tf.requirements import require
 
 # Bytes of weights in a tile. On CPUs, a tile, its gradient and its slots should fit in
 # the last-level cache until the update; on GPUs, larger tiles keep the kernels busy.
@@ -51,13 +52,10 @@ class HeadLayout:
         if not self.sharded:
             return
         RowSplit(self.num_classes, self.replicas)
-        if self.tile_rows is not None and self.tile_rows > self.sampled_rows:
-            raise ValueError(
-                f"tile_rows must be at most {self.sampled_rows}, the number of classes "
-                f"that each of {self.replicas} replica(s) uses per step (num_classes="
-                f"{self.num_classes}). Received: tile_rows={self.tile_rows}. Leave it "
-                "out to choose it automatically."
-            )
+        given, most = self.tile_rows, self.sampled_rows
+        rule = f"tile_rows must be at most {most}, with {self.replicas} replica(s)"
+        advice = "Leave it out to choose it automatically"
+        require(given is None or given <= most, rule, advice, tile_rows=given)
 
     @property
     def rows(self) -> int:

@@ -5,6 +5,8 @@ import re
 import socket
 from collections.abc import Iterable
 
+from plsc_tf.requirements import require
+
 _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+(?:%\w+)?)\](?::(\d+))?")
 _PLAIN = re.compile(r"([A-Za-z0-9._-]+)(?::(\d+))?")
 
@@ -57,12 +59,10 @@ def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
             raise ValueError(f"{origin}: {text!r} has no port; write host:port.")
         checked.append(join(host, port))
     for i, address in enumerate(checked):
-        if address in checked[:i]:
-            raise ValueError(
-                f"{origin}: workers {checked.index(address)} and {i} have the same "
-                f"address, {address}. Give each worker a different port; to start "
-                "several on each machine, use num_workers."
-            )
+        first = checked.index(address)
+        rule = f"{origin}: workers {first} and {i} have the same address, {address}"
+        advice = "Use different ports; for several on each machine, set num_workers"
+        require(first == i, rule, advice)
     return tuple(checked)
 
 

@@ -103,12 +103,9 @@ def _find_cluster(options, environ):
             if wanted == "auto" and options.cluster_node_ips:
                 _require_same(place, options)
             return _cluster(place, "TF_CONFIG")
-    if options.num_workers > 1:
-        raise ValueError(
-            "This command starts one worker. Received: num_workers="
-            f"{options.num_workers}. To start several on each machine, give "
-            "num_workers to python -m plsc_tf.launch, before the --."
-        )
+    count, rule = options.num_workers, "This command starts one worker"
+    advice = "Give num_workers to python -m plsc_tf.launch, before the --"
+    require(count <= 1, rule, advice, num_workers=count)
     if wanted in ("auto", "flags") and options.cluster_node_ips:
         place = worker_addresses(options), _own_index(options, environ)
         return _cluster(place, "cluster_node_ips")
@@ -163,19 +160,14 @@ def _require_same(place, options):
     """Raises ValueError if TF_CONFIG and the flags describe different workers."""
     members, index = place
     by_flags = worker_addresses(options)
-    if by_flags != members:
-        raise ValueError(
-            f"TF_CONFIG has the workers {', '.join(members)}, but cluster_node_ips "
-            f"gives {', '.join(by_flags)}. Remove one of them, or choose with "
-            "cluster_resolver=tf_config or flags."
-        )
+    both = f"{', '.join(members)}, but cluster_node_ips gives {', '.join(by_flags)}"
+    advice = "Remove one of them, or choose with cluster_resolver=tf_config or flags"
+    require(by_flags == members, f"TF_CONFIG has the workers {both}", advice)
     machine = _named_index(options)
-    if machine not in (None, index // options.num_workers):
-        raise ValueError(
-            f"TF_CONFIG says that this is worker {index}, {members[index]}, but "
-            f"node_ip or task_index says {options.cluster_node_ips[machine]}. Remove "
-            "node_ip and task_index."
-        )
+    fits = machine in (None, index // options.num_workers)
+    rule = f"TF_CONFIG says that this is worker {index}, {members[index]}"
+    advice, number = "Remove node_ip and task_index", options.task_index
+    require(fits, rule, advice, node_ip=options.node_ip, task_index=number)
 
 
 def _from_tf_config(text):
@@ -226,11 +218,8 @@ def _from_slurm(first_port, environ):
     order. Therefore, this worker's index is found from its node and its local ID.
     """
     missing = [name for name in _SLURM if name not in environ]
-    if missing:
-        raise ValueError(
-            "cluster_resolver=slurm is for processes that srun starts. The environment "
-            f"lacks {', '.join(missing)}."
-        )
+    rule = "cluster_resolver=slurm is for processes that srun starts"
+    require(not missing, f"{rule}. The environment lacks {', '.join(missing)}")
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
@@ -244,11 +233,8 @@ def _from_slurm(first_port, environ):
     members = addresses.check(resolver.cluster_spec().as_dict()["worker"], "Slurm")
     port = first_port + int(environ["SLURM_LOCALID"])
     own = addresses.join(environ["SLURMD_NODENAME"].lower(), port)
-    if own not in members:
-        raise ValueError(
-            f"This worker, {own}, is not in the Slurm step, which has the workers "
-            f"{', '.join(members)}."
-        )
+    rule = f"This worker, {own}, is not in the Slurm step"
+    require(own in members, rule, workers=", ".join(members))
     return members, members.index(own)
 
 
@@ -291,11 +277,9 @@ def _own_index(options, environ):
     if _POD_INDEX not in environ:
         return _local_index(options)
     text = environ[_POD_INDEX]
-    if not text.isdecimal() or int(text) >= len(entries):
-        raise ValueError(
-            f"{_POD_INDEX}={text!r} in the environment is this pod's index, but "
-            f"cluster_node_ips has {len(entries)} entries. List one for each pod."
-        )
+    fits = text.isdecimal() and int(text) < len(entries)
+    rule = f"{_POD_INDEX}={text!r}, but cluster_node_ips has {len(entries)} entries"
+    require(fits, rule, "The environment has this pod's index: list one for each pod")
     return int(text)
 
 
@@ -317,12 +301,9 @@ def _find(node_ip, machines):
     """Returns the index of the machine that `node_ip` names."""
     host, port = addresses.split(node_ip, "node_ip")
     named = [i for i, (h, p) in enumerate(machines) if h == host and port in (None, p)]
-    if len(named) != 1:
-        found = f"appears {len(named)} times" if named else "is not"
-        raise ValueError(
-            f"node_ip={node_ip} {found} in cluster_node_ips. Write it as in that "
-            "list, with its port if the host has several entries."
-        )
+    rule = f"node_ip={node_ip} must match one entry of cluster_node_ips"
+    advice = "Write it as in that list, with its port if the host has several entries"
+    require(len(named) == 1, rule, advice, matches=len(named))
     return named[0]
 
 

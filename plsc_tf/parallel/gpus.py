@@ -42,12 +42,10 @@ def to_use(num_replicas: int = 0, required: bool = False) -> int:
     parts = tf.config.get_logical_device_configuration
     visible = tf.config.get_visible_devices("GPU")
     available = sum(len(parts(gpu) or [gpu]) for gpu in visible)
-    if num_replicas > available > 0:
-        raise ValueError(
-            f"num_replicas={num_replicas}, but this machine has {available} GPU(s). "
-            "Ask for at most that many (in a cluster, for each worker), or hide the "
-            "GPUs with CUDA_VISIBLE_DEVICES=-1 to use the CPU."
-        )
+    rule = f"num_replicas={num_replicas}, but this machine has {available} GPU(s)"
+    cpu = "hide the GPUs with CUDA_VISIBLE_DEVICES=-1 to use the CPU"
+    advice = f"Ask for at most that many (in a cluster, for each worker), or {cpu}"
+    require(available == 0 or num_replicas <= available, rule, advice)
     return min(num_replicas or available, available)
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.parallel.gpu_figures import GPUS, Gpu
+from plsc_tf.requirements import require
 
 # Files with a container's memory limit, for cgroup v2 and v1.
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -59,12 +60,9 @@ def devices(
         return Devices(kind, count, int(memory_gb * 1e9), shared=False, gpu=gpu)
     if not gpus:
         return Devices(kind, count, machine_memory() // count, shared=True)
-    if count > len(gpus):
-        raise ValueError(
-            f"num_replicas={count}, but this machine has {len(gpus)} GPU(s). To plan "
-            "for another machine, name its GPUs, for example --device_kind=A100-80, or "
-            "give their memory: --device_memory_gb=80."
-        )
+    rule = f"num_replicas={count}, but this machine has {len(gpus)} GPU(s)"
+    example = "for example --device_kind=A100-80 or --device_memory_gb=80"
+    require(count <= len(gpus), rule, f"To plan for another, describe it: {example}")
     limits = private_apis.gpu_memory_limits()
     return Devices(kind, count, min(limits[:count]), shared=False, gpu=gpu)
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
+from plsc_tf.requirements import require
 
 # Extra seconds, beyond the time limit, that a worker waits for the others' results.
 PATIENCE_S = 10.0
@@ -63,11 +64,9 @@ def try_collectives(
         WorkerLostError: a worker was lost during the check.
         TimeoutError: a worker did not take part.
     """
-    if gradient_dtype == "bfloat16" and private_apis.uses_nccl(strategy):
-        raise ValueError(
-            "TensorFlow's NCCL cannot sum bfloat16. Use gradient_dtype=float32, or "
-            "float16 with use_fp16. Received: gradient_dtype=bfloat16."
-        )
+    fits = gradient_dtype != "bfloat16" or not private_apis.uses_nccl(strategy)
+    advice = "Use gradient_dtype=float32, or float16 with use_fp16"
+    require(fits, "TensorFlow's NCCL cannot sum bfloat16", advice)
     if group:
         group.report_activity("trying the collectives")
     problem = _attempt(strategy, timeout_s, gradient_dtype)

@@ -23,12 +23,9 @@ def whole_labels(labels: Any) -> np.ndarray:
     advice = "Convert one-hot labels with argmax(axis=1)"
     require(shape[1:] in ((), (1,)), rule, advice, shape=shape)
     labels = labels.reshape(-1)
-    is_number = labels.dtype.kind in "biuf"
-    if not is_number or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
-        raise ValueError(
-            "Labels must be whole numbers, starting at 0. Received: "
-            f"{labels.dtype.name} {labels[labels % 1 != 0 if is_number else ...][:3]}"
-        )
+    wrong = labels[labels % 1 != 0] if labels.dtype.kind in "biuf" else labels
+    rule = "Labels must be whole numbers, starting at 0"
+    require(not wrong.size, rule, dtype=labels.dtype, labels=wrong[:3])
     return labels.astype(np.int64)
 
 
@@ -45,12 +42,10 @@ def check_rank(shape: Sequence[int], name: str) -> None:
         shape: the array's shape.
         name: the array's name in the error message.
     """
-    if len(shape) != 4:
-        raise ValueError(
-            f"{name} must have the shape [N, height, width, 3]. Received: "
-            f"{tuple(shape)}. Pass a single image as {name}[np.newaxis] and gray "
-            f"images as np.stack([{name}] * 3, axis=-1)."
-        )
+    rule = f"{name} must have the shape [N, height, width, 3]"
+    gray = f"gray images as np.stack([{name}] * 3, axis=-1)"
+    advice = f"Pass a single image as {name}[np.newaxis] and {gray}"
+    require(len(shape) == 4, rule, advice, shape=tuple(shape))
 
 
 def check_channels(shape: Sequence[int], channels: int) -> None:
@@ -60,17 +55,13 @@ def check_channels(shape: Sequence[int], channels: int) -> None:
         shape: `[N, h, w, channels]`; the last number may be None.
         channels: the network's number of channels.
     """
-    if shape[3] in (None, channels):
-        return
-    hint = ""
+    advice = ""
     if shape[1] == channels:
-        hint = " Put the channels last: transpose(0, 2, 3, 1)."
+        advice = "Put the channels last: transpose(0, 2, 3, 1)"
     elif shape[3] == 1:
-        hint = " Convert gray images with np.repeat(x, 3, axis=-1)."
-    raise ValueError(
-        f"The network takes images with {channels} channels: [N, height, width, "
-        f"{channels}]. Received: shape {tuple(shape)}.{hint}"
-    )
+        advice = "Convert gray images with np.repeat(x, 3, axis=-1)"
+    rule = f"The network takes images of shape [N, height, width, {channels}]"
+    require(shape[3] in (None, channels), rule, advice, shape=tuple(shape))
 
 
 def check_shape(shape: Sequence[int], input_shape: tuple) -> None:

@@ -153,11 +153,9 @@ def check_callbacks(callbacks: Any) -> None:
         name = type(callback).__name__
         if isinstance(callback, tuple(kind for kind in kinds if kind)):
             raise refusal(name)
-        if getattr(callback, "restore_best_weights", False):
-            raise ValueError(
-                f"{name}(restore_best_weights=True) would restore the backbone without "
-                "the head. Use plsc_tf.Checkpoint(directory, save_best=True)."
-            )
+        rule = f"{name}(restore_best_weights=True) would restore the backbone alone"
+        advice = "Use plsc_tf.Checkpoint(directory, save_best=True)"
+        require(not getattr(callback, "restore_best_weights", False), rule, advice)
 
 
 def listed(callbacks: Any) -> list:

@@ -43,14 +43,11 @@ class Mixing:
         Raises:
             ValueError: the loss has a margin, or there are auxiliary logits.
         """
-        if not model.head.loss.normalized and model.auxiliary is None:
-            return
-        raise ValueError(
-            "mixup and cutmix need plain softmax without auxiliary logits, because a "
-            "margin is not defined for an image of two classes. Received: "
-            f"{self} with {model.head.loss}. Use loss_type=softmax or dist_softmax, "
-            "and aux_logits_weight=0."
-        )
+        fits = not model.head.loss.normalized and model.auxiliary is None
+        rule = "mixup and cutmix need plain softmax without auxiliary logits"
+        reason = "A margin is not defined for an image of two classes"
+        use = "Use loss_type=softmax or dist_softmax, and aux_logits_weight=0"
+        require(fits, rule, f"{reason}. {use}", mixing=self, loss=model.head.loss)
 
     def __call__(
         self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, step: tf.Tensor

@@ -16,6 +16,7 @@ from plsc_tf.heads.tiles import read
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
 from plsc_tf.pseudorandom import random_bits
+from plsc_tf.requirements import require
 from plsc_tf.training.average import SLOT, Averaging, mixed
 from plsc_tf.training.weight_rules import COMMON, WeightRule
 
@@ -118,12 +119,9 @@ class RowRules:
                 apply_rule(self.twin, stand_in, gradient, tf.constant(1.0), 0.0)
             outcomes.append([scope.get_current_value(slot) for slot in slots])
         for slot, *values in zip(self._slots[name], *outcomes, strict=True):
-            if np.array_equal(*values):
-                raise ValueError(
-                    f"head_slot_dtype=int8 is for sums of gradients, but {kind} "
-                    f"divides by its slot {slot!r}. Set head_slot_dtype=bfloat16, or "
-                    "use Momentum, SGD with momentum, or Lion."
-                )
+            rule = f"head_slot_dtype=int8 is not for {kind}, which divides by {slot!r}"
+            advice = "Set head_slot_dtype=bfloat16, or use Momentum, SGD or Lion"
+            require(not np.array_equal(*values), rule, advice)
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""

@@ -131,12 +131,9 @@ def build(options: Any, run: Any) -> WarmUp:
     warmup = round(options.warmup_epochs * run.steps_per_epoch)
     if options.warmup_steps:
         warmup = _own_steps(options, run, options.warmup_steps)
-    if warmup and warmup >= total:
-        name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
-        raise ValueError(
-            f"{name}={getattr(options, name)} is {warmup} steps, but the run has "
-            f"{total}. Lower {name} or train longer."
-        )
+    name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
+    rule = f"{name}={getattr(options, name)} is {warmup} steps, but the run has {total}"
+    require(not warmup or warmup < total, rule, f"Lower {name} or train longer")
     if options.decay_scheme:
         if options.lr_total_epochs is None:
             total = run.stop_at_step or total
@@ -209,13 +206,11 @@ def _piecewise(options, run, rate):
     steps = [_own_steps(options, run, step) for step in options.lr_steps]
     if options.lr_epochs:
         steps = [round(epoch * run.steps_per_epoch) for epoch in options.lr_epochs]
-    if steps != sorted(set(steps)) or 0 in steps:
-        name = "lr_epochs" if options.lr_epochs else "lr_steps"
-        raise ValueError(
-            f"{name} must be increasing, with the first step at least 1. In this run, "
-            f"they are steps {', '.join(map(str, steps))}. Received: {name}="
-            f"{getattr(options, name)}, with a global batch of {run.global_batch_size}."
-        )
+    fits = steps == sorted(set(steps)) and 0 not in steps
+    name = "lr_epochs" if options.lr_epochs else "lr_steps"
+    given = f"{name}={getattr(options, name)}"
+    rule = f"{given} must be increasing, with the first step at least 1"
+    require(fits, rule, steps=steps, global_batch_size=run.global_batch_size)
     factor = options.learning_rate_decay_factor
     return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])
 

@@ -11,6 +11,7 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.parallel.strategy import gather, local_replicas
+from plsc_tf.requirements import require
 from plsc_tf.training import freezing, model_config
 from plsc_tf.training.average import SLOT
 from plsc_tf.training.circular import Classifier
@@ -180,12 +181,9 @@ def _check_optimizer(path, content, model):
         return  # `reader.restore` raises the error
     trained_with = content["state"].get("optimizer")
     optimizer = type(model.optimizer).__name__
-    if trained_with != optimizer:
-        raise ValueError(
-            f"Checkpoint {path} was trained with the optimizer {trained_with}, and "
-            f"{optimizer} cannot use its state. Resume with {trained_with}, or "
-            f"{WEIGHTS_ALONE}."
-        )
+    rule = f"Checkpoint {path} was trained with the optimizer {trained_with}"
+    advice = f"Resume with {trained_with}, or {WEIGHTS_ALONE}"
+    require(trained_with == optimizer, rule, advice, optimizer=optimizer)
     before = "averages" in content["state"]
     now = model.trainer.updater.averages is not None
     if before and not now:
@@ -194,12 +192,8 @@ def _check_optimizer(path, content, model):
             "without ema_decay, verification and export use the weights themselves.",
             path,
         )
-    if now and not before:
-        raise ValueError(
-            f"Checkpoint {path} has no averages of the weights, which ema_decay needs. "
-            "Resume without ema_decay, or start a new run from the weights: set "
-            "checkpoint_dir to this checkpoint, and another model_save_dir."
-        )
+    rule = f"Checkpoint {path} has no averages of the weights, which ema_decay needs"
+    require(before or not now, rule, f"Resume without ema_decay, or {WEIGHTS_ALONE}")
 
 
 def _as_stored(content, model):

@@ -212,26 +212,19 @@ class Updater:
 
 def _check(optimizer, head):
     kind = type(optimizer).__name__
-    if optimizer.gradient_accumulation_steps or optimizer.use_ema:
-        raise ValueError(
-            "Pass gradient_accumulation_steps to plsc_tf.Classifier.compile, and leave "
-            f"out use_ema, which is not supported. Received: {kind} with "
-            f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps}, "
-            f"use_ema={optimizer.use_ema}"
-        )
+    parts = optimizer.gradient_accumulation_steps
+    average = optimizer.use_ema
+    given = f"gradient_accumulation_steps={parts}, use_ema={average}"
+    advice = "Pass the steps to plsc_tf.Classifier.compile, and leave out use_ema"
+    require(not (parts or average), f"{kind}({given}) is not supported", advice)
     usable = (
         "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, Adagrad, "
         "Adadelta, Adamax, Ftrl or Lion"
     )
     ordinary = keras.optimizers.Optimizer
-    has_no_rule = type(optimizer).update_step is ordinary.update_step
-    if has_no_rule or private_apis.has_own_update(optimizer):
-        raise ValueError(
-            f"{kind} does more than its update_step, but plsc_tf.Classifier applies "
-            f"only update_step. {usable}."
-        )
-    if head is not None and kind in NOT_ROW_WISE:
-        raise ValueError(
-            f"{kind} cannot update a weight that is split across replicas. {usable}, "
-            "or use a replicated plsc_tf.DenseHead."
-        )
+    has_rule = type(optimizer).update_step is not ordinary.update_step
+    rule = f"{kind} does more than update_step, which is all that Classifier applies"
+    require(has_rule and not private_apis.has_own_update(optimizer), rule, usable)
+    rule = f"{kind} cannot update a weight that is split across replicas"
+    advice = f"{usable}, or use a replicated plsc_tf.DenseHead"
+    require(head is None or kind not in NOT_ROW_WISE, rule, advice)

@@ -125,12 +125,9 @@ def training_data(
         advice = "x must yield (images, labels) or (images, labels, weights)"
         require(alone, "If x is a data set, leave out y and sample_weight", advice)
         return x if is_ours(x) else DatasetBatches(x)
-    if y is None:
-        raise ValueError(
-            "x must be the result of plsc_tf.load, a tf.data.Dataset of (images, "
-            "labels), or an array of images with y=labels. Convert a generator with "
-            f"tf.data.Dataset.from_generator. Received: {type(x)}"
-        )
+    rule = "x must be from plsc_tf.load, a tf.data.Dataset, or images with y=labels"
+    advice = "Convert a generator with tf.data.Dataset.from_generator"
+    require(y is not None, rule, advice, x=type(x))
     size = 32 if batch_size is None else batch_size
     require(size >= 1, "batch_size must be at least 1", batch_size=batch_size)
     return ArrayBatches(_arrays("x", x, y, sample_weight), size, shuffle, begun)

@@ -163,8 +163,14 @@ def test_the_index_of_a_pod_says_which_machine_this_is():
         ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry matches"),
         ({"cluster_node_ips": ("203.0.113.1", "no.invalid")}, "Unknown host names: no"),
         ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries match"),
-        ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "node_ip=c is not in"),
-        ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "appears 2 times in"),
+        (
+            {"cluster_node_ips": ("a", "b"), "node_ip": "c"},
+            "ip=c must .*matches=0",
+        ),
+        (
+            {"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"},
+            "ip=a must .*matches=2",
+        ),
         ({"cluster_node_ips": ("a", "b"), "task_index": 2}, "2 entries"),
         (
             {"cluster_node_ips": ("a", "b"), "task_index": 0, "node_ip": "b"},
@@ -191,7 +197,7 @@ def test_flags_that_agree_with_tf_config_are_fine():
     launched = tf_config(index=3, worker=["a:7", "a:8", "b:7", "b:8"])
     values = {"cluster_node_ips": ("a", "b"), "node_port": 7, "num_workers": 2}
     assert resolve(Options(node_ip="b", **values), launched).index == 3
-    with pytest.raises(ValueError, match="worker 3, b:8, but node_ip .* says a"):
+    with pytest.raises(ValueError, match="worker 3, b:8, .*node_ip=a"):
         resolve(Options(node_ip="a", **values), launched)
 
 

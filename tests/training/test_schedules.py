@@ -162,7 +162,7 @@ def test_scaling_can_be_left_out():
         ({"decay_scheme": "luong10", "stop_at_step": 15}, "decay .* rate 10 times"),
         (
             {"lr_steps": (1, 2), "lr_steps_batch_size": 256},
-            "lr_steps must be .* they are steps 0, 0[.]",
+            r"lr_steps=.* must be increasing.*steps=\[0, 0\]",
         ),
     ],
 )

@@ -218,7 +218,7 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
     [
         (np.zeros((16, 16, 3), np.uint8), r"images\[np.newaxis\]"),
         (np.zeros((4, 16, 16), np.uint8), "np.stack"),
-        (np.zeros((4, 16, 16, 4), np.uint8), r"3 channels.*Received: shape \(4, 16"),
+        (np.zeros((4, 16, 16, 4), np.uint8), r"width, 3\].*shape=\(4, 16"),
         (np.full((4, 16, 16, 3), 0.5), r"images must have pixels in 0\.\.\.255"),
     ],
 )

@@ -55,12 +55,9 @@ def read(path: str, format: str = "auto") -> Source:
     folder, names = _files(path)
     if format == "auto":
         formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
-        if len(formats) != 1:
-            raise ValueError(
-                f"Cannot tell whether {path} is a checkpoint of "
-                f"{' or of '.join(FORMATS)}. Found: "
-                f"{layers.listed(names) or 'no files'}. Set import_format if it is one."
-            )
+        rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
+        found = layers.listed(names) or "none"
+        require(len(formats) == 1, rule, "Set import_format if it is one", files=found)
         (format,) = formats
     return Source(format=format, **FORMATS[format].read(folder, names))
 
@@ -79,19 +76,13 @@ def assign(source: Source, backbone: keras.Model) -> None:
     module, weights = FORMATS[source.format], source.backbone
     hint = module.hint(weights)
     names = module.layer_names(backbone, weights)
-    if names is None:
-        raise ValueError(
-            f"Weights of {source.format} do not fit into '{backbone.name}', which has "
-            f"another architecture. {hint}"
-        )
+    rule = f"Weights of {source.format} do not fit the architecture '{backbone.name}'"
+    require(names is not None, rule, hint)
     places = layers.places(backbone, names, module.NAMES)
     arrays = module.prepare(weights)
     problems = layers.differences(places, arrays)
-    if problems:
-        raise ValueError(
-            f"{source.backbone_file} does not contain the weights of "
-            f"'{backbone.name}': {problems}. {hint}"
-        )
+    rule = f"{source.backbone_file} does not contain the weights of '{backbone.name}'"
+    require(not problems, f"{rule}: {problems}", hint)
     for place in places:
         place.variable.assign(place.convert(np.asarray(arrays[place.name])))
 

@@ -116,10 +116,10 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
     if network is None:
         return (
             "Only arcface_torch's IResNets (r18, r34, r50, r100, r200) can be "
-            "imported, not its mbf or vit."
+            "imported, not its mbf or vit"
         )
     size = f" --emb_size={len(weights['fc.weight'])}" if "fc.weight" in weights else ""
-    return f"The file looks like --model_name={network}{size}."
+    return f"The file looks like --model_name={network}{size}"
 
 
 def _rank_files(folder, names):

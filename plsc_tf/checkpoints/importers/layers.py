@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from plsc_tf.checkpoints.rows import Rows
+from plsc_tf.requirements import require
 
 # Maximum number of names that an error message lists.
 LISTED = 6
@@ -226,12 +227,10 @@ def check_shapes(
         ValueError: the shapes differ.
     """
     for path, shape, wanted in zip(paths, shapes, expected, strict=True):
-        if shape != wanted:
-            raise ValueError(
-                f"{path} holds class weights of shape {list(shape)}. With {total} "
-                f"classes over {len(paths)} ranks, as in {origin}, expected "
-                f"{list(wanted)}: a rank's file is missing or from another run."
-            )
+        split = f"{total} classes over {len(paths)} ranks, as in {origin}"
+        rule = f"{path} must hold class weights of shape {list(wanted)}: {split}"
+        advice = "A rank's file is missing or from another run"
+        require(shape == wanted, rule, advice, shape=list(shape))
 
 
 def sharded_rows(

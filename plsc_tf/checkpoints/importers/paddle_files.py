@@ -26,6 +26,7 @@ import numpy as np
 
 from plsc_tf.data.protobuf import message_class
 from plsc_tf.data.unpickle import load_plain
+from plsc_tf.requirements import require
 
 # Data types by their number in framework.proto, VarType.Type.
 _NAMES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8"}
@@ -105,11 +106,9 @@ def read(path: str) -> np.ndarray:
         ) from None
     expected = offset + math.prod(shape) * dtype.itemsize
     size = os.path.getsize(path)
-    if size != expected or min(shape, default=1) < 1:
-        raise ValueError(
-            f"{path} is damaged: {dtype} of shape {list(shape)} takes {expected:,} "
-            f"bytes, and the file has {size:,}. Copy it again."
-        )
+    rule = f"{path} is damaged: {dtype} of shape {list(shape)} takes {expected:,} bytes"
+    fits = size == expected and min(shape, default=1) >= 1
+    require(fits, rule, "Copy it again", size=f"{size:,}")
     return np.memmap(path, dtype, "r", offset, shape)
 
 
@@ -149,9 +148,7 @@ def _unpickle(path, name):
             value = value[1]  # Eager tensors are stored as (name, array).
         if isinstance(value, np.ndarray):
             arrays[key] = value
-        elif key != _NAME_TABLE:
-            raise ValueError(
-                f"{path} holds a {type(value).__name__} as '{key}', not an array: it "
-                "was not written by PLSC."
-            )
+        else:
+            rule = f"'{key}' in {path} must be an array, as PLSC writes it"
+            require(key == _NAME_TABLE, rule, type=type(value).__name__)
     return arrays

@@ -116,9 +116,9 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
     """Returns advice that names the network that the weights belong to."""
     network = NETWORKS.get(sum(name.startswith("conv2d_") for name in weights))
     if network is None:
-        return "Only PLSC's ResNet50, 100, 101 and 152 can be imported."
+        return "Only PLSC's ResNet50, 100, 101 and 152 can be imported"
     size = f" --emb_size={len(weights['fc_0.b_0'])}" if "fc_0.b_0" in weights else ""
-    return f"The files look like --model_name={network}{size}."
+    return f"The files look like --model_name={network}{size}"
 
 
 def _read_meta(folder):
@@ -143,12 +143,9 @@ def _read_variables(folder, names):
             continue  # Counters, learning rates and programs are not imported.
         path = os.path.join(folder, name)
         for variable in paddle_files.variables(path):
-            if variable.name in variables:
-                raise ValueError(
-                    f"{variable.name} is both in {variables[variable.name].path} and "
-                    f"in {path}. Pass a folder with one checkpoint."
-                )
-            variables[variable.name] = variable
+            first = variables.setdefault(variable.name, variable)
+            rule = f"{variable.name} is both in {first.path} and in {path}"
+            require(first is variable, rule, "Pass a folder with one checkpoint")
     return variables
 
 
@@ -188,11 +185,9 @@ def _read_head(folder, head, loss, meta):
     for key, by_rank in head.items():
         name = re.sub(r"@rank@\d+", "@rank@{:05d}", next(iter(by_rank.values())).name)
         variables = layers.of_all_ranks(folder, by_rank, count, name)
-        if len(by_rank) > count:
-            raise ValueError(
-                f"{folder} has the {key} of {len(by_rank)} ranks, but its {META} says "
-                f"{count}. Pass a folder with one checkpoint."
-            )
+        ranks = f"{len(by_rank)} ranks, but its {META} says {count}"
+        advice = "Pass a folder with one checkpoint"
+        require(len(by_rank) <= count, f"{folder} has the {key} of {ranks}", advice)
         arrays[key] = _rows(variables, meta)
     classes = {key: rows.shape[0] for key, rows in arrays.items()}
     rule = f"The head's arrays in {folder} must have the same number of classes"

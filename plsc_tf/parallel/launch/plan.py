@@ -87,12 +87,9 @@ def make_plan(
     gpus = split_gpus(selected_gpus, count, environ)
     cluster = resolve(dataclasses.replace(options, num_workers=1), environ)
     source = cluster.source if cluster else None
-    if source == "Slurm":
-        raise ValueError(
-            "Slurm starts the workers itself: `srun python -m plsc_tf.train ...`, "
-            "without the launcher. To use the launcher, run one per node and give it "
-            '--cluster_node_ips="$(scontrol show hostnames | paste -sd,)".'
-        )
+    rule = "Slurm starts the workers itself, by srun python -m plsc_tf.train ..."
+    nodes = '--cluster_node_ips="$(scontrol show hostnames | paste -sd,)"'
+    require(source != "Slurm", rule, f"Or run one launcher per node, with {nodes}")
     if cluster and source == "TF_CONFIG":
         place = f"worker {cluster.index} of {cluster.size}"
         rule = f"TF_CONFIG says that this is {place}, so num_workers must be 1"
@@ -137,12 +134,10 @@ def split_gpus(
     visible = environ.get(_GPUS)
     has_gpus = glob.glob(os.path.join(devices, "nvidia[0-9]*"))
     if not selected:
-        if count > 1 and (has_gpus if visible is None else visible not in ("", "-1")):
-            raise ValueError(
-                f"num_workers={count}, but the workers cannot each use all GPUs. Set "
-                "selected_gpus=0,1,... to divide these GPUs among the workers, or "
-                f"{_GPUS}=-1 to train on the CPU."
-            )
+        some = has_gpus if visible is None else visible not in ("", "-1")
+        rule = f"num_workers={count}, but the workers cannot each use all GPUs"
+        advice = f"Set selected_gpus=0,1,... to divide them, or {_GPUS}=-1 for the CPU"
+        require(count == 1 or not some, rule, advice)
         return None
     names = [str(gpu) for gpu in selected]
     if visible is not None:
@@ -156,11 +151,9 @@ def split_gpus(
     # WSL exposes all GPUs as the single device `dxg`, so they cannot be counted.
     if visible is None and not os.path.exists(os.path.join(devices, "dxg")):
         missing = ", ".join(str(gpu) for gpu in selected if gpu >= len(has_gpus))
-        if missing:
-            raise ValueError(
-                f"selected_gpus has {missing}, but this machine has {len(has_gpus)} "
-                "GPUs, counted from 0. Choose among these, or leave out selected_gpus."
-            )
+        here = f"this machine has {len(has_gpus)} GPUs, counted from 0"
+        advice = "Choose among these, or leave out selected_gpus"
+        require(not missing, f"selected_gpus has {missing}, but {here}", advice)
     return tuple(",".join(names[i * share : (i + 1) * share]) for i in range(count))
 
 
