@@ -130,11 +130,9 @@ class Entry:
         require(own, "set_model takes your own network or its path", advice)
         # Not an isinstance check: importing Keras takes seconds and may not be needed.
         known = isinstance(model, str) or hasattr(model, "build_network")
-        if not (known or callable(model) or model is None):
-            raise ValueError(
-                "set_model takes a BaseModel, a Keras model, or a function that makes "
-                f"one. Received: {model!r} of type {type(model).__name__}."
-            )
+        fits = known or callable(model) or model is None
+        rule = "set_model takes a BaseModel, Keras model, or a function that makes one"
+        require(fits, rule, model=repr(model), type=type(model).__name__)
         self._backbone = model
 
     def set_model_name(self, name):

@@ -69,12 +69,9 @@ class Projection:
                 orthonormal.
         """
         wanted = (components, layout.size)
-        if self.shape != wanted:
-            raise ValueError(
-                f"pca_mat '{self.path}' must have the shape [n_component, weights] = "
-                f"{list(wanted)}. Received: {list(self.shape)}, of another model, "
-                f"n_component or dim_reduce_scope. {_ADVICE}."
-            )
+        rule = f"pca_mat '{self.path}' must be [n_component, weights] = {list(wanted)}"
+        advice = f"It is of another model, n_component or dim_reduce_scope. {_ADVICE}"
+        require(self.shape == wanted, rule, advice, shape=list(self.shape))
         described = read_description(self.path)
         fits = not described or described["weights"] == layout.describe()
         rule = f"pca_mat '{self.path}' is of other weights, or of another order of them"

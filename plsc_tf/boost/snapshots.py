@@ -7,6 +7,7 @@ import keras
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training.checkpoint import Checkpoint
 
@@ -70,12 +71,9 @@ class Snapshots(Checkpoint):
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks the options and rejects a folder with another run's snapshots."""
         self._epoch_steps = self.params.get("steps")
-        if self.per_epoch and not self._epoch_steps:
-            raise ValueError(
-                "snapshots_per_epoch needs a known number of steps per epoch. "
-                f"Received: snapshots_per_epoch={self.per_epoch}, with data of unknown "
-                "length. Set snapshot_every_n_steps instead."
-            )
+        rule = "snapshots_per_epoch needs data of known length"
+        advice, count = "Set snapshot_every_n_steps instead", self.per_epoch
+        require(not count or self._epoch_steps, rule, advice, snapshots_per_epoch=count)
         if self.per_epoch and self.per_epoch > self._epoch_steps:
             logging.warning(
                 f"An epoch has {self._epoch_steps} steps, fewer than "

@@ -13,6 +13,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 
@@ -239,12 +240,10 @@ def open_folder(
             "stage 1: its snapshot_dir, by default model_save_dir/snapshots."
         )
     names = [name for name in files.list_dir(folder) if catalog.NAMES.fullmatch(name)]
-    if len(names) <= components:
-        raise ValueError(
-            f"n_component={components} dimensions need at least {components + 1} "
-            f"snapshots. Received: weight_load_dir='{folder}' with {len(names)}. Lower "
-            "n_component, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)."
-        )
+    rule = f"n_component={components} needs at least {components + 1} snapshots"
+    advice = "Lower it, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)"
+    found = f"'{folder}' with {len(names)}"
+    require(len(names) > components, rule, advice, weight_load_dir=found)
     paths = [files.join(folder, name) for name in names]
     snapshots = [Snapshot(path, layout, heartbeat) for path in paths]
     return sorted(snapshots, key=lambda snapshot: snapshot.step)

@@ -17,6 +17,7 @@ from plsc_tf.data.readers import layouts
 from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, oss
 
 _PACKAGE = "plsc_tf.datasets"
@@ -92,13 +93,11 @@ def open_source(name: str, request: DataRequest) -> Source:
 
 def find_layout(name: str, request: DataRequest) -> layouts.Layout:
     """Finds a data set's files and their layout; raises the errors of `open_source`."""
-    if request.train_files and request.split != "train":
-        raise ValueError(
-            "train_files replaces only the train split. Received: split="
-            f"{request.split!r}, train_files={','.join(request.train_files)}. Leave "
-            "one of them out. To read train_files in order and without augmentation, "
-            "call load with training=False, shuffle=False."
-        )
+    split, train_files = request.split, request.train_files
+    rule = "train_files replaces only the train split, so leave one of them out"
+    advice = "To read them in order, unaugmented: training=False, shuffle=False"
+    fits = split == "train" or not train_files
+    require(fits, rule, advice, split=split, train_files=",".join(train_files))
     module = find(name)
     parse_fn = getattr(module, "parse_fn", None)
     with oss.masking(request.dataset_dir):
@@ -172,12 +171,11 @@ def find(name: str) -> ModuleType:
             f"There is no data set {name!r}.{did_you_mean(name, names())} Expected one "
             f"of {', '.join(names())}, or the dotted path of your own module. {error}"
         ) from error
-    if not any(hasattr(module, one) for one in ("layout", "examples", "parse_fn")):
-        raise ValueError(
-            f"The module {dotted!r} is not a data set: it defines neither "
-            "examples(request) nor parse_fn(record). The data sets of plsc_tf are "
-            f"{', '.join(names())}."
-        )
+    fits = any(hasattr(module, one) for one in ("layout", "examples", "parse_fn"))
+    rule = f"The module {dotted!r} is not a data set"
+    own = "Define examples(request) or parse_fn(record) in it"
+    advice = f"{own}, or use {', '.join(names())}"
+    require(fits, rule, advice)
     return module
 
 

@@ -59,11 +59,9 @@ class Pairs:
         for name, dtype in (("left", np.int64), ("right", np.int64), ("same", bool)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
         shapes = (self.left.shape, self.right.shape, self.same.shape)
-        if len(set(shapes)) != 1 or self.left.ndim != 1 or not len(self.left):
-            raise ValueError(
-                "left, right and same must be vectors of the same length, with at "
-                f"least one pair. Received for {self.name!r}: {shapes=}."
-            )
+        fits = len(set(shapes)) == 1 and self.left.ndim == 1 and len(self.left)
+        rule = f"left, right and same of {self.name!r} must be equally long vectors"
+        require(fits, rule, "At least one pair is needed", shapes=shapes)
         indices, count = np.concatenate([self.left, self.right]), len(self.images)
         low, high = indices.min(), indices.max()
         rule = f"left and right must be indices of the {count} images of {self.name!r}"

@@ -272,9 +272,6 @@ def expand(patterns: Iterable[str], folder: str, flag: str = "train_files"):
                 f"Looked for: {', '.join(tried)}.{place}"
             )
     duplicates = sorted(n for n, k in collections.Counter(expanded).items() if k > 1)
-    if duplicates:
-        raise ValueError(
-            f"{flag} must list each file once. Received {duplicates[0]!r} twice, so "
-            "its examples would count twice."
-        )
+    rule = f"{flag} must list each file once, or its examples would count twice"
+    require(not duplicates, rule, duplicates=duplicates[:1])
     return expanded

@@ -11,6 +11,7 @@ from absl import logging
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import python
 from plsc_tf.data.source import Source
+from plsc_tf.requirements import require
 
 # This name in `val_targets` selects the accuracy on the trained classes.
 TEST_SPLIT = "test"
@@ -77,11 +78,9 @@ class Parts:
         if self.source is None:
             return None
         dataset = settings.dataset
-        if dataset.labels_offset or dataset.min_images_per_class > 1:
-            raise ValueError(
-                "labels_offset and min_images_per_class apply only to data in files, "
-                "not to data from Python. Leave them out, and change your source."
-            )
+        fits = not dataset.labels_offset and dataset.min_images_per_class <= 1
+        rule = "labels_offset and min_images_per_class do not apply to data from Python"
+        require(fits, rule, "Leave them out, and change your source")
         if isinstance(self.source, Source):
             return self.source
         counts = {  # the defaults describe PLSC's data set, not this one

@@ -151,11 +151,9 @@ class PLSCServer:
         lists = {"gpu_index_list": gpu_index_list, "port_list": port_list}
         rule = "gpu_index_list and port_list must have the same length, at least 1"
         require(0 < len(port_list) == len(gpu_index_list), rule, **lists)
-        if self._options.gallery_dir or self._options.grpc_port:
-            raise ValueError(
-                "run_multi starts several processes, which cannot share gallery_dir or "
-                "grpc_port. Remove gallery_dir, and set grpc_port to None or 0."
-            )
+        shared = self._options.gallery_dir or self._options.grpc_port
+        rule = "run_multi starts processes, which cannot share gallery_dir or grpc_port"
+        require(not shared, rule, "Remove gallery_dir, and set grpc_port to None or 0")
         self._check_stopped()
         environ = dict(os.environ)
         if not self._with_gpu:

@@ -58,7 +58,7 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
     with pytest.raises(IsADirectoryError):
         projection.Projection(str(tmp_path))
     for matrix, message in (
-        (np.eye(3, size - 1), rf"\[3, {size}\]. Received: \[3, {size - 1}"),
+        (np.eye(3, size - 1), rf"\[3, {size}\]. Received: shape=\[3, {size - 1}"),
         (1.01 * np.eye(3, size), r"orthonormal rows.*deviation=0\.02"),
         (np.full((3, size), np.nan), "deviation=nan"),
     ):

@@ -250,7 +250,7 @@ def test_another_format_is_refused(tmp_path):
     changed = {**manifest.read(str(tmp_path / "0")), "format": 99}
     path.write_bytes(manifest.encode(changed))
     # It is not damaged, so no other checkpoint takes its place.
-    with pytest.raises(ValueError, match="format 99"):
+    with pytest.raises(ValueError, match="format=99"):
         catalog.newest(str(tmp_path), on_damaged="previous")
 
 

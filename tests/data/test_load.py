@@ -29,7 +29,7 @@ def test_unknown_name_suggests_the_near_one():
         find("minst")
     with pytest.raises(ValueError, match="PYTHONPATH"):
         find("my_own.module")
-    with pytest.raises(ValueError, match="defines neither examples"):
+    with pytest.raises(ValueError, match="Define examples"):
         find("json.decoder")
 
 
@@ -110,7 +110,7 @@ def test_a_split_that_is_not_trained_on_comes_as_it_is(given):
 
 def test_train_files_are_no_other_split(tmp_path):
     request = DataRequest(str(tmp_path), split="test", train_files="a,b")
-    with pytest.raises(ValueError, match="split='test', train_files=a,b. Leave.*False"):
+    with pytest.raises(ValueError, match="split=test, train_files=.*False"):
         open_source("cifar10", request)
 
 

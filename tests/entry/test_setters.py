@@ -119,7 +119,7 @@ def test_every_setter_of_plsc_is_there():
         ("set_image_shape", 112, "image_shape must be.*112"),
         ("set_optimizer", dict, "or an instance.* Received: optimizer=<class"),
         ("set_optimizer", 5, "a Keras optimizer.*=5[.] .* set_lr"),
-        ("set_model", 5, "a BaseModel, a Keras model.*5 of type int"),
+        ("set_model", 5, "a BaseModel, Keras model.*=5, type=int"),
         ("set_model", "resnet50", r"set_model_name\('resnet50'\)"),
         ("set_model_parallel", "no", "model_parallel must be.*'no'"),
         ("set_input_info", {"shape": [3, 8, 8]}, "list of dicts.*'shape'"),

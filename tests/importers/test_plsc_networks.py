@@ -141,7 +141,7 @@ def test_two_checkpoints_in_one_folder_are_refused(folder):
 def test_what_is_no_checkpoint(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither a folder nor a file"):
         importers.read(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="Found: no files"):
+    with pytest.raises(ValueError, match="files=none"):
         importers.read(str(tmp_path))
     with pytest.raises(ValueError, match="must be a local path"):
         importers.read("hdfs://server/run")

@@ -76,7 +76,7 @@ def assign(source: Source, backbone: keras.Model) -> None:
     module, weights = FORMATS[source.format], source.backbone
     hint = module.hint(weights)
     names = module.layer_names(backbone, weights)
-    rule = f"Weights of {source.format} do not fit the architecture '{backbone.name}'"
+    rule = f"{source.format}'s weights are of another architecture than {backbone.name}"
     require(names is not None, rule, hint)
     places = layers.places(backbone, names, module.NAMES)
     arrays = module.prepare(weights)

@@ -43,11 +43,9 @@ def class_folders(
     paths.require_folder(folder)
     classes, others, empty = scan(folder, keep)
     loose = classes.pop("", [])
-    if loose and not classes:
-        raise ValueError(
-            f"{folder!r} has images, but no class folders. Put each class into its own "
-            "folder, or write a label.txt and use --dataset_name=image_list."
-        )
+    rule = f"{folder!r} has images, but no class folders. Put each class into its own"
+    advice = "Or write a label.txt and use --dataset_name=image_list"
+    require(classes or not loose, rule, advice)
     if loose:
         logging.warning("%s: ignoring %d images without a class", folder, len(loose))
     if others:

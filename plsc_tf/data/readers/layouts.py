@@ -285,8 +285,6 @@ def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     names = {n[:-1] for n in paths.listing(train, most=None) if n.endswith("/")}
     tested = {name.partition("/")[0] for name in source.class_names}
     differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
-    if differing:
-        raise ValueError(
-            f"{test!r} must have the same class folders as {train!r}. Found "
-            f"{len(differing)} in only one of the two, such as {differing[0]!r}."
-        )
+    rule = f"{test!r} must have the same class folders as {train!r}"
+    only = f"{len(differing)} in only one of the two, such as {differing[:1]}"
+    require(not differing, rule, differing=only)

@@ -182,11 +182,9 @@ def find_packed(
     """
     tables = [read_index(path) or find(path) for path in names]
     counts = [len(table[0]) for table in tables]
-    if not any(counts):
-        raise ValueError(
-            f"{name} holds no records. Expected at least one image. Received: "
-            f"{', '.join(names[:3]) or 'no files'}. Write them again, or choose others."
-        )
+    rule, shown = f"{name} holds no records", ", ".join(names[:3])
+    advice = "Write the files again, or choose others"
+    require(any(counts), rule, advice, files=shown or "none")
     begins, lengths, *labels = map(np.concatenate, zip(*tables, strict=False))
     if lengths.max() < 2**31:
         lengths = lengths.astype(np.int32)

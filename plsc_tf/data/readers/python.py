@@ -176,11 +176,9 @@ def from_dataset(
     spec = dataset.element_spec
     fits = isinstance(spec, tuple) and len(spec) == 2
     fits = fits and spec[1].dtype.is_integer and not spec[1].shape.rank
-    if not fits or spec[0].shape.rank not in (None, 0, 2, 3):
-        raise ValueError(
-            f"{name} must yield single (image, label) pairs, neither batches (call "
-            f".unbatch()) nor one-hot vectors. Received: element_spec={spec}."
-        )
+    fits = fits and spec[0].shape.rank in (None, 0, 2, 3)
+    rule = f"{name} must yield single (image, label) pairs, and no one-hot vectors"
+    require(fits, rule, "If it yields batches, call .unbatch()", element_spec=spec)
     cardinality = int(dataset.cardinality())
     rule = f"{name} repeats without end, but an epoch must end. Remove .repeat()"
     require(cardinality != tf.data.INFINITE_CARDINALITY, rule)

@@ -346,11 +346,10 @@ def build_backbone(settings, backbone=None):
         backbone = model.model_name
     if backbone is not None:
         given = model.dropout is not None, model.model_options
-        if any((*given, model.synchronized_batch_norm)):
-            raise ValueError(
-                "dropout, model_options and synchronized_batch_norm apply only to the "
-                "library's networks, not to your own. Leave them out."
-            )
+        options = "dropout, model_options and synchronized_batch_norm"
+        rule = f"{options} apply only to the library's networks, not to your own"
+        fits = not any((*given, model.synchronized_batch_norm))
+        require(fits, rule, "Leave them out")
         return backbones.from_user(copy_to_strategy(backbone), **arguments)
     return backbones.build(
         model.model_name,
