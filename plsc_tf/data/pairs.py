@@ -60,7 +60,7 @@ class Pairs:
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype))
         shapes = (self.left.shape, self.right.shape, self.same.shape)
         fits = len(set(shapes)) == 1 and self.left.ndim == 1 and len(self.left)
-        rule = f"left, right and same of {self.name!r} must be equally long vectors"
+        rule = f"left, right and same of {self.name!r} must be vectors of one length"
         require(fits, rule, "At least one pair is needed", shapes=shapes)
         indices, count = np.concatenate([self.left, self.right]), len(self.images)
         low, high = indices.min(), indices.max()

@@ -167,7 +167,7 @@ def test_some_rows_are_decoded_as_all_are(pictures, stored, image_size):
     ("left", "right", "same"), [([0], [4], [1]), ([0, 1], [1], [1]), ([], [], [])]
 )
 def test_impossible_pairs_are_refused(pictures, left, right, same):
-    with pytest.raises(ValueError, match="left and right|same length|no pairs"):
+    with pytest.raises(ValueError, match="left and right|of one length|no pairs"):
         Pairs("set", pictures, left, right, same)
 
 

@@ -177,7 +177,7 @@ def from_dataset(
     fits = isinstance(spec, tuple) and len(spec) == 2
     fits = fits and spec[1].dtype.is_integer and not spec[1].shape.rank
     fits = fits and spec[0].shape.rank in (None, 0, 2, 3)
-    rule = f"{name} must yield single (image, label) pairs, and no one-hot vectors"
+    rule = f"{name} must yield single (image, label) pairs, not batches nor one-hot"
     require(fits, rule, "If it yields batches, call .unbatch()", element_spec=spec)
     cardinality = int(dataset.cardinality())
     rule = f"{name} repeats without end, but an epoch must end. Remove .repeat()"
