@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+from plsc_tf.requirements import require
+
 
 def read_pairs(
     option: str, items: Sequence[str], sign: str, form: str, read: Callable
@@ -25,11 +27,8 @@ def read_pairs(
             value = read(key, text)
         except (ValueError, re.error):
             key = ""
-        if not key or key in pairs:
-            raise ValueError(
-                f"{option} must be {form}, each once. "
-                f"Received: {item!r}, which is invalid or repeated."
-            )
+        rule = f"{option} must be {form}, each valid and once"
+        require(key and key not in pairs, rule, item=repr(item))
         pairs[key] = value
     return pairs
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
+from plsc_tf.requirements import require
 
 _above_0 = functools.partial(option, within="(0, inf)")
 
@@ -108,17 +109,14 @@ class Server(OptionGroup, saved=False):
 
     def __post_init__(self):
         super().__post_init__()
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            raise ValueError(
-                "tls_certificate and tls_key must be set together. Received: "
-                f"{self.tls_certificate!r} and {self.tls_key!r}."
-            )
-        if not (self.local or self.api_keys_file or self.insecure):
-            raise ValueError(
-                "A server that other machines can reach must have clients' keys: set "
-                "api_keys_file. Or set insecure, and everyone may read and change the "
-                f"gallery. Received: host={self.host!r}."
-            )
+        certificate, key = self.tls_certificate, self.tls_key
+        together = bool(certificate) == bool(key)
+        rule = "tls_certificate and tls_key must be set together"
+        require(together, rule, tls_certificate=repr(certificate), tls_key=repr(key))
+        safe = self.local or self.api_keys_file or self.insecure
+        rule = "A server that other machines can reach must have clients' keys"
+        advice = "Set api_keys_file, or insecure: everyone may then change the gallery"
+        require(safe, rule, advice, host=repr(self.host))
 
     @property
     def local(self) -> bool:

@@ -46,7 +46,7 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
         ({"task_type": "finetune"}, "needs checkpoint_dir"),
         ({"model_save_dir": ""}, "folder of the run"),
         ({"model_options": "width"}, "key=value"),
-        ({"model_options": "a=1,a=2"}, "each once"),
+        ({"model_options": "a=1,a=2"}, "each valid and once"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(values, message):

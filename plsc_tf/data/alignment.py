@@ -10,6 +10,7 @@ import tensorflow as tf
 from plsc_tf.data import images
 from plsc_tf.data.augmentation import operations
 from plsc_tf.data.faults import reason
+from plsc_tf.requirements import require
 
 # Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
@@ -59,11 +60,9 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
             coincide.
     """
     points = np.asarray(points, np.float64)
-    if points.ndim != 3 or points.shape[1:] != (5, 2):
-        raise ValueError(
-            "The points of a face must be [5, 2]: x and y of the eyes, the nose and "
-            f"the corners of the mouth. Received: shape {points.shape[1:]}."
-        )
+    fits = points.ndim == 3 and points.shape[1:] == (5, 2)
+    rule = "The points of a face must be [5, 2]: x and y of eyes, nose, mouth's corners"
+    require(fits, rule, shape=points.shape[1:])
     height, width = size
     target = REFERENCE * np.array([width, height]) / _REFERENCE_SIDE
     # With points as complex numbers, a similarity transform is z -> a z + b and the
@@ -76,12 +75,9 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = np.sum(centred * spread.conj(), axis=1) / power
     good = (power > 0) & (np.abs(scale) > 0)
-    if not good.all():
-        bad = int(np.argmin(good))
-        raise ValueError(
-            f"The five points of a face must not coincide. Received for face {bad}: "
-            f"{points[bad].tolist()}."
-        )
+    bad = np.flatnonzero(~good)[:1]
+    rule = "The five points of a face must not coincide"
+    require(not len(bad), rule, face=bad, points=points[bad].tolist())
     shift = wanted.mean(axis=1) - scale * source.mean(axis=1)
     back, offset = 1 / scale, -shift / scale
     zeros = np.zeros(len(points))

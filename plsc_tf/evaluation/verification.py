@@ -259,13 +259,9 @@ def lengths(embeddings: np.ndarray) -> np.ndarray:
     for rows in blocks(len(embeddings), embeddings):
         block = embeddings[rows].astype(np.float64)
         norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
-    finite = np.isfinite(norms)
-    if not finite.all():
-        raise ValueError(
-            "embeddings must be finite. Received: NaN or infinity in "
-            f"{np.count_nonzero(~finite)} of {len(finite)} rows, first in row "
-            f"{np.argmin(finite)}. The training may have diverged."
-        )
+    bad, advice = np.flatnonzero(~np.isfinite(norms)), "The training may have diverged"
+    rule = f"embeddings must be finite, but {len(bad)} of {len(norms)} rows are not"
+    require(not len(bad), rule, advice, first_row=bad[:1])
     return norms
 
 

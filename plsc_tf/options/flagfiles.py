@@ -64,11 +64,8 @@ def read_flagfile(path, parents=(), read=None):
     is_new = os.path.abspath(path) not in parents
     require(is_new, f"flag file '{path}' includes itself")
     read.append(path)
-    if len(read) > _MOST_FILES:
-        raise ValueError(
-            f"flag file '{read[0]}' and the files that it includes are more than "
-            f"{_MOST_FILES}, each counted as often as it is included"
-        )
+    rule = f"flag file '{read[0]}' and what it includes are over {_MOST_FILES} files"
+    require(len(read) <= _MOST_FILES, rule, "A file counts as often as it is included")
     assignments = []
     for number, line in enumerate(_read_text(path).splitlines(), start=1):
         origin = f"{path}:{number}"

@@ -57,13 +57,11 @@ class EvaluationCard(NamedTuple):
             ValueError: the card has no `weights_sha256`, or a different one.
         """
         weights = self.content.get("model", {}).get("weights_sha256")
-        if weights != sha256:
-            raise ValueError(
-                f"The evaluation card must describe the exported model, {checkpoint!r}"
-                f", with weights_sha256={sha256[:16]}. Received: {self.path!r}, with "
-                f"weights_sha256={str(weights)[:16]}. Create its card with python -m "
-                f"plsc_tf.evaluate --checkpoint_dir={checkpoint} --card_dir=DIR."
-            )
+        rule = f"The evaluation card must describe the exported model, {checkpoint!r}"
+        rule += f", with weights_sha256={sha256[:16]}"
+        command = f"python -m plsc_tf.evaluate --checkpoint_dir={checkpoint}"
+        given, advice = str(weights)[:16], f"Create its card: {command} --card_dir=DIR"
+        require(weights == sha256, rule, advice, card=self.path, weights_sha256=given)
 
     def thresholds(self) -> dict:
         """Returns the threshold entries for model_card.json.

@@ -2,6 +2,7 @@
 
 import contextlib
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Without this file, a folder is not a version.
@@ -72,11 +73,9 @@ def prepare(export_dir: str, version: int | None) -> None:
         FileExistsError: the version exists.
         OSError: `export_dir` is a file or cannot be created.
     """
-    if version is not None and (isinstance(version, bool) or int(version) < 1):
-        raise ValueError(
-            "version must be a positive integer, or None for the next version. "
-            f"Received: version={version!r}."
-        )
+    fits = version is None or (not isinstance(version, bool) and int(version) >= 1)
+    rule = "version must be a positive integer, or None for the next version"
+    require(fits, rule, version=repr(version))
     files.make_dirs(export_dir)
     existing = find(export_dir)
     if version and int(version) in existing:

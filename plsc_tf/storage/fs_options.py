@@ -117,8 +117,7 @@ def _user_and_password(given):
         with open(os.path.expanduser(text[1:]), encoding="utf-8") as file:
             text = file.readline()
     user, _, password = text.strip().partition(",")
-    if not user and (password or origin.startswith("the file")):
-        raise ValueError(
-            f"{origin} must hold user,password. Received: no user (the rest is hidden)."
-        )
+    fits = user or not (password or origin.startswith("the file"))
+    rule = f"{origin} must hold user,password"
+    require(fits, rule, "Received: no user (the rest is hidden)")
     return user.strip(), password

@@ -58,7 +58,10 @@ def test_text_is_plscs_line():
         ({"left": np.full(40, -1)}, "numbers of rows, which begin at 0"),
         ({"same": np.ones(40, bool)}, r"different pairs.*all_with_same=True"),
         ({"folds": 41}, r"number of pairs, 40. Received: folds=41"),
-        ({"embeddings": np.full((80, 2), np.nan)}, r"finite.*80 of 80.*row 0"),
+        (
+            {"embeddings": np.full((80, 2), np.nan)},
+            r"finite.*80 of 80 rows.*first_row=.0.",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(change, message):

@@ -8,6 +8,7 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Number of files whose existence is checked on opening; checking all of them would take
@@ -55,11 +56,9 @@ def image_list(
             yield path
 
     table = paths.PathTable(folder, good_paths())
-    if not labels:
-        raise ValueError(
-            f"{list_path} is empty. Expected one line per image: the path, relative "
-            f"to {folder!r}, and the label, as in 'images/0001.jpg 0'."
-        )
+    rule = f"{list_path} is empty. Expected one line per image: its path and its label"
+    advice = f"Paths are relative to {folder!r}, as in 'images/0001.jpg 0'"
+    require(labels, rule, advice)
 
     def describe(index: int) -> str:
         return f"{list_path}, line {numbers[index]} ({table[index]})"

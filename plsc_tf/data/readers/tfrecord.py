@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from plsc_tf.data.readers.packed import RandomAccessFile, find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 HEADER, FOOTER = 12, 4
@@ -201,11 +202,8 @@ def payload_of(record: bytes) -> bytes:
     """
     (checksum,) = _CHECKSUM.unpack(record[-FOOTER:])
     payload = record[:-FOOTER]
-    if masked_checksum(payload) != checksum:
-        raise ValueError(
-            "it is damaged: its checksum does not match its data. Copy or write the "
-            "file again."
-        )
+    rule = "it is damaged: its checksum does not match its data"
+    require(masked_checksum(payload) == checksum, rule, "Copy or write the file again")
     return payload
 
 

@@ -19,6 +19,7 @@ from asyncio import sslproto
 
 from absl import logging
 
+from plsc_tf.requirements import require
 from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.guard import READ_BYTES
 
@@ -66,12 +67,10 @@ def read_keys(path: str) -> list[Key]:
             match = _LINE.fullmatch(line)
             rights = frozenset(match[3].split(",") if match else ())
             rate = float(match[4] or "inf") if match else 0.0
-            if not rate or not rights <= set(RIGHTS):
-                # The message does not repeat the line, which might contain a key.
-                raise ValueError(
-                    f"Line {number} of {path} must be: name, sha256:digest, rights "
-                    f"from {','.join(RIGHTS)}, and optionally requests per second."
-                )
+            # The message does not repeat the line, which might contain a key.
+            rule = f"Line {number} of {path} must be: name, sha256:digest, rights"
+            advice = f"Rights are {','.join(RIGHTS)}. Requests per second may follow"
+            require(rate and rights <= set(RIGHTS), rule, advice)
             keys.append(Key(match[1], match[2], rights, rate))
     names, digests = {key.name for key in keys}, {key.digest for key in keys}
     if not keys or len(names) != len(keys) or len(digests) != len(keys):
