@@ -83,7 +83,8 @@ def test_every_option_has_a_help_text_and_a_group():
 
 
 def test_secrets_and_single_requests_are_not_saved(tmp_path):
-    requests = {"restart": True, "dry_run": True, "fs_ugi": "me,hush", "report": "r"}
+    requests = {"restart": True, "dry_run": True, "fs_ugi": "me,hush"}
+    requests["report"] = "r.json"
     cli.write_flags(Settings.from_values(**requests, seed=3), tmp_path / "flags.cfg")
     text = (tmp_path / "flags.cfg").read_text()
     assert "--seed=3" in text and "hush" not in text
