@@ -55,7 +55,7 @@ def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
 def _count(path: str) -> int:
     """Returns the number of records in a file, from its size."""
     size = files.size(path)
-    rule = f"{path} is not a CIFAR-10 batch, or cut off: not a multiple of {_RECORD}"
+    rule = f"{path} must be a CIFAR-10 batch, of a multiple of {_RECORD} bytes"
     require(size and not size % _RECORD, rule, "Copy it again", bytes=size)
     return size // _RECORD
 

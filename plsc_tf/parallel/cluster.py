@@ -160,9 +160,10 @@ def _require_same(place, options):
     """Raises ValueError if TF_CONFIG and the flags describe different workers."""
     members, index = place
     by_flags = worker_addresses(options)
-    both = f"{', '.join(members)}, but cluster_node_ips gives {', '.join(by_flags)}"
+    own, given = ", ".join(members), ", ".join(by_flags)
+    rule = f"TF_CONFIG has the workers {own}, but cluster_node_ips gives {given}"
     advice = "Remove one of them, or choose with cluster_resolver=tf_config or flags"
-    require(by_flags == members, f"TF_CONFIG has the workers {both}", advice)
+    require(by_flags == members, rule, advice)
     machine = _named_index(options)
     fits = machine in (None, index // options.num_workers)
     rule = f"TF_CONFIG says that this is worker {index}, {members[index]}"

@@ -22,7 +22,8 @@ class ManyBuckets(Base64Input):
 def numbered(tmp_path_factory):
     """20,000 lines whose labels are their numbers; returns the paths."""
     rng = np.random.default_rng(0)
-    rows = [(rng.bytes(3 * int(rng.integers(1, 20))), k) for k in range(20_000)]
+    lengths = 3 * rng.integers(1, 20, size=20_000)
+    rows = [(b"GIF89a" + rng.bytes(n), k) for k, n in enumerate(lengths)]
     return drawn.write_base64(tmp_path_factory.mktemp("numbered"), rows)
 
 

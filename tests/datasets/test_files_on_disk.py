@@ -105,7 +105,7 @@ def test_cifar10_reads_binary_batches(tmp_path):
     assert item["image"][5, 6].numpy().tolist() == [3, 0, 255]
     assert source.describe(4).endswith(f"image 0 of {tmp_path}/data_batch_3.bin")
     (tmp_path / "data_batch_2.bin").write_bytes(b"123")
-    with pytest.raises(ValueError, match="data_batch_2.bin is not a CIFAR-10"):
+    with pytest.raises(ValueError, match="data_batch_2.bin must be a CIFAR-10"):
         open_source("cifar10", _request(tmp_path))
 
 

@@ -26,7 +26,7 @@ _PLACE = re.compile(
     r"|empty|is cut off|Expected \(images|is refused|holds no|Found: |starts with"
     r"|is not an index|no (records|images|pairs)"
     r"|must |checkpoint format|format.\)|cannot be read|does not hold|fit this model"
-    r"|has data elsewhere|state(\.| lacks)|the optimizer None"
+    r"|has data elsewhere|state(\.| lacks)|with the optimizer "
 )
 
 

@@ -217,7 +217,7 @@ def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
     for rank, count in enumerate(rows):
         name = f"softmax_fc_gpu_{rank}.pt"
         torch.save({"weight": torch.zeros(count, SIZE)}, tmp_path / name)
-    found = rf"softmax_fc_gpu_\d.pt holds .* With 11 classes over {len(rows)} ranks"
+    found = rf"softmax_fc_gpu_\d.pt must hold .*: 11 classes over {len(rows)} ranks"
     with pytest.raises(ValueError, match=found):
         importers.read(str(tmp_path))
 
@@ -227,7 +227,7 @@ def test_shards_of_another_embedding_size_are_named(torch, tmp_path):
         content = {"state_dict_softmax_fc": {"weight": weight}}
         content["state_dict_backbone"] = tensors(torch, BACKBONE)
         torch.save(content, tmp_path / f"checkpoint_gpu_{rank}.pt")
-    with pytest.raises(ValueError, match=r"gpu_1.pt holds .* \[5, 4\].* \[5, 3\]"):
+    with pytest.raises(ValueError, match=r"gpu_1.pt must hold .* \[5, 3\].*shape=\[5, 4\]"):
         importers.read(str(tmp_path))
 
 

@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
             {"dataset_name": "folder", "dataset_dir": "photos"},
             "with dataset_name=mock. Received: .*=folder",
         ),
-        ({"optimizer": "adam"}, "optimizer Momentum, and"),
+        ({"optimizer": "adam"}, "optimizer Momentum. Received: optimizer=Adam"),
         ({"emb_size": 16}, "does not fit this model"),
         ({"global_batch_size": 20}, "global_batch_size=10, which a resume keeps"),
     ],

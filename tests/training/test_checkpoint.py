@@ -205,7 +205,7 @@ def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tm
         ({"units": 8}, r"conv2d.*kernel: \[3, 3, 3, 7\] in the checkpoint"),
         (
             {"optimizer": lambda: keras.optimizers.Adam(0.1)},
-            "optimizer Momentum, and Adam cannot use its .*load_model.*checkpoint_dir",
+            "optimizer Momentum. Received: optimizer=Adam.*load_model.*checkpoint_dir",
         ),
     ],
 )
