@@ -34,10 +34,10 @@ def test_lists_of_layers(text, white, black):
         ({"use_fp16": True, "use_bf16": True}, "not both"),
         ({"loss_scale": 0.5}, "Received: loss_scale=0.5"),
         ({"loss_scale": 128, "init_loss_scaling": 2}, "not both.*128.0"),
-        ({"amp_lists": "Conv2D"}, "Received: 'Conv2D'"),
-        ({"amp_lists": "grey:Conv2D"}, "Received: 'grey:Conv2D'"),
-        ({"amp_lists": "white:Conv2D,,Dense"}, "Received: 'white:Conv2D,,Dense'"),
-        ({"amp_lists": "white:A;white:B"}, "Received: 'white:B'"),
+        ({"amp_lists": "Conv2D"}, "Received: item='Conv2D'"),
+        ({"amp_lists": "grey:Conv2D"}, "Received: item='grey:Conv2D'"),
+        ({"amp_lists": "white:Conv2D,,Dense"}, "Received: item='white:Conv2D,,Dense'"),
+        ({"amp_lists": "white:A;white:B"}, "Received: item='white:B'"),
     ],
 )
 def test_contradictions_are_refused(options, message):
