@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -325,19 +325,23 @@ class Classifier(keras.Model):
         batch_size: int | None = None,
         verbose: int | str = "auto",
         steps: int | None = None,
+        callbacks: Any = None,
     ) -> np.ndarray:
         """Computes embeddings of images, with the interface of `keras.Model.predict`.
 
         It returns no class scores, because the head's shards are not gathered; for
-        scores, use the signature `classify` of an export. It takes no callbacks.
+        scores, use the signature `classify` of an export.
 
         Args:
             x: as in `evaluate`, or a `tf.data.Dataset` of batches of images only.
+            callbacks: not supported.
             Others: as in Keras.
 
         Returns:
             `[N, embedding_size]` float32, not normalized.
         """
+        if callbacks:
+            raise ValueError("predict does not support callbacks. Leave them out.")
         return inference.predict(self, x, batch_size, verbose, steps)
 
     def train_on_batch(
@@ -372,14 +376,27 @@ class Classifier(keras.Model):
             raise diagnosis.error(self, batch)
         return result if return_dict else inference.values(result)
 
-    def summary(self, *arguments, print_fn: Any = None, **options) -> None:
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Any = None,
+        print_fn: Callable[[str], None] | None = None,
+        **options,
+    ) -> None:
         """Prints Keras's summary and the head's description; arguments as in Keras."""
-        super().summary(*arguments, print_fn=print_fn, **options)
+        super().summary(line_length, positions, print_fn, **options)
         (print_fn or _print_line)(describe(self.head))
 
-    def test_on_batch(self, x: Any, y: Any = None, **options) -> Any:
-        """Runs `evaluate` on arrays that form one global batch; returns the same."""
-        return self.evaluate(x, y, batch_size=max(1, len(x)), verbose=0, **options)
+    def test_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
+    ) -> float | list[float] | dict[str, float]:
+        """Runs `evaluate` on arrays that form one global batch."""
+        given = {"sample_weight": sample_weight, "return_dict": return_dict}
+        return self.evaluate(x, y, batch_size=max(1, len(x)), verbose=0, **given)
 
     def predict_on_batch(self, x: Any) -> np.ndarray:
         """Runs `predict` on one array of images, as one batch."""
