@@ -1,4 +1,4 @@
-"""Shuffling base64 part files, beside `cp`.
+"""Measures the shuffling of base64 part files, compared with `cp`.
 
 The last line printed is one JSON object; benchmarks/README.md says what its figures
 mean.

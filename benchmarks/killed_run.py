@@ -58,13 +58,13 @@ class ComparedRun:
     Attributes:
         resumed: whether every process went on from the newest whole checkpoint.
         exact: whether what it left is what the undisturbed run left.
-        told: what happened, in a list of a few words each.
+        events: what happened, a list of short phrases.
     """
 
     def __init__(self, run_dir, reference, seed):
         self.resumed = True
         self.exact = False
-        self.told = []
+        self.events = []
         self._run_dir = run_dir
         self._reference = reference
         self._random = np.random.default_rng(seed)
@@ -92,7 +92,7 @@ class ComparedRun:
         added = outcomes.lines(self._run_dir)[self._lines :]
         if problem := wrong_start(added, self._newest):
             self.resumed = False
-            self.told.append(problem)
+            self.events.append(problem)
 
     def _where(self, moment, saving):
         """Step and moment of a kill, in words."""
@@ -115,11 +115,11 @@ class ComparedRun:
             self._fail(f"differs in {problem}")
         else:
             self.exact = True
-            self.told.append("exact")
+            self.events.append("exact")
 
     def _fail(self, problem):
-        self.told.append(f"NOT EXACT: {problem}; {self._run_dir}")
-        self.told.append(f"the end of its log:\n{outcomes.log_end(self._run_dir)}")
+        self.events.append(f"NOT EXACT: {problem}; {self._run_dir}")
+        self.events.append(f"the end of its log:\n{outcomes.log_end(self._run_dir)}")
 
 
 class KilledRun(ComparedRun):
@@ -179,7 +179,7 @@ class KilledRun(ComparedRun):
         self.kills += 1
         saving = bool(kill_moments.unfinished(self._run_dir))
         self.kills_in_saves += saving
-        self.told.append(f"killed {self._where(moment, saving)}")
+        self.events.append(f"killed {self._where(moment, saving)}")
 
 
 def wrong_start(lines, newest):

@@ -110,18 +110,18 @@ class LostWorkerRun(ComparedRun):
         self._members[self.victim].send(signal.SIGSTOP if self.stop else signal.SIGKILL)
         how = "stopped" if self.stop else "killed"
         where = self._where(moment, self.saving)
-        self.told.append(f"worker {self.victim} of {self._size} {how} {where}")
+        self.events.append(f"worker {self.victim} of {self._size} {how} {where}")
 
     def _judge(self, others, seconds):
-        """Notes how the others ended, after so many seconds."""
+        """Records how the others ended, and after how many seconds."""
         self.seconds = seconds
         problems = [problem for m in others if (problem := self._problem(m))]
         self.in_time = not problems
         if problems:
             problems.append(self._run_dir)
-            self.told.append(f"NOT IN TIME: {'; '.join(problems)}")
+            self.events.append(f"NOT IN TIME: {'; '.join(problems)}")
         else:
-            self.told.append(f"the others ended after {seconds:.1f} s")
+            self.events.append(f"the others ended after {seconds:.1f} s")
 
     def _problem(self, member):
         name = f"worker {member.index}"

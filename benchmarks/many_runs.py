@@ -1,4 +1,4 @@
-"""Many trainings of a small network: set up, taken to their ends, and told about."""
+"""Runs many trainings of a small network and prints their progress."""
 
 import contextlib
 import json
@@ -104,11 +104,11 @@ class Benchmark:
         return first
 
     def run(self, make):
-        """Plays the runs and returns them; tells of each on the standard error.
+        """Executes the runs and returns them; prints a line on each to standard error.
 
         Args:
             make: returns a run, given its index and folder; a run has `play()`,
-                `exact` and `told`.
+                `exact` and `events`.
         """
         runs = [
             make(i, os.path.join(self.folder, f"run_{i:04d}"))
@@ -120,7 +120,7 @@ class Benchmark:
             rate = done / (time.perf_counter() - start)
             sys.stderr.write(
                 f"{done} of {len(runs)} runs, {exact} exact, {60 * rate:.1f} runs/min, "
-                f"{(len(runs) - done) / rate:.0f} s left: {', '.join(run.told)}\n"
+                f"{(len(runs) - done) / rate:.0f} s left: {', '.join(run.events)}\n"
             )
         return runs
 
