@@ -1,0 +1,68 @@
+"""Broken versions of a model neither stop the server nor hide sound ones."""
+
+import asyncio
+import concurrent.futures
+import re
+import shutil
+
+from server_tools import ask, served
+
+from plsc_tf.flags.server import Server
+from plsc_tf.serving.server.app import Metrics
+from plsc_tf.serving.server.models import Models
+
+
+def test_broken_newest_versions_hide_no_sound_one(model_dir, tmp_path):
+    # Who can add broken folders would keep the server from starting again.
+    folder = tmp_path / "face"
+    shutil.copytree(model_dir, folder)
+    for version in range(9, 34):
+        (folder / str(version)).mkdir()
+        (folder / str(version) / "saved_model.pb").write_bytes(b"rubbish")
+    (folder / "34").symlink_to("34")
+    with served(folder) as server:
+        # A page that rebinds its name would learn the names of folders.
+        rebound = ask(server, "GET", "/healthz", headers={"Host": "evil.com"})[1]
+        assert rebound == {"status": "serving"}
+        status, answer, _ = ask(server, "GET", "/healthz")
+        assert (status, answer["status"]) == (200, "serving")
+        assert sorted(map(int, answer["failed"])) == [*range(15, 35)]
+        metrics = ask(server, "GET", "/metrics")[1]
+        assert "plsc_tf_model_version 1.0" in metrics
+        assert 'plsc_tf_model_loads_total{result="failed"} 26.0' in metrics
+
+
+def test_a_broken_version_is_tried_less_and_less_often(model_dir, tmp_path):
+    folder = tmp_path / "face"
+    shutil.copytree(model_dir, folder)
+    (folder / "9").mkdir()
+    broken = folder / "9" / "saved_model.pb"
+    broken.write_bytes(b"rubbish")
+    metrics = Metrics()
+
+    async def count_of(models):
+        await models.refresh()
+        return int(re.search(rb'loads_total{result="failed"} (\d+)', metrics.text())[1])
+
+    class Loop(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self):
+            return super().time() + self.ahead
+
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as executor,
+        asyncio.Runner(loop_factory=Loop) as runner,
+    ):
+        models = Models(Server(model_path=str(folder)), executor, metrics)
+        counts = []
+        for _ in range(100):
+            counts.append(runner.run(count_of(models)))
+            runner.get_loop().ahead += 11
+        assert counts[:5] == [1, 2, 2, 3, 3] and 7 <= counts[-1] <= 9
+        broken.write_bytes(b"nonsense")
+        assert runner.run(count_of(models)) == counts[-1] + 1
+        shutil.rmtree(folder / "9")
+        shutil.copytree(folder / "1", folder / "9")
+        assert runner.run(count_of(models)) == counts[-1] + 1
+        assert models.get().version == 9
