@@ -83,7 +83,6 @@ def _batch_norm(layer, x):
 def _normalize(x, scale, offset, epsilon):
     """Returns x, normalized, and the mean and the variance of its channels."""
     image = x if x.shape.rank == 4 else tf.reshape(x, [-1, 1, 1, x.shape[-1]])
-
     unknown = {"mean": tf.zeros([0]), "variance": tf.zeros([0])}
     y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
         x=image, scale=scale, offset=offset, epsilon=epsilon, **unknown

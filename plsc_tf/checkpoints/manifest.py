@@ -68,7 +68,7 @@ def read(path: str) -> dict:
         problem = f"{NAME} is not as written: {error!r:.300}"
         raise DamagedCheckpointError(path, problem) from error
     version = content["format"]
-    rule = f"This version of plsc_tf reads checkpoint formats {READABLE}, not {path}"
+    rule = f"{path} must have one of the checkpoint formats {READABLE}"
     require(version in READABLE, rule, "Update plsc_tf, or train again", format=version)
     return content
 

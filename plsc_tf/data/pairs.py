@@ -202,14 +202,14 @@ def _load_bin(path: str, name: str) -> Pairs:
     order = np.empty(len(encoded), np.int64)
     # A pickle may refer to an image, or to an array's bytes, again and again.
     converted: dict[int, bytes] = {}
-    left = len(data)
+    budget = len(data)
     for position, image in enumerate(encoded):
         if id(image) not in converted:
             rule = f"{path}: image {position} must be encoded bytes"
             good = isinstance(image, bytes | bytearray | np.ndarray)
             require(good, rule, type=type(image).__name__)
-            left -= memoryview(image).nbytes
-            require(left >= 0, f"{path}: its images have more bytes than the file")
+            budget -= memoryview(image).nbytes
+            require(budget >= 0, f"{path}: its images have more bytes than the file")
             converted[id(image)] = bytes(memoryview(image))
         order[position] = rows.setdefault(converted[id(image)], len(rows))
     firsts = np.unique(order, return_index=True)[1]

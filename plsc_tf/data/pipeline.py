@@ -342,8 +342,9 @@ class Batches:
             if images.dtype == tf.string:
                 sizes = jpeg_sizes(images)
             images = checked(images, self.options.max_megapixels, sizes)
-            how = {"training": training, "framed": framed, "sizes": sizes}
-            images = make_images(images, decisions, steps, **how)
+            images = make_images(
+                images, decisions, steps, training=training, framed=framed, sizes=sizes
+            )
             labels = faults.checked_labels(item["label"], self.num_classes)
             return images, labels, entries["weight"]
 

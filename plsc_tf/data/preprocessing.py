@@ -235,10 +235,8 @@ def _middle(image, shorter, size):
     shape = tf.shape(image)[:2]
     kept = tf.minimum(shape, _LONGEST * tf.reduce_min(shape))
     start = tf.concat([(shape - kept) // 2, [0]], 0)
-    image, shape = (
-        tf.slice(image, start, [*tf.unstack(kept), 3]),
-        tf.cast(kept, tf.float32),
-    )
+    image = tf.slice(image, start, [*tf.unstack(kept), 3])
+    shape = tf.cast(kept, tf.float32)
     wanted = tf.round(shape * (float(shorter) / tf.reduce_min(shape)))
     wanted = tf.maximum(tf.cast(wanted, tf.int32), size)
     resized = tf.image.resize(image, wanted, antialias=True)

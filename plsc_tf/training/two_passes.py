@@ -48,9 +48,9 @@ class TwoPasses:
             for t in backward[name].inputs
             if t.op in varying
         }
-        self._known = [t.ref() for t in inputs] + [t.ref() for t in self._results]
-        kept = [t for ref, t in read.items() if ref not in self._known]
-        self._known += [t.ref() for t in kept]
+        known = dict.fromkeys(t.ref() for t in (*inputs, *self._results))
+        kept = [t for ref, t in read.items() if ref not in known]
+        self._known = [*known, *(t.ref() for t in kept)]
         again = _operations(self._gradients, beyond=read)
         read |= {t.ref(): t for t in inputs if t.op.name in again}
         self._read = list(read)
@@ -119,8 +119,7 @@ def _part(given: Sequence[tf.Tensor], wanted: Sequence[tf.Tensor]) -> Callable:
     operations = _operations(wanted, beyond={t.ref() for t in given})
     names = {t.name: f"given_{i}" for i, t in enumerate(given)}
     used: set[str] = set()
-    definition = tf.compat.v1.GraphDef()
-    definition.CopyFrom(wanted[0].graph.as_graph_def())
+    definition = wanted[0].graph.as_graph_def()
     nodes = [node for node in definition.node if node.name in operations]
     del definition.node[:]
     for node in nodes:

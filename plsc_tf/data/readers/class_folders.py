@@ -43,8 +43,9 @@ def class_folders(
     paths.require_folder(folder)
     classes, others, empty = scan(folder, keep)
     loose = classes.pop("", [])
-    rule = f"{folder!r} has images, but no class folders. Put each class into its own"
-    advice = "Or write a label.txt and use --dataset_name=image_list"
+    rule = f"{folder!r} has images, but no class folders"
+    move = "Put each class into its own folder"
+    advice = f"{move}, or write a label.txt and use --dataset_name=image_list"
     require(classes or not loose, rule, advice)
     if loose:
         logging.warning("%s: ignoring %d images without a class", folder, len(loose))
