@@ -18,7 +18,6 @@ from plsc_tf.jobs import train as run
 from plsc_tf.jobs.embed.command import embed
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.jobs.export import export_checkpoint
-from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.serving import versions
 from plsc_tf.storage import files, remote
@@ -88,11 +87,6 @@ def no_waits():
     """How long attempts are apart is tested elsewhere, and takes ten seconds."""
     clock = types.SimpleNamespace(sleep=lambda seconds: None)
     return mock.patch.object(remote, "time", clock)
-
-
-def go_on(arguments):
-    """Trains as a command line says."""
-    return _train(cli.parse(arguments), Recorder())
 
 
 def train_past_a_broken_save(options, step, begun, go_on, over, mended):

@@ -4,130 +4,81 @@ The workers are forked from it after it has imported TensorFlow and before it to
 HDFS, which it never does: a Java machine does not survive a fork.
 """
 
-import contextlib
-import multiprocessing
+import json
 import os
 import pathlib
-import sys
-import time
-from unittest import mock
 
-from hdfs_trainings import Recorder, meet, no_waits
+import keras
+from hdfs_trainings import meet, no_waits
 
-from plsc_tf import train
+from benchmarks import processes
 from plsc_tf.checkpoints import writer
-from plsc_tf.jobs import train as run
-from plsc_tf.options import cli
-from plsc_tf.parallel.addresses import free_ports
+from tests.cluster import cluster_driver
 
-LIMIT_S = 150
-OPTIONS = {
-    "dataset_name": "mock",
-    "num_classes": 11,
-    "num_sample_per_epoch": 46,
-    "image_shape": "3,16,16",
-    "model_name": "tests.cluster.plain_network.network",
-    "emb_size": 16,
-    "global_batch_size": 10,
-    "num_epochs": 4,
-    "learning_rate": 0.001,
-    "lr_base_batch_size": 0,
-    "scale": 16,
-    "save_checkpoints_epochs": 0,
-    "deterministic": True,
-    "tensorboard": False,
-    "with_test": False,
-    "export_at_end": False,
-    "join_timeout": 60,
-}
+ARGUMENTS = [
+    *cluster_driver.MOCK,
+    *cluster_driver.NO_TEST,
+    "--nosave_losses",
+    "--save_checkpoints_epochs=0",
+    "--hooks=CheckpointSaverHook,StopAtStepHook,hdfs_workers:Watched",
+]
 
 
-def train_together(folder, count, options, broken=None):
+def train_together(folder, count, arguments, *marks):
     """Trains on several workers, or on one process, until all have ended.
 
     Args:
         folder: local one, for logs.
         count: of workers.
-        options: of the training, in addition to `OPTIONS`.
-        broken: [worker, name of a checkpoint, file to make, file to wait for] in the
-            middle of that save.
+        arguments: of the training, in addition to `ARGUMENTS`.
+        *marks: a file that the last worker makes in the middle of its save of step 6,
+            and the file that it then waits for.
 
     Returns:
         `{"statuses", "logs", "losses": [{step: loss}]}`, of each worker.
     """
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True)
-    places, workers = [], []
-    if count > 1:
-        ports = free_ports("127.0.0.1", count)
-        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
-        places = [f"--cluster_node_ips={addresses}"]
-    context = multiprocessing.get_context("fork")
+    processes.load()
+    os.environ["HDFS_WORKERS"] = json.dumps([folder, count - 1, marks])
+    found = cluster_driver.Cluster(folder, count, [*ARGUMENTS, *arguments]).end()
+    found["losses"] = []
     for i in range(count):
-        given = {**OPTIONS, **options, **({"task_index": i} if places else {})}
-        arguments = [f"--{key}={value}" for key, value in given.items()] + places
-        marks = broken[1:] if broken and broken[0] == i else None
-        target = (arguments, str(folder / f"worker-{i}"), marks)
-        workers.append(context.Process(target=_work, args=target))
-        workers[-1].start()
-    try:
-        until = time.monotonic() + LIMIT_S
-        for worker in workers:
-            worker.join(max(until - time.monotonic(), 0))
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.join()
-    paths = [folder / f"worker-{i}" for i in range(count)]
-    return {
-        "statuses": [worker.exitcode for worker in workers],
-        "logs": [path.with_suffix(".log").read_text() for path in paths],
-        "losses": [_losses(path.with_suffix(".losses")) for path in paths],
-    }
+        lines = (pathlib.Path(folder) / f"{i}.losses").read_text().splitlines()
+        found["losses"].append(dict(line.split() for line in lines))
+    return found
 
 
-def _losses(path):
-    lines = path.read_text().splitlines() if path.exists() else []
-    return dict(line.split() for line in lines)
+class Watched(keras.callbacks.Callback):
+    """Writes each loss as it comes; the last worker's save of step 6 waits."""
 
-
-class Teller(Recorder):
-    """Writes each loss to a file as it comes."""
-
-    def __init__(self, path):
-        super().__init__()
-        self._path = pathlib.Path(path)
+    def on_train_begin(self, logs=None):
+        """Patches what saves, for as long as this process lives."""
+        folder, last, marks = json.loads(os.environ["HDFS_WORKERS"])
+        worker = self.model.trainer.group.index
+        self.path = pathlib.Path(folder) / f"{worker}.losses"
+        no_waits().start()
+        if marks and worker == last:
+            hold_up(marks)
 
     def on_train_batch_end(self, batch, logs=None):
-        """Writes the newest loss."""
-        super().on_train_batch_end(batch, logs)
-        step = str(self.model.trainer.position.global_step)
-        with self._path.open("a") as file:
-            file.write(f"{step} {self.losses[step]}\n")
+        """Writes the newest loss, exact to the last bit."""
+        trainer = self.model.trainer
+        with self.path.open("a") as file:
+            loss = trainer.step_result["loss"].hex()
+            file.write(f"{trainer.position.global_step} {loss}\n")
 
 
-def _work(arguments, path, marks):
-    """Runs `python -m plsc_tf.train` in a child."""
-    log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    sys.stdout = sys.stderr
-    recorder, real = Teller(f"{path}.losses"), writer.npy_chunks
-    recorder.listen()
+def hold_up(marks):
+    """Makes the save of step 6 wait in the middle of a file, in this process."""
+    real_save, real_chunks = writer.save, writer.npy_chunks
 
     def chunks(array, low, high):
-        for number, piece in enumerate(real(array, low, high)):
-            if number and saving[0].endswith(marks[0]):
-                meet(*marks[1:])
+        for number, piece in enumerate(real_chunks(array, low, high)):
+            if number:
+                meet(*marks)
             yield piece
 
     def save(path, *arguments):
-        saving[:] = [path]
+        writer.npy_chunks = chunks if path.endswith("6") else real_chunks
         return real_save(path, *arguments)
 
-    broken = contextlib.nullcontext()
-    saving, real_save = [], writer.save
-    if marks:
-        broken = mock.patch.multiple(writer, npy_chunks=chunks, save=save)
-    with broken, no_waits():
-        cli.main(lambda given: run.train(given, recorder), train.GROUPS, argv=arguments)
+    writer.save = save

@@ -35,13 +35,6 @@ def test_operations_do_what_they_do_on_a_disk(driver, folder, test):
     driver.call(f"{LOCAL}test_{test}", f"{folder}/{test}")
 
 
-def test_another_client_sees_the_files(driver, folder, seen_by_another_client):
-    driver.call("hdfs_checks:write", f"{folder}/deep/small", "something else")
-    written = driver.call("hdfs_checks:write", f"{folder}/deep/small", "one two")
-    assert list(written.values()) == digest(b"one two")
-    assert seen_by_another_client(folder) == {"deep/small": digest(b"one two")}
-
-
 def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):
     options, class_path = driver.call("hdfs_checks:prepare", folder)
     assert options == "-Xmx128m -Xrs"

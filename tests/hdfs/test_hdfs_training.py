@@ -1,15 +1,8 @@
 """Trainings whose checkpoints go straight to a real HDFS."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
-import hdfs_trainings
 import pytest
-
-from tests.programs import ROOT
 
 TRAIN = "hdfs_trainings:train"
 
@@ -164,38 +157,3 @@ def test_plscs_scripts_upload_and_download_models(hdfs, driver, folder, tmp_path
     assert "The password of fs_ugi is not sent" in log and "passwd" not in log
     for path in (*up.rglob("*"), *down.rglob("*")):
         assert path.is_dir() or b"passwd" not in path.read_bytes()
-
-
-@pytest.mark.slow
-def test_sigterm_saves_on_hdfs_and_the_run_goes_on(hdfs, driver, folder, tmp_path):
-    options = {**hdfs_trainings.OPTIONS, "model_save_dir": folder, "num_epochs": 500}
-    options |= {"image_shape": "3,16,16", "val_targets": "mock"}
-    options |= {"save_checkpoints_epochs": 0}
-    flagfile = tmp_path / "run.cfg"
-    flagfile.write_text("".join(f"{key}={value}\n" for key, value in options.items()))
-    log = tmp_path / "log.txt"
-    environment = {**hdfs.environment(), "PYTHONPATH": str(ROOT)}
-    with open(log, "w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "plsc_tf.train", f"--flagfile={flagfile}"],
-            env={**environment, "HADOOP_USER_NAME": "trainer"},
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        end = time.monotonic() + 90
-        while "epoch 0  step 2/" not in log.read_text():
-            assert time.monotonic() < end and process.poll() is None, log.read_text()
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    finally:
-        process.kill()
-        process.wait()
-    [[saved], newest] = driver.call("hdfs_trainings:checkpoints", folder)
-    assert saved == newest
-    assert f"{folder}/{saved} is saved. The same command resumes" in log.read_text()
-    following = int(saved.removeprefix("step_")) + 1
-    arguments = [f"--flagfile={folder}/flags.cfg", f"--stop_at_step={following}"]
-    said = driver.call("hdfs_trainings:go_on", arguments)
-    assert list(said["losses"]) == [str(following)]

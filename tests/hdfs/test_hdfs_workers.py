@@ -25,13 +25,12 @@ def story(hdfs_servers, user_environment, driver_process, tmp_path_factory):
     environment = {**user_environment, "LIBHDFS_OPTS": options}
     workers = hdfs_driver.Driver(environment, logs / "driver.txt")
 
-    def train(name, count, stop, *, save_dir=run, fails=False, **options):
+    def train(name, count, stop, *arguments, save_dir=run, fails=False):
         """With `fails`, a server fails in the last worker's save of step 6."""
-        options = {"model_save_dir": save_dir, "stop_at_step": stop, **options}
+        given = [f"--model_save_dir={save_dir}", f"--stop_at_step={stop}", *arguments]
         marks = [logs / f"{name}_started", logs / f"{name}_may_continue"]
-        broken = [count - 1, "step_00000006", *map(str, marks)] if fails else None
-        place = str(logs / name)
-        workers.begin("hdfs_workers:train_together", place, count, options, broken)
+        call = [str(logs / name), count, given, *map(str, marks if fails else [])]
+        workers.begin("hdfs_workers:train_together", *call)
         if fails:
             workers.wait_for(marks[0])
             hdfs_servers.kill("datanode")
@@ -43,9 +42,9 @@ def story(hdfs_servers, user_environment, driver_process, tmp_path_factory):
             found["checkpoints"][name] = checkpoints
 
     try:
-        train("unbroken", 1, 6, save_dir=str(logs / "run"), num_replicas=2)
-        train("one", 1, 2, num_replicas=2)
-        train("no_datanode", 2, 12, fails=True, save_checkpoints_steps=2)
+        train("unbroken", 1, 6, "--num_replicas=2", save_dir=logs / "run")
+        train("one", 1, 2, "--num_replicas=2")
+        train("no_datanode", 2, 12, "--save_checkpoints_steps=2", fails=True)
     finally:
         workers.stop()
     return found
