@@ -11,6 +11,7 @@ from blake3 import blake3
 from plsc_tf.checkpoints import catalog, manifest, reader, writer
 from plsc_tf.parallel.rows import ReplicatedRows
 from plsc_tf.storage import files
+from tests import programs
 from tests.checkpoints.small import (
     FILES,
     WHOLE,
@@ -280,3 +281,17 @@ def test_sweep_removes_what_interruptions_left_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
     catalog.sweep(str(tmp_path))
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["3", *others])
+
+
+def test_the_end_of_the_process_waits_for_a_save(tmp_path):
+    code = (
+        "import sys, time, pathlib\n"
+        "from plsc_tf.checkpoints.writer import BackgroundSaver\n"
+        "def save():\n"
+        "    time.sleep(0.3)\n"
+        "    pathlib.Path(sys.argv[1]).write_text('all')\n"
+        "BackgroundSaver().submit(save)\n"
+        "sys.exit(143)\n"
+    )
+    programs.run("-c", code, tmp_path / "saved", status=143)
+    assert (tmp_path / "saved").read_text() == "all"

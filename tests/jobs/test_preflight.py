@@ -10,7 +10,6 @@ import plsc_tf as plsc
 from plsc_tf import private_apis
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.group import Group
-from tests import programs
 from tests.parallel.test_group import make_clusters, on_each
 
 MOST_S = 120
@@ -116,33 +115,3 @@ def test_workers_with_problems_are_named(monkeypatch):
             f"  Worker 0 ({first}): still waiting after 2 s",
             f"  Worker 1 ({second}): OSError: a broken card",
         ]
-
-
-REAL = """
-import os, sys
-from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.group import Group
-cluster = Cluster(tuple(sys.argv[1].split(",")), int(sys.argv[2]), "test")
-group = Group(cluster, timeout_s=60)
-os.environ["TF_CONFIG"] = cluster.tf_config()
-import tensorflow as tf
-from plsc_tf.parallel import preflight
-from tests.jobs.test_preflight import Broken
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-preflight.try_collectives(strategy, group, 60)
-try:
-    preflight.try_collectives(strategy if group.is_chief else Broken(), group, 2)
-except RuntimeError as error:
-    print(error, flush=True)
-group.leave()
-os._exit(0)  # a regular exit would wait forever for the collective
-"""
-
-
-@pytest.mark.slow
-def test_a_collective_of_two_processes_that_hangs_is_named():
-    addresses = make_clusters(2)[0].addresses
-    words = [("-c", REAL, ",".join(addresses), index) for index in range(2)]
-    for done in programs.run_together(words, timeout=MOST_S):
-        assert f"({addresses[0]}): still waiting after 2 s\n" in done.out
-        assert f"({addresses[1]}): OSError: a broken card" in done.out

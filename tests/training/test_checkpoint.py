@@ -109,6 +109,7 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
     goes_on, write, seen = threading.Event(), files.write, {}
 
     def slow(path, *args, **options):
+        assert goes_on.is_set() or "step_00000006" not in path  # one at a time
         goes_on.wait()
         return write(path, *args, **options)
 
@@ -116,7 +117,7 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
         seen[step] = snapshot(model)
         if step == 6:  # three steps after the save began
             assert names(tmp_path) != ["step_00000003"]
-            goes_on.set()
+            threading.Timer(0.1, goes_on.set).start()
 
     monkeypatch.setattr(files, "write", slow)
     checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=3, every_n_epochs=0)
