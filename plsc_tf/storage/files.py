@@ -108,11 +108,10 @@ def size(path, retry=RETRY):
     return _check(path, False, retry).size
 
 
-def walk(folder, links=True):
+def walk(folder):
     """Yields (folder, names of its subfolders, names of its files) from the top down.
 
-    To skip subfolders, the caller may remove their names from the list. Without
-    `links`, links to folders are files.
+    To skip subfolders, the caller may remove their names from the list.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
@@ -127,7 +126,7 @@ def walk(folder, links=True):
             folders = [name for name in names if is_dir(join(place, name))]
             others = sorted(set(names) - set(folders))
         else:
-            folders, others = local.split_folder(place, links, visited)
+            folders, others = local.split_folder(place, visited)
         yield place, folders, others
         waiting += [join(place, name) for name in reversed(folders)]
 

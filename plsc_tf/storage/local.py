@@ -57,7 +57,7 @@ def without_links(path, flags):
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def split_folder(path, links, visited):
+def split_folder(path, visited):
     """Returns (names of the folders in a folder, names of the rest); see `walk`.
 
     Adds the folder to `visited`, a dict; raises ValueError if it was there.
@@ -68,8 +68,8 @@ def split_folder(path, links, visited):
     require(first == path, rule, "Remove the link")
     with os.scandir(path) as entries:
         for entry in entries:
-            below = entry.is_dir(follow_symlinks=False)
-            below = below or (links and entry.is_symlink() and os.path.isdir(entry))
+            is_link = entry.is_symlink()
+            below = os.path.isdir(entry) if is_link else entry.is_dir()
             (folders if below else others).append(entry.name)
     return folders, others
 

@@ -112,7 +112,7 @@ def test_all_that_can_be_wrong_with_lines_and_files(write_list):
     assert result.report["pictures"] == 11
 
 
-def test_copies_conflicts_and_unlisted_files(write_list):
+def test_copies_and_conflicts(write_list):
     one, other = pixels(1), pixels(2)
     files = {
         "a.png": encode(one, compress_level=1),
@@ -121,8 +121,6 @@ def test_copies_conflicts_and_unlisted_files(write_list):
         "d.png": encode(other),
         "e.png": encode(other),
         "f.png": encode(pixels(3)),
-        "not_listed.png": encode(pixels(4)),
-        "notes.txt": b"",
     }
     lines = ["a 0", "b 0", "c 0", "d 0", "e 1", "f 1", "f 1"]
     lines = ["images/" + line.replace(" ", ".png ") for line in lines]
@@ -132,12 +130,10 @@ def test_copies_conflicts_and_unlisted_files(write_list):
         "same_bytes": 2,
         "same_pixels": 1,
         "conflicting_labels": 2,
-        "unlisted_file": 1,
     }
     (conflict,) = places(result, "conflicting_labels")
     assert "label 0 at" in conflict and "line 5 (images/e.png)" in conflict
     assert "line 2 (images/b.png): same as " in places(result, "same_bytes")[0]
-    assert places(result, "unlisted_file")[0].endswith("images/not_listed.png: ")
     cleaned = folder / "cleaned.txt"
     assert report.write_cleaned_list(str(cleaned), result.listing, result.table) == 2
     assert cleaned.read_text() == "images/a.png 0\nimages/f.png 1\n"
@@ -177,14 +173,6 @@ def test_similar_pictures_are_found_on_request(write_list):
     result = run(folder, options=dict(val_targets=("val",), near=True))
     assert counts(result)["near_leak"] == 1
     assert "val.bin, image 0" in places(result, "near_leak")[0]
-
-
-def test_pictures_of_other_splits_lists_are_no_strays(sound):
-    for name in ("val.png", "stray.png"):
-        (sound / "images" / name).write_bytes(encode(pixels(60)))
-    (sound / "label_val.txt").write_text("images/val.png 0\nno label\n")
-    (stray,) = places(run(sound), "unlisted_file")
-    assert stray.endswith("/stray.png: ")
 
 
 @pytest.fixture
@@ -246,8 +234,6 @@ def test_other_file_systems(sound):
         tf.io.gfile.copy(str(sound / name), f"ram://set/{name}", True)
     result = run("ram://set")
     assert counts(result) == {"missing_file": 1}
-    assert result.report["looked_for_unlisted_files"] is False
-    assert "not searched for" in dict(report.rows(result.report))["unlisted files"]
 
 
 OWN_MODULE = """

@@ -3,23 +3,17 @@
 Every `table` in this module is the result of `survey`, with one row per image.
 """
 
-import array
-import contextlib
 import dataclasses
-import fnmatch
-import os
 import time
 
 import numpy as np
 
-from plsc_tf.data import load as data_load, paths
+from plsc_tf.data import load as data_load
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
-from plsc_tf.data.checks.listings import Item, ListedImages, Listing, open_listing
-from plsc_tf.data.checks.survey import examine, hash64, survey
+from plsc_tf.data.checks.listings import Item, Listing, open_listing
+from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS
-from plsc_tf.data.readers import image_list
 from plsc_tf.data.request import DataRequest
-from plsc_tf.storage import files
 
 _BAND_BITS = 16
 # Two hashes that differ in fewer bits than this have at least one equal band.
@@ -83,9 +77,6 @@ def check(
     table = survey(listing, findings, *how, threads, on_progress)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
-    searched = None
-    if isinstance(listing, ListedImages):
-        searched = find_unlisted(listing, findings)
     classes = class_figures(table, findings, listing.num_classes)
     report = {
         "data_set": name,
@@ -96,7 +87,6 @@ def check(
         "warnings": findings.total(WARNING),
         "classes": classes,
         "verification_pictures": len(verification),
-        "looked_for_unlisted_files": searched,
         "findings": findings.as_list(),
         "seconds": round(time.monotonic() - start, 3),
     }
@@ -245,48 +235,3 @@ def class_figures(
         "max": int(counts.max()),
         "histogram": dict(zip(names, by_power, strict=True)),
     }
-
-
-def find_unlisted(listing: ListedImages, findings: Findings) -> bool:
-    """Searches the folders of the listed images for images that no list contains.
-
-    Compares paths by 64-bit hashes, so that millions of them fit in memory.
-
-    Args:
-        listing: the listing; the lists of other splits are next to its own.
-        findings: findings to add to.
-
-    Returns:
-        Whether it searched; False on remote stores, where that could take hours.
-    """
-    if "://" in listing.folder:
-        return False
-    root = listing.folder.rstrip("/") or "/"
-    names = fnmatch.filter(files.list_dir(root), "label*.txt")
-    # The last hash keeps `searchsorted` below from running past the end.
-    hashes, tops = array.array("Q", [2**64 - 1]), set()
-    for path in {listing.name, *(paths.join(listing.folder, name) for name in names)}:
-        # Reading stops with an error if the file is not a list.
-        with contextlib.suppress(OSError, ValueError):
-            for _, image, _, _ in image_list.lines(path):
-                image = os.path.normpath(image or b"")
-                hashes.append(hash64(image))
-                if path == listing.name:
-                    tops.add(image.split(b"/", 1)[0] if b"/" in image else b"")
-    tops.discard(b"..")  # It may be as large as the disk.
-    known = np.sort(np.array(hashes, np.uint64))
-    for top in sorted(tops):
-        below = os.path.join(root, os.fsdecode(top))
-        found = files.walk(below, links=False) if files.is_dir(below) else ()
-        for place, folders, names in found:
-            if not top:
-                # The list has images directly in the data root; its subfolders may
-                # belong to something else.
-                folders.clear()
-            images = [n for n in names if n.lower().endswith(paths.IMAGE_ENDINGS)]
-            for name in sorted(images):
-                path = os.fsencode(os.path.join(place, name))
-                digest = np.uint64(hash64(os.path.relpath(path, os.fsencode(root))))
-                if known[np.searchsorted(known, digest)] != digest:
-                    findings.add("unlisted_file", path.decode(errors="replace"))
-    return True

@@ -56,7 +56,6 @@ KINDS = {
     "blank": _warning("images of a single color"),
     "empty_classes": _warning("classes without images"),
     "single_picture_classes": _warning("classes with only one image"),
-    "unlisted_file": _warning("images in the folder that are not listed"),
     "file_not_read": _warning("files in class folders that are not images"),
     "outside_classes": _warning("images outside the class folders"),
 }

@@ -32,8 +32,6 @@ def rows(report: dict) -> list[tuple[str, str]]:
         table.append(("classes", "none: no label could be read"))
     if report["verification_pictures"]:
         table.append(("verification", f"{report['verification_pictures']:,} images"))
-    if report["looked_for_unlisted_files"] is False:
-        table.append(("unlisted files", "not searched for on a remote store"))
     for kind in report["findings"]:
         lines = [f"{kind['count']:,} {kind['text']}"]
         for one in kind["first"][:_SHOWN]:
