@@ -106,17 +106,8 @@ class Preprocessing(OptionGroup):
         within="[0, 10]",
         applies="randaugment_layers",
     )
-    rotate_probability: float | None = _share(
-        "share of the images to rotate; 1 if not set", applies="rotates"
-    )
-    crop_probability: float | None = _share(
-        "share of the images to crop; 1 if not set", applies="crops"
-    )
     color_probability: float | None = _share(
         "share of the images to recolor; 1 if not set", applies="recolors"
-    )
-    cutout_probability: float | None = _share(
-        "share of the images to erase from; 1 if not set", applies="erases"
     )
 
     REFUSED = {

@@ -136,7 +136,6 @@ TOLD = {
     "with several GPUs, or in a cluster": "gradient_bucket_mb=3",
     "on GPUs": "tf32=false",
     "with several replicas": "gradient_dtype=float16 synchronized_batch_norm=true",
-    "where squares are erased: cutout": "cutout_probability=0.3",
     "for networks with auxiliary logits": "aux_logits_weight=0.3",
     "where images come from files": "dataset_dir=nowhere",
     "with optimizer=adam or adamweightdecay": "adam_beta1=0.3 adam_beta2=0.8",

@@ -184,14 +184,11 @@ class AreaCrop(ScaleCrop):
 
     def decide(self, chance):
         """See `Preprocessing.decide`."""
-        options = self.augmentation or Augmentation(crop_probability=0.0)
-        low, high = options.crop_scale or (1.0, 1.0)
-        drawn = chance[:, decisions.AREA]
-        cropped = drawn < options.crop_probability
-        area = low + drawn / max(options.crop_probability, 1e-9) * (high - low)
-        log_ratio = (2 * chance[:, decisions.RATIO] - 1) * math.log(4 / 3)
+        options = self.augmentation or Augmentation()
         # An area of 0 means the whole image.
-        area = tf.where(cropped & (low < 1), area, 0.0)
+        low, high = options.crop_scale or (0.0, 0.0)
+        area = low + chance[:, decisions.AREA] * (high - low)
+        log_ratio = (2 * chance[:, decisions.RATIO] - 1) * math.log(4 / 3)
         position = chance[:, decisions.CROP_Y], chance[:, decisions.CROP_X]
         columns = [area, tf.exp(log_ratio), *position]
         others = dataclasses.replace(options, crop_scale=None)

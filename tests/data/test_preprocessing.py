@@ -140,11 +140,8 @@ def test_inception_evaluates_the_middle_and_crops_by_area():
     np.testing.assert_array_equal(result, images.resize(box, (28, 28)))
 
 
-def test_inceptions_crop_happens_with_its_probability():
-    options = Augmentation(crop_scale=(0.1, 0.2), crop_probability=0.3)
-    made = preprocessing.build("inception", (20, 24), options)
+def test_inceptions_crop_needs_its_augmentation():
     whole = images.resize(GRADIENT, (20, 24))
-    np.testing.assert_array_equal(_train(made, GRADIENT, _chance(c4=0.31)), whole)
     without = preprocessing.build("inception", (20, 24), None)
     np.testing.assert_array_equal(_train(without, GRADIENT, _chance(c4=0.0)), whole)
 

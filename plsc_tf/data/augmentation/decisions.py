@@ -97,9 +97,7 @@ def _if(condition, function, image):
 def _moves(columns, options, size):
     """Decides on geometric changes and RandAugment's layers."""
     moves = {}
-    rotates = options.rotate and options.rotate_probability
-    crops = options.crop_scale and options.crop_probability
-    if rotates or crops or options.zoom or options.shear:
+    if options.rotate or options.crop_scale or options.zoom or options.shear:
         moves["warp"] = _warps(columns, options, size)
     else:
         if options.flip:
@@ -139,10 +137,9 @@ def _looks(columns, options, size):
         count = len(ops.METHODS)
         pair = tf.cast(tf.floor(columns[_WAYS] * count**2), tf.int32)
         looks["ways"] = tf.stack([pair // count, pair % count], axis=1)
-    if options.cutout and options.cutout_probability:
+    if options.cutout:
         # A square may be empty or partly outside of the image.
-        happens, chance = _happens(columns[_HALF], options.cutout_probability)
-        half = tf.where(happens, chance * (options.cutout * min(size) / 2), 0.0)
+        half = columns[_HALF] * (options.cutout * min(size) / 2)
         row, column = columns[_ROW] * size[0], columns[_COLUMN] * size[1]
         edges = row - half, column - half, row + half, column + half
         looks["square"] = _corners(*map(tf.round, edges))
@@ -181,16 +178,13 @@ def _warps(columns, options, size):
     flipped = tf.where(columns[_FLIP] < options.flip, -1.0, 1.0)
     ones = tf.ones_like(flipped)
     across, down, move_x, move_y, angle = ones, ones, 0 * ones, 0 * ones, 0 * ones
-    if options.rotate and options.rotate_probability:
-        turned, chance = _happens(columns[_ANGLE], options.rotate_probability)
-        turn = _signed(chance) * math.radians(options.rotate)
-        angle = tf.where(turned, turn, 0.0)
-    if options.crop_scale and options.crop_probability:
-        cropped, chance = _happens(columns[AREA], options.crop_probability)
-        area = _between(chance, *options.crop_scale)
+    if options.rotate:
+        angle = _signed(columns[_ANGLE]) * math.radians(options.rotate)
+    if options.crop_scale:
+        area = _between(columns[AREA], *options.crop_scale)
         ratio = tf.exp(_signed(columns[RATIO]) * math.log(4 / 3))
-        across = tf.where(cropped, tf.minimum(tf.sqrt(area * ratio), 1.0), 1.0)
-        down = tf.where(cropped, tf.minimum(tf.sqrt(area / ratio), 1.0), 1.0)
+        across = tf.minimum(tf.sqrt(area * ratio), 1.0)
+        down = tf.minimum(tf.sqrt(area / ratio), 1.0)
         move_x = _signed(columns[CROP_X]) * (1 - across) * (width - 1) / 2
         move_y = _signed(columns[CROP_Y]) * (1 - down) * (height - 1) / 2
     if options.zoom:

@@ -37,10 +37,7 @@ class Augmentation:
             factors in 1 - color_jitter ... 1 + color_jitter (PLSC: 0.2).
         grey: probability of converting the image to gray.
         cutout: maximum side of an erased square, as a fraction of the shorter side.
-        rotate_probability: probability of a rotation, if `rotate` is set.
-        crop_probability: probability of a random resized crop, if `crop_scale` is set.
         color_probability: probability of a color change, if one is set.
-        cutout_probability: probability of an erased square, if `cutout` is set.
         brightness: maximum number of levels (of 255) to add or subtract.
         contrast: (smallest, largest) factor for the contrast; None uses
             `color_jitter`.
@@ -68,10 +65,7 @@ class Augmentation:
     color_jitter: float = _within(1)
     grey: float = _within(1)
     cutout: float = _within(1)
-    rotate_probability: float = _within(1, 1.0)
-    crop_probability: float = _within(1, 1.0)
     color_probability: float = _within(1, 1.0)
-    cutout_probability: float = _within(1, 1.0)
     brightness: float = _within(255)
     contrast: tuple[float, float] | None = _pair(_FACTORS)
     saturation: tuple[float, float] | None = _pair(_FACTORS)
