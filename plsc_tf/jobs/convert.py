@@ -139,18 +139,14 @@ def _request(settings):
 
 
 def _table(output_dir, content, existed):
-    labels, shards = content["labels"], content["shards"]
+    shards = content["shards"]
     counts = " or ".join(f"{n:,}" for n in sorted({s["count"] for s in shards}))
     megabytes = sum(shard["bytes"] for shard in shards) / 1e6
-    classes = "{classes_with_images:,} with images, labels {smallest} ... {largest}"
-    per_class = "{smallest:,} ... {largest:,}, median {median:g}"
     return [
         ("written", f"{output_dir}{' (already done)' if existed else ''}"),
         ("format", content["format"]),
         ("records", f"{content['num_examples']:,}"),
         ("padding", f"{content['padding']:,}"),
         ("shards", f"{len(shards)} of {counts} records, {megabytes:,.1f} MB"),
-        ("classes", classes.format(**labels)),
-        ("images per class", per_class.format(**labels["images_per_class"])),
         ("checksums", paths.join(output_dir, MANIFEST)),
     ]

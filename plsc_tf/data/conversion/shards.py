@@ -96,8 +96,7 @@ def write_manifest(
     Args:
         folder: folder of the shards and their indices.
         names: names of the shards.
-        facts: more entries for the manifest; its "num_examples" does not include the
-            padding at the end.
+        facts: more entries for the manifest.
         file_list: name of a file that lists the shards; "" writes none.
 
     Returns:
@@ -113,19 +112,11 @@ def write_manifest(
         # Users compare these with what `sha256sum` prints.
         sums = pool.map(lambda path: files.checksum(path, "sha256"), paths)
         entries = dict(zip(listed, sums, strict=True))
-    indices = [os.path.join(folder, name + INDEX_ENDING) for name in names]
-    labels = [np.load(path, mmap_mode="r")[:, 2] for path in indices]
-    shards = [
-        {"name": name, "count": len(column), **entries[name]}
-        for name, column in zip(names, labels, strict=True)
-    ]
-    content = {
-        "version": _VERSION,
-        **facts,
-        "labels": _label_summary(labels, facts["num_examples"]),
-        "shards": shards,
-        "files": entries,
-    }
+    shards = []
+    for name in names:
+        index = np.load(os.path.join(folder, name + INDEX_ENDING), mmap_mode="r")
+        shards.append({"name": name, "count": len(index), **entries[name]})
+    content = {"version": _VERSION, **facts, "shards": shards, "files": entries}
     text = json.dumps(content, indent=1) + "\n"
     files.replace(os.path.join(folder, MANIFEST), text.encode())
     return content
@@ -159,28 +150,3 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
                 "missing or was changed. Remove the folder to convert again."
             )
     return content
-
-
-def _label_summary(columns, num_examples):
-    """Summarizes the labels of the first `num_examples` examples.
-
-    Memory grows with the number of classes and the number of examples in a shard.
-    """
-    labels, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    for column in columns:
-        more = np.unique(column[:num_examples], return_counts=True)
-        num_examples -= min(len(column), num_examples)
-        labels, places = np.unique(np.append(labels, more[0]), return_inverse=True)
-        counts = np.bincount(places, np.append(counts, more[1])).astype(np.int64)
-    return {
-        "num_classes": int(labels[-1]) + 1,
-        "smallest": int(labels[0]),
-        "largest": int(labels[-1]),
-        "classes_with_images": len(labels),
-        "images_per_class": {
-            "smallest": int(counts.min()),
-            "median": float(np.median(counts)),
-            "mean": round(float(counts.mean()), 3),
-            "largest": int(counts.max()),
-        },
-    }
