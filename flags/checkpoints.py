@@ -30,7 +30,7 @@ class Checkpoints(OptionGroup):
     save_weights_only: bool = option(False, "save only the data that evaluation needs")
     save_best: bool = option(
         False,
-        "also keep the checkpoint with the best accuracy, in model_save_dir/best",
+        "also keep the checkpoint of the epoch with the best accuracy",
         applies="with_test and val_targets",
     )
     save_in_background: bool = option(

@@ -122,8 +122,8 @@ class Snapshots(Checkpoint):
         if not self.model.trainer.group.gather(f"snapshot {name}", exists)[0]:
             super()._save(name, logs)
 
-    def _content(self, logs, weights_only, more):
-        content = super()._content(logs, weights_only, more)
+    def _content(self, logs):
+        content = super()._content(logs)
         shapes = [rows.shape for rows in self.model.head.arrays().values()]
         numbers = sum(math.prod(shape) for shape in shapes)
         if self.scope != "all" and numbers > self.model.backbone.count_params():

@@ -13,9 +13,9 @@ from plsc_tf.storage import files, writer_lock
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
-# Remains of an interrupted save or removal, including the best checkpoint's.
+# Remains of an interrupted save or removal.
 INTERRUPTED = re.compile(
-    rf"({NAMES.pattern}|best(\.next)?)({re.escape(writer.WRITING)}\w+|{re.escape(REMOVING)})"
+    rf"({NAMES.pattern})({re.escape(writer.WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
 # Folders and files that are not checkpoints, or not any longer.
@@ -108,7 +108,9 @@ def resolve(path: str) -> str:
     return checkpoints[-1][1]
 
 
-def prune(directory: str, keep: int, run: str | None = None) -> None:
+def prune(
+    directory: str, keep: int, run: str | None = None, best: str | None = None
+) -> None:
     """Removes all but the newest `keep` checkpoints of a run.
 
     Args:
@@ -116,14 +118,16 @@ def prune(directory: str, keep: int, run: str | None = None) -> None:
         keep: number of checkpoints to keep, or 0 to keep all.
         run: the run's name, as stored in the checkpoints' states; other runs'
             checkpoints are kept.
+        best: name of a checkpoint that is kept, too.
     """
     if not keep:
         return
     paths = [path for _, path in find_all(directory)]
     own = [path for path in paths if manifest.read(path)["state"].get("run") == run]
     for path in own[:-keep]:
-        remove(path)
-        logging.info("Removed the old checkpoint %s", path)
+        if files.name(path) != best:
+            remove(path)
+            logging.info("Removed the old checkpoint %s", path)
 
 
 def remove(path: str) -> None:

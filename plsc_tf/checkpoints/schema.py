@@ -73,7 +73,7 @@ STATE = {
     "loss_scale?": (SCALE, None),
     "averages?": [SIMPLE],
     "logs?": {OTHERS: (NUMBER, None)},
-    "best_accuracy?": NUMBER,
+    "best?": ({"epoch": COUNT, "accuracy": NUMBER}, None),
     "flags?": {},
     "data?": {"images": ANYTHING, "contents": TEXT},
     "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],

@@ -18,9 +18,6 @@ from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state
 from plsc_tf.training.circular import Classifier
 
-BEST = "best"
-NEXT = ".next"
-
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Checkpoint(keras.callbacks.Callback):
@@ -43,8 +40,8 @@ class Checkpoint(keras.callbacks.Callback):
             size.
         background: continue training while files are written, which takes memory for
             at most one copy of weights and slots; if False, training waits.
-        save_best: keep the weights of the epoch with the best mean `…_accuracy` of
-            `Verification` in `<directory>/best/`.
+        save_best: also save and keep the epoch with the best mean `…_accuracy` of
+            `Verification`; the states of checkpoints have it as "best".
         on_error: "stop" the training if a checkpoint cannot be written, or "continue"
             without it. Older checkpoints are kept in both cases.
         on_damaged: action of `restore` if the newest checkpoint is damaged: "stop", or
@@ -91,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._run: str | None = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
-        self._best = -1.0
+        self._best: dict | None = None  # {"epoch", "accuracy"}
         self._ranked = True
 
     def set_model(self, model: Classifier) -> None:
@@ -117,9 +114,6 @@ class Checkpoint(keras.callbacks.Callback):
             require(own, rule, f"Resume with Checkpoint.restore(model), or {other}")
             catalog.sweep(self.directory)
         self._continues = True
-        if self.save_best:
-            best = self._read_best() if self._is_chief() else None
-            self._best = self.model.trainer.group.gather("best so far", best)[0]
 
     def restore(
         self,
@@ -166,6 +160,7 @@ class Checkpoint(keras.callbacks.Callback):
                 model_config.check_head(path, stored, model.head, allow_changes)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older checkpoints have none
+            self._best = stored.get("best")
             self.saved_step = model.trainer.position.global_step
             self._continues = True
         position = model.trainer.position
@@ -182,17 +177,14 @@ class Checkpoint(keras.callbacks.Callback):
             self.save(f"step_{self._step():08d}", logs)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Saves a complete epoch under its number, an incomplete one under its step.
-
-        If `save_best` is set, also saves the weights of the best epoch so far.
-        """
+        """Saves a complete epoch under its number, an incomplete one under its step."""
         finished = self.model.trainer.position.epoch
         if finished == epoch:  # training stopped in the middle of the epoch
             self.save(f"step_{self._step():08d}", logs)
-        elif self.every_n_epochs and finished % self.every_n_epochs == 0:
+            return
+        is_best = self.save_best and self._is_best(epoch, logs or {})
+        if is_best or (self.every_n_epochs and finished % self.every_n_epochs == 0):
             self.save(str(epoch), logs)
-        if self.save_best and finished > epoch:
-            self._save_best(epoch, logs or {})
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Saves the last step unless it is saved already, and waits for all files."""
@@ -233,10 +225,16 @@ class Checkpoint(keras.callbacks.Callback):
             return
         # An error in the previous save must not prevent this one.
         self.wait()
-        path = files.join(self.directory, name)
-        write = functools.partial(self._write, path)
-        if self._start(write, logs, weights_only=self.weights_only):
-            self.saved_step = self._step()
+        # Weights without training state are for inference, so save the averages.
+        averaged = self.weights_only and self.averages
+        unchanged = contextlib.nullcontext()
+        with self.model.trainer.averaged() if averaged else unchanged:
+            path, content = files.join(self.directory, name), self._content(logs)
+            write = functools.partial(self._write, path, content)
+            if self.background:
+                write = functools.partial(self._saver.submit, write)
+            if self._settle(write):
+                self.saved_step = self._step()
 
     @property
     def writing(self) -> bool:
@@ -247,31 +245,10 @@ class Checkpoint(keras.callbacks.Callback):
         """Waits for a save in the background; handles its error as `on_error` says."""
         self._settle(self._saver.wait)
 
-    def _start(self, write, logs, *, weights_only, **more):
-        """Takes a snapshot and writes it now or in the background.
-
-        Args:
-            write: function that takes the `Content` and writes it.
-            logs: numbers to store.
-            weights_only: omits data that only a resume needs.
-            **more: further values to store.
-
-        Returns:
-            whether there was no error so far.
-        """
-        # Weights without training state are for inference, so save the averages.
-        averaged = weights_only and self.averages
-        unchanged = contextlib.nullcontext()
-        with self.model.trainer.averaged() if averaged else unchanged:
-            write = functools.partial(write, self._content(logs, weights_only, more))
-            if self.background:
-                write = functools.partial(self._saver.submit, write)
-            return self._settle(write)
-
-    def _content(self, logs, weights_only, more):
+    def _content(self, logs):
         logs = {k: None if v is None else float(v) for k, v in (logs or {}).items()}
-        stored = {**self.extra, "logs": logs, "run": self._run, **more}
-        options = {"weights_only": weights_only, "held": self.background}
+        stored = {**self.extra, "logs": logs, "run": self._run, "best": self._best}
+        options = {"weights_only": self.weights_only, "held": self.background}
         return state.snapshot(self.model, stored, **options)
 
     def _give_up(self):
@@ -288,7 +265,8 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_chief():
             seconds = time.perf_counter() - start
             logging.info("Saved %s: %.1f MB in %.1f s", path, size / 1e6, seconds)
-            catalog.prune(self.directory, self.max_to_keep, self._run)
+            best = content.state["best"] and str(content.state["best"]["epoch"])
+            catalog.prune(self.directory, self.max_to_keep, self._run, best)
 
     def _settle(self, function):
         """Calls a function that may raise a save's error; returns whether it didn't."""
@@ -308,72 +286,33 @@ class Checkpoint(keras.callbacks.Callback):
             logging.error("%s. Training continues without it.", problem)
             return False
 
-    def _save_best(self, epoch, logs):
-        """Replaces `best` if the epoch's verification accuracy is higher."""
-        verified = self._verified(logs)
-        if not verified:
-            if self._ranked:
-                logging.warning(
-                    f"Epoch {epoch} cannot be saved as the best: it is not verified "
-                    "yet. Put a Verification with after_epochs=True before Checkpoint."
-                )
-            self._ranked = False  # warns once
-            return
-        accuracy = float(sum(verified) / len(verified))
-        if accuracy <= self._best:
-            return
-        self.wait()
-        self._best = accuracy
-        write = functools.partial(self._replace_best, epoch, accuracy)
-        self._start(write, logs, weights_only=True, best_accuracy=accuracy)
-
-    def _verified(self, logs):
-        """Returns the verification accuracies, without training and validation ones."""
+    def _is_best(self, epoch, logs):
+        """Returns whether the epoch's mean verification accuracy is the best so far."""
+        # Accuracies on the classes in training say nothing about embeddings.
         trained = self.model.ranked_metrics
         others = {*trained, *(f"val_{name}" for name in trained)}
-        return [
+        verified = [
             value
             for name, value in logs.items()
             if name.endswith("_accuracy") and name not in others and value is not None
         ]
-
-    def _read_best(self):
-        """Returns the accuracy of `best`, after completing an interrupted replacement.
-
-        Returns −1 if there is no `best` yet.
-        """
-        path = files.join(self.directory, BEST)
-        if files.exists(files.join(f"{path}{NEXT}", manifest.NAME)):
-            _replace(path)
-        if not files.is_dir(path):
-            return -1.0
-        stored = manifest.read(path)["state"]
-        rule = f"{path} belongs to another run. Move it or set another directory"
-        require(stored.get("run") == self._run, rule)
-        return stored.get("best_accuracy", -1.0)
-
-    def _replace_best(self, epoch, accuracy, content):
-        path = files.join(self.directory, BEST)
-        following = f"{path}{NEXT}"
-        if self._is_chief():
-            self.lock.check()
-            if files.is_dir(following):
-                files.remove_tree(following)
-        trainer = self.model.trainer
-        writer.save(following, content, trainer.group, trainer.heartbeat)
-        if self._is_chief():
-            _replace(path)
-            logging.info("Best so far: epoch %d, %.5f; saved %s", epoch, accuracy, path)
+        if not verified:
+            if self._ranked:
+                logging.warning(
+                    f"Epoch {epoch} cannot be the best: it is not verified yet. Put a "
+                    "Verification with after_epochs=True before Checkpoint."
+                )
+            self._ranked = False  # warns once
+            return False
+        accuracy = float(sum(verified) / len(verified))
+        if self._best and accuracy <= self._best["accuracy"]:
+            return False
+        self._best = {"epoch": epoch, "accuracy": accuracy}
+        logging.info("Best so far: epoch %d, %.5f", epoch, accuracy)
+        return True
 
     def _is_chief(self):
         return self.model.trainer.group.is_chief
 
     def _step(self):
         return self.model.trainer.position.global_step
-
-
-def _replace(path):
-    """Replaces a folder with the one saved under its name plus `NEXT`."""
-    if files.is_dir(path):
-        catalog.remove(path)
-    files.rename(f"{path}{NEXT}", path)

@@ -269,14 +269,14 @@ def test_prune_keeps_the_newest(tmp_path):
     assert len(catalog.find_all(str(tmp_path))) == 4
     catalog.prune(str(tmp_path), keep=2)
     assert [step for step, _ in catalog.find_all(str(tmp_path))] == [20, 30]
+    catalog.prune(str(tmp_path), keep=1, best="2")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["2", "3"]
 
 
 def test_sweep_removes_what_interruptions_left_and_nothing_else(tmp_path):
     save(tmp_path / "3")
-    written = ["4", "step_00000004", "best", "best.next"]
-    remains = [*(f"{name}.writing-0123abcd" for name in written), "2.removing"]
-    others = ["best", "best.next", "2.damaged-1", "mine.writing-0123abcd", "export"]
+    remains = ["4.writing-0123abcd", "step_00000004.writing-0123abcd", "2.removing"]
+    others = ["2.damaged-1", "mine.writing-0123abcd", "export"]
     for name in remains + others:
         (tmp_path / name).mkdir()
     catalog.sweep(str(tmp_path))

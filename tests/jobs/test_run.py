@@ -213,10 +213,13 @@ def test_the_flags_of_saving_reach_the_checkpoints(tmp_path):
         with_test=True,
     )
     _, outcome = train.train(asked)
-    # Of epochs 0, 1 and 2, only 1 is saved; the save at the end then replaces it.
     kept = [p for p in sorted((tmp_path / "s").iterdir()) if p.is_dir()]
-    assert [p.name for p in kept] == ["best", "step_00000015"]
-    assert outcome["checkpoint_dir"] == str(kept[1])
+    states = [manifest.read(str(path))["state"] for path in kept]
+    # Of epochs 0, 1 and 2, only 1 is saved, and those that are the best so far. The
+    # save at the end replaces all but the best.
+    best = str(states[-1]["best"]["epoch"])
+    assert {p.name for p in kept} == {best, "2" if best == "2" else "step_00000015"}
+    assert outcome["checkpoint_dir"] == str(kept[-1])
     assert {manifest.read(str(path))["kind"] for path in kept} == {"weights"}
     with pytest.raises(ValueError, match="only weights.*--checkpoint_dir="):
         train.train(asked)
@@ -232,9 +235,10 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
         with_test=True,
     )
     _, outcome = train.train(asked)
-    state = manifest.read(str(tmp_path / "best"))["state"]
+    state = manifest.read(str(tmp_path / "0"))["state"]
     assert state["global_step"] == 5
-    assert state["best_accuracy"] == outcome["verification"]["mock"]["accuracy"]
+    accuracy = outcome["verification"]["mock"]["accuracy"]
+    assert state["best"] == {"epoch": 0, "accuracy": accuracy}
     verified = [row for row in rows_of(tmp_path) if "verification/mock_xnorm" in row]
     assert [row["step"] for row in verified] == [3, 5]
     assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1

@@ -1,4 +1,4 @@
-"""The best checkpoint beside the newest."""
+"""The checkpoint of the best epoch stays beside the newest ones."""
 
 import keras
 import numpy as np
@@ -24,18 +24,22 @@ class Accuracies(keras.callbacks.Callback):
         self.kernels.append(self.model.head.weights_as_numpy())
 
 
-def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path):
+def best_of(folder):
+    return manifest.read(str(folder))["state"]["best"]
+
+
+@pytest.mark.parametrize("every_n_epochs", [0, 1])
+def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path, every_n_epochs):
     seen = Accuracies(0.5, 0.8, 0.6, None)
-    options = {"max_to_keep": 1, "save_best": True}
+    options = {"max_to_keep": 1, "save_best": True, "every_n_epochs": every_n_epochs}
     fit(model, seen, plsc_tf.Checkpoint(tmp_path, **options), epochs=4)
-    assert names(tmp_path) == ["3", "best"]
-    content = manifest.read(str(tmp_path / "best"))
-    assert content["state"]["best_accuracy"] == pytest.approx(0.8)
-    assert (content["kind"], content["state"]["epoch"]) == ("weights", 2)
-    np.testing.assert_array_equal(head_of(model, tmp_path / "best"), seen.kernels[1])
+    newest = "3" if every_n_epochs else "step_00000016"
+    assert names(tmp_path) == ["1", newest]
+    assert best_of(tmp_path / newest) == {"epoch": 1, "accuracy": pytest.approx(0.8)}
+    np.testing.assert_array_equal(head_of(model, tmp_path / "1"), seen.kernels[1])
 
     # A resumed run goes on comparing with it.
-    for epochs, accuracy, best in ((5, 0.7, 2), (6, 0.9, 6)):
+    for epochs, accuracy, best in ((5, 0.7, 1), (6, 0.9, 5)):
         again = plsc_tf.Checkpoint(tmp_path, **options)
         model.fit(
             data(),
@@ -44,21 +48,8 @@ def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path):
             callbacks=[Accuracies(*[accuracy] * epochs), again],
             **again.restore(model),
         )
-        assert manifest.read(str(tmp_path / "best"))["state"]["epoch"] == best
-    assert names(tmp_path) == ["5", "best"]
-
-
-def test_a_best_that_was_just_being_replaced_is_not_lost(model, tmp_path):
-    options = {"every_n_epochs": 0, "save_best": True}
-    fit(model, Accuracies(0.7), plsc_tf.Checkpoint(tmp_path, **options), epochs=1)
-    (tmp_path / "best").rename(tmp_path / "best.next")
-    (tmp_path / "best.removing").mkdir()
-    after = plsc_tf.Checkpoint(tmp_path, **options)
-    after.restore(model)
-    fit(model, Accuracies(0.6), after, epochs=1)
-    assert names(tmp_path) == ["best", "step_00000004"]
-    content = manifest.read(str(tmp_path / "best"))
-    assert content["state"]["best_accuracy"] == pytest.approx(0.7)
+        assert best_of(tmp_path / names(tmp_path)[-1])["epoch"] == best
+    assert names(tmp_path) == ["5"]
 
 
 def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
@@ -82,8 +73,8 @@ def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
             fit(model, Trained(), saving)
     finally:
         model.ranked_metrics = {}
-    state = manifest.read(str(tmp_path / "a" / "best"))["state"]
-    assert state["best_accuracy"] == pytest.approx(0.8) and state["epoch"] == 1
+    state = manifest.read(str(tmp_path / "a" / "1"))["state"]
+    assert state["best"] == {"epoch": 0, "accuracy": pytest.approx(0.8)}
     assert state["logs"]["c_accuracy"] is None
-    assert not (tmp_path / "b" / "best").exists()
+    assert best_of(tmp_path / "b" / "1") is None
     assert caplog.text.count("it is not verified yet") == 1
