@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
+from plsc_tf.jobs.embed.command import RowsFile, check_names
 from plsc_tf.jobs.embed.image_list import list_images, points_of
-from plsc_tf.jobs.embed.rows import RowsFile, check_names
 
 TEN = "1 2 3 4 5 6 7 8 9 10.5"
 POINTS = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10.5], np.float32).reshape(5, 2)

@@ -1,8 +1,12 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
 import contextlib
+import io
 import json
+import tempfile
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -11,13 +15,12 @@ from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.embed import image_list
-from plsc_tf.jobs.embed.rows import RowsFile, check_names
 from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
-from plsc_tf.storage import files, transfer
+from plsc_tf.storage import files, outputs, transfer
 
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
@@ -129,3 +132,86 @@ def _write(output, source, options, paths, points, skipped):
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
     return chosen
+
+
+class RowsFile:
+    """Writes float32 `[rows, size]` to a .npy file, and the rows' names to a .txt file.
+
+    Rows are appended to a temporary file, next to the output if that is local. It is
+    not memory-mapped because a full disk would then kill the process instead of raising
+    an error.
+
+    Args:
+        path: path of the .npy file; the .txt file has the same name.
+
+    Attributes:
+        path: path of the .npy file.
+        names_path: path of the .txt file.
+        shape: (rows, size) written so far.
+
+    Raises:
+        FileExistsError: one of the two files already exists.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self.names_path = f"{path.removesuffix('.npy')}.txt"
+        self.shape = (0, 0)
+        for existing in (self.path, self.names_path):
+            outputs.require_absent(existing)
+
+    def __enter__(self):
+        """Creates the temporary file."""
+        folder = files.parent(self.path) if files.is_local(self.path) else None
+        if folder:
+            files.make_dirs(folder)
+        self._file = tempfile.TemporaryFile(dir=folder)
+        return self
+
+    def __exit__(self, *error):
+        """Removes the temporary file."""
+        self._file.close()
+
+    def add(self, rows: np.ndarray) -> None:
+        """Appends rows `[n, size]`."""
+        self.shape = (self.shape[0] + len(rows), rows.shape[1])
+        self._file.write(np.ascontiguousarray(rows, "<f4"))
+
+    def finish(self, names: Iterable[str]) -> None:
+        """Writes both files, which appear only when they are complete.
+
+        Args:
+            names: the rows' names, in order.
+
+        Raises:
+            ValueError: no rows were added.
+        """
+        require(self.shape[0], "None of the images could be read")
+        # `evaluation.lists` expects a tab after a name that contains spaces.
+        lines = [f"{n}\t\n" if len(n.split()) > 1 else f"{n}\n" for n in names]
+        files.make_dirs(files.parent(self.path))
+        # Write the names first, so an existing .npy file means that both are complete.
+        files.replace(self.names_path, "".join(lines).encode())
+        files.replace(self.path, self._content)
+
+    def _content(self) -> Iterator[bytes]:
+        header = io.BytesIO()
+        described = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(header, described)
+        yield header.getvalue()
+        self._file.seek(0)
+        while chunk := self._file.read(files.CHUNK_BYTES):
+            yield chunk
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Checks that every name can be a line of a list, before any work is done.
+
+    Raises:
+        ValueError: a name contains a tab or a newline, or is not valid UTF-8.
+    """
+    for name in names:
+        one_line = len(f"{name}.".splitlines()) == 1 and "\t" not in name
+        fits = one_line and name.encode(errors="replace").decode() == name
+        rule = f"Rename {name!r}: names must be UTF-8 without tabs and line breaks"
+        require(fits, rule)
