@@ -5,7 +5,6 @@ scratch, 2014.
 """
 
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DatasetInfo
 
-INFO = DatasetInfo(num_classes=10_572, tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=10_572, tfrecords=True)
 layout = layouts.faces

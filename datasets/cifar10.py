@@ -10,17 +10,16 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-INFO = DatasetInfo(num_classes=10, tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=10, tfrecords=True)
 _TRAIN_BATCHES = tuple(f"data_batch_{k}.bin" for k in range(1, 6))
 _SIDE = 32
 _RECORD = 1 + 3 * _SIDE * _SIDE
 
 
-def layout(request: DataRequest) -> layouts.Layout:
+def layout(request: layouts.DataRequest) -> layouts.Layout:
     """Finds the binary batches or the class folders."""
     folder = paths.require_folder(request.dataset_dir)
     split = "train" if request.split == "train" else "test"
@@ -38,7 +37,7 @@ def layout(request: DataRequest) -> layouts.Layout:
     raise paths.no_file(folder, sought, advice)
 
 
-def _binary(request: DataRequest, batches: list[str]) -> layouts.ArraysLayout:
+def _binary(request: layouts.DataRequest, batches: list[str]) -> layouts.ArraysLayout:
     """Returns the layout of the batches: a label byte and three 32x32 planes each."""
     firsts = np.cumsum([0, *(_count(path) for path in batches)])
 

@@ -4,7 +4,6 @@ The TensorFlow team: Flowers, 2019 (flower_photos, CC BY 2.0).
 """
 
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DatasetInfo
 
-INFO = DatasetInfo(num_classes=5, tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=5, tfrecords=True)
 layout = layouts.images_in_folders

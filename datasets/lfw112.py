@@ -9,13 +9,12 @@ Massachusetts, Technical report 07-49, 2007.
 from plsc_tf.data import paths
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DataRequest, DatasetInfo
 
-INFO = DatasetInfo(num_classes=3_689, tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=3_689, tfrecords=True)
 layout = layouts.images_in_folders
 
 
-def pairs(request: DataRequest, target: str = "pairs_val") -> Pairs | None:
+def pairs(request: layouts.DataRequest, target: str = "pairs_val") -> Pairs | None:
     """Returns the 1,200 pairs of pairs_val.txt, which show the people in val/."""
     if target not in ("pairs_val", "lfw112", "val"):
         return None

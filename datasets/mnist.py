@@ -16,17 +16,16 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 
-INFO = DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
 # "val" is an alias because other data sets use this name for their evaluation images.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
 _UNSIGNED_BYTES = 8
 
 
-def layout(request: DataRequest) -> layouts.ArraysLayout:
+def layout(request: layouts.DataRequest) -> layouts.ArraysLayout:
     """Finds train-*-ubyte[.gz] or t10k-*-ubyte[.gz]."""
     require_one_of(_PREFIXES, split=request.split)
     prefix = _PREFIXES[request.split]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from plsc_tf.data.figures import draw
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.source import IndexedSource, Source
 from plsc_tf.requirements import require
 

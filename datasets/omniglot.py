@@ -10,18 +10,17 @@ import numpy as np
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.class_folders import class_folders
-from plsc_tf.data.request import DataRequest, DatasetInfo
 from plsc_tf.storage import files
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
 
-INFO = DatasetInfo(num_classes=964 - 150, augmentation="none", tfrecords=True)
+INFO = layouts.DatasetInfo(num_classes=964 - 150, augmentation="none", tfrecords=True)
 # Fixed, because a benchmark must not depend on a run's seed.
 _PAIRS_SEED = 0
 
 
-def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
+def layout(request: layouts.DataRequest) -> layouts.ClassFoldersLayout:
     """Returns the layout of the training or, for other splits, held-out alphabets."""
     training = request.split == "train"
     return layouts.ClassFoldersLayout(
@@ -31,7 +30,7 @@ def layout(request: DataRequest) -> layouts.ClassFoldersLayout:
     )
 
 
-def pairs(request: DataRequest, target: str = "held_out") -> Pairs | None:
+def pairs(request: layouts.DataRequest, target: str = "held_out") -> Pairs | None:
     """Returns 6,000 seeded pairs of the held-out alphabets.
 
     They alternate between two images of the same character and images of two characters

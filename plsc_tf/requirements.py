@@ -1,6 +1,6 @@
 """Checks of arguments, whose errors state the rule and what was received."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 
@@ -25,3 +25,27 @@ def require(condition: object, rule: str, advice: str = "", /, **received) -> No
         parts = [rule, f"Received: {values}" if received else "", advice]
         text = ". ".join(filter(None, parts))
         raise ValueError(text if received and not advice else f"{text}.")
+
+
+def check_least(options, *names: str) -> None:
+    """Raises ValueError if a named option is below 1, or `seed` is negative.
+
+    Args:
+        options: an object with these attributes and `seed`; None passes.
+        names: names of the attributes.
+    """
+    for name in (*names, "seed"):
+        value, least = getattr(options, name), int(name != "seed")
+        good = value is None or value >= least
+        require(good, f"{name} must be at least {least}", **{name: value})
+
+
+def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
+    """Returns (height, width) as ints; raises ValueError unless both are positive."""
+    try:
+        height, width = (int(value) for value in image_size)
+    except (TypeError, ValueError):
+        height = width = 0
+    rule = "image_size must be (height, width), two positive numbers of pixels"
+    require(height >= 1 and width >= 1, rule, image_size=repr(image_size))
+    return height, width

@@ -14,7 +14,7 @@ from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.request import DataRequest, DatasetInfo
+from plsc_tf.data.readers.layouts import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.hints import did_you_mean
 from plsc_tf.requirements import require

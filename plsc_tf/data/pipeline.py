@@ -19,7 +19,6 @@ from plsc_tf.data import cache, faults, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.blocks import block_size, chances, make_images
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, jpeg_sizes
-from plsc_tf.data.request import check_image_size, check_least
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
 from plsc_tf.data.source import (
     Source,
@@ -30,7 +29,7 @@ from plsc_tf.data.source import (
     on_host,
     without_autograph,
 )
-from plsc_tf.requirements import require, require_one_of
+from plsc_tf.requirements import check_image_size, check_least, require, require_one_of
 
 # Prefetched batches take at most this many bytes if their number is not set, but at
 # least two are prefetched.

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images
 from plsc_tf.data.image_limit import checked
-from plsc_tf.data.readers.layouts import images_in_base64
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest, images_in_base64
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import Item, open_listing
 from plsc_tf.data.checks.survey import ROW
 from plsc_tf.data.images import encode
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 from tests.check.conftest import pixels
 
 

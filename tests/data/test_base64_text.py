@@ -9,7 +9,7 @@ import tensorflow as tf
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.base64_text import base64_files, decode, listed_files
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 
 SMALL = PipelineOptions(image_size=(12, 10))
 

@@ -5,7 +5,7 @@ import pytest
 
 from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.class_folders import class_folders
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 
 
 @pytest.fixture

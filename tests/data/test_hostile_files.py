@@ -20,7 +20,7 @@ from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.jobs.evaluate.embeddings import Pictures

@@ -19,8 +19,8 @@ from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.pipeline import Batches
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import encode_line
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.python import from_generator
-from plsc_tf.data.request import DataRequest
 from plsc_tf.jobs import convert as convert_command
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.evaluate.embeddings import Pictures

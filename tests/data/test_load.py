@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.load import find, info, load, load_val, names, open_source
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 from tests.conversion import drawn
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.load import load, open_source
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.recordio import ImageFinder, recordio_source
-from plsc_tf.data.request import DataRequest
 from tests.conversion import drawn
 from tests.data import recordio_writer as writer
 

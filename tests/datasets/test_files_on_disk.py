@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from plsc_tf.data.load import find, info, load, load_val, names, open_source
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.tfrecord import encode_example, frame
-from plsc_tf.data.request import DataRequest
 
 
 def _request(folder, **fields):

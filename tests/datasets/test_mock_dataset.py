@@ -5,7 +5,7 @@ import pytest
 
 from plsc_tf.data.figures import draw
 from plsc_tf.data.load import load, load_val
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 
 PLAIN = {"image_size": (16, 16), "shuffle": False, "augmentation": None}
 

@@ -20,9 +20,9 @@ from plsc_tf.data.faults import read_checked
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.tfrecord import encode_example, frame
-from plsc_tf.data.request import DataRequest
 from tests.data import recordio_writer
 from tests.data.test_index_table import saved
 from tests.fuzz.mutations import mutate

@@ -13,7 +13,7 @@ from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import Item, Listing, open_listing
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 
 _BAND_BITS = 16
 # Two hashes that differ in fewer bits than this have at least one equal band.

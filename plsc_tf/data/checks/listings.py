@@ -18,8 +18,8 @@ from plsc_tf.data.readers import (
     layouts,
     tfrecord,
 )
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.recordio import ImageFinder
-from plsc_tf.data.request import DataRequest
 from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.source import dense
 from plsc_tf.storage import files

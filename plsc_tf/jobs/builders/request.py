@@ -1,6 +1,6 @@
 """Builds the `DataRequest` that the options of the data describe."""
 
-from plsc_tf.data.request import DataRequest
+from plsc_tf.data.readers.layouts import DataRequest
 
 
 def data_request(settings, split, **fields) -> DataRequest:
