@@ -1,6 +1,7 @@
-"""Accuracy of trainings in bfloat16 and float16 compared with float32, seed by seed.
+"""Accuracy of trainings with 16 and 8 bits compared with float32, seed by seed.
 
-For each recipe and seed the same training runs in each precision: initial weights,
+For each recipe and seed the same training runs in each precision, of the computation or
+of the class weights and their momentum: initial weights,
 order of the images and augmentation are those of the seed. The schedule is shortened to
 the epochs in RECIPES. The last line printed is one JSON object.
 
@@ -23,7 +24,13 @@ RECIPES = {
     "omniglot": ("omniglot_background", 14),
     "cifar10": ("cifar10_jpeg", 4),
 }
-PRECISIONS = {"float32": [], "bfloat16": ["--use_bf16"], "float16": ["--use_fp16"]}
+PRECISIONS = {
+    "float32": [],
+    "bfloat16": ["--use_bf16"],
+    "float16": ["--use_fp16"],
+    "bfloat16_head": ["--head_weight_dtype=bfloat16", "--head_slot_dtype=bfloat16"],
+    "int8_head": ["--head_weight_dtype=int8", "--head_slot_dtype=int8"],
+}
 
 
 class HalfCase(OptionGroup):
@@ -62,7 +69,7 @@ def main(case):
                 line = (
                     "accuracy {mean:7.4f}, less float32 {difference:+.4f} ± {error:.4f}"
                 )
-                print(f"{recipe:9} {precision:9}", line.format(**one))
+                print(f"{recipe:9} {precision:13}", line.format(**one))
 
 
 def compare(runs):

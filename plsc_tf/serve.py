@@ -17,6 +17,9 @@ from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 
 GROUPS = ("server",)
+# While a thread parses a large request, the event loop waits this long for Python's
+# lock, several times per answer. Python's default of 5 ms delays it by up to a second.
+SWITCH_SECONDS = 0.001
 
 
 def main(settings: Settings) -> None:
@@ -28,6 +31,7 @@ def main(settings: Settings) -> None:
         )
     from plsc_tf.serving import plsc_server
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     plsc_server.run(settings.server, _print_ports)
 
 

@@ -168,38 +168,41 @@ class RowRules:
             for name, s in self._slots.items()
         }
         rate = self.weight_rule.rate(rate)
-        scalars = rate, step, factors, finite
         first = None
         if self._rounds:
             rows = self.arrays["weight"]
             start = 0 if rows.sparse else index * rows.tile_rows
             first = rows.split.first(collectives.replica_id()) + start
-            first = tf.constant(first, tf.int64)
-        return self._update(handles, slots, chosen, first, part, scalars)
+            # TensorFlow would copy and optimize the function for each constant, and
+            # store the numbers of all rows.
+            first = tf.raw_ops.PlaceholderWithDefault(
+                input=tf.constant(first, tf.int64), shape=[]
+            )
+        scalars = rate, step, factors, finite, first
+        return self._update(handles, slots, chosen, part, scalars)
 
-    def _update_tile(self, handles, slots, chosen, first, part, scalars):
+    def _update_tile(self, handles, slots, chosen, part, scalars):
         stored = read(handles, chosen, unpack=tf.identity)
         arrays = {name: self._unpack(rows) for name, rows in stored.items()}
         gradients = self.gradients(arrays, part)
-        classes = None
-        if first is not None:
-            rows = chosen
-            if chosen is None:
-                rows = tf.range(stored["weight"].shape[0], dtype=tf.int64)
-            classes = first + rows
         if chosen is None:
-            return self._change(gradients, handles, slots, classes, scalars)
+            return self._change(gradients, handles, slots, chosen, scalars)
         values = {n: [slot.sparse_read(chosen) for slot in slots[n]] for n in slots}
-        changed = self._change(gradients, stored, values, classes, scalars)
+        changed = self._change(gradients, stored, values, chosen, scalars)
         pairs = _pairs(handles, slots, changed)
         done = [v.scatter_update(tf.IndexedSlices(new, chosen)) for v, new in pairs]
         with tf.control_dependencies(done):
             return tf.zeros([])
 
-    def _change_arrays(self, gradients, arrays, slots, classes, scalars):
+    def _change_arrays(self, gradients, arrays, slots, chosen, scalars):
         """Applies the rule to variables in place, or returns the new tensors."""
-        rate, step, factors, finite = scalars
-        changed = {}
+        rate, step, factors, finite, first = scalars
+        changed, classes = {}, None
+        if first is not None:
+            rows = chosen
+            if chosen is None:
+                rows = tf.range(arrays["weight"].shape[0], dtype=tf.int64)
+            classes = first + rows
         for name, (gradient, share) in gradients.items():
             old = [tf.convert_to_tensor(v) for v in (arrays[name], *slots[name])]
             new = [packing.unpack(value) for value in old]
