@@ -149,11 +149,11 @@ def stage_1(case, seed, folder):
 def steps_per_epoch(case):
     """Of the recipe's data and batch."""
     code = (
-        "import sys; from plsc_tf.jobs.builders import recipe;"
+        "import sys; from plsc_tf.jobs.builders import data;"
         "from plsc_tf.options import cli;"
         "s = cli.parse(sys.argv[1:]); n = max(1, s.performance.num_replicas);"
         "b = s.training.global_batch_size or s.training.batch_size * n;"
-        "print(recipe.load_batches(s, b).steps_per_epoch)"
+        "print(data.load_batches(s, b).steps_per_epoch)"
     )
     return children.last_line("-c", code, *common(case))
 
@@ -222,7 +222,7 @@ def print_average(first, last):
 
     from plsc_tf.boost import trajectory
     from plsc_tf.jobs import results
-    from plsc_tf.jobs.builders import recipe
+    from plsc_tf.jobs.builders import data, recipe
     from plsc_tf.options import cli
     from plsc_tf.parallel.strategy import strategy
 
@@ -240,9 +240,9 @@ def print_average(first, last):
             next(trained).assign(values)
     batch = settings.training.global_batch_size
     passed = tf.function(lambda images: model(images, training=True))
-    for images, *_ in recipe.load_batches(settings, batch).epoch(0):
+    for images, *_ in data.load_batches(settings, batch).epoch(0):
         passed(images)
-    figures = results.test_figures(model, recipe.load_test(settings))
+    figures = results.test_figures(model, data.load_test(settings))
     print(json.dumps({**figures, "loss": None}))
 
 

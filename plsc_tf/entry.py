@@ -310,9 +310,9 @@ def _embed(found, reader):
     """Embeds a reader's images with `found`, the result of `trained.load`."""
     from plsc_tf.data import images
     from plsc_tf.data.readers import python
-    from plsc_tf.jobs.builders import preprocessing
+    from plsc_tf.jobs.builders.data import framing
 
-    frame = preprocessing.framing(found.settings).evaluate
+    frame = framing(found.settings).evaluate
     size = found.settings.evaluation.test_batch_size
 
     def framed():

@@ -12,7 +12,7 @@ from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
-from plsc_tf.jobs.builders.request import data_request
+from plsc_tf.jobs.builders.data import make_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.requirements import require
@@ -135,7 +135,7 @@ def _request(settings):
     if dataset.dataset_name == "mock":
         counts = {"num_classes": dataset.num_classes}
         counts["num_examples"] = dataset.num_sample_per_epoch
-    return data_request(settings, settings.conversion.split, **counts)
+    return make_request(settings, settings.conversion.split, **counts)
 
 
 def _table(output_dir, content, existed):

@@ -11,8 +11,8 @@ from absl import logging
 
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import results, trained
-from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.builders.preprocessing import framing
+from plsc_tf.jobs.builders import data
+from plsc_tf.jobs.builders.data import framing
 from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
@@ -76,7 +76,7 @@ def export_checkpoint(
     # Default verification sets may be missing here; sets that the user named may not.
     required, pairs = "val_targets" in settings.given, {}
     if options.proof_images or options.proof_pairs:
-        load = recipe.load_pairs
+        load = data.load_pairs
         pairs = load(settings) if required else _read(load, settings) or {}
     figures = _figures(loaded)
     target = _export(settings, loaded.model, loaded.checkpoint, figures, pairs, card)
@@ -176,7 +176,7 @@ def _images(settings, pairs, count):
         images = next(iter(pairs.values())).images
         images = [images[row] for row in _spread(np.arange(len(images)), count)]
     else:
-        test = _read(recipe.load_test, settings)
+        test = _read(data.load_test, settings)
         records = itertools.islice(test.source.records(), count) if test else ()
         images = [record.image for record in records]
     return tuple(
@@ -223,14 +223,14 @@ def _calibration(settings):
         ValueError: the training data cannot be read.
     """
     try:
-        source = recipe.open_source(settings)
+        source = data.open_source(settings)
     except (OSError, ValueError) as error:
         raise ValueError(
             "tflite_int8 needs training images for calibration. Set --dataset_name, "
             f"--dataset_dir or --train_files to find them. {error}"
         ) from error
     count = settings.export.calibration_images
-    batches = recipe.load_batches(settings, count, "test", source, shuffle=True)
+    batches = data.load_batches(settings, count, "test", source, shuffle=True)
     return np.asarray(next(iter(batches))[0])
 
 
@@ -242,7 +242,7 @@ def _class_names(settings, checkpoint):
     if path and files.exists(path):
         return _names_in(files.read(path).decode(errors="replace"))
     try:
-        source = recipe.open_source(settings)
+        source = data.open_source(settings)
     except (OSError, ValueError) as error:
         logging.info("Exporting without class names: cannot read the data: %s", error)
         return ()

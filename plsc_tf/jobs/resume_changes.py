@@ -15,7 +15,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs.builders import heads
-from plsc_tf.jobs.builders.preprocessing import preprocessing_name
+from plsc_tf.jobs.builders.data import preprocessing_name
 from plsc_tf.options import effects
 from plsc_tf.options.other_systems import unknown_option
 from plsc_tf.options.settings import Settings, known_options

@@ -7,7 +7,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import dimension_reduction, export, results, resume_changes, workers
-from plsc_tf.jobs.builders import class_count, hooks, recipe
+from plsc_tf.jobs.builders import data, hooks, recipe
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_facts import log_run
@@ -69,7 +69,7 @@ def _train(settings, joined, termination, parts, lock):
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")
         losses = [GuardedCallback(StepLines(path, exact_loss), path)]
-    pairs, test = recipe.load_pairs(settings, parts.pairs), recipe.load_test(settings)
+    pairs, test = data.load_pairs(settings, parts.pairs), data.load_test(settings)
     recipe.check_accumulation(settings, strategy.num_replicas_in_sync)
     export.check(settings)
     plan = make_plan(settings, checkpoint, batches)
@@ -148,8 +148,8 @@ def _open(settings, joined, parts, lock):
     if group.size > 1:
         workers.check_shared(group, settings.checkpoints.model_save_dir)
     source, size = parts.open_source(settings), settings.training.global_batch_size
-    batches = recipe.load_batches(settings, size, source=source)
-    settings = class_count.from_data(settings, batches)
+    batches = data.load_batches(settings, size, source=source)
+    settings = data.with_classes(settings, batches)
     if group.size > 1:
         facts = {"data": batches.fingerprint(), **parts.checksums()}
         preflight.compare(group.gather("facts", facts))

@@ -22,7 +22,7 @@ from plsc_tf.data.readers.base64_text import encode_line
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.jobs import convert as convert_command
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.data import load_pairs
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
 
@@ -191,7 +191,7 @@ def test_verification_and_previews_decode_no_large_image(tmp_path):
     (tmp_path / "a.bin").write_bytes(pickle.dumps(content))
     limited = dict(max_megapixels=400 / 1e6, val_targets=(f"{tmp_path}/a.bin",))
     settings = Settings.from_values(dataset_name="folder", **limited)
-    (pairs,) = recipe.load_pairs(settings).values()
+    (pairs,) = load_pairs(settings).values()
     with pytest.raises(ValueError, match="a.bin, image 1: .*it has 0.00 megapixels"):
         pairs.decoded((8, 8))
     assert pairs.decoded((8, 8), [0]).shape == (1, 8, 8, 3)

@@ -7,8 +7,8 @@ from PIL import Image
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
-from plsc_tf.jobs.builders import class_count, recipe
-from plsc_tf.jobs.builders.preprocessing import preprocessing_options
+from plsc_tf.jobs.builders import data
+from plsc_tf.jobs.builders.data import preprocessing_options
 from plsc_tf.options.settings import Settings
 from tests.seeds.plsc_folder import make_train_data
 
@@ -81,7 +81,7 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
         image_shape=(3, 8, 8),
     )
     with caplog.at_level("WARNING", logger="absl"):
-        recipe.load_batches(asked, 128, split=split)
+        data.load_batches(asked, 128, split=split)
     words = "128 images, but the data set 'mock' has 10, so each step adds padding."
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
@@ -89,8 +89,8 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
 
 def test_the_test_split_is_not_read_from_the_files_to_train_on():
     settings = Settings.from_values(train_files=("part-0.tfrecord",))
-    assert recipe.data_request(settings).train_files == ("part-0.tfrecord",)
-    assert recipe.data_request(settings, "test").train_files == ()
+    assert data.data_request(settings).train_files == ("part-0.tfrecord",)
+    assert data.data_request(settings, "test").train_files == ()
 
 
 @pytest.mark.parametrize("given", [None, 12])
@@ -101,7 +101,7 @@ def test_records_have_the_classes_of_their_data_set(tmp_path, given):
     asked = {"dataset_dir": str(tmp_path), "train_files": ("part-0",), **flags}
 
     def load(name):
-        return recipe.load_batches(Settings.from_values(dataset_name=name, **asked), 1)
+        return data.load_batches(Settings.from_values(dataset_name=name, **asked), 1)
 
     classes = given or 85_742
     assert load("ms1m").num_classes == load("image_list").num_classes == classes
@@ -133,8 +133,8 @@ def opened(folder, name="image_list", **options):
     settings = Settings.from_values(
         dataset_name=name, dataset_dir=str(folder), image_shape=(3, 4, 4), **options
     )
-    batches = recipe.load_batches(settings, 2)
-    return class_count.from_data(settings, batches), batches
+    batches = data.load_batches(settings, 2)
+    return data.with_classes(settings, batches), batches
 
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])

@@ -8,7 +8,7 @@ import pytest
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import resume_changes, train as run
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.jobs.run_plan import choose_folder
 from tests.jobs.tiny_run import on_one_replica as settings
 from tests.seeds.commands import class_folders
@@ -26,7 +26,7 @@ def finished(tmp_path_factory):
 def resume(asked):
     """Returns the options that a resume changes, without training."""
     asked, checkpoint = choose_folder(asked, 1)
-    batches = recipe.load_batches(asked, asked.training.global_batch_size)
+    batches = load_batches(asked, asked.training.global_batch_size)
     changes, _ = resume_changes.of_run(asked, checkpoint, batches)
     return changes
 

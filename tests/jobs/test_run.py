@@ -13,6 +13,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data.sampling import Order
 from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from tests import commands
@@ -193,7 +194,7 @@ def test_an_error_in_mid_epoch_keeps_the_steps_that_are_done(tmp_path):
         num_parallel_batches=1,
     )
     # Damage the image that comes last in the first epoch.
-    source = recipe.load_batches(asked, 10).source
+    source = load_batches(asked, 10).source
     last = Order().indices(source.num_examples, lambda: source.labels)[-1]
     (data / "images" / f"{last:08d}.jpg").write_bytes(b"\xff\xd8 broken")
     with pytest.raises(ValueError, match=rf"images/{last:08d}\.jpg"):

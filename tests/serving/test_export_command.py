@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.jobs import export
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests.jobs.tiny_run import TINY
@@ -103,7 +103,7 @@ def test_without_the_verification_sets_noise_is_the_proof(
     def fail(*_, **__):
         raise FileNotFoundError("gone")
 
-    monkeypatch.setattr(recipe, "load_pairs", fail)
+    monkeypatch.setattr(data, "load_pairs", fail)
     settings = settings.replace(export_dir=str(tmp_path))
     export.export_checkpoint(settings)
     assert written[-1].pictures == ()

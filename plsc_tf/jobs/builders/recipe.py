@@ -1,6 +1,5 @@
-"""Builds the data, the model and the verification sets of a run from the settings."""
+"""Builds the model of a run from the settings."""
 
-import dataclasses
 import functools
 
 import keras
@@ -9,17 +8,12 @@ from absl import logging
 
 from plsc_tf import backbones
 from plsc_tf.backbones import precision
-from plsc_tf.data import load as data_load
-from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.evaluation.verification import FOLDS
-from plsc_tf.jobs.builders import class_count, optimizers, request
+from plsc_tf.jobs.builders import optimizers
 from plsc_tf.jobs.builders.heads import make_head
-from plsc_tf.jobs.builders.preprocessing import framing, preprocessing_options
-from plsc_tf.jobs.parts import TEST_SPLIT, copy_to_strategy
+from plsc_tf.jobs.parts import copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, oss
 from plsc_tf.training import freezing
 from plsc_tf.training.auxiliary import Auxiliary, tap_of
 from plsc_tf.training.classifier import Classifier
@@ -27,11 +21,6 @@ from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.weight_rules import WeightRule
 
-# Preprocessing options that are passed to `PipelineOptions` under the same name.
-PIPELINE = (
-    *("shuffle_buffer_size", "num_parallel_batches", "prefetch_buffer_size"),
-    *("num_preprocessing_threads", "images_per_identity"),
-)
 # Precision options that set the loss scale.
 LOSS_SCALE_OPTIONS = frozenset(
     "loss_scale init_loss_scaling use_dynamic_loss_scaling incr_every_n_steps "
@@ -67,106 +56,6 @@ def complete(settings: Settings, backbone=None) -> Settings:
     if not settings.preprocessing.image_shape:
         changes["image_shape"] = (3, size, size)
     return settings.replace(**changes) if changes else settings
-
-
-def data_request(settings, split="train"):
-    """Returns the `DataRequest` that the settings describe."""
-    dataset = settings.dataset
-    return request.data_request(
-        settings,
-        split,
-        train_files=dataset.train_files if split == "train" else (),
-        num_classes=class_count.to_request(settings),
-        num_examples=dataset.num_sample_per_epoch,
-        held_back=dataset.held_back,
-    )
-
-
-def open_source(settings, split="train"):
-    """Opens a split of the data set that the settings name, as a `Source`."""
-    name = settings.dataset.dataset_name
-    return data_load.open_source(name, data_request(settings, split))
-
-
-def load_batches(settings, batch_size, split="train", source=None, shuffle=False):
-    """Opens a split of the data as global batches.
-
-    Args:
-        settings: the `Settings`.
-        batch_size: number of images in a global batch.
-        split: "train", or "test" to frame the images as in evaluation.
-        source: a `Source` that replaces the data set, or None.
-        shuffle: whether to shuffle the images of other splits than "train", too.
-
-    Raises:
-        ValueError: num_classes does not match the data.
-        StorageError: the URL scheme of dataset_dir is not supported here.
-    """
-    given = settings.preprocessing
-    training = split == "train"
-    options = PipelineOptions(
-        **preprocessing_options(settings),
-        training=training,
-        seed=settings.training.seed,
-        shuffle=training or shuffle,
-        **{name: getattr(given, name) for name in PIPELINE},
-        use_caching=given.datasets_use_caching and training,
-        cache_dir=given.datasets_cache_dir if training else "",
-        skip_bad_records=given.skip_bad_records and training,
-        sampling=given.sampling if training else "uniform",
-        max_megapixels=settings.server.max_megapixels,
-    )
-    opened = source is None
-    if opened:
-        folder = settings.dataset.dataset_dir
-        if folder and not oss.is_oss(folder):
-            files.prepare(folder)
-        source = open_source(settings, split)
-    if opened or training:
-        class_count.check(settings, source, opened=opened, training=training)
-    batches = Batches(source, batch_size, options=options)
-    count = batches.num_examples or settings.dataset.num_sample_per_epoch
-    if training and count < batches.batch_size:
-        size, name = batches.batch_size, settings.dataset.dataset_name
-        logging.warning(
-            f"The global batch has {size} images, but the data set '{name}' has {count}"
-            f", so each step adds padding. Lower batch_size (global_batch_size)."
-        )
-    return batches
-
-
-def load_test(settings):
-    """Opens the data set's test split; returns None if val_targets does not name it."""
-    evaluation = settings.evaluation
-    if not evaluation.with_test or TEST_SPLIT not in evaluation.val_targets:
-        return None
-    return load_batches(settings, evaluation.test_batch_size, split=TEST_SPLIT)
-
-
-def load_pairs(settings, given=None):
-    """Loads the verification sets, with the run's framing: `{name: Pairs}`.
-
-    Args:
-        settings: the `Settings`.
-        given: `{name: Pairs}` that replaces val_targets, or None.
-
-    Raises:
-        ValueError: a set has fewer pairs than folds.
-    """
-    if not settings.evaluation.with_test:
-        return {}
-    pairs, frame = dict(given or {}), framing(settings)
-    for target in settings.evaluation.val_targets if given is None else ():
-        if target != TEST_SPLIT:
-            name = settings.dataset.dataset_name
-            loaded = data_load.load_val(name, data_request(settings), target)
-            pairs[loaded.name if loaded.name not in pairs else target] = loaded
-    for name, one in pairs.items():
-        rule = f"Verification needs at least {FOLDS} pairs, one for each fold"
-        require(len(one) >= FOLDS, rule, name=name, pairs=len(one))
-        most = settings.server.max_megapixels
-        pairs[name] = dataclasses.replace(one.framed(frame), max_megapixels=most)
-    return pairs
 
 
 def build_model(settings, strategy, half=None, backbone=None, build=None):

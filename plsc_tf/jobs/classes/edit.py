@@ -12,7 +12,7 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import optimizers, recipe
+from plsc_tf.jobs.builders import data, optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
@@ -125,7 +125,7 @@ def _data_facts(settings, labels):
     count = len(labels.new_labels)
     counted = labels.groups and settings.classes.merge_weights == "pictures"
     try:
-        source = recipe.open_source(settings)
+        source = data.open_source(settings)
     except (OSError, ValueError, tf.errors.OpError) as error:
         if not counted:
             return None, (), f"the training data cannot be read: {error}"

@@ -10,7 +10,7 @@ from plsc_tf.data.checks.findings import Findings
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 
 _NAMES = (*trained.OF_THE_DATA, *(f.name for f in dataclasses.fields(Preprocessing)))
 
@@ -47,14 +47,14 @@ def embeddings(settings, path, source):
     """
     size = settings.evaluation.test_batch_size
     model = trained.load(settings.replace(checkpoint_dir=path)).model
-    for images, labels in recipe.load_batches(settings, size, "test", source):
+    for images, labels in data.load_batches(settings, size, "test", source):
         yield unit(model.embed(images, size)), np.asarray(labels)
 
 
 def open_listing(settings):
     """Returns the `Listing` of the training images."""
     name = settings.dataset.dataset_name
-    return listings.open_listing(name, recipe.data_request(settings))
+    return listings.open_listing(name, data.data_request(settings))
 
 
 def write_list(path, settings, new_label):

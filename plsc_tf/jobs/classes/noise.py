@@ -16,7 +16,7 @@ from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import embedding_store, label_noise, two_in_one
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
@@ -113,7 +113,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     check_report.check_outputs(reports, {"new_list": options.new_list})
     if options.new_list:
         check_report.check_listable(images.open_listing(settings), "new_list")
-    source = recipe.open_source(settings)
+    source = data.open_source(settings)
     effects.log_unused(settings, effects.data_facts(source.used_fields))
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None

@@ -12,7 +12,7 @@ import numpy as np
 from plsc_tf.data.readers import class_folders
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.embedding_store import check_labels, unit
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
@@ -131,7 +131,7 @@ def find_dominant(settings, source, stored):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    training = recipe.open_source(settings)
+    training = data.open_source(settings)
     progress = Progress("comparing images with centers", None, "images", log_every_s=30)
     for rows, own in images.embeddings(settings, source, training):
         check_labels(own, classes)

@@ -9,10 +9,10 @@ from plsc_tf.evaluation import card, closed_set, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.evaluate import protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Saved, of_model
-from plsc_tf.jobs.parts import NONE, Parts
+from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
@@ -209,14 +209,14 @@ def _evaluate_model(evaluation, settings, parts, joined):
         The path of the model's checkpoint.
     """
     without_sets = settings.scoring.has_lists and "val_targets" not in settings.given
-    with_head = recipe.TEST_SPLIT in settings.evaluation.val_targets
+    with_head = TEST_SPLIT in settings.evaluation.val_targets
     settings = settings.replace(with_test=True)
     loaded = trained.load(settings, with_head, parts, joined.strategy)
     model, settings = loaded.model, loaded.settings
     model.trainer.group, model.trainer.votes = joined.group, joined.votes
     if without_sets:
         settings = settings.replace(val_targets=())
-    test = recipe.load_test(settings)
+    test = data.load_test(settings)
     facts = {"examples": bool(settings.scoring.card_dir)}
     if test is not None:
         facts = effects.data_facts(test.source.used_fields)
@@ -226,7 +226,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
         evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
     size = settings.evaluation.test_batch_size
     sizes = {"batch_size": size, "image_size": model.image_size}
-    for name, pairs in recipe.load_pairs(settings, parts.pairs).items():
+    for name, pairs in data.load_pairs(settings, parts.pairs).items():
         scores = score_pairs(model.embed, pairs, **sizes)
         evaluation.add_pairs(name, pairs, scores)
     evaluation.add_lists(of_model(model, settings, size), with_fingerprints=True)

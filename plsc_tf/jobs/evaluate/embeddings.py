@@ -13,7 +13,7 @@ from plsc_tf.data.paths import file_reader
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
-from plsc_tf.jobs.builders.preprocessing import framing
+from plsc_tf.jobs.builders.data import framing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 

@@ -15,7 +15,7 @@ from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data
 from plsc_tf.storage import checksums, files
 
 # Number of shared images to name, of worst pairs per kind, and the maximum height and
@@ -49,7 +49,7 @@ def of_data(settings):
     dataset = settings.dataset
     facts = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
     try:
-        source = recipe.open_source(settings)
+        source = data.open_source(settings)
     except (OSError, ValueError) as error:
         return facts | {"note": f"not read: {error}"}
     return facts | {
@@ -116,7 +116,7 @@ def overlaps(sets, settings=None):
 def _training(settings):
     """Returns the training set's (byte hashes, pixel hashes), or {"note": reason}."""
     try:
-        name, request = settings.dataset.dataset_name, recipe.data_request(settings)
+        name, request = settings.dataset.dataset_name, data.data_request(settings)
         table = survey(open_listing(name, request), Findings())
     except (OSError, ValueError) as error:
         return {"note": f"not compared: {error}"}
