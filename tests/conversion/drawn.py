@@ -68,14 +68,14 @@ def write_records(folder, examples, files=3, more=None):
 
 def read_base64(folder):
     """(image, label) of all lines of the files that file_list.txt names."""
-    folder = pathlib.Path(folder)
-    return [
-        (base64.b64decode(image, validate=True), int(label))
-        for name in (folder / "file_list.txt").read_text().splitlines()
-        for image, label in (
-            line.split(b"\t") for line in (folder / name).read_bytes().splitlines()
-        )
-    ]
+    names = (folder / "file_list.txt").read_text().splitlines()
+    return [line for name in names for line in read_lines(folder / name)]
+
+
+def read_lines(path):
+    """(image, label) of all lines of a file."""
+    lines = [line.split(b"\t") for line in path.read_bytes().splitlines()]
+    return [(base64.b64decode(image, validate=True), int(n)) for image, n in lines]
 
 
 def read_records(folder):

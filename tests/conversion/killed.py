@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import Base64Input, RecordInput
@@ -20,27 +19,22 @@ def convert(layout, paths, output, shuffle=True):
     run.convert(source, run.ConversionPlan(str(output), **options))
 
 
-def attempt(*arguments, delay_s=None, steps=None):
+def attempt(*arguments, steps):
     """Whether a conversion in a process of its own was killed.
 
     Args:
         *arguments: of `convert`.
-        delay_s: it is killed after this time.
         steps: it kills itself before its n-th flush, renaming or removal.
     """
     child = os.fork()
     if not child:
         try:
-            if steps is not None:
-                die_before(steps)
+            die_before(steps)
             convert(*arguments)
         except BaseException as error:  # noqa: BLE001 - the process ends
             sys.stderr.write(f"{error!r}\n")
             os._exit(1)
         os._exit(0)
-    if delay_s is not None:
-        time.sleep(delay_s)
-        os.kill(child, signal.SIGKILL)  # one that has ended is a zombie until `waitpid`
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code in (0, -signal.SIGKILL)
     return code != 0

@@ -65,13 +65,12 @@ def test_records_become_lines_and_records_again_in_the_same_order(tmp_path):
     assert drawn.read_records(tmp_path / "again") == EXAMPLES
 
 
-def test_plscs_options(tmp_path, parts):
+def test_plscs_options(tmp_path, parts, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     before = drawn.digests(parts)
-    told = command(
-        f"--data_dir={parts}", f"--file_list={parts}/file_list.txt", "--nranks=8"
-    )
+    told = command("--data_dir=./in", "--file_list=file_list.txt", "--nranks=8")
     out = parts / "shuffled_8"
-    assert told["written"] == str(out)
+    assert told["written"] == "./in/shuffled_8"
     names = [f"base64_rank_{rank}" for rank in range(8)]
     assert (out / "file_list.txt").read_text().split() == names
     assert [(out / name).read_bytes().count(b"\n") for name in names] == [7] * 8
@@ -80,6 +79,11 @@ def test_plscs_options(tmp_path, parts):
     assert found[:50] != EXAMPLES and sorted(found[:50]) == sorted(EXAMPLES)
     after = drawn.digests(parts)
     assert {name: after[name] for name in before} == before
+    # A list that is in the working directory only.
+    (tmp_path / "mine.txt").write_text("part-1\n")
+    command("--data_dir=./in", "--file_list=mine.txt", "--nranks=2")
+    found = drawn.read_base64(parts / "shuffled_2")
+    assert set(found) == set(drawn.read_lines(parts / "part-1"))
 
 
 def test_a_preview_is_drawn_of_the_first_pictures(tmp_path, parts):

@@ -196,14 +196,3 @@ if __name__ == "__main__":
     ins.train_reader = arc_train('./train_data')
     ins.train()
 """
-
-# The manual names the reader but shows no script.
-BASE64_READER = """
-from plsc import Entry
-from plsc.utils import base64_reader
-
-if __name__ == "__main__":
-    ins = Entry()
-    ins.train_reader = base64_reader.train('./dataset')
-    ins.train()
-"""

@@ -1,9 +1,7 @@
 """Tests each command and script of PLSC's documents (seeds 000 and 004)."""
 
-import base64
 import os
 import re
-import shlex
 import sys
 
 import keras
@@ -12,17 +10,11 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf import convert
-from plsc_tf.options import cli
 from tests import programs
 from tests.marks import slow
 from tests.seeds import plsc_folder, plsc_scripts as scripts
 from tests.seeds.plsc_folder import SMALL, make_train_data, results
 
-TOOL = (
-    "python tools/process_base64_files.py --data_dir=./dataset "
-    "--file_list=file_list.txt --nranks=8"
-)
 # Calls all methods one after another in the same processes.
 EVERY_METHOD = f"""{scripts.TRAIN}
 import os
@@ -50,16 +42,6 @@ def folder(tmp_path_factory):
     """The folder in which the scripts run; the tests depend on their order."""
     folder = tmp_path_factory.mktemp("plsc")
     make_train_data(folder, [number % 5 for number in range(12)])
-    dataset = folder / "dataset"
-    dataset.mkdir()
-    for part in range(2):
-        lines = [
-            f"{base64.b64encode(path.read_bytes()).decode()}\t{number % 5}\n"
-            for number, path in enumerate(sorted(folder.rglob("*.jpg")))
-            if number % 2 == part
-        ]
-        (dataset / f"dataset.part{part}").write_text("".join(lines))
-    (dataset / "file_list.txt").write_text("dataset.part0\ndataset.part1\n")
     return folder
 
 
@@ -118,18 +100,10 @@ def test_a_network_of_ones_own(run_script, folder):
     assert results(folder / "own")["steps"] == 3
 
 
-@pytest.mark.parametrize(
-    ("script", "known"),
-    [
-        (scripts.CUSTOM_READER, {"num_classes": 5}),
-        pytest.param(scripts.BASE64_READER, {}, marks=pytest.mark.slow),
-    ],
-    ids=["own", "base64"],
-)
-def test_readers_of_ones_own(script, known, run_script, folder):
+def test_a_reader_of_ones_own(run_script, folder):
     # The images come in the reader's order; plsc_tf does not flip them again.
-    options = {"model_save_dir": "reader", "num_sample_per_epoch": 12, **known}
-    run_script(script, **options, with_test=False, restart=True)
+    options = {"model_save_dir": "reader", "num_sample_per_epoch": 12}
+    run_script(scripts.CUSTOM_READER, **options, num_classes=5, with_test=False)
     found = results(folder / "reader")
     assert (found["steps"], found["num_classes"]) == (3, 5)
 
@@ -178,26 +152,6 @@ def test_server_and_client(run_script, folder, capsys):
     finally:
         names["fs"].stop()
     assert np.shape(found["result"]) == (1, 8)
-
-
-def test_the_base64_tool(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-
-    def lines(names):
-        return [line for name in names for line in name.read_text().splitlines()]
-
-    before = lines(sorted((folder / "dataset").glob("dataset.part*")))
-    convert.main(cli.parse(shlex.split(TOOL)[2:], convert.GROUPS))
-    made = sorted((folder / "dataset" / "shuffled_8").glob("base64_rank_?"))
-    # 12 images are distributed over 8 ranks, 2 per rank, so 4 images appear twice.
-    assert [len(lines([name])) for name in made] == [2] * 8
-    assert set(lines(made)) == set(before)
-    # This list exists only in the working directory.
-    (folder / "my_list.txt").write_text("dataset.part1\n")
-    other = TOOL.replace("file_list.txt", "my_list.txt").replace("=8", "=2")
-    convert.main(cli.parse(shlex.split(other)[2:], convert.GROUPS))
-    made = (folder / "dataset" / "shuffled_2").glob("base64_rank_?")
-    assert sorted(lines(made)) == sorted(before[6:])
 
 
 @pytest.mark.parametrize("workers", [2, slow(1), slow(3)])
