@@ -18,13 +18,6 @@ from tests.seeds.commands import class_folders
 OPTIONS = sorted({item for item in known_options().values()}, key=lambda i: i.name)
 
 
-def idle_names(values, facts, groups):
-    settings = Settings.from_values(**values)
-    early = effects.unused(settings, groups=groups)
-    late = effects.unused(settings, facts, groups) if facts else []
-    return [name for name, _ in (*early, *late)]
-
-
 @pytest.mark.parametrize("item", OPTIONS, ids=lambda item: item.name)
 def test_conditions_name_options_and_facts(item):
     for terms in conditions.parse(item.applies):
@@ -74,24 +67,29 @@ def test_conditions(condition, facts, holds):
     assert conditions.holds(condition, {**values, "sample_rate": 0.2}, facts) is holds
 
 
-def test_an_option_that_asks_for_nothing_is_not_told():
-    values = {"ftrl_l1": 0.0, "adam_beta1": 0.9, "ema_warmup": False}
-    assert idle_names(values, {}, cli.ALL) == ["adam_beta1"]
-    assert idle_names({"adam_beta1": 0.9, "optimizer": "adam"}, {}, cli.ALL) == []
+LARS = {"momentum": 0.8, "lars_coefficient": 0.01}
+SPARED = {"weight_decay": 0.0, "no_weight_decay_on": ("norms",)}
 
 
-def test_the_constants_of_lars_act_with_it_alone():
-    values, ours = {"momentum": 0.8, "lars_coefficient": 0.01}, {"own_optimizer": False}
-    assert idle_names({**values, "optimizer": "lars"}, ours, cli.ALL) == []
-    assert idle_names(values, ours, cli.ALL) == ["lars_coefficient"]
-
-
-def test_weights_are_spared_from_any_decay():
-    values = {"weight_decay": 0.0, "no_weight_decay_on": ("norms",)}
-    ours = {"own_optimizer": False}
-    assert idle_names(values, ours, cli.ALL) == ["no_weight_decay_on"]
-    for own in ({"weight_decay_on": ("conv1:0.1",)}, {"head_weight_decay": 0.1}):
-        assert idle_names({**values, **own}, ours, cli.ALL) == []
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        # An option that asks for nothing is not told.
+        ({"ftrl_l1": 0.0, "adam_beta1": 0.9, "ema_warmup": False}, ["adam_beta1"]),
+        ({"adam_beta1": 0.9, "optimizer": "adam"}, []),
+        ({**LARS, "optimizer": "lars"}, []),
+        (LARS, ["lars_coefficient"]),
+        # Weights are spared from any decay.
+        (SPARED, ["no_weight_decay_on"]),
+        ({**SPARED, "weight_decay_on": ("conv1:0.1",)}, []),
+        ({**SPARED, "head_weight_decay": 0.1}, []),
+    ],
+)
+def test_what_has_no_effect(values, idle):
+    settings, facts = Settings.from_values(**values), {"own_optimizer": False}
+    early = effects.unused(settings, groups=cli.ALL)
+    late = effects.unused(settings, facts, cli.ALL)
+    assert [name for name, _ in (*early, *late)] == idle
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,6 @@ def test_other_commands_say_it_too(tmp_path, caplog, capsys):
     class_folders(tmp_path, classes=2, images=2)
     words = ["--dataset_name=folder", f"--dataset_dir={tmp_path}", "--labels_offset=1"]
     caplog.set_level("INFO")
-    caplog.set_level("INFO", logger="absl")
     with pytest.raises(SystemExit):
         check.main(cli.parse(words, check.GROUPS))
     assert (

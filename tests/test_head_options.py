@@ -73,32 +73,6 @@ def test_margins_that_are_given(options, expected):
     assert loss(**options) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"loss_type": "cosface", "margin": 0.3}, "margin is for arcface,adaface"),
-        ({"loss_type": "adaface", "margin3": 0.3}, "margin3 is for arcface,cosface"),
-        ({"loss_type": "adaface", "margin": 1.0}, "below 1"),
-        ({"magface_norms": (110, 10)}, "magface_norms=110.0,10.0"),
-        ({"magface_margins": (0.4,)}, "two numbers"),
-        (
-            {"loss_type": "magface", "margin_gradient": "straight_through"},
-            "as in arcface_torch",
-        ),
-        (
-            {"loss_type": "dist_softmax", "interclass_filtering_threshold": 0.4},
-            "cosines, which softmax does not have",
-        ),
-        ({"sample_ratio": 0.1, "label_smoothing": 0.1}, "sees only a sample"),
-        ({"loss_type": "arcface", "sample_rate": 0.1}, "put dist_ before"),
-        ({"loss_type": "softmax", "head_tile_rows": 9}, "put dist_ before"),
-    ],
-)
-def test_contradictions_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        head(**options)
-
-
 def test_the_head_gets_every_option():
     options = {
         "loss_type": "dist_curricularface",

@@ -117,14 +117,23 @@ def norms(network):
     return [layer for layer in network.layers if isinstance(layer, kind)]
 
 
+ZOO = {"image_shape": (32, 32, 3), "batch_norm_momentum": 0.8}
+
+
 @pytest.mark.parametrize(
-    ("name", "synchronized"),
-    [("iresnet", False), ("iresnet", True), ("mobilefacenet", True)],
+    ("name", "options", "synchronized"),
+    [
+        ("iresnet", SMALL, False),
+        ("iresnet", SMALL, True),
+        ("mobilefacenet", {"image_shape": (16, 16, 3)}, True),
+        ("mobilenet_v1_025", ZOO, True),
+    ],
 )
-def test_synchronized_batch_norm_reaches_every_layer(sketch, name, synchronized):
-    options = SMALL if name == "iresnet" else {"image_shape": (16, 16, 3)}
-    network = sketch(name, synchronized_batch_norm=synchronized, **options)
-    assert {layer.synchronized for layer in norms(network)} == {synchronized}
+def test_every_batch_norm_is_as_asked(sketch, name, options, synchronized):
+    found = norms(sketch(name, synchronized_batch_norm=synchronized, **options))
+    assert {layer.synchronized for layer in found} == {synchronized}
+    if options is ZOO:
+        assert {layer.momentum for layer in found} == {0.8}
 
 
 def test_no_layer_carries_weight_decay():

@@ -61,33 +61,6 @@ def test_the_level_and_another_mode_switch_it_off():
     assert not boost(boost_config_dict=str(other)).reduces
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"boost_config_dict": "{'boots': {}}"}, "boots=.*Did you mean 'boost'"),
-        ({"boost_config_dict": "{'dim_reduce': {'roh': 1}}"}, "dim_reduce.roh=1"),
-        ({"boost_config_dict": "{'boost': {'adasum': True}}"}, "adasum=True"),
-        ({"boost_config_dict": "{"}, "must be a dictionary .* in JSON or Python"),
-        ({"boost_config_dict": "[1]"}, r"must be a dictionary.*\[1\]"),
-        ({"boost_config_dict": "{'dim_reduce': {'rho': 'x'}}"}, "dim_reduce_rho must"),
-        ({"boost_config_dict": "{'dim_reduce': 3}"}, "dictionary of dictionaries.*3"),
-        ({"dim_reduce": True}, "needs weight_load_dir .the snapshots of stage 1"),
-        (
-            {"dim_reduce": True, "boost_config_dict": '{"boost":{"dim_reduce":false}}'},
-            "dim_reduce=True, but boost_config_dict sets False",
-        ),
-        ({"snapshot_every_n_steps": 2, "snapshots_per_epoch": 2}, "only one of"),
-        (
-            {"rho": 0.3, "boost_config_dict": "{'dim_reduce': {'rho': 0.4}}"},
-            "contradicts boost_config_dict",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        boost(**values)
-
-
 def test_entry_takes_the_dictionary_itself():
     assert Entry(boost_config_dict=TUTORIAL, boost_level="O1").settings.boost == boost(
         boost_config_dict=str(TUTORIAL), boost_level="O1"

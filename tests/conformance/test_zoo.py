@@ -202,20 +202,6 @@ def test_the_network_decides_what_the_flags_leave_open():
     assert decided(model_name="vgg_16", **asked) == ((3, 64, 48), 8, "face")
 
 
-def test_the_batch_norms_have_the_asked_momentum():
-    network = backbones.build(
-        "mobilenet_v1_025",
-        image_shape=(32, 32, 3),
-        batch_norm_momentum=0.9,
-        synchronized_batch_norm=True,
-    )
-    norms = [
-        x for x in network.layers if isinstance(x, keras.layers.BatchNormalization)
-    ]
-    assert len(norms) == 27
-    assert {(x.momentum, x.synchronized) for x in norms} == {(0.9, True)}
-
-
 def small_network():
     """Two convolutions with batch norms, which trace in a second."""
     layers = [keras.Input((8, 8, 3))]
@@ -275,12 +261,6 @@ def test_layers_train_with_their_own_multiple_of_the_rate():
         assert np.abs(change).max() > 0
         # A weight near 1 is rounded by 2**-24 in each of the two.
         np.testing.assert_allclose(scaled[path], factor * change, rtol=0, atol=2e-7)
-
-
-@pytest.mark.parametrize("text", ["conv1", "conv1:", ":0.1", "conv1:-1", "conv1:nan"])
-def test_factors_of_the_rate_are_checked_before_anything_is_made(text):
-    with pytest.raises(ValueError, match="learning_rate_factors must be.*conv1:0.1"):
-        settings_of("lenet", learning_rate_factors=(text,))
 
 
 def test_a_pattern_that_names_no_layer_is_refused():

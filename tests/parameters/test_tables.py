@@ -58,5 +58,3 @@ def test_two_options_of_fastnn_name_a_checkpoint():
     assert settings.checkpoints.checkpoint_dir == "runs/a/step_00000100"
     assert settings.replace(seed=1).checkpoints.checkpoint_dir == "runs/a/step_00000100"
     assert cli.parse(["--model_dir=None"]) == cli.parse(["--ckpt_file_name=None"])
-    with pytest.raises(ValueError, match="ckpt_file_name needs checkpoint_dir"):
-        Settings.from_values(ckpt_file_name="step_00000100")
