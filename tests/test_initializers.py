@@ -55,7 +55,7 @@ def test_an_initializer_means_what_it_means_in_keras(text):
         assert np.abs(found).max() > 0.99 * bound
 
 
-@pytest.mark.parametrize("text", ["he_normal", "random_uniform(maxval=1)"])
+@pytest.mark.parametrize("text", [None, "he_normal", "random_uniform(maxval=1)"])
 def test_replicas_draw_the_same_weights(text):
     np.testing.assert_array_equal(weights(text), weights(text, replicas=3))
 

@@ -1,13 +1,14 @@
 """The folders and files that the guides speak of, with drawn people in them."""
 
-import base64
-import pickle
+import shutil
 
 import numpy as np
 
 from plsc_tf.data import figures, images
+from tests.conversion import drawn
 from tests.importers.paddle_writer import write_checkpoint
 from tests.importers.theirs import Plsc
+from tests.seeds.plsc_folder import make_train_data
 
 PEOPLE = ("ann", "bob", "cem", "dora", "eve", "finn")
 NUM_CLASSES = 50
@@ -68,24 +69,12 @@ def _lists(folder, names):
 
 def _train_data(folder):
     """PLSC's folder: pictures, label.txt, part files, verification sets."""
-    (folder / "images").mkdir(parents=True)
-    labels, parts = [], ([], [])
-    for number in range(2 * NUM_CLASSES):
-        content = jpeg(number % NUM_CLASSES, number)
-        name = f"images/{number:04d}.jpg"
-        (folder / name).write_bytes(content)
-        labels.append(f"{name} {number % NUM_CLASSES}\n")
-        text = base64.b64encode(content).decode()
-        parts[number % 2].append(f"{text}\t{number % NUM_CLASSES}\n")
-    (folder / "label.txt").write_text("".join(labels))
-    for number, lines in enumerate(parts):
-        (folder / f"dataset.part{number}").write_text("".join(lines))
-    (folder / "file_list.txt").write_text("dataset.part0\ndataset.part1\n")
-    for name, first in (("lfw", 1000), ("agedb_30", 2000)):
-        same = [i % 2 == 0 for i in range(20)]
-        sides = [(first + i, first + i + (i % 2)) for i in range(20)]
-        pictures = [jpeg(who, k) for pair in sides for k, who in enumerate(pair)]
-        (folder / f"{name}.bin").write_bytes(pickle.dumps((pictures, same)))
+    labels = [number % NUM_CLASSES for number in range(2 * NUM_CLASSES)]
+    make_train_data(folder.parent, labels, SIZE)
+    shutil.copy(folder / "lfw.bin", folder / "agedb_30.bin")
+    paths = sorted((folder / "images").iterdir())
+    contents = [path.read_bytes() for path in paths]
+    drawn.write_base64(folder, list(zip(contents, labels, strict=True)), files=2)
 
 
 def plsc_checkpoint(folder):

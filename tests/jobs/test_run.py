@@ -20,6 +20,7 @@ from tests import commands
 from tests.checkpoints.small import seal
 from tests.jobs import tiny_run
 from tests.jobs.tiny_run import FULL, on_one_replica as settings
+from tests.marks import slow
 from tests.reporting.conftest import rows_of
 from tests.seeds.plsc_folder import make_train_data
 
@@ -75,7 +76,7 @@ def failing(*_, **__):
     ("module", "name"),
     [
         (results, "test_figures"),
-        pytest.param(export, "export_at_end", marks=pytest.mark.slow),
+        slow(export, "export_at_end"),
     ],
 )
 def test_what_fails_behind_a_training_costs_nothing_else(
@@ -261,24 +262,6 @@ def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, fini
     previous = settings(folder, on_damaged_checkpoint="previous")
     assert choose_folder(previous, 2)[1] == str(folder / "0")
     assert (folder / "1.damaged-1" / "training.npz").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"dataset_name": "folder", "dataset_dir": "photos"},
-            "with dataset_name=mock. Received: .*=folder",
-        ),
-        ({"optimizer": "adam"}, "optimizer Momentum. Received: optimizer=Adam"),
-        ({"emb_size": 16}, "does not fit this model"),
-        ({"global_batch_size": 20}, "global_batch_size=10, which a resume keeps"),
-    ],
-    ids=["data set", "optimizer", "network", "batch"],
-)
-def test_another_training_does_not_resume(finished, changes, message):
-    with pytest.raises(ValueError, match=message):
-        train.train(settings(finished[0], **changes))
 
 
 # Whoever was sent a checkpoint would otherwise run any code that Python finds there.

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from plsc_tf.options.settings import Settings
 from plsc_tf.training.mixing import Mixing
 from tests.conformance.head_matrix import sampled_classes
 from tests.heads import oracle
+from tests.marks import slow
 from tests.networks import compiled, flat
 
 CLASSES, BATCH = 9, 8
@@ -100,8 +100,8 @@ def make_model(replicas, parts=1, dense=False, **options):
 @pytest.mark.parametrize(
     ("replicas", "options"),
     [
-        pytest.param(1, {}, marks=pytest.mark.slow),
-        pytest.param(2, {}, marks=pytest.mark.slow),
+        slow(1, {}),
+        slow(2, {}),
         (2, {"parts": 2}),
         (2, {"dense": True, "label_smoothing": 0.1}),
         # All classes of both labels are sampled, here half of the others.
@@ -146,8 +146,6 @@ def test_loss_and_gradients_are_those_of_both_labels(replicas, options):
 def test_what_cannot_be_mixed_is_refused():
     with pytest.raises(ValueError, match="even number of images. Received: images=7"):
         Mixing(0.2)(tf.zeros([7, 2, 2, 3]), tf.zeros([7]), tf.ones([7]), 0)
-    with pytest.raises(ValueError, match="per_identity"):
-        Settings.from_values(mixup=0.2, sampling="per_identity")
     model, _ = make_model(1)
     with model.strategy.scope():
         head = plsc_tf.ShardedHead(CLASSES)
