@@ -193,7 +193,15 @@ BAD = {
     "below 0": (lambda x, y, w: (x, y - 1, w), r"num_classes=5\).*labels=\[-1"),
     "channels": (lambda x, y, w: (x[..., :1], y, w), r"np.repeat\(x, 3, axis=-1\)"),
     "order": (lambda x, y, w: (x.transpose(0, 3, 1, 2), y, w), r"0, 2, 3, 1"),
+    "size": (lambda x, y, w: (x[:, ::2], y, w), r"of 16 x 16 pixels.*size=8 x 16\."),
+    "one-hot": (lambda x, y, w: (x, np.eye(5)[y], w), r"shape=\(\d0, 5\).*argmax"),
 }
+
+
+def trained(model):
+    """All that a step changes."""
+    variables = [*model.backbone.trainable_variables, *model.optimizer.variables]
+    return [model.head.weights_as_numpy(), *(one.numpy() for one in variables)]
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -202,6 +210,8 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
     change, message = BAD[kind]
     x, y, w = change(images, np.arange(20) % 5, np.ones(20, np.float32))
     data = batched((x, y, w), 10)
+    model.trainer.position.global_step = 3
+    before = trained(model)
     for call in (
         lambda: model.fit(x, y, sample_weight=w, verbose=0),
         lambda: model.fit(data, verbose=0),
@@ -211,6 +221,8 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
     ):
         with pytest.raises(ValueError, match=message.replace("...", r"\.\.\.")):
             call()
+    np.testing.assert_equal(trained(model), before)
+    assert model.trainer.position.global_step == 3
 
 
 @pytest.mark.parametrize(
