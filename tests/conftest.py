@@ -115,6 +115,13 @@ def mock_pairs_drawn_once():
 
 
 @pytest.fixture
+def caplog(caplog):
+    """pytest's own, with all that plsc_tf logs."""
+    caplog.set_level("INFO", logger="absl")
+    return caplog
+
+
+@pytest.fixture
 def set_policy():
     """Sets Keras's precision policy for one test."""
     import keras

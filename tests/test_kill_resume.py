@@ -8,9 +8,10 @@ import pytest
 from benchmarks import outcomes
 from benchmarks.outcomes import Outcome
 from tests import programs
+from tests.marks import slow
 
 
-@pytest.mark.parametrize("runs", [1, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [1, slow(6)])
 def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
     options = [f"--runs={runs}", "--epochs=2", "--most_kills=1"]
     options.append(f"--work_dir={tmp_path}/w")

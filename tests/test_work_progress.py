@@ -18,7 +18,6 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def lines(caplog):
-    caplog.set_level("INFO", logger="absl")
     return lambda: caplog.messages
 
 
@@ -63,9 +62,8 @@ def test_on_a_terminal_the_line_is_redrawn_within_its_width(monkeypatch):
 
 def test_elsewhere_each_line_stays(caplog):
     file = io.StringIO()
-    with caplog.at_level("INFO", logger="absl"):
-        line = ProgressLine(20, file)
-        line.show(10, "step 10/20")
-        line.end()
+    line = ProgressLine(20, file)
+    line.show(10, "step 10/20")
+    line.end()
     assert [record.message for record in caplog.records] == ["step 10/20"]
     assert file.getvalue() == "" and not line.needs_redraw(1e12)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from plsc_tf import backbones
 from plsc_tf.backbones.precision import Precision, apply, in_float32
+from tests.marks import slow
 
 SMALL = {"depths": (1,), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
 
@@ -46,9 +47,9 @@ def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training
     [
         ("float16", "iresnet10"),
         ("bfloat16", "mobilefacenet"),
-        pytest.param("float16", "resnet10", marks=pytest.mark.slow),
-        pytest.param("bfloat16", "iresnet", marks=pytest.mark.slow),
-        pytest.param("float16", "mobilefacenet", marks=pytest.mark.slow),
+        slow("float16", "resnet10"),
+        slow("bfloat16", "iresnet"),
+        slow("float16", "mobilefacenet"),
     ],
 )
 def test_only_the_embedding_layers_are_float32(dtype, name):

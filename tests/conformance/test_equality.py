@@ -16,6 +16,7 @@ from plsc_tf.parallel.addresses import free_ports
 from plsc_tf.parallel.group import SingleWorker
 from tests import programs
 from tests.conformance.loss_curve import CASES, losses
+from tests.marks import slow
 
 WORKERS = (2, 3)
 
@@ -67,7 +68,7 @@ def compare(found, expected, tolerance):
 
 @pytest.mark.parametrize(
     ("case", "replicas"),
-    [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+    [*QUICK, *(slow(*one) for one in SLOW)],
 )
 def test_loss_curves_are_equal(curves, case, replicas):
     alone, _ = curves(case, 1)

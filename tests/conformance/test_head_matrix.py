@@ -12,6 +12,7 @@ import pytest
 from tests import programs
 from tests.conformance.head_case import TILINGS, Case
 from tests.conformance.head_matrix import check
+from tests.marks import slow
 
 REPLICAS = (1, 2, 3, 4)
 # Together with `SUB_CENTERS`, these have every loss, optimizer, tiling, sampling, ...
@@ -67,7 +68,7 @@ def quick(cases):
     seen = set()
     for case in cases:
         choices = set(dataclasses.asdict(case).items())
-        yield case if choices - seen else pytest.param(case, marks=pytest.mark.slow)
+        yield case if choices - seen else slow(case)
         seen |= choices
 
 
@@ -89,7 +90,7 @@ def float64():
 
 @pytest.mark.parametrize(
     "case",
-    [FLOAT64[0], *(pytest.param(one, marks=pytest.mark.slow) for one in FLOAT64[1:])],
+    [FLOAT64[0], *(slow(one) for one in FLOAT64[1:])],
     ids=str,
 )
 def test_in_float64_only_rounding_is_left(case, float64):

@@ -3,6 +3,7 @@
 import pytest
 
 from tests import programs
+from tests.marks import slow
 
 
 @pytest.mark.parametrize(
@@ -10,8 +11,8 @@ from tests import programs
     [
         "tests/conformance/test_head_matrix.py::test_two_steps_equal_the_oracle"
         "[smoothed_softmax-1-partly-all-momentum]",
-        pytest.param("tests/heads", marks=pytest.mark.slow),
-        pytest.param("tests/boost", marks=pytest.mark.slow),
+        slow("tests/heads"),
+        slow("tests/boost"),
     ],
 )
 def test_without_onednn(tests):

@@ -25,6 +25,7 @@ from plsc_tf.jobs import convert as convert_command
 from plsc_tf.jobs.builders.data import load_pairs
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
+from tests.marks import slow
 
 
 def _decoded_size(data):
@@ -60,7 +61,7 @@ def test_bytes_before_a_segment_do_not_hide_its_size(extra):
         assert (num_pixels(data) or 0) >= _decoded_size(data)
 
 
-@pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1000, slow(100_000)])
 def test_no_image_is_decoded_larger_than_it_was_judged(count):
     rng, decoded = random.Random(1), 0
     image = Image.new("RGB", (23, 17), "teal")

@@ -39,11 +39,6 @@ def _numbers(dataset):
     return _whole(dataset)[0][:, 3, 3, 1].tolist()
 
 
-def _assert_equal(one, other):
-    for first, second in zip(one, other, strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
 def test_shapes_counts_and_spec(batches):
     made = batches()
     images, labels = _all(made.epoch(0))
@@ -74,7 +69,7 @@ def test_resume_gives_exactly_the_rest_of_the_epoch(batches):
     whole = _whole(made.epoch(3))
     for step in (1, 3):
         rest = _whole(resumed.epoch(3, start_step=step))
-        _assert_equal([column[6 * step :] for column in whole], rest)
+        np.testing.assert_equal([column[6 * step :] for column in whole], rest)
     assert not list(resumed.epoch(3, start_step=4))
 
 
@@ -83,20 +78,20 @@ def test_neither_global_seed_nor_thread_count_changes_anything(batches):
     tf.random.set_seed(5)
     one = dict(num_preprocessing_threads=1, num_parallel_batches=1)
     made = batches(augmentation=AUGMENTATION, prefetch_buffer_size=1, **one)
-    _assert_equal(whole, _whole(made.epoch(1)))
+    np.testing.assert_equal(whole, _whole(made.epoch(1)))
 
 
 def test_caching_never_changes_a_picture(batches, list_folder):
     options = dict(augmentation=AUGMENTATION, image_size=(8, 8))
     cached, plain = batches(**options, use_caching=True), batches(**options)
     epochs = [_whole(plain.epoch(epoch)) for epoch in (0, 1)]
-    _assert_equal(_whole(cached.epoch(0)), epochs[0])
+    np.testing.assert_equal(_whole(cached.epoch(0)), epochs[0])
     # The files are read once.
     for path in (list_folder / "images").iterdir():
         path.unlink()
-    _assert_equal(_whole(cached.epoch(1)), epochs[1])
+    np.testing.assert_equal(_whole(cached.epoch(1)), epochs[1])
     rest = _whole(cached.epoch(1, start_step=2))
-    _assert_equal(rest, [column[12:] for column in epochs[1]])
+    np.testing.assert_equal(rest, [column[12:] for column in epochs[1]])
 
 
 @pytest.mark.parametrize("use_caching", [False, True])
@@ -136,8 +131,7 @@ def test_bad_records_are_replaced_by_the_next_good_ones(
     # One that is not looked for when the list is opened.
     (list_folder / "images/12.png").unlink()
     made = batches(skip_bad_records=True, use_caching=use_caching)
-    with caplog.at_level("WARNING", logger="absl"):
-        numbers = [_numbers(made.epoch(epoch)) for epoch in range(2)]
+    numbers = [_numbers(made.epoch(epoch)) for epoch in range(2)]
     assert numbers[0] != numbers[1]
     for order in numbers:
         assert sorted(order) == sorted([*range(11), *range(13, 20), 13, 13])
@@ -153,7 +147,7 @@ def test_a_cache_on_disk_is_made_once_and_for_one_set(batches, list_folder, tmp_
     folder = tmp_path / "cache"
     options = dict(cache_dir=str(folder))
     made = batches(**options)
-    _assert_equal(_whole(made.epoch(1)), _whole(batches().epoch(1)))
+    np.testing.assert_equal(_whole(made.epoch(1)), _whole(batches().epoch(1)))
     assert len(list(folder.iterdir())) == 1
     # Another process finds the pictures, and needs the files no more.
     for path in (list_folder / "images").iterdir():

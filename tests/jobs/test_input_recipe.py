@@ -80,8 +80,7 @@ def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, capl
         num_sample_per_epoch=examples,
         image_shape=(3, 8, 8),
     )
-    with caplog.at_level("WARNING", logger="absl"):
-        data.load_batches(asked, 128, split=split)
+    data.load_batches(asked, 128, split=split)
     words = "128 images, but the data set 'mock' has 10, so each step adds padding."
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
@@ -139,8 +138,7 @@ def opened(folder, name="image_list", **options):
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])
 def test_a_number_that_was_not_given_is_the_datas(name, listed, folders, caplog):
-    with caplog.at_level("INFO", logger="absl"):
-        settings, _ = opened(listed if name == "image_list" else folders, name)
+    settings, _ = opened(listed if name == "image_list" else folders, name)
     assert settings.dataset.num_classes == 4
     assert f"num_classes is not set: using the 4 classes of '{name}'" in caplog.text
 

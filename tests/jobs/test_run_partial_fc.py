@@ -10,7 +10,6 @@ import pytest
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import train
 from tests.jobs.tiny_run import settings
-from tests.training.checkpointed import assert_equal
 
 # The sample of Partial FC is larger than the number of classes in a batch, and the loss
 # keeps statistics from step to step.
@@ -53,7 +52,7 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     # The statistics of the norms differ from their initial values, 20 and 100.
     assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
     assert state["head_state"]["norm_deviation"] < 99
-    assert_equal(found, expected)
+    np.testing.assert_equal(found, expected)
     # A checkpoint without the loss's state resumes with the initial state.
     path = tmp_path / "older" / "step_00000007"
     content = manifest.read(str(path))

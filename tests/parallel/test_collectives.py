@@ -11,6 +11,7 @@ from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.parallel.addresses import free_ports
 from tests import programs
+from tests.marks import slow
 from tests.parallel import collectives_worker as worker
 
 MOST_S = 300
@@ -45,10 +46,10 @@ def found(place):
     return results(place, ROUNDED[place])
 
 
-three = pytest.param(3, marks=pytest.mark.slow)
+three = slow(3)
 every_place = pytest.mark.parametrize(
     ("place", "replicas"),
-    [(2, 2), pytest.param(3, 3, marks=pytest.mark.slow), ("devices", 3)],
+    [(2, 2), slow(3, 3), ("devices", 3)],
 )
 every_cluster = pytest.mark.parametrize("place", [2, three])
 
@@ -142,9 +143,9 @@ def test_training_is_the_same_wherever_it_runs(found, place, replicas):
     [
         (2, "bfloat16"),
         ("devices", "float16"),
-        pytest.param(2, "float16", marks=pytest.mark.slow),
-        pytest.param("devices", "bfloat16", marks=pytest.mark.slow),
-        pytest.param(3, "bfloat16", marks=pytest.mark.slow),
+        slow(2, "float16"),
+        slow("devices", "bfloat16"),
+        slow(3, "bfloat16"),
     ],
 )
 def test_rounded_gradients_train_alike(place, dtype):

@@ -11,6 +11,7 @@ import plsc_tf
 from plsc_tf.data.images import encode
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.signatures import ClosedSet
+from tests.marks import slow
 from tests.serving.tiny import SIZE, classifier, images, network, read
 
 IMAGES = images(5)
@@ -47,9 +48,9 @@ def check(outputs, expected):
     [
         (plsc_tf.ARCFACE, True, 3),
         (plsc_tf.SOFTMAX, False, 1),
-        pytest.param(plsc_tf.ARCFACE, True, 1, marks=pytest.mark.slow),
-        pytest.param(plsc_tf.ARCFACE, False, 1, marks=pytest.mark.slow),
-        pytest.param(plsc_tf.SOFTMAX, True, 1, marks=pytest.mark.slow),
+        slow(plsc_tf.ARCFACE, True, 1),
+        slow(plsc_tf.ARCFACE, False, 1),
+        slow(plsc_tf.SOFTMAX, True, 1),
     ],
 )
 def test_scores_are_the_heads_probabilities(margins, sharded, centers):

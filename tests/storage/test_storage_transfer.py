@@ -133,8 +133,7 @@ def test_other_stores_and_other_peoples_manifests(run, gfile_root):
 
 def test_progress_is_logged_with_rate_and_time_left(run, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(transfer, "LOG_EVERY_S", 0.0)
-    with caplog.at_level("INFO", logger="absl"):
-        transfer.upload(run, tmp_path / "target")
+    transfer.upload(run, tmp_path / "target")
     lines = [record.getMessage() for record in caplog.records]
     assert any("MB/s" in line and "ETA 0:0" in line for line in lines)
     assert "4 files copied" in lines[-1]

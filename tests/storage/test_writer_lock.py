@@ -11,6 +11,7 @@ import pytest
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
 from tests import programs
+from tests.marks import slow
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,8 @@ from tests import programs
     [
         ("one", 10),
         ("two", 1),
-        pytest.param("one", 100, marks=pytest.mark.slow),
-        pytest.param("two", 100, marks=pytest.mark.slow),
+        slow("one", 100),
+        slow("two", 100),
     ],
 )
 def test_one_of_two_gets_in_and_a_killed_one_blocks_nobody(tmp_path, machines, rounds):

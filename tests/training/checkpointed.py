@@ -47,12 +47,6 @@ def snapshot(model):
     return found
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
-
-
 def names(folder):
     return sorted(p.name for p in folder.iterdir())
 

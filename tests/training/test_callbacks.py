@@ -66,8 +66,7 @@ def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
         every_n_steps=every_n_steps,
         after_epochs=after_epochs,
     )
-    with caplog.at_level("INFO", logger="absl"):
-        history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
+    history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
     assert len(history.history.get("few_accuracy", [])) == in_logs
     assert [caplog.text.count(f"step {step}] XN") for step in steps] == [1] * len(steps)
     assert caplog.text.count("XNorm") == len(steps)
@@ -78,17 +77,15 @@ def test_an_epoch_of_another_length_than_planned_is_told_once(
     any_model, pictures, caplog, planned, told
 ):
     log = training_log(steps_per_epoch=planned)
-    with caplog.at_level("WARNING", logger="absl"):
-        # A resume in mid-epoch, two epochs, and the end in the midst of another.
-        fit(any_model, pictures, [log], epochs=3, initial_step=2, stop_at_step=8)
+    # A resume in mid-epoch, two epochs, and the end in the midst of another.
+    fit(any_model, pictures, [log], epochs=3, initial_step=2, stop_at_step=8)
     text = "Epoch 0 had 4 steps instead of the planned 5"
     assert caplog.text.count(text) == caplog.text.count("the planned") == told
 
 
 def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, caplog):
     log = training_log()
-    with caplog.at_level("INFO", logger="absl"):
-        fit(any_model, pictures, [log])
+    fit(any_model, pictures, [log])
     lines = [r.message for r in caplog.records if "images/s" in r.message]
     assert len(lines) == 4
     assert "epoch 0  step 2/8  loss " in lines[0]

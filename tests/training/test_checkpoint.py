@@ -12,7 +12,6 @@ from plsc_tf.storage import files
 from plsc_tf.training import state
 from tests.training.checkpointed import (
     Watch,
-    assert_equal,
     build,
     data,
     fit,
@@ -68,7 +67,7 @@ def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
     checkpoint.set_model(model)
     checkpoint.save("step_00000001")
     checkpoint.wait()
-    assert_equal(snapshot(model), before)
+    np.testing.assert_equal(snapshot(model), before)
 
 
 def test_statistics_of_batch_norm_on_as_many_replicas_and_on_others(model, tmp_path):
@@ -125,7 +124,7 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
     fit(model, Watch(watch), checkpoint, stop_at_step=6)
     assert names(tmp_path) == ["step_00000003", "step_00000006"]
     state.restore(str(tmp_path / "step_00000003"), model)
-    assert_equal(snapshot(model), seen[3])
+    np.testing.assert_equal(snapshot(model), seen[3])
     assert np.any(seen[3]["weight"] != seen[6]["weight"])
 
 
@@ -216,7 +215,7 @@ def test_another_model_is_refused_and_stays_as_it_is(model, tmp_path, other, com
     before = snapshot(fresh)
     with pytest.raises(ValueError, match=complaint):
         state.restore(str(tmp_path / "step_00000000"), fresh)
-    assert_equal(snapshot(fresh), before)
+    np.testing.assert_equal(snapshot(fresh), before)
     assert fresh.trainer.position.global_step == 0
 
 
@@ -236,7 +235,7 @@ def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
     before = snapshot(model)
     with pytest.raises(ValueError, match="weight/velocity: not in the checkpoint"):
         state.restore(path, model)
-    assert_equal(snapshot(model), before)
+    np.testing.assert_equal(snapshot(model), before)
     np.testing.assert_array_equal(head_of(model, path), expected)
 
 
@@ -249,7 +248,7 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
     before = snapshot(fresh)
     with pytest.raises(ValueError, match="only weights.*Start a new training from it"):
         plsc_tf.Checkpoint(tmp_path).restore(fresh)
-    assert_equal(snapshot(fresh), before)
+    np.testing.assert_equal(snapshot(fresh), before)
     state.restore_weights(str(tmp_path / "0"), fresh)
     np.testing.assert_array_equal(
         fresh.head.weights_as_numpy(), model.head.weights_as_numpy()

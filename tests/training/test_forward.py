@@ -16,6 +16,7 @@ from plsc_tf.backbones.vit import vit
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.training import batching, replica_step
 from tests.conformance.test_zoo import SIZES, settings_of
+from tests.marks import slow
 from tests.networks import compiled
 
 COMPILED, BLOCKS = {"jit_compile": True}, {"recompute": "blocks"}
@@ -175,7 +176,7 @@ def test_every_network(name, replicas):
     assert_same_passes(model, BLOCKS, COMPILED)
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_penalties_parts_and_twenty_steps(replicas):
     losses = []
     for options in ({"jit_compile": False}, COMPILED):

@@ -18,10 +18,9 @@ def scaled(**options):
 def test_its_optimizer_is_its_inner_one_with_our_loss_scale(
     make_model, pictures, caplog
 ):
-    with caplog.at_level("INFO", logger="absl"):
-        model = make_model(
-            1, optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
-        )
+    model = make_model(
+        1, optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
+    )
     assert "checks the gradients of one replica only, SGD is used" in caplog.text
     assert "LossScale(1024, incr_every_n_steps=3" in caplog.text
     assert type(model.optimizer) is keras.optimizers.SGD
@@ -45,8 +44,7 @@ def test_a_model_of_the_policy_mixed_float16_has_a_dynamic_loss_scale(
     set_policy, make_model, pictures, caplog
 ):
     set_policy("mixed_float16")
-    with caplog.at_level("INFO", logger="absl"):
-        model = make_model(1, optimizer=lambda: "sgd")
+    model = make_model(1, optimizer=lambda: "sgd")
     assert "mixed_float16, so compile adds plsc_tf.LossScale(32768" in caplog.text
     assert float(model.loss_scale.value()) == 2.0**15
     skipped = 0
