@@ -1,6 +1,6 @@
 """The folders and files that the guides speak of, with drawn people in them."""
 
-import shutil
+import pickle
 
 import numpy as np
 
@@ -71,10 +71,15 @@ def _train_data(folder):
     """PLSC's folder: pictures, label.txt, part files, verification sets."""
     labels = [number % NUM_CLASSES for number in range(2 * NUM_CLASSES)]
     make_train_data(folder.parent, labels, SIZE)
-    shutil.copy(folder / "lfw.bin", folder / "agedb_30.bin")
     paths = sorted((folder / "images").iterdir())
     contents = [path.read_bytes() for path in paths]
     drawn.write_base64(folder, list(zip(contents, labels, strict=True)), files=2)
+    # None of their people are trained on.
+    for name, first in (("lfw", 1000), ("agedb_30", 2000)):
+        same = [i % 2 == 0 for i in range(20)]
+        sides = [(first + i, first + i + (i % 2)) for i in range(20)]
+        pictures = [jpeg(who, k) for pair in sides for k, who in enumerate(pair)]
+        (folder / f"{name}.bin").write_bytes(pickle.dumps((pictures, same)))
 
 
 def plsc_checkpoint(folder):
