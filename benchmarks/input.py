@@ -312,7 +312,7 @@ def _sources(data, folder, repeat):
     import tensorflow as tf
 
     from plsc_tf.data.readers.base64_text import base64_files
-    from plsc_tf.data.readers.image_list import image_list
+    from plsc_tf.data.readers.image_files import image_list
     from plsc_tf.data.readers.tfrecord import encode_example, tfrecords
 
     records, lines = os.path.join(folder, "records"), os.path.join(folder, "lines")

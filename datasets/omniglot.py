@@ -9,7 +9,7 @@ import numpy as np
 
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.storage import files
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")

@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable
 
-from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import did_you_mean
 
 _SWITCH = {
     **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),

@@ -2,7 +2,7 @@
 
 import importlib
 
-from plsc_tf.hints import did_you_mean
+from plsc_tf.requirements import did_you_mean
 
 
 def split(path):

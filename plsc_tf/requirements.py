@@ -1,5 +1,7 @@
-"""Checks of arguments, whose errors state the rule and what was received."""
+"""Checks of arguments, whose errors say what is expected, and similar names."""
 
+import difflib
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -49,3 +51,42 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     rule = "image_size must be (height, width), two positive numbers of pixels"
     require(height >= 1 and width >= 1, rule, image_size=repr(image_size))
     return height, width
+
+
+def did_you_mean(name, names, *, most=1, before=""):
+    """Returns ` Did you mean 'x' or 'y'?`, or "" if no name is similar.
+
+    Args:
+        name: the unknown name.
+        names: the known names.
+        most: maximum number of names to suggest.
+        before: prefix of each suggestion, such as its module.
+    """
+    words = [f"'{before}{word}'" for word in nearest(name, names, most)]
+    return f" Did you mean {' or '.join(words)}?" if words else ""
+
+
+def similar_name(path):
+    """Returns ` Did you mean 'x'?`, x being in the folder of a local path, or ""."""
+    folder, name = os.path.split(path)
+    folder = folder or "."
+    others = os.listdir(folder) if os.path.isdir(folder) else []
+    return did_you_mean(name, [other for other in others if other != name])
+
+
+def nearest(name, names, most=1):
+    """Returns the names with the most similar spelling, best match first.
+
+    Args:
+        name: the unknown name.
+        names: the known names.
+        most: maximum number of names to return.
+    """
+    by_plain = {normalize(other): other for other in sorted(names, reverse=True)}
+    matches = difflib.get_close_matches(normalize(name), by_plain, n=most, cutoff=0.65)
+    return [by_plain[match] for match in matches]
+
+
+def normalize(name):
+    """Returns a name in lower case, with underscores instead of hyphens."""
+    return name.lower().replace("-", "_")

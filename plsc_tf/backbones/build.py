@@ -16,8 +16,7 @@ from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
 from plsc_tf.backbones.zoo import catalog
 from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
-from plsc_tf.hints import did_you_mean, nearest
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, nearest, require
 
 BUILDERS = {
     "resnet10": small_resnet,

@@ -7,8 +7,7 @@ import keras
 from keras import layers
 
 from plsc_tf import private_apis
-from plsc_tf.hints import did_you_mean
-from plsc_tf.requirements import require, require_one_of
+from plsc_tf.requirements import did_you_mean, require, require_one_of
 
 HALF = ("float16", "bfloat16")
 NORMALIZATIONS = (

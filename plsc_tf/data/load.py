@@ -16,8 +16,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.layouts import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
-from plsc_tf.hints import did_you_mean
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, require
 from plsc_tf.storage import files, oss
 
 _PACKAGE = "plsc_tf.datasets"

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.source import map_rows
-from plsc_tf.hints import did_you_mean
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, require
 from plsc_tf.storage import files, local, oss
 
 # Suffix that plsc_tf.convert adds to a file's name to name its index.

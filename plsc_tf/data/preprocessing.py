@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from plsc_tf.data import augmentation as random_changes, images
 from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, decisions
-from plsc_tf.hints import did_you_mean
-from plsc_tf.requirements import check_image_size
+from plsc_tf.requirements import check_image_size, did_you_mean
 
 # Columns of random numbers, see `augmentation.decisions`.
 _SCALE, _TOP, _LEFT = 6, 7, 31

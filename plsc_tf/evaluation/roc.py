@@ -2,17 +2,23 @@
 
 A pair is accepted if its distance is less than a threshold. TAR is the share of same
 pairs (one identity) that are accepted; FAR is the share of different pairs (two
-identities) that are accepted.
+identities) that are accepted. `PairStatistics` gives pairs weights.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from plsc_tf.evaluation.report import MIN_ERRORS
+from plsc_tf.evaluation.report import MIN_ERRORS, not_supported
 
 FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+# Squared distances of unit vectors lie in [0, 4]; the steps match insightface.
+ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
+FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
+FAR_TARGET = 1e-3
+FOLDS = 10
+CALIBRATED = "calibrated_threshold"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,3 +138,156 @@ def equal_error_rate(points: Curve) -> float:
     """Computes the rate at which FAR equals 1 - TAR, by linear interpolation."""
     gap = points.false_accepts + points.true_accepts - 1.0  # ascending, from -1 to 1
     return float(np.interp(0.0, gap, points.false_accepts))
+
+
+class PairStatistics:
+    """Computes metrics of a verification set for any weights, sorting the pairs once.
+
+    Folds are consecutive, as in scikit-learn's `KFold` without shuffling. Each fold is
+    scored at a threshold chosen on the other folds.
+
+    Args:
+        scores: `verification.PairScores`.
+        far: target FAR of the calibrated threshold.
+        folds: number of folds; 0 omits the metrics that need folds.
+    """
+
+    def __init__(self, scores, far: float = 1e-3, folds: int = FOLDS):
+        self._scores, self._same, self._folds = scores, scores.same, folds
+        self._pairs = SortedPairs(scores.distances, scores.same)
+        self._rate_of = {f"tar@far={rate:.0e}": rate for rate in FALSE_ACCEPT_RATES}
+        self._rate_of[CALIBRATED] = far
+        if folds:
+            parts = np.array_split(scores.same, folds)
+            self._fold_of = np.repeat(np.arange(folds), [len(part) for part in parts])
+            self._cells = {
+                len(grid): self._fold_of * (len(grid) + 1)
+                + np.searchsorted(grid, scores.distances, side="right")
+                for grid in (ACCURACY_THRESHOLDS, FAR_THRESHOLDS)
+            }
+
+    def values(self) -> dict:
+        """Returns the unweighted metrics, in table order.
+
+        Returns:
+            {name: value, or a `Figure` whose note explains why there is no value}.
+        """
+        values = self.measure(np.ones(len(self._same)))
+        count = int(np.count_nonzero(~self._same))
+        for name, rate in self._rate_of.items():
+            if not supports(rate, count):
+                values[name] = not_supported("false pairs", rate * count)
+        return values
+
+    def curve(self) -> Curve:
+        """Returns the `Curve` of all pairs, unweighted."""
+        return self._pairs.curve(np.ones(len(self._same)))
+
+    def measure(self, weights: np.ndarray) -> dict:
+        """Computes the weighted metrics.
+
+        Args:
+            weights: float64 `[pairs]`, how often each pair counts.
+
+        Returns:
+            {name: value}; undefined metrics are NaN or missing.
+        """
+        same, norms, values = self._same, self._scores.norms, {}
+        if not (np.any(weights[same] > 0) and np.any(weights[~same] > 0)):
+            return values
+        if self._folds:
+            accuracies, threshold = self.accuracies(weights)
+            values["accuracy"] = float(np.nanmean(accuracies))
+            values["best_threshold"] = threshold
+            values["val_at_far"] = float(np.nanmean(self.validation_rates(weights)[0]))
+        points = self._pairs.curve(weights)
+        rates = self._rate_of.items()
+        at = {name: operating_point(points, rate) for name, rate in rates}
+        calibrated = at.pop(CALIBRATED).threshold
+        values |= {name: point.true_accepts for name, point in at.items()}
+        values["eer"] = equal_error_rate(points)
+        values["auc"] = area_under_curve(points)
+        if norms is not None:
+            values["xnorm"] = float(np.average(norms, weights=weights))
+        return values | {CALIBRATED: calibrated}
+
+    def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Computes each fold's accuracy at the best threshold of the other folds.
+
+        Args:
+            weights: float64 `[pairs]`, how often each pair counts.
+
+        Returns:
+            Accuracies `[folds]`, NaN for a fold without weight, and the best threshold
+            over all pairs. Ties go to the smallest threshold.
+        """
+        grid, same = ACCURACY_THRESHOLDS, self._same
+        correct = self._accepted(grid, same, weights)
+        correct += self._count(~same, weights)[:, np.newaxis]
+        correct -= self._accepted(grid, ~same, weights)
+        total = correct.sum(axis=0)
+        best = np.argmax(total - correct, axis=1)  # the first one if there is a tie
+        sizes = self._count(np.ones_like(same), weights)
+        scores = _ratio(correct[np.arange(self._folds), best], sizes)
+        return scores, float(grid[np.argmax(total)])
+
+    def validation_rates(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Computes each fold's acceptance rates at the other folds' FAR threshold.
+
+        Args:
+            weights: float64 `[pairs]`, how often each pair counts.
+
+        Returns:
+            The accepted share of same pairs, `[folds]`, and of different pairs,
+            `[folds]`; NaN for a fold without pairs of that kind.
+        """
+        accepted = self._accepted(FAR_THRESHOLDS, ~self._same, weights)
+        negatives = self._count(~self._same, weights)
+        others = accepted.sum(axis=0) - accepted
+        num_others = negatives.sum() - negatives
+        thresholds = np.zeros(self._folds)
+        for fold in np.flatnonzero(num_others > 0):
+            rates = others[fold] / num_others[fold]
+            if rates[-1] >= FAR_TARGET:
+                # Where the curve is flat, np.interp starts from the last of the equal
+                # points, like the linear spline in insightface.
+                thresholds[fold] = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
+        hit = self._scores.distances < thresholds[self._fold_of]
+        val, far = (
+            _ratio(self._count(hit & kind, weights), self._count(kind, weights))
+            for kind in (self._same, ~self._same)
+        )
+        return val, far
+
+    def _count(self, kind, weights):
+        """Returns the total weight of one kind of pairs per fold, `[folds]`."""
+        return np.bincount(self._fold_of[kind], weights[kind], self._folds)
+
+    def _accepted(self, grid, kind, weights):
+        """Returns one kind's weight below each threshold, `[folds, thresholds]`."""
+        width = len(grid) + 1
+        cells = self._cells[len(grid)][kind]
+        counts = np.bincount(cells, weights[kind], self._folds * width)
+        return np.cumsum(counts.reshape(self._folds, width), axis=1)[:, :-1]
+
+
+def _ratio(part, whole):
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+
+
+def pair_weights(left: np.ndarray, right: np.ndarray) -> Callable:
+    """Returns the `weights` function that `bootstrap.intervals` needs for pairs.
+
+    Args:
+        left: int `[pairs]`, index of the left side's identity.
+        right: int `[pairs]`, index of the right side's identity; equal to `left` for
+            same pairs.
+
+    Returns:
+        Callable, how often each identity was drawn -> float64 `[pairs]`.
+    """
+
+    def weights(counts):
+        return np.where(left == right, counts[left], counts[left] * counts[right])
+
+    return weights

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import bootstrap, identification, pair_statistics, roc
+from plsc_tf.evaluation import bootstrap, identification, roc
 from plsc_tf.evaluation.charts import Chart
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
@@ -155,21 +155,21 @@ def of_pairs(
     """
     folds = FOLDS if kind == "verification" else 0
     left, right, basis = identities
-    statistics = pair_statistics.PairStatistics(scores, far=options.far, folds=folds)
+    statistics = roc.PairStatistics(scores, far=options.far, folds=folds)
     num_identities = int(max(left.max(), right.max())) + 1
-    weights = pair_statistics.pair_weights(left, right)
+    weights = roc.pair_weights(left, right)
     figures = bootstrap.intervals(
         statistics.values(), statistics.measure, weights, num_identities, options
     )
     points = statistics.curve()
-    calibrated = figures.pop(pair_statistics.CALIBRATED)
+    calibrated = figures.pop(roc.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
     if folds:
         result = summarize(scores, folds)
         for figure, std in (("accuracy", result.std), ("val_at_far", result.val_std)):
             figures[figure] = dataclasses.replace(figures[figure], std=std)
         best = result.threshold
-        behind = pair_statistics.FAR_TARGET * (1 - 1 / folds) * points.num_different
+        behind = roc.FAR_TARGET * (1 - 1 / folds) * points.num_different
         # Interpolation defines val@FAR for any number of false pairs.
         if behind < MIN_ERRORS:
             missing = not_supported("false pairs", behind)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plsc_tf.evaluation import pair_statistics, roc
-from plsc_tf.evaluation.pair_statistics import FOLDS
+from plsc_tf.evaluation import roc
+from plsc_tf.evaluation.roc import FOLDS
 from plsc_tf.requirements import require
 
 # Float64 elements in one side of a block of pairs (32 MiB).
@@ -140,7 +140,7 @@ def score(
 
 def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
     """Computes the `VerificationResult` of `PairScores`."""
-    statistics = pair_statistics.PairStatistics(scores, folds=folds)
+    statistics = roc.PairStatistics(scores, folds=folds)
     once = np.ones(len(scores.same))
     accuracy, threshold = statistics.accuracies(once)
     val, far = statistics.validation_rates(once)
@@ -152,7 +152,7 @@ def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
         val_at_far=float(np.nanmean(val)),
         val_std=float(np.nanstd(val)),
         far=float(np.nanmean(far)),
-        far_target=pair_statistics.FAR_TARGET,
+        far_target=roc.FAR_TARGET,
         tar_at_far=roc.tar_at_far(points),
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),

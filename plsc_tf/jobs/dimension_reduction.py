@@ -15,7 +15,7 @@ from plsc_tf.boost.trajectory import layout_of, open_folder
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import free_memory
-from plsc_tf.reporting.steps import StepLines
+from plsc_tf.reporting.recorder import StepLines
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 

@@ -16,8 +16,7 @@ from plsc_tf.jobs.trained import start_from
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.strategy import make_deterministic
-from plsc_tf.reporting.recorder import GuardedCallback
-from plsc_tf.reporting.steps import StepLines, exact_loss
+from plsc_tf.reporting.recorder import GuardedCallback, StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.callbacks import TrainingLog, Verification

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from plsc_tf import versions
-from plsc_tf.hints import similar_name
 from plsc_tf.options import effects, other_systems
 from plsc_tf.options.flagfiles import Assignment, read_flagfile, write_flags
 from plsc_tf.options.help import help_text
 from plsc_tf.options.other_systems import ignored_name
 from plsc_tf.options.settings import ALL, Settings, known_options, select
+from plsc_tf.requirements import similar_name
 from plsc_tf.storage import oss
 
 __all__ = ["ALL", "UsageError", "help_text", "main", "parse", "write_flags"]

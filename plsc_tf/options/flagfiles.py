@@ -12,10 +12,9 @@ import os
 import re
 
 from plsc_tf.flags.option import options_of
-from plsc_tf.hints import did_you_mean, similar_name
 from plsc_tf.options.other_systems import nearest_option
 from plsc_tf.options.settings import ALL, known_options
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, require, similar_name
 from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")

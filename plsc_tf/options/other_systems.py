@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping, Set
 
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.option import options_of
-from plsc_tf.hints import did_you_mean, nearest, normalize
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, nearest, normalize, require
 
 # Pairs of an option of another system and our option that takes the same values.
 _PAIRS = """

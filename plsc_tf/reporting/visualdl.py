@@ -16,8 +16,7 @@ from google.protobuf.message import DecodeError
 
 from plsc_tf.data.images import encode
 from plsc_tf.data.protobuf import message_class
-from plsc_tf.reporting.recorder import Sink
-from plsc_tf.reporting.steps import only_local
+from plsc_tf.reporting.recorder import Sink, only_local
 from plsc_tf.storage import files, local
 
 FOLDER = "visualdl"

@@ -16,7 +16,6 @@ from plsc_tf.training import (
     batching,
     diagnosis,
     forward,
-    freezing,
     inference,
     keras_limits,
     several_steps,
@@ -112,7 +111,7 @@ class Classifier(keras.Model):
     def untrained_variables(self) -> list[keras.Variable]:
         """Returns what a step changes without gradients: statistics, random states."""
         fixed = [v for n in self.networks() for v in n.non_trainable_variables]
-        return [v for v in fixed if not freezing.is_frozen(v)]
+        return [v for v in fixed if not weight_rules.is_frozen(v)]
 
     def compile(  # noqa: PLR0913 - Keras's method; all arguments have defaults
         self,

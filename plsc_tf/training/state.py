@@ -12,7 +12,7 @@ from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.requirements import require
-from plsc_tf.training import freezing, model_config
+from plsc_tf.training import model_config, weight_rules
 from plsc_tf.training.average import SLOT
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.feed import Position
@@ -303,7 +303,7 @@ def statistics(model: Classifier) -> list[keras.Variable]:
     """Returns the backbone's batch-norm statistics, which differ between replicas."""
     weights = model.backbone.non_trainable_weights
     floats = [v for v in weights if v.value.dtype.is_floating]
-    return [v for v in floats if not freezing.is_frozen(v)]
+    return [v for v in floats if not weight_rules.is_frozen(v)]
 
 
 def copies(model: Classifier, variable: keras.Variable) -> Sequence[tf.Variable]:

@@ -238,7 +238,7 @@ def test_other_file_systems(sound):
 
 OWN_MODULE = """
 from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.data.readers.python import from_generator
 
 def layout(request):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import label_noise, two_in_one
+from plsc_tf.evaluation import label_noise
 from plsc_tf.evaluation.embedding_store import (
     EmbeddingStore,
     MeanCenters,
@@ -129,18 +129,18 @@ def test_two_groups_are_found_and_none_is_too_small():
     sides = np.array([True] * 12 + [False] * 8)
     directions = np.where(sides[:, None], [1.0, 0, 0], [0, 1.0, 0])
     rows = unit(directions + 0.2 * random.normal(size=(20, 3))).astype(np.float32)
-    found = two_in_one.two_groups(rows, random)
+    found = label_noise.two_groups(rows, random)
     assert np.array_equal(found, sides) or np.array_equal(found, ~sides)
     # One stranger is not a group: at least a fifth is.
     lone = np.tile(np.float32([1, 0, 0]), (20, 1))
     lone[3] = [0, 0, 1]
-    found = two_in_one.two_groups(lone, random)
+    found = label_noise.two_groups(lone, random)
     assert 4 <= np.count_nonzero(found) <= 16
 
 
 def test_scores_are_deviations_from_classes_of_like_size():
     alike = np.concatenate([np.linspace(0.9, 1.0, 41), np.linspace(0.5, 0.7, 41)])
-    found = two_in_one.scores(alike, np.array([40] * 41 + [5] * 41))
+    found = label_noise.split_scores(alike, np.array([40] * 41 + [5] * 41))
     # Median 0.95, median absolute deviation 0.025.
     assert found[0] == pytest.approx(0.05 / (1.4826 * 0.025))
     assert found[41] == pytest.approx(0.1 / (1.4826 * 0.05))

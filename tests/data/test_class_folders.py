@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.load import open_source
-from plsc_tf.data.readers.class_folders import class_folders
+from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.data.readers.layouts import DataRequest
 
 

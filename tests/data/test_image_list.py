@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import image_list
 
 
 def test_reads_paths_and_labels_of_all_lines(list_folder, picture):

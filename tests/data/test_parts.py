@@ -13,7 +13,7 @@ import tensorflow as tf
 from plsc_tf.data import cache
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.sampling import Part

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.source import IndexedSource
 from tests.marks import slow

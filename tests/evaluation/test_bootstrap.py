@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import bootstrap, roc
-from plsc_tf.evaluation.pair_statistics import PairStatistics, pair_weights
 from plsc_tf.evaluation.report import Options
+from plsc_tf.evaluation.roc import PairStatistics, pair_weights
 from plsc_tf.evaluation.verification import PairScores
 
 

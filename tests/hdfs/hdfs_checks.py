@@ -7,7 +7,7 @@ import tensorflow as tf
 from hdfs_trainings import meet, no_waits
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.writer_lock import WriterLock
 from tests.storage import test_storage_files

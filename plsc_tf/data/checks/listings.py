@@ -11,13 +11,7 @@ import tensorflow as tf
 from plsc_tf.data import load as data_load, paths
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
-from plsc_tf.data.readers import (
-    base64_text,
-    class_folders,
-    image_list,
-    layouts,
-    tfrecord,
-)
+from plsc_tf.data.readers import base64_text, image_files, layouts, tfrecord
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.sampling import FILE_ORDER
@@ -110,7 +104,7 @@ class ListedImages(Listing):
     """Lists the lines of an image list."""
 
     def __init__(self, layout: layouts.ImageListLayout):
-        name = image_list.require_list(layout.folder, layout.list_name)
+        name = image_files.require_list(layout.folder, layout.list_name)
         super().__init__(layout, name, layout.folder)
 
     def describe(self, index):
@@ -126,7 +120,7 @@ class ListedImages(Listing):
         size, done = max(files.size(self.name), 1), 0
         root = os.fsencode(paths.join(self.folder, ""))
         try:
-            for number, path, label, text in image_list.lines(self.name):
+            for number, path, label, text in image_files.lines(self.name):
                 path = path or b""
                 item = Item(label, root + path)
                 if label is None:
@@ -155,12 +149,12 @@ class FolderImages(Listing):
     def _items(self, findings):
         least = self._layout.request.min_images_per_class
         chosen = self._layout.images or (lambda path: True)
-        classes, others, _ = class_folders.scan(self.folder, self._layout.keep)
+        classes, others, _ = image_files.scan(self.folder, self._layout.keep)
         for path in others:
             findings.add("file_not_read", path)
         for file in classes.pop("", ()):
             findings.add("outside_classes", file)
-        names = class_folders.require_classes(self.folder, classes, least)
+        names = image_files.require_classes(self.folder, classes, least)
         limit = self.num_classes = self.num_classes or len(names)
         if len(names) > limit:
             detail = f"{len(names)} class folders, num_classes={limit}"

@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
-from plsc_tf.data.readers.class_folders import class_folders
-from plsc_tf.data.readers.image_list import image_list
+from plsc_tf.data.readers.image_files import class_folders, image_list
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.source import IndexedSource, Source, on_host

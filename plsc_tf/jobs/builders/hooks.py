@@ -4,8 +4,7 @@ import keras
 from absl import logging
 
 from plsc_tf import dotted_paths
-from plsc_tf.hints import did_you_mean
-from plsc_tf.requirements import require
+from plsc_tf.requirements import did_you_mean, require
 
 LOGGING = "LoggingTensorHook"
 # {FastNN hook: (effect of omitting it, the option values that produce this effect)}.

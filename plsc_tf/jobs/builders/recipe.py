@@ -14,7 +14,7 @@ from plsc_tf.jobs.parts import copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.requirements import require
-from plsc_tf.training import freezing
+from plsc_tf.training import weight_rules
 from plsc_tf.training.auxiliary import Auxiliary, tap_of
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
@@ -79,7 +79,7 @@ def build_model(settings, strategy, half=None, backbone=None, build=None):
         auxiliary = None
         if half is not None:
             if settings.model.freeze_layers:
-                freezing.freeze(backbone, settings.model.freeze_layers)
+                weight_rules.freeze(backbone, settings.model.freeze_layers)
             auxiliary = make_auxiliary(settings, backbone, half)
         head = make_head(settings, training=half is not None)
         return Classifier(backbone, head, auxiliary=auxiliary)

@@ -11,8 +11,13 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.reporting import curves, layers, projector
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.metrics_files import MetricsFiles
-from plsc_tf.reporting.recorder import Guard, GuardedCallback, Recorder
-from plsc_tf.reporting.steps import InputImages, Traces
+from plsc_tf.reporting.recorder import (
+    Guard,
+    GuardedCallback,
+    InputImages,
+    Recorder,
+    Traces,
+)
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.trackers import Tracker
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL

@@ -14,7 +14,7 @@ from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
-from plsc_tf.evaluation import embedding_store, label_noise, two_in_one
+from plsc_tf.evaluation import embedding_store, label_noise
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
@@ -160,8 +160,8 @@ def find(store, centers, options):
     duplicates = pairs.above(thresholds["pair"])
     nearest = label_noise.nearest_centers(store, centers, duplicates)
     mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
-    splitter = two_in_one.Splitter(store, ~mislabelled)
-    scores = two_in_one.scores(splitter.alike(), splitter.sizes)
+    splitter = label_noise.Splitter(store, ~mislabelled)
+    scores = label_noise.split_scores(splitter.alike(), splitter.sizes)
     order = np.argsort(-scores, kind="stable")
     first = splitter.labels[order[: options.noise_top]].tolist()
     splits = [splitter.split(label) for label in first]

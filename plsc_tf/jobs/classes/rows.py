@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.data.readers import class_folders
+from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.embedding_store import check_labels, unit
 from plsc_tf.jobs.builders import data
@@ -85,7 +85,7 @@ def _means(settings, source, stored):
 
     The means are scaled to the mean length of the checkpoint's rows.
     """
-    folders = class_folders.class_folders(settings.classes.class_images)
+    folders = class_folders(settings.classes.class_images)
     names = folders.class_names
     means = np.zeros((len(names), stored.shape[1]))
     for rows, labels in images.embeddings(settings, source, folders):

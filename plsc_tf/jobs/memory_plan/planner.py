@@ -24,7 +24,7 @@ from plsc_tf.parallel.gpu_figures import GPUS
 from plsc_tf.parallel.memory import Devices, devices, process_memory
 from plsc_tf.training import auxiliary
 from plsc_tf.training.forward import Forward
-from plsc_tf.training.freezing import is_frozen
+from plsc_tf.training.weight_rules import is_frozen
 
 # Host memory that TensorFlow 2.17 takes, as measured: for the graph of a step, its XLA
 # programs, each tile, and each operation of the backbone's graph.
