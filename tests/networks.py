@@ -1,6 +1,7 @@
-"""The small networks that tests train, and a classifier of any network."""
+"""The small networks that tests train, a classifier of any network, and its scores."""
 
 import keras
+import numpy as np
 
 import plsc_tf
 
@@ -32,3 +33,16 @@ def compiled(network, head, replicas=1, optimizer=None, **options):
         optimizer = optimizer() if optimizer else plsc_tf.Momentum(0.05)
         model.compile(optimizer, **options)
     return model
+
+
+def scores(model, images):
+    """By definition, float64 `[images, classes]`: cosines; plain softmax's logits."""
+    rows = model.embed(images).astype(np.float64)
+    weights = model.head.weights_as_numpy().astype(np.float64)
+    if not model.head.loss.normalized:
+        return rows @ weights.T + model.head.arrays()["bias"].read(0, len(weights))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
+    cosines = np.tensordot(rows, weights, [[1], [-1]])
+    # Of several centers of a class, the nearest one counts.
+    return cosines.max(axis=2) if cosines.ndim == 3 else cosines

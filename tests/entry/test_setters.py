@@ -109,25 +109,31 @@ def test_every_setter_of_plsc_is_there():
 
 
 @pytest.mark.parametrize(
-    ("setter", "value", "words"),
+    ("setter", "arguments", "words"),
     [
-        ("set_train_batch_size", 0, "batch_size"),
-        ("set_loss_type", "dist_archface", "dist_arcface"),
-        ("set_input_info", [{"shape": [-1, 1]}], "channels, height, width"),
-        ("set_distfc_attr", "Xavier", "param_attr must be a number"),
-        ("set_val_targets", None, "val_targets must be.*Received: .*None"),
-        ("set_image_shape", 112, "image_shape must be.*112"),
-        ("set_optimizer", dict, "or an instance.* Received: optimizer=<class"),
-        ("set_optimizer", 5, "a Keras optimizer.*=5[.] .* set_lr"),
-        ("set_model", 5, "a BaseModel, Keras model.*=5, type=int"),
-        ("set_model", "resnet50", r"set_model_name\('resnet50'\)"),
-        ("set_model_parallel", "no", "model_parallel must be.*'no'"),
-        ("set_input_info", {"shape": [3, 8, 8]}, "list of dicts.*'shape'"),
+        ("set_train_batch_size", [0], "batch_size"),
+        ("set_loss_type", ["dist_archface"], "dist_arcface"),
+        ("set_input_info", [[{"shape": [-1, 1]}]], "channels, height, width"),
+        ("set_distfc_attr", ["Xavier"], "param_attr must be a number"),
+        ("set_val_targets", [None], "val_targets must be.*Received: .*None"),
+        ("set_image_shape", [112], "image_shape must be.*112"),
+        ("set_optimizer", [dict], "or an instance.* Received: optimizer=<class"),
+        ("set_optimizer", [5], "a Keras optimizer.*=5[.] .* set_lr"),
+        ("set_model", [5], "a BaseModel, Keras model.*=5, type=int"),
+        ("set_model", ["resnet50"], r"set_model_name\('resnet50'\)"),
+        ("set_model_parallel", ["no"], "model_parallel must be.*'no'"),
+        ("set_input_info", [{"shape": [3, 8, 8]}], "list of dicts.*'shape'"),
+        # Of the weights, and of the bias.
+        ("set_distfc_attr", [{"lr": 1}], "param_attr may contain only init.*'lr'"),
+        ("set_distfc_attr", [{"regularizer": "l2"}], "regularizer of the .*be.*'l2'"),
+        ("set_distfc_attr", [None, "he_normal"], "bias_attr must be .*constant.*'he_n"),
+        ("set_distfc_attr", [None, False], "bias_attr must be a number.*False"),
+        ("set_distfc_attr", [None, {"learning_rate": 2.0}], "bias_attr may .*initiali"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_setter(setter, value, words):
+def test_a_wrong_value_is_refused_by_its_setter(setter, arguments, words):
     with pytest.raises(ValueError, match=words):
-        getattr(Entry(), setter)(value)
+        getattr(Entry(), setter)(*arguments)
 
 
 @pytest.mark.parametrize("path", ["my_networks.Mean", "my_networks:Mean"])
@@ -137,21 +143,6 @@ def test_a_network_may_be_given_by_its_dotted_path(path):
     assert entry.settings.model.model_name == "my_networks.Mean"
     entry.set_model(None)
     assert entry.settings == Entry().settings
-
-
-@pytest.mark.parametrize(
-    ("param_attr", "bias_attr", "words"),
-    [
-        ({"lr": 1}, None, "param_attr may contain only init.*'lr'"),
-        ({"regularizer": "l2"}, None, "regularizer of the head must be.*'l2'"),
-        (None, "he_normal", "bias_attr must be .*constant.*'he_normal'"),
-        (None, False, "bias_attr must be a number.*False"),
-        (None, {"learning_rate": 2.0}, "bias_attr may contain only initializer[.]"),
-    ],
-)
-def test_wrong_attributes_of_the_head(param_attr, bias_attr, words):
-    with pytest.raises(ValueError, match=words):
-        Entry().set_distfc_attr(param_attr, bias_attr)
 
 
 def test_values_may_be_text_as_in_a_flag_file():

@@ -8,7 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.evaluation import closed_set
 from plsc_tf.jobs import results
-from tests.networks import flat
+from tests.networks import flat, scores
 
 
 class Images:
@@ -48,18 +48,13 @@ def test_ranks_are_those_of_all_scores(model, monkeypatch):
     monkeypatch.setattr(closed_set, "_IMAGES", 3)
     monkeypatch.setattr(closed_set, "_CLASSES", 4)
     images = Images(np.random.default_rng(2).integers(0, 11, 30))
-    embeddings = model.embed(images.images).astype(np.float64)
-    weights = model.head.weights_as_numpy().astype(np.float64)
-    if model.head.loss.normalized:
-        weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
-    scores = np.tensordot(embeddings, weights, [[1], [-1]])
-    scores = scores.max(axis=2) if scores.ndim == 3 else scores
-    expected = (scores >= scores[np.arange(30), images.labels][:, None]).sum(axis=1)
+    found = scores(model, images.images)
+    expected = (found >= found[np.arange(30), images.labels][:, None]).sum(axis=1)
     ranks, labels = closed_set.ranks(model, images)
     np.testing.assert_array_equal(ranks, expected)
     np.testing.assert_array_equal(labels, images.labels)
     assert len(set(expected.tolist())) > 3, "the case must not be trivial"
-    share = np.mean(scores.argmax(axis=1) == images.labels)
+    share = np.mean(found.argmax(axis=1) == images.labels)
     assert results.test_figures(model, images) == {"accuracy": share, "images": 30}
 
 

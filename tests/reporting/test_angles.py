@@ -8,15 +8,11 @@ from plsc_tf.backbones import precision
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.training import batching
+from tests.networks import scores
 
 
 def expected(model, images, labels):
-    embedded = model.embed(images).astype(np.float64)
-    weights = model.head.weights_as_numpy().astype(np.float64)
-    cosines = (embedded / np.linalg.norm(embedded, axis=1, keepdims=True)) @ (
-        weights / np.linalg.norm(weights, axis=1, keepdims=True)
-    ).T
-    rows = np.arange(len(labels))
+    cosines, rows = scores(model, images), np.arange(len(labels))
     own = cosines[rows, labels]
     cosines[rows, labels] = -1
     return np.degrees(np.arccos([own, cosines.max(axis=1)]))

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
@@ -96,16 +97,6 @@ def test_figures_of_a_step_join_its_row_and_new_names_the_table(tmp_path):
     ]
 
 
-def test_a_resumed_run_takes_later_rows_back(tmp_path):
-    write(MetricsFiles, tmp_path, 0, {step: step for step in range(1, 6)})
-    with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 3, "loss": 30.0}\n{"step": 6, "lo')  # cut off by a kill
-    again = write(MetricsFiles, tmp_path, 3, {4: 40})
-    assert [row["loss"] for row in rows_of(tmp_path)] == [1, 2, 30, 40]
-    assert [row[1] for row in table_of(tmp_path)[1:]] == ["1.0", "2.0", "30.0", "40.0"]
-    assert [row["step"] for row in again.rows] == [1, 2, 3, 4]
-
-
 def test_what_was_never_begun_does_not_empty_the_files(tmp_path):
     write(MetricsFiles, tmp_path, 0, {1: 1})
     MetricsFiles(str(tmp_path)).close()
@@ -114,16 +105,9 @@ def test_what_was_never_begun_does_not_empty_the_files(tmp_path):
     assert [row["step"] for row in rows_of(tmp_path)] == [1, 2]
 
 
-def steps_of(folder):
-    accumulator = EventAccumulator(str(folder), {"tensors": 0}).Reload()
-    return [event.step for event in accumulator.Tensors("loss")]
-
-
-def test_a_run_that_is_begun_or_resumed_again_takes_later_steps_back(tmp_path):
-    for begin, last in ((0, 4), (0, 8), (5, 9)):
-        steps = range(begin + 1, last + 1)
-        write(TensorBoard, tmp_path, begin, {step: step for step in steps})
-        assert steps_of(tmp_path) == list(range(1, last + 1))
+def losses_of(folder):
+    events = EventAccumulator(str(folder), {"tensors": 0}).Reload().Tensors("loss")
+    return [(one.step, float(tf.make_ndarray(one.tensor_proto))) for one in events]
 
 
 def test_a_closed_log_leaves_no_thread_behind(tmp_path):
@@ -138,7 +122,7 @@ def test_a_closed_log_leaves_no_thread_behind(tmp_path):
     while set(threading.enumerate()) - before and time.monotonic() < limit:
         time.sleep(0.01)
     assert not set(threading.enumerate()) - before
-    assert steps_of(tmp_path) == [1, 2]
+    assert losses_of(tmp_path) == [(1, 1), (2, 1)]
 
 
 def values_of(folder):
@@ -187,23 +171,35 @@ def test_a_remote_folder_is_refused():
         VisualDL("hdfs://namenode:9000/run/visualdl")
 
 
+READERS = {
+    MetricsFiles: lambda path: [(row["step"], row["loss"]) for row in rows_of(path)],
+    TensorBoard: losses_of,
+    VisualDL: lambda path: [(one.id, one.value) for one in values_of(path)[1:]],
+}
+
+
 @pytest.mark.parametrize(
-    "tail",
+    ("kind", "tail"),
     [
-        struct.pack("<Q", 50) + b"\x0a",  # cut off by a kill
-        bytes(64),
-        struct.pack("<Q", 4) + b"\xff" * 4,
-        struct.pack("<Q", 2**63),
+        # What a kill may leave at the end of a file.
+        (MetricsFiles, b'{"step": 3, "loss": 3.0}\n{"step": 6, "lo'),
+        (TensorBoard, b""),
+        (VisualDL, struct.pack("<Q", 50) + b"\x0a"),
+        (VisualDL, bytes(64)),
+        (VisualDL, struct.pack("<Q", 4) + b"\xff" * 4),
+        (VisualDL, struct.pack("<Q", 2**63)),
     ],
 )
-def test_a_resumed_run_goes_on_in_the_same_file(tmp_path, tail):
-    write(VisualDL, tmp_path, 0, {step: step for step in range(1, 6)})
-    (path,) = tmp_path.glob("vdlrecords.*.log")
-    path.write_bytes(path.read_bytes() + tail)
+def test_a_resumed_run_takes_later_steps_back(tmp_path, kind, tail):
+    write(kind, tmp_path, 0, {step: step for step in range(1, 6)})
+    for path in (*tmp_path.glob("vdlrecords.*.log"), *tmp_path.glob("*.jsonl")):
+        path.write_bytes(path.read_bytes() + tail)
     for begin in (5, 3):
-        write(VisualDL, tmp_path, begin, {begin + 1: 40})
-    found = [(value.id, value.value) for value in values_of(tmp_path)[1:]]
-    assert found == [(1, 1), (2, 2), (3, 3), (4, 40)]
+        write(kind, tmp_path, begin, {begin + 1: 40})
+    assert READERS[kind](tmp_path) == [(1, 1), (2, 2), (3, 3), (4, 40)]
+    # Of one that begins anew nothing is left.
+    write(kind, tmp_path, 0, {1: 7})
+    assert READERS[kind](tmp_path) == [(1, 7)]
 
 
 @pytest.mark.parametrize("name", ["lfw", "own/easy", 'the "good" ones\\', "../up"])

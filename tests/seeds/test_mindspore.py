@@ -166,24 +166,13 @@ COURSE = (
 )
 
 
-def check_course(told, folder):
-    results = outcome(folder / "checkpoint")
-    assert 0 <= results["training_accuracy"] <= 1
-    assert results["test"]["images"] == 12
-    assert "weight_decay_on: " in told
-    assert "<svg" in (folder / "checkpoint" / "report.html").read_text()  # curves
-
-
 def test_the_course(folder):
     own, words = plan.split(shlex.split(COURSE))
     assert own == ["--num_workers=2", "--log_dir", "./mylog"]
     done = commands.run("train", *words, folder=folder)
     assert done.status == 0, done.err
-    check_course(done.err, folder)
-
-
-@pytest.mark.slow
-def test_the_course_on_two_workers(folder):
-    line = COURSE.replace("=checkpoint", "=workers/checkpoint")
-    check_course(shell(f"python -m plsc_tf.launch {line}", folder), folder / "workers")
-    assert len(list((folder / "mylog").iterdir())) >= 2
+    results = outcome(folder / "checkpoint")
+    assert 0 <= results["training_accuracy"] <= 1
+    assert results["test"]["images"] == 12
+    assert "weight_decay_on: " in done.err
+    assert "<svg" in (folder / "checkpoint" / "report.html").read_text()  # curves

@@ -12,6 +12,7 @@ from plsc_tf.data.images import encode
 from plsc_tf.serving.export import Extras, export_saved_model
 from plsc_tf.serving.signatures import ClosedSet
 from tests.marks import slow
+from tests.networks import scores
 from tests.serving.tiny import SIZE, classifier, images, network, read
 
 IMAGES = images(5)
@@ -19,17 +20,9 @@ IMAGES = images(5)
 
 def probabilities(model):
     """By the definition, in float64: all classes of `IMAGES`."""
-    embeddings = model.embed(IMAGES).astype(np.float64)
-    weights = model.head.weights_as_numpy().astype(np.float64)
+    logits = scores(model, IMAGES)
     if model.head.loss.normalized:
-        embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-        weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
-        cosines = np.tensordot(embeddings, weights, [[1], [-1]])
-        logits = model.head.scale * cosines
-        logits = logits.max(axis=2) if logits.ndim == 3 else logits
-    else:
-        bias = model.head.arrays()["bias"].read(0, model.head.num_classes)
-        logits = embeddings @ weights.T + bias
+        logits *= model.head.scale
     exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponents / exponents.sum(axis=1, keepdims=True)
 
@@ -38,8 +31,8 @@ def check(outputs, expected):
     best = np.argsort(-expected, axis=1)[:, :3]
     assert (outputs["classes"].dtype, outputs["scores"].dtype) == (tf.int64, tf.float32)
     np.testing.assert_array_equal(outputs["classes"], best)
-    scores = np.take_along_axis(expected, best, axis=1)
-    np.testing.assert_allclose(outputs["scores"], scores, atol=1e-5)
+    shares = np.take_along_axis(expected, best, axis=1)
+    np.testing.assert_allclose(outputs["scores"], shares, atol=1e-5)
     assert expected.max() < 0.99, "the case must not be trivial"
 
 
