@@ -5,7 +5,7 @@ import contextlib
 from plsc_tf.data import load, paths
 from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.jobs.builders.data import make_request
+from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.progress import Progress
@@ -31,7 +31,8 @@ def check(settings, groups=ALL):
     given = settings.checking
     report.check_outputs({"report": given.report}, {"cleaned_list": given.cleaned_list})
     name, classes = settings.dataset.dataset_name, settings.if_given("num_classes")
-    request = make_request(settings, given.check_split, num_classes=classes)
+    changes = {"num_classes": classes, "num_examples": None, "held_back": 0.0}
+    request = data_request(settings, given.check_split, **changes)
     if given.cleaned_list:
         report.check_listable(open_listing(name, request), "cleaned_list")
     targets = _targets(settings, request)

@@ -12,7 +12,7 @@ from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
-from plsc_tf.jobs.builders.data import make_request
+from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.requirements import require
@@ -130,12 +130,10 @@ def _draw_preview(settings):
 
 
 def _request(settings):
-    dataset, classes = settings.dataset, settings.if_given("num_classes")
-    counts = {"num_classes": classes}
-    if dataset.dataset_name == "mock":
-        counts = {"num_classes": dataset.num_classes}
-        counts["num_examples"] = dataset.num_sample_per_epoch
-    return make_request(settings, settings.conversion.split, **counts)
+    changes = {"held_back": 0.0}
+    if settings.dataset.dataset_name != "mock":
+        changes["num_classes"] = settings.if_given("num_classes")
+    return data_request(settings, settings.conversion.split, **changes)
 
 
 def _table(output_dir, content, existed):

@@ -25,33 +25,27 @@ PIPELINE = (
 )
 
 
-def make_request(settings, split, **fields) -> DataRequest:
-    """Returns the request for a split of the data set.
+def data_request(settings, split="train", **changes) -> DataRequest:
+    """Returns the request for a split of the data set that the settings name.
 
     Args:
         settings: the `Settings`.
         split: "train", "val" or "test".
-        **fields: fields of `DataRequest` whose values are not simply those of the
-            options: num_classes, num_examples, held_back, and train_files if they
-            differ.
+        **changes: fields of `DataRequest` that differ from those of a training.
     """
-    names = ("dataset_dir", "train_files", "labels_offset", "min_images_per_class")
-    known = {name: getattr(settings.dataset, name) for name in names}
-    known["image_size"] = settings.preprocessing.image_size
-    return DataRequest(**known | fields, split=split, seed=settings.training.seed)
-
-
-def data_request(settings, split="train"):
-    """Returns the `DataRequest` that the settings describe."""
     dataset = settings.dataset
-    return make_request(
-        settings,
-        split,
-        train_files=dataset.train_files if split == "train" else (),
-        num_classes=_classes_to_request(settings),
-        num_examples=dataset.num_sample_per_epoch,
-        held_back=dataset.held_back,
-    )
+    fields = {
+        "dataset_dir": dataset.dataset_dir,
+        "train_files": dataset.train_files if split == "train" else (),
+        "num_classes": _classes_to_request(settings),
+        "num_examples": dataset.num_sample_per_epoch,
+        "image_size": settings.preprocessing.image_size,
+        "labels_offset": dataset.labels_offset,
+        "min_images_per_class": dataset.min_images_per_class,
+        "held_back": dataset.held_back,
+        "seed": settings.training.seed,
+    }
+    return DataRequest(split=split, **fields | changes)
 
 
 def open_source(settings, split="train"):
