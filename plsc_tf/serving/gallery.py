@@ -5,6 +5,7 @@ import errno
 import fcntl
 import math
 import os
+import re
 import sqlite3
 import threading
 import typing
@@ -23,6 +24,14 @@ _KEPT_SCORES = 1 << 18
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
 _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
+_DTYPES = ("float32", "float16")
+# Errors that changed values cause.
+_DAMAGE = (TypeError, OverflowError, UnicodeError, MemoryError)
+# The gallery's own files, and those that SQLite makes beside them.
+_FILES = ("lock", *(f"gallery.db{end}" for end in ("", "-journal", "-wal", "-shm")))
+# The end of a journal that names a file which SQLite removes, if it can. Only a
+# transaction over several databases writes one.
+_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
@@ -87,6 +96,7 @@ class Gallery(contextlib.AbstractContextManager):
         self._lock = threading.RLock()
         lock_path = os.path.join(self._folder, "lock")
         path, used = os.path.join(self._folder, "gallery.db"), os.path.exists(lock_path)
+        self._check_files(f"{path}-journal")
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(open(lock_path, "a", encoding="utf8"))
             try:
@@ -108,7 +118,7 @@ class Gallery(contextlib.AbstractContextManager):
                 self._base.execute("PRAGMA synchronous = FULL")
                 # The file keeps no face that was removed.
                 self._base.execute("PRAGMA secure_delete = ON")
-                self._base.executescript(_SCHEMA)
+                self._create_tables()
                 problem = self._one("PRAGMA integrity_check(1)")
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
@@ -117,16 +127,43 @@ class Gallery(contextlib.AbstractContextManager):
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
-            except (TypeError, OverflowError, UnicodeError, sqlite3.Error) as error:
+            except (*_DAMAGE, sqlite3.Error) as error:
                 raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
 
+    def _check_files(self, journal):
+        """Raises ValueError if a file leads elsewhere: a stranger may have sent it."""
+        for entry in os.scandir(self._folder):
+            if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
+                raise self._error(f"must have no link or FIFO: {entry.name}. {_RESTORE}")
+        with contextlib.suppress(FileNotFoundError), open(journal, "rb") as file:
+            file.seek(max(0, os.path.getsize(journal) - len(_OF_SEVERAL)))
+            if file.read() == _OF_SEVERAL:
+                raise self._error(f"is damaged: its journal is foreign. {_RESTORE}")
+
+    def _create_tables(self):
+        """Creates missing tables; raises an error if there is anything else.
+
+        A view could run for ever, and a trigger could remove people.
+        """
+        with contextlib.closing(sqlite3.connect(":memory:")) as model:
+            model.executescript(_SCHEMA)
+            query = "SELECT name, type, sql FROM sqlite_master"
+            own, found = (set(base.execute(query)) for base in (model, self._base))
+        if not found <= own:
+            raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
+        self._base.executescript(_SCHEMA)
+
     def _about(self, dim, dtype, model):
         stored = about = dict(self._base.execute("SELECT key, value FROM about"))
-        valid = dim is not None and dim >= 1 and dtype in ("float32", "float16")
+        valid = dim is not None and dim >= 1 and dtype in _DTYPES
         rule = "A new gallery requires dim (embedding size); dtype: float32 or float16"
         require(about or valid, rule, dim=dim, dtype=dtype)
         about = {"dim": dim, "dtype": dtype, "model": model} | about
+        # With another type, the embeddings' bytes would be taken for pointers.
+        known = about["dtype"] in _DTYPES and re.fullmatch(r"\d{1,9}", str(about["dim"]))
+        if not known:
+            raise TypeError("it has no valid dim or dtype")
         rule = f"The gallery {self._folder!r} has dim={about['dim']}"
         require(dim in (None, int(about["dim"])), rule, dim=dim)
         about["model"] = about["model"] or model

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import errno
+import os
 import random
 import shutil
 import sqlite3
+import struct
 import threading
 import tracemalloc
 
@@ -230,7 +232,8 @@ def test_wrong_arguments(tmp_path):
 
 
 # Otherwise, an attacker who can edit the file makes the server recognize nobody, and
-# no error says why.
+# no error says why; hangs it; removes a person with each that is enrolled; or makes
+# Python follow pointers of their choice.
 @pytest.mark.parametrize(
     "change",
     [
@@ -244,6 +247,11 @@ def test_wrong_arguments(tmp_path):
         "UPDATE faces SET person = 1",
         "UPDATE faces SET checksum = checksum + 1 WHERE person = 2",
         "UPDATE faces SET checksum = NULL",
+        "DROP TABLE people; CREATE VIEW people AS WITH RECURSIVE n(id) AS "
+        "(SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, 'a' AS name FROM n",
+        "CREATE TRIGGER t AFTER INSERT ON faces BEGIN DELETE FROM people; END",
+        "UPDATE about SET value = 'many' WHERE key = 'dim'",
+        "UPDATE about SET value = iif(key = 'dim', '2', 'object')",
         "",
     ],
 )
@@ -258,6 +266,36 @@ def test_a_changed_file_is_refused(tmp_path, change):
             base.executescript(change)
     with pytest.raises(ValueError, match=r"is damaged: .* Restore gallery\.db"):
         Gallery(tmp_path)
+
+
+# Otherwise, whoever sends a gallery reads and writes other files of its user: SQLite
+# follows links, and removes the file that a journal of several databases names.
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("lock", "link"), ("lock", "FIFO"), ("gallery.db", "link")),
+        ("gallery.db-journal", "journal"),
+    ],
+)
+def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
+    with Gallery(tmp_path / "people", 4) as gallery:
+        gallery.enrol("a", np.eye(4)[0])
+    place, private = tmp_path / "people" / name, tmp_path / "private"
+    private.write_text("thesis")
+    if kind == "journal":
+        page, named, end = 4096, bytes(private), bytes.fromhex("d9d505f920a163d7")
+        pages = (tmp_path / "people/gallery.db").stat().st_size // page
+        header = end + struct.pack(">5I", 0, 0, pages, 512, page)
+        facts = struct.pack(">2I", len(named), sum(named))
+        lock_page = struct.pack(">I", 2**30 // page + 1)
+        place.write_bytes(header.ljust(512, b"\0") + lock_page + named + facts + end)
+    else:
+        place.unlink(missing_ok=True)
+        place.symlink_to(private) if kind == "link" else os.mkfifo(place)
+    with pytest.raises(ValueError, match="no link or FIFO|its journal is foreign"):
+        Gallery(tmp_path / "people")
+    assert private.read_text() == "thesis"
+    assert private.stat().st_mode & 0o777 != 0o600
 
 
 # Otherwise, one bad sector lets a stranger in, or makes a person a stranger.
