@@ -182,6 +182,8 @@ def _stages(x, block, depths, filters, style):
 def _stage_filters(depths, width, stem_stride, arguments):
     """Checks a family's options; returns depths, channels per stage and stem stride."""
     depths = _integers(depths, "depths")
+    # A forged checkpoint could build a network for hours.
+    require(sum(depths) <= 300, "depths must be at most 300 blocks", depths=depths)
     if isinstance(width, Sequence):
         filters = _integers(width, "width")
     else:

@@ -211,7 +211,9 @@ def _read_header(path):
         read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
         shape, fortran, dtype = read(file)
         offset = file.tell()
-    except (AttributeError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # numpy raises errors of many types
         raise ValueError(
             f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."
         ) from error
@@ -221,7 +223,7 @@ def _read_header(path):
             f"pca_mat '{path}' must be a matrix of floats [n_component, weights], row "
             f"by row. Received: {dtype} {list(shape)}, {order}."
         )
-    size = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = offset + math.prod(shape) * dtype.itemsize
     rule = f"pca_mat '{path}' must have {size:,} bytes; copy it again"
     require(files.size(path) == size, rule, bytes=files.size(path))
     return tuple(shape), dtype, offset

@@ -75,6 +75,7 @@ STATE = {
     "logs?": {OTHERS: (NUMBER, None)},
     "best?": ({"epoch": COUNT, "accuracy": NUMBER}, None),
     "flags?": {},
+    "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},
     "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
     "class_edits?": [ANYTHING],

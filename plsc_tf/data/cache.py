@@ -15,6 +15,8 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.source import Source, on_host
+from plsc_tf.requirements import require
+from plsc_tf.storage import arrays
 
 _PARTIAL = ".partial"
 _IMAGES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
@@ -59,8 +61,13 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) ->
     if not _is_done(place):
         _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
         logging.info("%s: cached %d images in %s", source.name, shape[0], place)
-    images = np.load(os.path.join(place, _IMAGES), mmap_mode="r")
-    labels = on_host(np.load(os.path.join(place, _LABELS)))
+    images, labels = (
+        arrays.mapped(os.path.join(place, name)) for name in (_IMAGES, _LABELS)
+    )
+    found = images.shape, images.dtype, labels.shape, labels.dtype
+    fits = found == (shape, np.uint8, shape[:1], np.int64)
+    require(fits, f"The cache {place} is damaged", "Remove the folder", found=found)
+    labels = on_host(labels)
 
     def fetch(indices):
         found = tf.numpy_function(lambda k: images[k], [indices], tf.uint8, False)

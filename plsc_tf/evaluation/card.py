@@ -38,7 +38,9 @@ def build(
 
 def to_json(card: dict) -> bytes:
     """Returns the content of card.json."""
-    return (json.dumps(card, indent=1, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+    # File names may contain bytes that are not UTF-8.
+    return text.encode(errors="backslashreplace")
 
 
 def to_html(card: dict, reports: Sequence[SetReport]) -> bytes:

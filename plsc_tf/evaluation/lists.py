@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, local
+from plsc_tf.storage import arrays, files
 from plsc_tf.storage.paths import local_path
 
 
@@ -42,7 +42,7 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
             if len(fields) != width:
                 raise ValueError
             rows.append(parse(fields))
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             received = " ".join(fields)[:80]
             raise ValueError(
                 f"{path}, line {number}: expected '{form}'. Received: {received!r}."
@@ -120,7 +120,7 @@ def read_template_media(text: bytes, path: str) -> tuple:
         ValueError: a line has invalid fields; the message contains the line number.
     """
     form = "image template media"
-    rows = _rows(text, path, form, lambda row: (row[0], int(row[1]), int(row[2])))
+    rows = _rows(text, path, form, lambda row: (row[0], *map(np.int64, row[1:])))
     names, *ids = zip(*rows, strict=True)
     return names, *map(np.array, ids)
 
@@ -139,7 +139,7 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
     expected = f"{path}: expected 'template template label' lines, label 1 or 0."
     require(text.strip(), f"{expected} Received an empty file")
     try:
-        whole = np.loadtxt(io.BytesIO(text), np.int64, ndmin=2)
+        whole = np.loadtxt(io.BytesIO(text), np.int64, None, ndmin=2)
     except ValueError as error:
         raise ValueError(f"{expected} {error}") from error
     if whole.shape[1] != 3 or not np.isin(whole[:, 2], (0, 1)).all():
@@ -162,7 +162,7 @@ def read_subjects(text: bytes, path: str) -> tuple:
     first, _, rest = text.partition(b"\n")
     if not first.split(b",")[0].strip().lstrip(b"-").isdigit():
         text = b"\n" + rest
-    rows = _rows(text, path, "template,subject", lambda row: [*map(int, row)], ",")
+    rows = _rows(text, path, "template,subject", lambda row: [*map(np.int64, row)], ",")
     templates, subjects = np.unique(rows, axis=0).T
     twice = templates[1:][np.diff(templates) == 0]
     if len(twice):
@@ -177,14 +177,14 @@ def read_rows(path: str) -> np.ndarray:
         FileNotFoundError: the file does not exist.
         ValueError: the file does not contain floats `[n, size]`.
     """
-    try:
-        if files.is_local(path):
-            local.require_file(local_path(path))
-            rows = np.load(local_path(path), mmap_mode="r", allow_pickle=False)
-        else:
-            rows = np.load(io.BytesIO(files.read(path)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+    if files.is_local(path):
+        rows = arrays.mapped(local_path(path))
+    else:
+        content = io.BytesIO(files.read(path))
+        try:
+            rows = np.lib.format.read_array(content)
+        except Exception as error:  # numpy raises errors of many types
+            raise ValueError(f"{path} is not a .npy file: {error}") from error
     good = rows.ndim == 2 and rows.dtype.kind == "f" and rows.size
     rule = f"{path} must contain floats of shape [n, embedding_size]"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)

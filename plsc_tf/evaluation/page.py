@@ -24,4 +24,5 @@ def render(template: str, **values) -> bytes:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    return environment.get_template(template).render(values).encode()
+    text = environment.get_template(template).render(values)
+    return text.encode(errors="backslashreplace")

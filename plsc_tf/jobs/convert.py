@@ -16,6 +16,7 @@ from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.requirements import require
+from plsc_tf.storage import outputs
 
 _PREVIEWED = 4
 
@@ -113,6 +114,8 @@ def _open_input(settings):
 def _draw_preview(settings):
     """Draws a contact sheet of the first images; returns its path."""
     options = settings.conversion
+    # It may be a picture of the user's.
+    outputs.require_absent(options.preview, "preview")
     if options.is_plsc:
         parts = listed_files(options.data_dir, options.file_list, "data_dir")
         source = base64_files(parts)

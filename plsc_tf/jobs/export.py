@@ -240,7 +240,7 @@ def _class_names(settings, checkpoint):
         return ()
     path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
     if path and files.exists(path):
-        return _names_in(files.read(path).decode(errors="replace"))
+        return _names_in(path)
     try:
         source = data.open_source(settings)
     except (OSError, ValueError) as error:
@@ -249,16 +249,20 @@ def _class_names(settings, checkpoint):
     return tuple(getattr(source, "class_names", ()))
 
 
-def _names_in(labels_map):
-    """Returns the class names in order of the new labels.
+def _names_in(path):
+    """Returns the class names of a labels map, in order of the new labels.
 
     A merged class gets the name of the first class that was merged into it.
     """
-    names = {}
-    for line in labels_map.splitlines():
-        _, label, name = line.split("\t")
+    names, lines = {}, files.read(path).decode(errors="replace").split("\n")
+    for number, line in enumerate(filter(None, lines), 1):
+        _, label, name = [*line.split("\t"), "", ""][:3]
+        new = int(label) if label.isdecimal() and len(label) < 19 else len(lines)
+        fits = label == "-" or new < len(lines)
+        rule = f"{path}, line {number}: expected an old label, a new one and a name"
+        require(fits, rule, line=f"{line!r:.80}")
         if label != "-":
-            names.setdefault(int(label), name)
+            names.setdefault(new, name)
     if not set(names.values()) - {"-"}:
         return ()
     return tuple(names.get(label, "-") for label in range(max(names) + 1))

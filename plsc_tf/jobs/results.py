@@ -23,7 +23,7 @@ def read(save_dir: str) -> dict:
         return {}
     try:
         return {**json.loads(files.read(path))}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} must contain a JSON object. Delete it; the checkpoints remain."
         ) from error

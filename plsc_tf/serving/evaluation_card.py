@@ -38,8 +38,11 @@ class EvaluationCard(NamedTuple):
             )
         try:
             content = dict(json.loads(files.read(path)))
-            known = content["version"] == 1 and isinstance(content["sets"], dict)
-        except (TypeError, ValueError, KeyError):
+            facts = [content.get("model", {}), *content["sets"].values()]
+            inner = [one.get("threshold") or {} for one in facts]
+            known = content["version"] == 1
+            known = known and all(isinstance(one, dict) for one in inner)
+        except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
             known = False
         rule = "card must be a card.json (version 1) of python -m plsc_tf.evaluate"
         require(known, rule, card=path)

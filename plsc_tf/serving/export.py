@@ -169,12 +169,15 @@ def _write(export_dir, version, signatures, card, extras):
             "proof.json": json.dumps(comparison, indent=2),
         }
         if extras.class_names:
-            texts["classes.txt"] = "\n".join(extras.class_names)
+            # A folder's name may have line breaks.
+            names = (" ".join(name.splitlines()) for name in extras.class_names)
+            texts["classes.txt"] = "\n".join(names)
         if extras.card:
             texts["card.json"] = json.dumps(extras.card.content, indent=1)
         folder = files.join(scratch, "assets.extra")
         for name, text in texts.items():
-            files.write(files.join(folder, name), f"{text}\n".encode())
+            content = f"{text}\n".encode(errors="backslashreplace")
+            files.write(files.join(folder, name), content)
         if extras.card and extras.card.page:
             files.write(files.join(folder, "card.html"), extras.card.page)
         local.upload()

@@ -135,7 +135,8 @@ class Gallery(contextlib.AbstractContextManager):
         """Raises ValueError if a file leads elsewhere: a stranger may have sent it."""
         for entry in os.scandir(self._folder):
             if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
-                raise self._error(f"must have no link or FIFO: {entry.name}. {_RESTORE}")
+                problem = f"must have no link or FIFO: {entry.name}"
+                raise self._error(f"{problem}. {_RESTORE}")
         with contextlib.suppress(FileNotFoundError), open(journal, "rb") as file:
             file.seek(max(0, os.path.getsize(journal) - len(_OF_SEVERAL)))
             if file.read() == _OF_SEVERAL:
@@ -161,8 +162,8 @@ class Gallery(contextlib.AbstractContextManager):
         require(about or valid, rule, dim=dim, dtype=dtype)
         about = {"dim": dim, "dtype": dtype, "model": model} | about
         # With another type, the embeddings' bytes would be taken for pointers.
-        known = about["dtype"] in _DTYPES and re.fullmatch(r"\d{1,9}", str(about["dim"]))
-        if not known:
+        number = re.fullmatch(r"\d{1,9}", str(about["dim"]))
+        if about["dtype"] not in _DTYPES or not number:
             raise TypeError("it has no valid dim or dtype")
         rule = f"The gallery {self._folder!r} has dim={about['dim']}"
         require(dim in (None, int(about["dim"])), rule, dim=dim)

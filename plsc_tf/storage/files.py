@@ -308,13 +308,14 @@ def remove(path, retry=RETRY):
 
 
 def remove_tree(path):
-    """Removes a folder and its contents.
+    """Removes a folder and its contents; of a link, only the link.
 
     Raises:
         FileNotFoundError, NotADirectoryError: the folder does not exist.
         StorageError: the store failed.
     """
-    _remove(path, shutil.rmtree, True, "rmtree", RETRY)
+    link = is_local(path) and os.path.islink(canonical(path))
+    _remove(path, os.remove if link else shutil.rmtree, True, "rmtree", RETRY)
 
 
 def _remove(path, remove_local, is_dir, function, retry):

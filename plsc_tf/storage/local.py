@@ -52,9 +52,10 @@ def write(path, make_pieces, _, algorithm):
 def without_links(path, flags):
     """Opens a file for `open`, but no link, which could lead to any file.
 
-    Others may write links to the folder, or it may be unpacked from an archive.
+    Others may write links to the folder, or it may be unpacked from an archive. A FIFO
+    raises an error: without O_NONBLOCK, opening it waits for a reader.
     """
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def split_folder(path, visited):

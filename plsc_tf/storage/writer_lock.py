@@ -320,7 +320,7 @@ def _parse(raw):
         # The kernel's process numbers are below 2^22; any user may write a claim.
         known = _KEYS <= claim.keys() and type(claim["pid"]) is int
         return claim if known and 0 < claim["pid"] < 1 << 22 else None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
 
 

@@ -13,6 +13,8 @@ from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
+# A layer's call takes a millisecond; models within each other multiply their calls.
+_MOST_CALLS = 10_000
 # Layers that run code or read files, even in the safe mode of some versions of Keras.
 UNSAFE = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
@@ -64,6 +66,8 @@ def make_network(text: str) -> keras.Model:
         # A network needs no optimizer and no metrics.
         text = json.dumps({**json.loads(text), "compile_config": None})
         described = json.loads(text, object_hook=_refuse_code)
+        if _calls(described) > _MOST_CALLS:
+            raise ValueError(f"its layers are called over {_MOST_CALLS} times")
         network = keras.saving.deserialize_keras_object(described, safe_mode=True)
     except Exception as error:  # Keras raises errors of many types
         raise ValueError(f"{error!r:.300}") from error
@@ -73,7 +77,8 @@ def make_network(text: str) -> keras.Model:
 
 
 def _refuse_code(described):
-    if described.get("class_name") in UNSAFE:
+    # Keras also finds "layers.Lambda", in the module "keras".
+    if str(described.get("class_name")).rpartition(".")[2] in UNSAFE:
         raise ValueError(f"it has a {described['class_name']}, which can run code")
     # A metric of a billion thresholds would fill the memory when it is created.
     if "metrics" in f"{described.get('module')}.{described.get('class_name')}":
@@ -82,6 +87,16 @@ def _refuse_code(described):
     if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):
         raise ValueError("it has a layer that is called without another layer's output")
     return described
+
+
+def _calls(value):
+    """Returns how often layers are called: in a model that is called twice, twice."""
+    if isinstance(value, list):
+        return sum(map(_calls, value))
+    if not isinstance(value, dict):
+        return 0
+    inside, nodes = sum(map(_calls, value.values())), value.get("inbound_nodes")
+    return max(1, inside) * len(nodes) if isinstance(nodes, list) else inside
 
 
 def _is_symbolic(value):

@@ -62,6 +62,7 @@ def test_face_networks_have_112_pixels_and_512_numbers(sketch):
         ("iresnet", {"image_shape": (3, 8, 8)}, r"unlike in PLSC.*to \(8, 8, 3\)"),
         ("iresnet", {"dropout": 1.0}, r"dropout must be in \[0, 1\).*=1.0"),
         ("iresnet", {"depths": ()}, r"depths must have"),
+        ("iresnet", {"depths": (299, 2)}, r"at most 300 blocks.*=\(299, 2\)"),
         ("iresnet", {"depths": 3}, r"depths must have.*=3"),
         ("iresnet", {"width": (8, 6, 2)}, r"one number per stage.*=\(8, 6, 2\)"),
         ("iresnet", {"head": "max"}, r"head must be one of flatten, gap, gdc.*'max'"),

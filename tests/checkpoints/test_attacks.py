@@ -123,6 +123,7 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("state.epoch", "1"),
         ("state.logs", {"loss": "x"}),
         ("state.head", {"kind": "ShardedHead"}),
+        ("state.given", 5),
         ("backbone.weights", [{"path": "x", **HUGE}]),
         ("backbone.file", "rows"),
         ("training.variables", {"optimizer/0000": HUGE}),

@@ -267,7 +267,13 @@ def test_prune_keeps_the_newest(tmp_path):
         save(tmp_path / str(epoch), step=10 * epoch)
     catalog.prune(str(tmp_path), keep=0)
     assert len(catalog.find_all(str(tmp_path))) == 4
+    # Otherwise, a checkpoint that was moved to another disk ends this training and
+    # all later ones.
+    (tmp_path / "0").rename(tmp_path / "elsewhere")
+    (tmp_path / "0").symlink_to(tmp_path / "elsewhere")
     catalog.prune(str(tmp_path), keep=2)
+    assert manifest.read(str(tmp_path / "elsewhere"))
+    catalog.remove(str(tmp_path / "elsewhere"))
     assert [step for step, _ in catalog.find_all(str(tmp_path))] == [20, 30]
     catalog.prune(str(tmp_path), keep=1, best="2")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["2", "3"]

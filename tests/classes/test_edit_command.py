@@ -149,6 +149,7 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
         ({}, ValueError, "Set edit_dir"),
         (EDIT | NOISE, ValueError, "Set edit_dir or noise_report"),
         (EDIT | {"remove_classes": "6"}, ValueError, "0 to 5. Received: classes=.6."),
+        (EDIT | {"remove_classes": "9" * 20}, ValueError, "labels separated by spaces"),
         (EDIT | {"class_rows": "no.npy"}, FileNotFoundError, "directory: 'no.npy'"),
         (
             EDIT | {"merge_classes": "0+1", "dataset_dir": "no"},

@@ -91,6 +91,9 @@ def test_a_preview_is_drawn_of_the_first_pictures(tmp_path, parts):
     told = of_lines(parts, f"--preview={path}", "--image_shape=3,24,24")
     assert told == {"preview": path}
     assert np.array(Image.open(tmp_path / "ops.png")).std() > 10
+    # It could be a picture of the user's.
+    with pytest.raises(FileExistsError, match="ops.png' already exists"):
+        of_lines(parts, f"--preview={path}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "ops.png"]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from plsc_tf.boost.projection import Projection
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.faults import reason
 from plsc_tf.data.load import load, open_source
@@ -22,7 +23,9 @@ from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.evaluation.lists import read_rows
+from plsc_tf.evaluation.report import Options
 from plsc_tf.jobs.embed.image_list import list_images
+from plsc_tf.jobs.evaluate import protocols
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
 from tests.data import recordio_writer as writer
@@ -184,6 +187,47 @@ def test_a_list_of_files_has_names_and_no_patterns(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "file_list.txt").write_text("part-*\n")
     assert listed_files(str(tmp_path)) == [f"{tmp_path}/part-*"]
+
+
+# Whoever evaluates saved embeddings got a traceback that names no file.
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"PK\3\4 no archive", b"PK\5\6" + bytes(18)),
+        *(b"{'shape': (2L, 3), ((", b"{[]: 1}"),
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (9" + b"9" * 20 + b", 4)}",
+    ],
+)
+def test_a_damaged_file_of_rows_is_named(tmp_path, content):
+    path = tmp_path / "rows.npy"
+    if content.startswith(b"{"):
+        content = b"\x93NUMPY\1\0\x80\0" + content.ljust(127) + b"\n"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"rows.npy' must (be a nu|have)"):
+            Projection(str(path))
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"rows.npy is not a .npy file of numbers"):
+        read_rows(str(path))
+
+
+# A list of a megabyte took 56 GB: each name the memory of the longest one.
+def test_one_long_name_does_not_lengthen_the_others(tmp_path):
+    long, many = "x" * 300_000, range(20_000)
+    pairs, people, probes = (tmp_path / f"{name}.txt" for name in ("a", "b", "c"))
+    lines = [f"{long}/0 {long}/1 1", *(f"{k}/0 {k + 1}/0 0" for k in many)]
+    pairs.write_text("\n".join(lines))
+    people.write_text("\n".join([f"x {long}", *(f"{k} {k}" for k in many)]))
+    probes.write_text("x 1\ny 2\n")
+
+    class Source:
+        def blocks(self, names, folder):
+            yield np.eye(2)[np.arange(len(names)) % 2], np.ones(len(names))
+
+    tracemalloc.start()
+    protocols.pair_list(str(pairs), Source(), "", Options())
+    protocols.search(str(people), str(probes), Source(), "", Options())
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
 
 
 # A file of 128 bytes had a billion rows, each of which got a name.

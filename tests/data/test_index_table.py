@@ -1,6 +1,7 @@
 """The index of a record file: read back, or refused before memory is taken."""
 
 import io
+import os
 
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ def parse(tmp_path):
     """Reads an index of a file of `size` bytes."""
 
     def read(data, size=44):
-        (tmp_path / "p.index.npy").write_bytes(data)
         with open(tmp_path / "p", "wb") as file:
             file.truncate(size)
+        (tmp_path / "p.index.npy").write_bytes(data)
         return read_index(str(tmp_path / "p"))
 
     return read
@@ -31,6 +32,14 @@ def parse(tmp_path):
 
 def test_reads_what_numpy_saved(parse):
     np.testing.assert_array_equal(parse(saved(ROWS)), ROWS.T)
+
+
+# Otherwise, a label that is corrected in the file stays wrong, and nothing says so.
+def test_the_index_of_a_file_that_changed_later_is_none(parse, tmp_path):
+    assert parse(saved(ROWS)) is not None
+    later = (tmp_path / "p.index.npy").stat().st_mtime + 1
+    os.utime(tmp_path / "p", (later, later))
+    assert read_index(str(tmp_path / "p")) is None
 
 
 @pytest.mark.parametrize("size", [39, 73, 2**40])

@@ -155,6 +155,14 @@ def test_a_cache_on_disk_is_made_once_and_for_one_set(batches, list_folder, tmp_
             path.unlink()
     again = batches(**options)
     np.testing.assert_array_equal(_numbers(again.epoch(1)), _numbers(made.epoch(1)))
+    # A power failure, or another user of the folder, may have changed it.
+    (labels,) = folder.glob("*/labels.npy")
+    kept = labels.read_bytes()
+    for content, words in ((b"", "is not a .npy file"), (kept[:-8], "is damaged")):
+        labels.write_bytes(content.replace(b"(20,)", b"(19,)"))
+        with pytest.raises(ValueError, match=words):
+            batches(**options).epoch(1)
+    labels.write_bytes(kept)
     # Another list is another cache.
     lines = (list_folder / "label.txt").read_text().splitlines()
     lines = [line for line in lines if line.split()[0][-6:-4] not in ("06", "12", "18")]

@@ -135,6 +135,8 @@ def full_card():
     pairs.worst = [{**shown, "left": "a&b.jpg", "right": "c.jpg"}]
     pairs.images = {0: (b"\xff\xd8one", b"\xff\xd8two")}
     counts = {"pictures": 10, "same_bytes": 1, "same_pixels": 2, "first": ["x.jpg"]}
+    # As Python reads a name that is not UTF-8.
+    counts["first"].append("\udce9.jpg")
     other = {"note": "not compared: <why>"}
     pairs.duplicates = {"training set": counts, "other": other}
     search, _ = search_report()

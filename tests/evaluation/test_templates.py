@@ -95,10 +95,13 @@ def test_names_with_blanks_end_at_tabs():
         (lists.read_identity_list, b"a\n", "f, line 1: expected 'name identity'"),
         (lists.read_names, b"a\nb\na\n", "f contains 'a' twice"),
         (lists.read_template_media, b"1.jpg 5 x\n", "f, line 1: expected 'image"),
+        (lists.read_template_media, b"1.jpg 5 9" + b"9" * 20, "f, line 1: expected"),
+        (lists.read_template_pairs, b"#1 2 0\n3 4 0\n", "f: expected 'template templ"),
         (lists.read_template_pairs, b"1 2 0\n1 2\n", "f: expected 'template template"),
         (lists.read_template_pairs, b"1 2 3\n", "label 1 or 0"),
         (lists.read_template_pairs, b"", "Received an empty file"),
         (lists.read_subjects, b"T,S\n1,2\n1,3\n", "f: template 1 has several subjects"),
+        (lists.read_subjects, b"T,S\n1,9" + b"9" * 20, "f, line 2: expected"),
         (lists.read_subjects, b"T,S\n1,x\n", "f, line 2: expected 'template,subject'"),
     ],
 )

@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from plsc_tf import backbones
 from plsc_tf.checkpoints import importers
 
 CLASSES, SIZE = 11, 3
@@ -50,10 +51,12 @@ class _Pickler(pickle._Pickler):
     dispatch = {**pickle._Pickler.dispatch, type(_rebuild_tensor_v2): save_global}
 
 
-def write_by_hand(path, *tensor, member="m/data/0", method=zipfile.ZIP_STORED):
+def write_by_hand(
+    path, *tensor, name="conv1.weight", member="m/data/0", method=zipfile.ZIP_STORED
+):
     """Writes a state dict with one tensor: its offset, shape and strides."""
     main = io.BytesIO()
-    _Pickler(main, 2).dump({"conv1.weight": _Tensor(*tensor)})
+    _Pickler(main, 2).dump({name: _Tensor(*tensor)})
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("m/data.pkl", main.getvalue())
         archive.writestr(member, np.arange(18, dtype="<f4").tobytes())
@@ -63,6 +66,20 @@ def test_pytorch_is_not_needed(tmp_path):
     write_by_hand(tmp_path / "model.pt", 1, (2, 3), (1, 5))
     (weight,) = importers.read(str(tmp_path)).backbone.values()
     np.testing.assert_array_equal(weight, [[1, 6, 11], [2, 7, 12]])
+
+
+# A file of another program got a traceback that does not name it.
+def test_other_tensors_are_one_error(tmp_path):
+    network = backbones.build("iresnet10", image_shape=(32, 32, 3))
+    for tensor, name in (((0, (2,), (1,)), 0), ((0, (), ()), "fc.weight")):
+        write_by_hand(tmp_path / "model.pt", *tensor, name=name)
+        source = importers.read(str(tmp_path))
+        source.backbone["features.weight"] = WEIGHT[0]
+        with pytest.raises(ValueError, match="model.pt does not contain the weights"):
+            importers.assign(source, network)
+    write_by_hand(tmp_path / "softmax_fc_gpu_0.pt", 0, (4, 0), (1, 1), name="weight")
+    with pytest.raises(ValueError, match="gpu_0.pt must have class centers"):
+        importers.read(str(tmp_path))
 
 
 # PyTorch's own reader ran code of forged files, also with weights_only.

@@ -46,7 +46,12 @@ def test_the_card_of_another_model_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["no", [], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}]
+    "content",
+    [
+        *("no", [], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}),
+        *({"version": 1, "sets": {"a": 5}}, {"version": 1, "sets": {}, "model": []}),
+        {"version": 1, "sets": {"a": {"threshold": [1]}}},
+    ],
 )
 def test_other_files_are_refused(tmp_path, content):
     with pytest.raises(ValueError, match="card must be a card.json"):

@@ -136,6 +136,10 @@ def test_links_of_others_are_not_followed(tmp_path, name):
     assert (tmp_path / "precious").read_text() == "mine"
     assert (tmp_path / "report").read_bytes() == b"new"
     assert not (tmp_path / "report").is_symlink()
+    # Or let the program wait for ever.
+    os.mkfifo(tmp_path / "report.writing-new")
+    with pytest.raises(OSError, match="report.writing-new"):
+        files.replace(tmp_path / "report", b"newer")
 
 
 def test_what_cannot_be_looked_at_is_not_absent(tmp_path):

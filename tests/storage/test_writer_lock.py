@@ -73,7 +73,7 @@ _KEYS = ("host", "since", "folder", "machine", "start", "state")
 _FORGED = [json.dumps(dict.fromkeys(_KEYS, "a") | {"pid": n}) for n in ("a", 10**30)]
 
 
-@pytest.mark.parametrize("claim", ['{"host": "a"}', "[1]", *_FORGED])
+@pytest.mark.parametrize("claim", ['{"host": "a"}', "[1]", "[" * 1024, *_FORGED])
 def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim):
     path = tmp_path / f".writer-{'0' * 16}"
     path.write_text(claim)

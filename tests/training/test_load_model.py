@@ -111,6 +111,25 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     state.save(str(tmp_path / "weights"), model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network"):
         plsc_tf.load_model(tmp_path / "weights")
+    # Another name of the layer, which would call any function of Keras.
+    described = json.loads(model.backbone.to_json())
+    layer = described["config"]["layers"][1]
+    layer |= {"module": "keras", "class_name": "layers.Lambda"}
+    layer["config"]["function"] = keras.saving.serialize_keras_object(keras.ops.relu)
+    with pytest.raises(ValueError, match="has a layers.Lambda, which can run code"):
+        model_config.make_network(json.dumps(described))
+
+
+# A file of 14 KB would take a minute to load, one of 20 KB hours.
+def test_models_that_call_each_other_again_and_again_are_refused():
+    model = keras.Sequential([keras.Input((None,)), keras.layers.ReLU()])
+    for _ in range(5):
+        image = outputs = keras.Input((None,))
+        for _ in range(8):
+            outputs = model(outputs)
+        model = keras.Model(image, outputs)
+    with pytest.raises(ValueError, match="layers are called over 10000 times"):
+        model_config.make_network(model.to_json())
 
 
 # A few bytes would make Keras compute terabytes when it builds the network.

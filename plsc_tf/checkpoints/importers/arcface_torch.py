@@ -148,13 +148,17 @@ def _weights(state, path):
     """Returns the backbone's weights as arrays, without those unused in inference."""
     rule = f"{path} holds a {type(state).__name__}, not a state dict of tensors"
     require(isinstance(state, dict), rule)
-    state = {name: one for name, one in state.items() if isinstance(one, np.ndarray)}
+    # The numbers of batches that layers have seen are single numbers.
+    state = {
+        name: one
+        for name, one in state.items()
+        if isinstance(name, str) and isinstance(one, np.ndarray) and one.ndim
+    }
     torch_files.check_size(path, sum(one.nbytes for one in state.values()))
     # DistributedDataParallel adds the prefix "module." to every name.
     return {
         name.removeprefix("module."): np.asarray(value, np.float32)
         for name, value in state.items()
-        if not name.endswith(".num_batches_tracked")
     }
 
 
@@ -180,7 +184,8 @@ def _centers(kind, path):
         state = _part(state, "state_dict_softmax_fc", path)
     weight = state.get("weight") if isinstance(state, dict) else None
     rule = f"{path} must have class centers, a 'weight' [classes, embedding size]"
-    require(isinstance(weight, np.ndarray) and weight.ndim == 2, rule)
+    fits = isinstance(weight, np.ndarray) and weight.ndim == 2 and weight.size
+    require(fits, rule)
     torch_files.check_size(path, weight.nbytes)
     return weight
 

@@ -117,7 +117,7 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
     network = NETWORKS.get(sum(name.startswith("conv2d_") for name in weights))
     if network is None:
         return "Only PLSC's ResNet50, 100, 101 and 152 can be imported"
-    size = f" --emb_size={len(weights['fc_0.b_0'])}" if "fc_0.b_0" in weights else ""
+    size = f" --emb_size={weights['fc_0.b_0'].size}" if "fc_0.b_0" in weights else ""
     return f"The files look like --model_name={network}{size}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
@@ -199,13 +200,17 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
     Returns:
         The positions, lengths and labels of the records, int64 `[n]` each; None if
-        there is no index, or if it does not match the file.
+        there is no index, if it does not match the file, or if it is older: somebody
+        may have changed labels in the file.
 
     Raises:
         ValueError: the file is not an index.
     """
     name = path + paths.INDEX_ENDING
     if not files.exists(name):
+        return None
+    if files.stat(name).modified_ns < files.stat(path).modified_ns:
+        logging.warning("%s is older than its file, so it is not used", name)
         return None
     data, size, start = files.read(name), files.size(path), len(index_header(0))
     header = index_header((len(data) - start) // 24)

@@ -109,8 +109,10 @@ def read_groups(text):
     for number, line in enumerate(lines, 1):
         line = line.partition("#")[0]
         try:
-            group = [int(label) for label in line.replace("+", " ").split()]
-        except ValueError as error:
+            # The head's labels have 64 bits.
+            labels = map(np.int64, line.replace("+", " ").split())
+            group = list(map(int, labels))
+        except (ValueError, OverflowError) as error:
             raise ValueError(
                 f"{text}, line {number}: expected labels separated by spaces. "
                 f"Received: {line!r}."

@@ -43,7 +43,7 @@ def pair_identities(names, left, right, same):
     """
     if names:
         folders = [files.parent(name) for name in names]
-        numbers = np.unique(folders, return_inverse=True)[1]
+        numbers = np.unique(np.array(folders, object), return_inverse=True)[1]
         if np.array_equal(numbers[left] == numbers[right], same):
             return numbers[left], numbers[right], FOLDERS
     count = int(max(left.max(), right.max())) + 1
@@ -93,7 +93,8 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
         names, identities = lists.read_identity_list(text, path)
         below = folder or files.parent(path)
         embeddings, _ = gathered(source.blocks(names, below))
-        sides += [embeddings, np.array(identities)]
+        # In an array of texts, each would take the memory of the longest one.
+        sides += [embeddings, np.array(identities, object)]
     return _search(_name(probes), sides, options, digest)
 
 
