@@ -14,6 +14,7 @@ import zlib
 import numpy as np
 
 from plsc_tf.requirements import require
+from plsc_tf.serving import gallery_database
 
 # Number of faces read at a time when a gallery is opened.
 _READ_FACES = 1 << 16
@@ -27,23 +28,6 @@ _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
 _DTYPES = ("float32", "float16")
 # Errors that changed values cause.
 _DAMAGE = (TypeError, OverflowError, UnicodeError, MemoryError)
-# The gallery's own files, and those that SQLite makes beside them.
-_FILES = ("lock", *(f"gallery.db{end}" for end in ("", "-journal", "-wal", "-shm")))
-# The end of a journal that names a file which SQLite removes, if it can. Only a
-# transaction over several databases writes one.
-_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS people (
-    -- Never reused: a search may still hold the number of a person who was removed.
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT UNIQUE NOT NULL
-);
-CREATE TABLE IF NOT EXISTS faces (
-    person INTEGER NOT NULL, embedding BLOB NOT NULL, checksum INTEGER
-);
-CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
-"""
 
 
 class Match(typing.NamedTuple):
@@ -96,7 +80,9 @@ class Gallery(contextlib.AbstractContextManager):
         self._lock = threading.RLock()
         lock_path = os.path.join(self._folder, "lock")
         path, used = os.path.join(self._folder, "gallery.db"), os.path.exists(lock_path)
-        self._check_files(f"{path}-journal")
+        problem = gallery_database.foreign_file(self._folder)
+        if problem:
+            raise self._error(f"{problem}. {_RESTORE}")
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(open(lock_path, "a", encoding="utf8"))
             try:
@@ -118,7 +104,7 @@ class Gallery(contextlib.AbstractContextManager):
                 self._base.execute("PRAGMA synchronous = FULL")
                 # The file keeps no face that was removed.
                 self._base.execute("PRAGMA secure_delete = ON")
-                self._create_tables()
+                gallery_database.create_tables(self._base)
                 problem = self._one("PRAGMA integrity_check(1)")
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
@@ -130,30 +116,6 @@ class Gallery(contextlib.AbstractContextManager):
             except (*_DAMAGE, sqlite3.Error) as error:
                 raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
-
-    def _check_files(self, journal):
-        """Raises ValueError if a file leads elsewhere: a stranger may have sent it."""
-        for entry in os.scandir(self._folder):
-            if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
-                problem = f"must have no link or FIFO: {entry.name}"
-                raise self._error(f"{problem}. {_RESTORE}")
-        with contextlib.suppress(FileNotFoundError), open(journal, "rb") as file:
-            file.seek(max(0, os.path.getsize(journal) - len(_OF_SEVERAL)))
-            if file.read() == _OF_SEVERAL:
-                raise self._error(f"is damaged: its journal is foreign. {_RESTORE}")
-
-    def _create_tables(self):
-        """Creates missing tables; raises an error if there is anything else.
-
-        A view could run for ever, and a trigger could remove people.
-        """
-        with contextlib.closing(sqlite3.connect(":memory:")) as model:
-            model.executescript(_SCHEMA)
-            query = "SELECT name, type, sql FROM sqlite_master"
-            own, found = (set(base.execute(query)) for base in (model, self._base))
-        if not found <= own:
-            raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
-        self._base.executescript(_SCHEMA)
 
     def _about(self, dim, dtype, model):
         stored = about = dict(self._base.execute("SELECT key, value FROM about"))

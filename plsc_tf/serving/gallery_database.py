@@ -1,0 +1,53 @@
+"""The files and the tables of a gallery, which may come from a stranger."""
+
+import contextlib
+import os
+import sqlite3
+
+# The gallery's own files, and those that SQLite makes beside them.
+_JOURNAL = "gallery.db-journal"
+_FILES = ("lock", "gallery.db", _JOURNAL, "gallery.db-wal", "gallery.db-shm")
+# The end of a journal that names a file, which SQLite then removes. Only a transaction
+# over several databases writes one.
+_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS people (
+    -- Never reused: a search may still hold the number of a person who was removed.
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT UNIQUE NOT NULL
+);
+CREATE TABLE IF NOT EXISTS faces (
+    person INTEGER NOT NULL, embedding BLOB NOT NULL, checksum INTEGER
+);
+CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
+"""
+
+
+def foreign_file(folder: str) -> str:
+    """Returns what is wrong with a file that leads out of a gallery, or ""."""
+    for entry in os.scandir(folder):
+        if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
+            return f"must have no link or FIFO: {entry.name}"
+    path = os.path.join(folder, _JOURNAL)
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - len(_OF_SEVERAL)))
+        if file.read() == _OF_SEVERAL:
+            return "is damaged: its journal is foreign"
+    return ""
+
+
+def create_tables(base: sqlite3.Connection) -> None:
+    """Creates a gallery's missing tables.
+
+    Raises:
+        sqlite3.DatabaseError: the database has anything else: a view could run for
+            ever, and a trigger could remove people.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(_SCHEMA)
+        query = "SELECT name, type, sql FROM sqlite_master"
+        own, found = (set(one.execute(query)) for one in (model, base))
+    if not found <= own:
+        raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
+    base.executescript(_SCHEMA)
