@@ -41,7 +41,8 @@ SERVING = [
     # Earlier versions keep any number of requests of a connection in memory.
     "aiohttp>=3.14.5,<4",
     # Earlier versions may unpack a message beyond the limit before they refuse it.
-    "grpcio>=1.85.3",
+    # The server replaces private methods, which later versions may not have.
+    "grpcio>=1.85.3,<1.86",
     "orjson>=3.10,<4",
     "prometheus-client>=0.20,<1",
     # Messages of TF Serving; its releases follow TensorFlow's.

@@ -33,8 +33,9 @@ _BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
 # length is negative.
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
-# Bytes of the longest answer.
+# Bytes of the longest answer, and its most lists and objects: an image has two.
 _MOST_BYTES = 1 << 26
+_MOST_LISTS = 100_000
 # Seconds to wait for an answer if timeout is None.
 _WITHOUT_TIMEOUT = 1e6
 
@@ -319,6 +320,9 @@ class _Server:
             avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
+        # Three bytes of empty lists would become 64 bytes of memory.
+        if data.count(b"[") + data.count(b"{") > _MOST_LISTS:
+            return response.status, None
         try:
             return response.status, json.loads(data)
         except (ValueError, RecursionError):

@@ -62,7 +62,7 @@ def test_one_call_for_several_requests_and_to_each_its_own():
     found = run(model, lambda b: together(b, gate, [1], [2, 3], [4], [5]))
     assert [one["y"][:, 0].tolist() for one in found] == [[2], [4, 6], [8], [10]]
     # The first one went at once; the four others waited, and went together.
-    assert model.batches == [[1], [2, 3, 4, 5]]
+    assert model.batches == [[1], [2, 4, 5, 3]]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,27 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
     error = run(model, work, queue_images=3)
     # Two wait, three seconds each.
     assert (error.status, error.retry_after) == (503, 6)
+
+
+@pytest.mark.parametrize(
+    ("small", "computed"), [([5], [1, 5, 2, 3, 4]), ([5, 6], [1, 5])]
+)
+def test_a_costly_request_gives_way_to_others(small, computed):
+    # A request of 130 KB, of large images in gzip, stopped all answers for 30 s.
+    gate = threading.Event()
+    model = Doubling(gate=gate)
+
+    async def work(batcher):
+        costly = asyncio.create_task(batcher.run(rows(1, 2, 3, 4), [16e6] * 4))
+        await asyncio.sleep(0.05)
+        other = asyncio.create_task(batcher.run(rows(*small), [1e4] * len(small)))
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.wait([costly])
+        return await other
+
+    assert run(model, work, queue_images=4)["y"][0] == 10
+    assert [batch[0] for batch in model.batches] == computed
 
 
 def test_who_waits_too_long_is_told_so_and_not_computed():

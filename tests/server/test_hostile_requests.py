@@ -1,5 +1,6 @@
 """Small requests that would cost the server much are refused before they cost it."""
 
+import asyncio
 import contextlib
 import gc
 import gzip
@@ -20,7 +21,7 @@ from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError
-from plsc_tf.serving.server.guard import Protocol
+from plsc_tf.serving.server.guard import Bodies, Protocol
 from plsc_tf.serving.server.limits import check_image
 
 FILES = resource.RLIMIT_NOFILE
@@ -98,6 +99,7 @@ def frame(kind, flags, stream, content=b""):
 
 
 FACE = b"\n\x06\n\x04face"
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -145,6 +147,24 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert "Bearer" not in caplog.text
 
 
+def test_of_slow_messages_those_of_the_key_with_most_give_way():
+    # Eight calls of one key, of ten bytes, kept out all clients with slow lines.
+    async def main():
+        arrived = asyncio.Event()
+        bodies = Bodies(Server(max_body_mb=1, max_receiving_mb=4))
+        keys = ["honest", "hostile", "hostile"]
+        calls = [
+            asyncio.create_task(bodies.receive(arrived.wait(), key)) for key in keys
+        ]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        arrived.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, ended, last = asyncio.run(main())
+    assert first is last is True
+    assert isinstance(ended, RequestError) and ended.code == "UNAVAILABLE"
+
+
 def test_silent_connections_keep_nobody_out(model_dir):
     # A thousand of them, without a key, would end the service: of HTTP as long as they
     # are open, of gRPC by using up the files that the process may open.
@@ -171,22 +191,35 @@ def test_silent_connections_keep_nobody_out(model_dir):
         resource.setrlimit(FILES, (soft, hard))
 
 
-def test_answers_that_are_never_read_come_to_an_end(model_dir):
-    # Four clients could keep the places of all 1024 calls, for ever, and send nothing.
+def test_answers_that_are_never_read_keep_nobody_out(model_dir):
+    # A thousand small calls of one key kept all others out of gRPC for four minutes,
+    # and the memory of twenty large ones kept them out of HTTP, too.
     limits = {"receive_timeout": 0.2, "answer_timeout": 0.3, "max_connections": 2}
-    with served(model_dir, grpc_port=0, **limits) as server:
+    content = FACE + b"\x9a\x06\xe0\x5d" + bytes(12_000)  # an unknown field
+    with served(model_dir, grpc_port=0, max_receiving_mb=0.02, **limits) as server:
         address = ("127.0.0.1", server["grpc_port"])
         with socket.create_connection(address, timeout=10) as link:
             # They allow the server to send no bytes.
             link.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
             for stream in (1, 3):
-                link.sendall(call(stream, b"ModelService/GetModelStatus", 8, FACE))
+                method, size = b"ModelService/GetModelStatus", len(content)
+                link.sendall(call(stream, method, size, content))
+            while b"application/grpc" not in link.recv(1 << 16):
+                pass
+            with grpc.insecure_channel("{}:{}".format(*address)) as channel:
+                assert channel.unary_unary(STATUS)(content, 10)
+            # And their connections come to an end.
             with contextlib.suppress(ConnectionError):
                 while link.recv(1 << 16):
                     pass
-        with grpc.insecure_channel("{}:{}".format(*address)) as channel:
-            status = "/tensorflow.serving.ModelService/GetModelStatus"
-            assert channel.unary_unary(status)(FACE, 10)
+
+
+def test_a_method_that_is_not_utf8_ends_only_its_call(server):
+    # One call, without a key, ended gRPC for all until the server was restarted.
+    with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
+        with pytest.raises(grpc.RpcError, match="Method not found"):
+            channel.unary_unary(b"/\xff")(b"", 10)
+        assert channel.unary_unary(STATUS)(FACE, 10)
 
 
 def seconds_held(function, *arguments):

@@ -11,6 +11,10 @@ for a running batch before its own starts. If all sizes within the bound cost mu
 per image than larger ones, the batcher exceeds the bound, because the queue would
 otherwise grow and all images would wait even longer.
 
+Requests share the model fairly: while one with many or large images is computed, those
+that arrive later and cost less are computed in between (weighted fair queueing, Demers
+et al. 1989).
+
 All methods run in the event loop's thread, except the call of the model.
 """
 
@@ -43,12 +47,17 @@ def sizes_up_to(largest: int) -> list[int]:
 
 
 class _Row(NamedTuple):
-    """A waiting row: its value, and the future of its outputs."""
+    """A waiting row: its value, and the future of its outputs.
+
+    Rows are computed in the order of `place`; `futures` are those of its request.
+    """
 
     future: asyncio.Future
     index: int
     value: bytes | np.ndarray
     pixels: int
+    place: float
+    futures: list
 
     def fail(self, error):
         if not self.future.done():
@@ -75,6 +84,11 @@ class Batcher:
         self._slowdown = 1.0
         self._waiting = collections.deque()
         self._running = 0
+        # An image without pixels costs as much as others that fill a batch.
+        self._least_cost = options.max_megapixels * 1e6 / options.max_batch_images
+        # Where a request without cost would be placed: the cost of the batches so far,
+        # each divided by the number of requests that shared the model.
+        self._place = 0.0
 
     @property
     def idle(self) -> bool:
@@ -95,13 +109,13 @@ class Batcher:
             RequestError: the queue is full, the time limit has passed, a row is
                 invalid, or the model failed.
         """
-        if len(self._waiting) + len(rows) > self._options.queue_images:
-            waiting = len(self._waiting)
-            message = f"The server is busy: {waiting} images are already waiting."
-            raise self._busy("UNAVAILABLE", message)
         loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
-        futures = [loop.create_future() for _ in rows]
-        self._waiting.extend(map(_Row, futures, range(len(rows)), rows, pixels))
+        futures, added, place = [], [], self._place
+        for index, (row, count) in enumerate(zip(rows, pixels, strict=True)):
+            place += count + self._least_cost
+            futures.append(loop.create_future())
+            added.append(_Row(futures[-1], index, row, count, place, futures))
+        self._add(added)
         self._start()
         try:
             async with asyncio.timeout(seconds):
@@ -113,6 +127,19 @@ class Batcher:
             for future in futures:
                 future.cancel()
         return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
+
+    def _add(self, rows):
+        """Adds rows; if there are too many, refuses the requests that end last."""
+        waiting = [row for row in self._waiting if not row.future.done()]
+        message = f"The server is busy: {len(waiting)} images are already waiting."
+        waiting = sorted([*waiting, *rows], key=lambda row: row.place)
+        while len(waiting) > self._options.queue_images:
+            last, error = waiting[-1].futures, self._busy("UNAVAILABLE", message)
+            for row in waiting:
+                if row.futures is last:
+                    row.fail(error)
+            waiting = [row for row in waiting if row.futures is not last]
+        self._waiting = collections.deque(waiting)
 
     def _busy(self, code, message):
         """Returns an error whose retry_after is the time the waiting images need."""
@@ -154,6 +181,9 @@ class Batcher:
         size = self._size(len(batch)) if batch else 0
         while len(batch) > size:
             self._waiting.appendleft(batch.pop())
+        requests = {id(row.futures) for row in (*batch, *self._waiting)}
+        cost = sum(row.pixels + self._least_cost for row in batch)
+        self._place += cost / max(1, len(requests))
         self._metrics.waiting.set(len(self._waiting))
         return batch, size
 

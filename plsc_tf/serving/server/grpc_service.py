@@ -1,5 +1,6 @@
 """TF Serving's gRPC services: PredictionService and ModelService."""
 
+import asyncio
 import contextlib
 import functools
 import itertools
@@ -11,6 +12,8 @@ import grpc
 import tensorflow as tf
 from absl import logging
 from google.protobuf.message import DecodeError
+from grpc._cython import cygrpc
+from grpc.aio import _server
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
@@ -39,27 +42,23 @@ def make_server(app) -> grpc.aio.Server:
     python_logging.getLogger("grpc._cython.cygrpc").addFilter(_shows_a_defect)
     seconds = math.ceil(app.options.receive_timeout)
     longest = 2 * seconds + app.options.answer_timeout
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
-            # Pings detect connections whose client has disappeared.
-            ("grpc.keepalive_time_ms", 60_000),
-            # A client may never read its answers; others connect again unnoticed.
-            ("grpc.max_connection_age_ms", int(10_000 * app.options.receive_timeout)),
-            ("grpc.max_connection_age_grace_ms", int(1000 * longest)),
-            ("grpc.max_concurrent_streams", 256),
-            # Others would take all files that the process may open.
-            ("grpc.max_allowed_incoming_connections", app.options.max_connections),
-            ("grpc.server_handshake_timeout_ms", seconds * 1000),
-            # Otherwise, fast connections may send more than a message ahead.
-            ("grpc.http2.bdp_probe", 0),
-        ],
-        maximum_concurrent_rpcs=app.options.max_connections,
-    )
-    server.add_generic_rpc_handlers((Services(app),))
-    return server
+    options = [
+        ("grpc.max_receive_message_length", int(app.options.max_body_mb * 1e6)),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0),
+        # Pings detect connections whose client has disappeared.
+        ("grpc.keepalive_time_ms", 60_000),
+        # A client may never read its answers; others connect again unnoticed.
+        ("grpc.max_connection_age_ms", int(10_000 * app.options.receive_timeout)),
+        ("grpc.max_connection_age_grace_ms", int(1000 * longest)),
+        ("grpc.max_concurrent_streams", 64),
+        # Others would take all files that the process may open.
+        ("grpc.max_allowed_incoming_connections", app.options.max_connections),
+        ("grpc.server_handshake_timeout_ms", seconds * 1000),
+        # Otherwise, fast connections may send more than a message ahead.
+        ("grpc.http2.bdp_probe", 0),
+    ]
+    return _Server(Services(app), options)
 
 
 def open_port(server: grpc.aio.Server, address: str, options) -> int:
@@ -74,10 +73,33 @@ def open_port(server: grpc.aio.Server, address: str, options) -> int:
     return server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
 
 
-async def _abort(error, _, context):
-    if error.retry_after is not None:
-        context.set_trailing_metadata((("retry-after", str(error.retry_after)),))
-    await context.abort(getattr(grpc.StatusCode, error.code), error.message)
+class _Server(_server.Server):
+    """grpc's server, with the methods of `Services` only.
+
+    It does not limit the number of calls: those whose client never reads the answer
+    would keep others out.
+    """
+
+    def __init__(self, services, options):
+        self._loop = asyncio.get_running_loop()
+        self._server = _Core(self._loop, None, (), (), options, None)
+        self._server.refuse = services.refuse
+        self._server.add_registered_method_handlers(services.handlers)
+
+
+class _Core(cygrpc.AioServer):
+    async def _request_call(self):
+        """Refuses the calls of unknown methods, and never returns one.
+
+        The caller would decode the method, and end if it is not UTF-8.
+        """
+        loop, refusals = asyncio.get_running_loop(), set()
+        while True:
+            call = await super()._request_call()
+            context = cygrpc._ServicerContext(call, None, None, loop)
+            refusal = asyncio.gather(self.refuse(context), return_exceptions=True)
+            refusals.add(refusal)
+            refusal.add_done_callback(refusals.discard)
 
 
 def _shows_a_defect(record):
@@ -85,62 +107,65 @@ def _shows_a_defect(record):
     return not record.getMessage().startswith(("Invalid encoding", "ExecuteBatchError"))
 
 
-class Services(grpc.GenericRpcHandler):
-    """Implements Predict, GetModelMetadata and GetModelStatus, and no other methods.
+class Services:
+    """Implements Predict, GetModelMetadata and GetModelStatus.
 
     Args:
         app: the `App`, with its options, models, access, bodies and metrics.
+
+    Attributes:
+        handlers: {method: its handler}.
     """
 
     def __init__(self, app):
         self._models, self._bodies, self._metrics = app.models, app.bodies, app.metrics
         self._access = app.access
         self._most_fields = _MOST_FIELDS + app.options.max_request_images
-        self._handlers = {
-            f"/tensorflow.serving.{name}": self._handler(name.partition("/")[2], kind)
+        # A method that takes a stream asks for the message itself; others are called
+        # when it has arrived, so messages that never end would fill the memory.
+        # Without a deserializer, it receives bytes and can judge them.
+        self.handlers = {
+            f"/tensorflow.serving.{name}": grpc.stream_unary_rpc_method_handler(
+                functools.partial(self._call, name.partition("/")[2], kind)
+            )
             for name, kind in _REQUESTS.items()
         }
 
-    def service(self, details) -> grpc.RpcMethodHandler | None:
-        """Returns the handler of a call, or one that refuses it without a key."""
-        credentials = dict(details.invocation_metadata).get("authorization")
-        try:
-            self._access.check_key(credentials, "embed")
-        except RequestError as error:
-            self._metrics.request("grpc", error.code, 0.0)
-            abort = functools.partial(_abort, error)
-            return grpc.stream_unary_rpc_method_handler(abort)
-        return self._handlers.get(details.method)
+    async def refuse(self, context: grpc.aio.ServicerContext) -> None:
+        """Answers a call of another method with an error."""
+        await self._call("", None, None, context)
 
-    def _handler(self, name, kind):
-        """Returns a handler that calls a method, answers with errors and counts.
+    async def _call(self, name, kind, _, context):
+        """Calls a method, answers with errors and counts.
 
         Args:
             name: the method, which takes the message and its size in bytes.
             kind: class of the message.
+            context: grpc's, with the message.
         """
-
-        async def answer(_, context):
-            start, code = time.perf_counter(), "CANCELLED"
-            try:
-                found = await self._answer(name, kind, context)
-                if isinstance(found, RequestError):
-                    code = found.code
-                    await _abort(found, None, context)
-                code = "OK"
-                return found
-            finally:
-                self._metrics.request("grpc", code, time.perf_counter() - start)
-
-        # A method that takes a stream asks for the message itself; others are called
-        # when it has arrived, so messages that never end would fill the memory.
-        # Without a deserializer, it receives bytes and can judge them.
-        return grpc.stream_unary_rpc_method_handler(answer)
+        start, code = time.perf_counter(), "CANCELLED"
+        try:
+            # The request's memory counts until this task ends, but not while the client
+            # reads the answer, which may take as long as the connection.
+            found = await asyncio.create_task(self._answer(name, kind, context))
+            if isinstance(found, RequestError):
+                code, seconds = found.code, found.retry_after
+                if seconds is not None:
+                    context.set_trailing_metadata((("retry-after", str(seconds)),))
+                await context.abort(getattr(grpc.StatusCode, code), found.message)
+            code = "OK"
+            return found
+        finally:
+            self._metrics.request("grpc", code, time.perf_counter() - start)
 
     async def _answer(self, name, kind, context):
         """Returns the answer's bytes or the error."""
         try:
-            data = await self._bodies.receive(context.read())
+            credentials = dict(context.invocation_metadata()).get("authorization")
+            key = self._access.check_key(credentials, "embed")
+            if not kind:
+                raise RequestError("UNIMPLEMENTED", "Method not found!")
+            data = await self._bodies.receive(context.read(), key)
             if data is grpc.aio.EOF:
                 raise invalid("The request has no message.")
             size = len(data)

@@ -57,6 +57,8 @@ class Protocol(web.RequestHandler):
             # This class closes idle connections sooner.
             keepalive_timeout=2 * _IDLE_SECONDS,
             lingering_time=_LINGER_SECONDS,
+            # Each may have 8 KB, which no limit of memory counts.
+            max_headers=64,
         )
         self._options, self._connections = options, connections
         # Unlike `transport`, it stays until the last bytes are written.
@@ -198,6 +200,8 @@ class Bodies:
         self._limit_together = int(options.max_receiving_mb * 1e6)
         self._seconds = options.receive_timeout
         self._held = {}
+        # {message of gRPC that did not arrive at once: (its key, its task)}
+        self._slow = {}
         self._turn = asyncio.Lock()
 
     async def read(self, request: web.Request, parse: Callable, *arguments):
@@ -220,11 +224,15 @@ class Bodies:
         body = await self._receive(request)
         return await self.parse(len(body), parse, body, *arguments)
 
-    async def receive(self, message: Awaitable):
+    async def receive(self, message: Awaitable, key: str):
         """Waits for a message of gRPC, whose size is unknown until it has arrived.
 
         A message that does not arrive at once counts as one of the largest size. Such
         messages leave half of the memory to others.
+
+        Args:
+            message: the message to wait for.
+            key: name of the client's key.
 
         Raises:
             RequestError: it arrives too slowly, or other requests use too much memory.
@@ -234,12 +242,29 @@ class Bodies:
             async with asyncio.timeout(self._seconds):
                 await asyncio.wait([arriving], timeout=_AT_ONCE_SECONDS)
                 if not arriving.done():
+                    self._make_room(arriving, key)
                     self.hold(self._limit, self._limit_together / 2)
                 return await arriving
         except TimeoutError:
             raise self._too_slow() from None
+        except asyncio.CancelledError:
+            if arriving in self._slow or not arriving.cancelled():
+                raise
+            raise self._too_many() from None
         finally:
             arriving.cancel()
+            self._slow.pop(arriving, None)
+
+    def _make_room(self, arriving, key):
+        """Adds a slow message; of too many, ends the first of the key with most."""
+        self._slow[arriving] = key, asyncio.current_task()
+        if len(self._slow) * self._limit > self._limit_together / 2:
+            keys = [key for key, _ in self._slow.values()]
+            most = max(keys, key=keys.count)
+            first = next(one for one, (key, _) in self._slow.items() if key == most)
+            _, task = self._slow.pop(first)
+            self._held[task] = 0
+            first.cancel()
 
     async def parse(self, size: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
@@ -279,9 +304,7 @@ class Bodies:
         task = asyncio.current_task()
         others = sum(self._held.values()) - self._held.get(task, 0)
         if others and others + size > (together or self._limit_together):
-            raise RequestError(
-                "UNAVAILABLE", "The server is receiving too many requests.", 1
-            )
+            raise self._too_many()
         if task not in self._held:
             task.add_done_callback(self._held.pop)
         self._held[task] = size
@@ -301,6 +324,10 @@ class Bodies:
         except TimeoutError:
             raise self._too_slow() from None
         return body
+
+    def _too_many(self):
+        message = "The server is receiving too many requests."
+        return RequestError("UNAVAILABLE", message, retry_after=1)
 
     def _too_slow(self):
         message = f"The body did not arrive within {self._seconds:g} s."
