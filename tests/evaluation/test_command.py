@@ -9,6 +9,7 @@ from PIL import Image
 
 from plsc_tf.evaluation import verification
 from tests.evaluation.saved_embeddings import detected, evaluate, write_lists
+from tests.evaluation.test_templates import plain_pooling
 
 
 def people_rows(num_people=24, each=4, size=16, seed=0):
@@ -60,17 +61,10 @@ def test_templates_and_searches_of_saved_embeddings(saved):
         gallery=str(folder / "known.txt"),
         probes=str(folder / "unknown.txt"),
     )
-    # By hand: media means (one media; two of one picture each), sums, directions.
-    weighted = rows * detected(rows)[:, None]
-    pooled = np.array(
-        [
-            weighted[i : i + 2].mean(axis=0)
-            if i % 4 == 0
-            else weighted[i : i + 2].sum(axis=0)
-            for i in range(0, len(rows), 2)
-        ]
-    )
-    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+    # Of a person's four pictures, the first two are one media.
+    order = np.arange(len(rows))
+    media = order // 2 + order % 4 // 3
+    pooled = plain_pooling(rows * detected(rows)[:, None], order // 2, media)
     people = ids[::2]
     low, high = np.tril_indices(len(pooled), -1)
     cosines, same = (pooled @ pooled.T)[low, high], people[low] == people[high]

@@ -125,13 +125,6 @@ def test_a_bias_of_other_classes_than_the_weights_is_noticed(folder):
         importers.read(str(folder), "plsc")
 
 
-def test_a_shard_that_is_cut_off_is_named(folder):
-    path = folder / "dist@arcface@rank@00001.w_0"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="00001.w_0 is damaged"):
-        importers.read(str(folder))
-
-
 def test_two_checkpoints_in_one_folder_are_refused(folder):
     write(folder, "conv2d_0.w_0.pdparam", np.ones((1, 1, 1, 1), np.float32))
     with pytest.raises(ValueError, match="conv2d_0.w_0 is both in"):

@@ -40,30 +40,6 @@ def test_one_worker_is_a_single_process(launchers):
     assert (result.status, result.out) == (0, "False\n")
 
 
-KUBEFLOW = {
-    "cluster": {"chief": ["a.invalid:6170"], "worker": ["127.0.0.1:{port}"]},
-    "task": {"type": "worker", "index": 0},
-}
-
-
-@pytest.mark.parametrize("by_flags", [True, False])
-def test_a_machine_of_several_starts_its_own_workers(launchers, by_flags):
-    script = launchers.script('note("config", json.dumps(config))')
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    if by_flags:
-        result = launchers.run(f"--cluster_node_ips=a.invalid,127.0.0.1:{port}", script)
-    else:
-        text = json.dumps(KUBEFLOW).replace("{port}", port)
-        result = launchers.run(script, TF_CONFIG=text)
-    assert result.status == 0, result.err
-    assert not (launchers.folder / "config-0").exists()
-    assert json.loads(launchers.read("config-1")) == {
-        "cluster": {"worker": ["a.invalid:6170", f"127.0.0.1:{port}"]},
-        "task": {"type": "worker", "index": 1},
-    }
-
-
 def test_with_a_folder_each_worker_has_a_log_and_the_first_is_shown(launchers):
     script = launchers.script(
         'print("I am", index); sys.stderr.write(f"error of {index}\\n")'

@@ -111,28 +111,30 @@ def test_a_scale_may_come_down_to_its_minimum_as_slowly_as_it_is_told_to():
     assert not scale.explains_skip()
 
 
-def made(**options):
-    return recipe.make_loss_scale(Settings.from_values(**options))
+FIXED = {"use_fp16": True, "use_dynamic_loss_scaling": False}
+DYNAMIC = {
+    "use_fp16": True,
+    "init_loss_scaling": 4.0,
+    "incr_every_n_steps": 1,
+    "incr_ratio": 3.0,
+    "decr_every_n_nan_or_inf": 1,
+    "decr_ratio": 0.25,
+}
 
 
-def test_the_options_make_the_scale_that_they_say():
-    assert made() is None
-    assert made(use_bf16=True, loss_scale=128.0) is None
-    dynamic = made(
-        use_fp16=True,
-        init_loss_scaling=4.0,
-        incr_every_n_steps=1,
-        incr_ratio=3.0,
-        decr_every_n_nan_or_inf=1,
-        decr_ratio=0.25,
-    )
-    assert run(dynamic, GOOD, BAD) == [12, 3]
-    assert made(use_fp16=True).dynamic
-    fixed = made(use_fp16=True, loss_scale=1024.0)
-    assert not fixed.dynamic and float(fixed.value()) == 1024
-    fixed = made(use_fp16=True, use_dynamic_loss_scaling=False, init_loss_scaling=8.0)
-    assert not fixed.dynamic and float(fixed.value()) == 8
-    for off in (0, 1):
-        assert (
-            made(use_fp16=True, use_dynamic_loss_scaling=False, loss_scale=off) is None
-        )
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        ({}, None),
+        ({"use_bf16": True, "loss_scale": 128.0}, None),
+        ({**FIXED, "loss_scale": 0}, None),
+        ({**FIXED, "loss_scale": 1}, None),
+        # The scale after a good step and a bad one.
+        (DYNAMIC, [12, 3]),
+        ({"use_fp16": True, "loss_scale": 1024.0}, [1024, 1024]),
+        ({**FIXED, "init_loss_scaling": 8.0}, [8, 8]),
+    ],
+)
+def test_the_options_make_the_scale_that_they_say(options, values):
+    scale = recipe.make_loss_scale(Settings.from_values(**options))
+    assert (scale and run(scale, GOOD, BAD)) == values

@@ -14,6 +14,7 @@ from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import ShardedRows
 from plsc_tf.training.updates import Updater
 from plsc_tf.training.weight_rules import WeightRule
+from tests.marks import slow
 
 ROWS, STEPS = 7, 3
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
@@ -108,23 +109,14 @@ def sharded(make, replicas, **options):
 
 
 # One optimizer of each kind: the others differ only in Keras's own rule.
-FAST = (
-    "momentum",
-    "sgd_decay",
-    "sgd_global_clipnorm",
-    "sgd_clipvalue",
-    "adamw",
-    "ftrl",
-)
-
-
 FAST_COMPILED = ("momentum", "sgd_global_clipnorm", "ftrl")
+FAST = (*FAST_COMPILED, "sgd_decay", "sgd_clipvalue", "adamw")
 
 
 @pytest.mark.parametrize(
     ("name", "jit_compile"),
     [
-        pytest.param(name, compiled, marks=[] if name in fast else pytest.mark.slow)
+        (name, compiled) if name in fast else slow(name, compiled)
         for compiled, fast in ((False, FAST), (True, FAST_COMPILED))
         for name in OPTIMIZERS
     ],
