@@ -147,22 +147,29 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert "Bearer" not in caplog.text
 
 
-def test_of_slow_messages_those_of_the_key_with_most_give_way():
-    # Eight calls of one key, of ten bytes, kept out all clients with slow lines.
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_key_can_use_up_the_memory_only_for_itself(slow):
+    # Eight gRPC calls of ten bytes, or 16 requests of 30 KB that unpack to 32 MB, all
+    # without their last byte, kept all other clients out.
+    async def call(key, size, bodies, ended):
+        with bodies.counting(key):
+            if slow:
+                return await bodies.receive(ended.wait())
+            bodies.hold(size)
+            return await ended.wait()
+
     async def main():
-        arrived = asyncio.Event()
-        bodies = Bodies(Server(max_body_mb=1, max_receiving_mb=4))
-        keys = ["honest", "hostile", "hostile"]
-        calls = [
-            asyncio.create_task(bodies.receive(arrived.wait(), key)) for key in keys
-        ]
-        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        arrived.set()
+        shared = Bodies(Server(max_body_mb=1, max_receiving_mb=4)), asyncio.Event()
+        calls = [call("hostile", 2_000_000, *shared) for _ in range(3)]
+        calls += [call("honest", 1_000_000, *shared)]
+        calls = [asyncio.create_task(one) for one in calls]
+        await asyncio.wait(calls[1:3])
+        shared[1].set()
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    first, ended, last = asyncio.run(main())
-    assert first is last is True
-    assert isinstance(ended, RequestError) and ended.code == "UNAVAILABLE"
+    first, *others, honest = asyncio.run(main())
+    assert first is honest is True
+    assert [one.code for one in others] == ["UNAVAILABLE"] * 2
 
 
 def test_silent_connections_keep_nobody_out(model_dir):

@@ -145,9 +145,7 @@ class Services:
         """
         start, code = time.perf_counter(), "CANCELLED"
         try:
-            # The request's memory counts until this task ends, but not while the client
-            # reads the answer, which may take as long as the connection.
-            found = await asyncio.create_task(self._answer(name, kind, context))
+            found = await self._answer(name, kind, context)
             if isinstance(found, RequestError):
                 code, seconds = found.code, found.retry_after
                 if seconds is not None:
@@ -165,14 +163,17 @@ class Services:
             key = self._access.check_key(credentials, "embed")
             if not kind:
                 raise RequestError("UNIMPLEMENTED", "Method not found!")
-            data = await self._bodies.receive(context.read(), key)
-            if data is grpc.aio.EOF:
-                raise invalid("The request has no message.")
-            size = len(data)
-            self._bodies.hold(size)
-            most = self._most_fields
-            request = await self._bodies.parse(size, _read, data, kind, most)
-            return (await getattr(self, name)(request, size)).SerializeToString()
+            # Its memory does not count while the client reads the answer, which may
+            # take as long as the connection.
+            with self._bodies.counting(key):
+                data = await self._bodies.receive(context.read())
+                if data is grpc.aio.EOF:
+                    raise invalid("The request has no message.")
+                size = len(data)
+                self._bodies.hold(size)
+                most = self._most_fields
+                request = await self._bodies.parse(size, _read, data, kind, most)
+                return (await getattr(self, name)(request, size)).SerializeToString()
         except RequestError as error:
             return error.with_traceback(None)
         except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL

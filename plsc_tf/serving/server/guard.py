@@ -5,8 +5,11 @@ takes to read its answer.
 """
 
 import asyncio
+import collections
+import contextlib
+import dataclasses
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
@@ -188,8 +191,22 @@ async def _parts(request):
         raise zlib.error
 
 
+@dataclasses.dataclass(eq=False)
+class _Request:
+    """A request's bytes in memory; those of slow messages are not known yet."""
+
+    key: str
+    task: asyncio.Task
+    size: int = 0
+    is_slow: bool = False
+    is_ended: bool = False
+
+
 class Bodies:
     """Reads and parses requests, and limits the memory that they use together.
+
+    If it is used up, requests of the key that uses most of it end for those of others.
+    So a key can only keep itself out.
 
     Args:
         options: the option group `server`.
@@ -199,10 +216,30 @@ class Bodies:
         self._limit = int(options.max_body_mb * 1e6)
         self._limit_together = int(options.max_receiving_mb * 1e6)
         self._seconds = options.receive_timeout
-        self._held = {}
-        # {message of gRPC that did not arrive at once: (its key, its task)}
-        self._slow = {}
+        self._requests = {}  # by their tasks
         self._turn = asyncio.Lock()
+
+    @contextlib.contextmanager
+    def counting(self, key: str) -> Iterator[None]:
+        """Counts the bytes that the current task holds, until the end of the block.
+
+        Args:
+            key: name of the client's key.
+
+        Raises:
+            RequestError: another key's request needs the memory.
+        """
+        task = asyncio.current_task()
+        own = self._requests[task] = _Request(key, task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not own.is_ended:
+                raise
+            task.uncancel()
+            raise self._too_many() from None
+        finally:
+            del self._requests[task]
 
     async def read(self, request: web.Request, parse: Callable, *arguments):
         """Reads a request's body and parses it.
@@ -224,15 +261,11 @@ class Bodies:
         body = await self._receive(request)
         return await self.parse(len(body), parse, body, *arguments)
 
-    async def receive(self, message: Awaitable, key: str):
+    async def receive(self, message: Awaitable):
         """Waits for a message of gRPC, whose size is unknown until it has arrived.
 
         A message that does not arrive at once counts as one of the largest size. Such
         messages leave half of the memory to others.
-
-        Args:
-            message: the message to wait for.
-            key: name of the client's key.
 
         Raises:
             RequestError: it arrives too slowly, or other requests use too much memory.
@@ -242,29 +275,12 @@ class Bodies:
             async with asyncio.timeout(self._seconds):
                 await asyncio.wait([arriving], timeout=_AT_ONCE_SECONDS)
                 if not arriving.done():
-                    self._make_room(arriving, key)
-                    self.hold(self._limit, self._limit_together / 2)
+                    self.hold(self._limit, is_slow=True)
                 return await arriving
         except TimeoutError:
             raise self._too_slow() from None
-        except asyncio.CancelledError:
-            if arriving in self._slow or not arriving.cancelled():
-                raise
-            raise self._too_many() from None
         finally:
             arriving.cancel()
-            self._slow.pop(arriving, None)
-
-    def _make_room(self, arriving, key):
-        """Adds a slow message; of too many, ends the first of the key with most."""
-        self._slow[arriving] = key, asyncio.current_task()
-        if len(self._slow) * self._limit > self._limit_together / 2:
-            keys = [key for key, _ in self._slow.values()]
-            most = max(keys, key=keys.count)
-            first = next(one for one, (key, _) in self._slow.items() if key == most)
-            _, task = self._slow.pop(first)
-            self._held[task] = 0
-            first.cancel()
 
     async def parse(self, size: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
@@ -291,23 +307,38 @@ class Bodies:
                 # An exception refers to this frame: do not wait for the collector.
                 del work
 
-    def hold(self, size: int, together: float | None = None) -> None:
-        """Counts the current request's bytes as in memory until its task ends.
+    def hold(self, size: int, *, is_slow: bool = False) -> None:
+        """Sets the number of bytes that the current request holds.
 
         Args:
             size: bytes of the request so far.
-            together: limit of the bytes of all requests; None for the option's.
+            is_slow: whether these are the most bytes of a message that arrives slowly.
 
         Raises:
             RequestError: other requests use too much memory.
         """
-        task = asyncio.current_task()
-        others = sum(self._held.values()) - self._held.get(task, 0)
-        if others and others + size > (together or self._limit_together):
-            raise self._too_many()
-        if task not in self._held:
-            task.add_done_callback(self._held.pop)
-        self._held[task] = size
+        own = self._requests[asyncio.current_task()]
+        own.size, own.is_slow = size, is_slow
+        self._make_room(own, [*self._requests.values()], self._limit_together)
+        if is_slow:
+            slow = [one for one in self._requests.values() if one.is_slow]
+            self._make_room(own, slow, self._limit_together / 2)
+
+    def _make_room(self, own, requests, most):
+        """Ends requests of keys that hold more than the own one, the last one first."""
+        requests = [one for one in requests if one.size]
+        while len(requests) > 1 and sum(one.size for one in requests) > most:
+            sizes = collections.Counter()
+            for one in requests:
+                sizes[one.key] += one.size
+            ((key, size),) = sizes.most_common(1)
+            if size == sizes[own.key]:
+                own.size = 0
+                raise self._too_many()
+            last = [one for one in requests if one.key == key][-1]
+            last.size, last.is_ended = 0, True
+            last.task.cancel()
+            requests.remove(last)
 
     async def _receive(self, request):
         body = bytearray()

@@ -68,8 +68,9 @@ class Routes:
 
     async def _handle(self, request, handler):
         try:
-            request.match_info["key"] = self._app.access.admit(request)
-            return await handler(request)
+            key = request.match_info["key"] = self._app.access.admit(request)
+            with self._app.bodies.counting(key):
+                return await handler(request)
         except RequestError as error:
             if error.code == "INTERNAL":
                 logging.error("%s: %s", request.path, error, exc_info=error)
@@ -267,7 +268,9 @@ class GalleryRoutes:
     async def _change(self, request, change, *arguments):
         who = {"key": request.match_info["key"], "address": request.remote}
         folder = self._app.options.gallery_dir
-        # It is finished and recorded even if the client disconnects.
+        # It is finished and recorded even if the client disconnects, and does not give
+        # way to other requests any more.
+        self._app.bodies.hold(0)
         record = self._do(audit.record, folder, change, who, *arguments)
         return await asyncio.shield(record)
 
