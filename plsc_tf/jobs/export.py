@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import results, trained
 from plsc_tf.jobs.builders import data
@@ -245,6 +246,14 @@ def _class_names(settings, checkpoint):
         source = data.open_source(settings)
     except (OSError, ValueError) as error:
         logging.info("Exporting without class names: cannot read the data: %s", error)
+        return ()
+    state = manifest.read(checkpoint)["state"] if checkpoint else {}
+    contents = source.contents()
+    # A folder that is added or renamed changes the numbers of other classes.
+    same = state.get("data", {}).get("contents", contents) == contents
+    if editing.EDITS in state or not same:
+        text = "Exporting without class names: the data is not the training's of %s"
+        logging.warning(text, checkpoint)
         return ()
     return tuple(getattr(source, "class_names", ()))
 

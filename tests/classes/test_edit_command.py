@@ -1,13 +1,14 @@
 """The command: a training run goes on from a checkpoint with edited classes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from plsc_tf import classes
 from plsc_tf.data import figures
-from plsc_tf.jobs import train, trained as trained_models
+from plsc_tf.jobs import export, train, trained as trained_models
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import (
@@ -97,6 +98,26 @@ def test_the_map_and_the_list_have_the_new_labels(edited):
     assert listed[0] == "person00/0.png 0"
     assert {line.split()[1] for line in listed if "person03" in line} == {"1"}
     assert not any("person01" in line for line in listed)
+
+
+# Otherwise, whoever copies a checkpoint, or renames a folder after the training, serves
+# names of other people.
+def test_names_of_other_classes_are_not_exported(centers, edited, tmp_path):
+    shutil.copytree(edited[0] / "edited" / "0", tmp_path / "copied" / "0")
+    shutil.copytree(centers / "data", tmp_path / "renamed")
+    (tmp_path / "renamed/person05").rename(tmp_path / "renamed/a")
+    for source, data, expected in (
+        (centers / "run", centers / "data", True),
+        (centers / "run", tmp_path / "renamed", False),
+        (tmp_path / "copied", centers / "data", False),
+    ):
+        values = {"checkpoint_dir": str(source), "dataset_dir": str(data)}
+        settings = Settings.from_values(**values, num_replicas=1, proof_images=0)
+        target = tmp_path / f"{source.name}-{data.name}"
+        export.export_checkpoint(
+            settings.replace(export_dir=str(target), export_classes=1, proof_pairs=0)
+        )
+        assert (target / "1/assets.extra/classes.txt").exists() == expected
 
 
 def test_a_training_goes_on_in_the_same_folder(trained, edited):
