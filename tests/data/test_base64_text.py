@@ -1,4 +1,4 @@
-"""Base64 part files: every line once, in either column order."""
+"""Base64 part files: every line once, in either column order, and all that is wrong."""
 
 import base64
 
@@ -8,7 +8,14 @@ import tensorflow as tf
 
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.base64_text import base64_files, decode, listed_files
+from plsc_tf.data.readers.base64_text import (
+    base64_files,
+    decode,
+    find_lines,
+    listed_files,
+    parse_line,
+    read_lines,
+)
 from plsc_tf.data.readers.layouts import DataRequest
 
 SMALL = PipelineOptions(image_size=(12, 10))
@@ -66,23 +73,30 @@ def test_text_that_is_no_base64_is_named_when_it_is_read(tmp_path, picture):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
 
 
+@pytest.mark.parametrize("text", [b"QUJD", b"QUI=", b"QQ==", b"QR==", b"QU+/"])
+def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
+    expected = base64.b64decode(text, validate=True)
+    assert decode(text) == expected
+    assert read_image(tmp_path, text) == expected
+
+
 @pytest.mark.parametrize(
     "text",
-    [b"QUJD", b"QUI=", b"QQ==", b"QUJD====", b"QR==", b"QQ==QUJD", b"Q===", b"QU+/"]
-    + [b"QU-_", b"QQ=a", b"QUJD    "],
+    [b"QUJD====", b"QQ==QUJD", b"Q===", b"QU-_", b"QQ=a", b"QUJD    "]
+    + [b"QUJ", b"QQ=Q", b"Q Q="],
 )
-def test_training_conversion_and_check_accept_the_same_text(tmp_path, text):
-    path = tmp_path / "part-0"
-    path.write_bytes(text + b"\t0\n")
-    source = base64_files([str(path)])
-    entry = {"index": tf.constant([0], tf.int64)}
-    try:
-        image = decode(text)
-    except ValueError:
-        with pytest.raises(ValueError, match="the image is not base64"):
-            source.read(entry)
-    else:
-        assert source.read(entry)["image"].numpy().tolist() == [image]
+def test_neither_accepts_other_text(tmp_path, text):
+    with pytest.raises(ValueError, match="image is|expected base64"):
+        decode(text)
+    with pytest.raises(ValueError, match="the image is not base64|multiple of 4"):
+        read_image(tmp_path, text)
+
+
+def read_image(folder, text):
+    """The image of a line, as a training reads it."""
+    (folder / "part-0").write_bytes(text + b"\t0\n")
+    source = base64_files([str(folder / "part-0")])
+    return source.read({"index": tf.constant([0], tf.int64)})["image"].numpy()[0]
 
 
 def test_lists_that_are_wrong(tmp_path):
@@ -98,3 +112,63 @@ def test_lists_that_are_wrong(tmp_path):
     (tmp_path / "file_list.txt").write_text("part-0\n")
     with pytest.raises(FileNotFoundError, match="part-0"):
         listed_files(str(tmp_path))
+
+
+TEXT = base64.b64encode(bytes(range(100)))
+
+
+def test_two_columns_of_digits_are_in_plscs_documented_order():
+    assert parse_line(b"1234\t5678") == (b"1234", 5678)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"", "a tab and a label. Received: ''"),
+        (TEXT, "a tab and a label"),
+        (TEXT + b" 3", "a tab and a label"),
+        (TEXT + b"\t3\t4", "a tab and a label"),
+        (TEXT + b"\tcat", "expected a label, a whole"),
+        (TEXT + b"\t-3", "expected a label, a whole"),
+        (TEXT + b"\t1_0", "expected a label, a whole"),
+        (TEXT + b"\t" + b"9" * 30, "expected a label, a whole"),
+        (b"\t3", "expected an image in base64"),
+        (TEXT[:-1] + b"\t3", "multiple of 4"),
+        (b"\xff\x00A\t3", r"Received: '\\\\xff\\x00A'"),
+    ],
+)
+def test_wrong_lines_are_refused(line, words):
+    with pytest.raises(ValueError, match=words):
+        parse_line(line)
+
+
+@pytest.mark.parametrize("label_first", [False, True])
+@pytest.mark.parametrize("last", [b"", b"\n", b"\n\n"])
+def test_every_line_is_read_once_and_from_any_position(tmp_path, label_first, last):
+    rows = [(TEXT[: 4 * k], k * 7) for k in range(1, 30)]
+    lines = [
+        b"%d\t%s" % (label, text) if label_first else b"%s\t%d" % (text, label)
+        for text, label in rows
+    ]
+    (tmp_path / "part").write_bytes(b"\n".join(lines) + last)
+    path = str(tmp_path / "part")
+    found = list(read_lines(path))
+    assert [parse_line(line) for _, _, line in found] == rows
+    assert [number for number, _, _ in found] == list(range(1, 30))
+    for number, end, _ in found:
+        assert list(read_lines(path, end, number + 1)) == found[number:]
+    begins, lengths, labels = find_lines(path)
+    data = (tmp_path / "part").read_bytes()
+    places = zip(begins, lengths, labels, strict=True)
+    assert [(data[b : b + n], label) for b, n, label in places] == rows
+
+
+def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
+    data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n02\t%s\r\n" % (TEXT, TEXT)
+    (tmp_path / "part").write_bytes(data)
+    lines = list(read_lines(str(tmp_path / "part")))
+    parsed = [parse_line(line) for _, _, line in lines]
+    assert parsed == [(TEXT, 1), (TEXT, 2)]
+    assert [number for number, _, _ in lines] == [1, 4]
+    begins, _, _ = find_lines(str(tmp_path / "part"))
+    assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]
