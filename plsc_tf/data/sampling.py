@@ -170,14 +170,13 @@ def per_identity(
     A batch of P * N images therefore has N images of each of P classes. A class of m
     images gets ceil(m / N) groups, spread over the epoch; incomplete groups are filled
     with repeated images of the class. This draws more than n images, so the end of the
-    epoch is cut off. With `batch_size`, groups are swapped until, as far as possible,
-    no class has two groups in a batch.
+    epoch is cut off.
 
     Args:
         labels: int `[n]`.
         random: the epoch's random generator.
         images_per_identity: N.
-        batch_size: P * N; None swaps no groups.
+        batch_size: P * N; None if unknown.
 
     Returns:
         Indices, int64 `[n]`.
@@ -196,8 +195,6 @@ def per_identity(
     # of the epoch.
     moments = (number + random.random(len(number), np.float32)) / groups[owner]
     turn = np.argsort(moments)
-    if batch_size is not None:
-        _separate(turn, owner, batch_size // images_per_identity, random)
     turn = turn[: -(-len(grouped) // images_per_identity)]
     owner, number = owner[turn], number[turn]
     places = number[:, np.newaxis] * images_per_identity
@@ -225,28 +222,3 @@ def _grouped(labels, random):
     ordered = labels[indices]
     firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     return indices, firsts, np.diff(np.append(firsts, len(labels)))
-
-
-def _separate(turn, owner, per_batch, random):
-    """Swaps groups in place so that no class has two groups in a batch, if possible."""
-    owners = owner[turn]
-    count = len(turn)
-    batch = np.arange(count) // per_batch
-    by_class = np.lexsort((owners, batch))
-    twice = (owners[by_class][1:] == owners[by_class][:-1]) & (
-        batch[by_class][1:] == batch[by_class][:-1]
-    )
-    places = by_class[1:][twice].tolist()
-    # Limit the attempts, because a very large class may not fit anywhere else.
-    tries = min(max(400_000 // max(len(places), 1), 4), 64)
-    for place in places:
-        first = place - place % per_batch
-        mine = owners[first : first + per_batch]
-        for other in random.integers(0, count, tries).tolist():
-            start = other - other % per_batch
-            theirs = owners[start : start + per_batch]
-            if owners[other] in mine or owners[place] in theirs:
-                continue
-            turn[[place, other]] = turn[[other, place]]
-            owners[[place, other]] = owners[[other, place]]
-            break

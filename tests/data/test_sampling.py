@@ -89,18 +89,6 @@ def test_per_identity_takes_nearly_every_image_once():
     np.testing.assert_array_equal(np.sort(order), np.arange(800))
 
 
-def test_batches_hold_different_classes():
-    labels = np.repeat(np.arange(40), 16)
-    plain = indices(labels, **GROUPS)
-    apart = indices(labels, **GROUPS, batch_size=64)
-
-    def classes(order):
-        return [len(set(batch.tolist())) for batch in labels[order].reshape(10, 64)]
-
-    assert classes(apart) == [16] * 10 != classes(plain)
-    np.testing.assert_array_equal(np.sort(apart), np.arange(640))
-
-
 def test_classes_are_spread_over_the_epoch():
     order = indices(LABELS, sampling="per_identity", images_per_identity=2)
     places = np.flatnonzero(LABELS[order] == 21) / 300
