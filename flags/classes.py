@@ -1,7 +1,7 @@
 """Defines the options for editing a checkpoint's classes and finding label noise."""
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
+from plsc_tf.flags.option import Amount, Count, OptionGroup, option, option_if
 
 _edit = option_if("edit_dir")
 _noise = option_if("noise_report")
@@ -57,7 +57,6 @@ class Classes(OptionGroup, saved=False):
         "deviations by which two groups of a class must be less alike than usual "
         "to count as two classes",
     )
-    noise_top: Positive = _noise(200, "number of findings of each kind to list")
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")
     new_list: str = option("", "file for a list of the images with the correct labels")
 

@@ -16,7 +16,6 @@ class Checking(OptionGroup, saved=False):
     near_duplicates: bool = option(
         False, "also find near-duplicates of verification images", applies="val_targets"
     )
-    check_threads: Count = option(0, "decoding threads; 0: one per core")
 
 
 class Conversion(OptionGroup, saved=False):

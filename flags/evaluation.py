@@ -35,9 +35,6 @@ class Scoring(OptionGroup, saved=False):
         (), "folders of protocols such as IJB-C, with meta/ and loose_crop/"
     )
     tinyface_dir: str = option("", "folder Testing_Set of TinyFace, or aligned images")
-    detector_scores: bool = option(
-        True, "weight images by detector scores, if any", applies="template_dirs"
-    )
     gallery: str = option(
         "", "file with lines 'name identity' of known images; needs probes"
     )
@@ -45,11 +42,8 @@ class Scoring(OptionGroup, saved=False):
     picture_dir: str = option(
         "", "images' folder; empty: that of the list", applies="pair_lists or gallery"
     )
-    embeddings: str = option("", "saved embeddings to evaluate, .npy [n, emb_size]")
-    embedding_names: str = option(
-        "",
-        "file with a name per row; empty: the path of embeddings, with .txt for .npy",
-        applies="embeddings",
+    embeddings: str = option(
+        "", "saved embeddings to evaluate, .npy [n, emb_size]; names from the .txt file"
     )
     plot_dir: str = option("", "folder for SVG plots of each set's ROC, scores and CMC")
     card_dir: str = option("", "folder for card.json and card.html")
@@ -71,7 +65,6 @@ class Scoring(OptionGroup, saved=False):
         "embeddings and no pair_lists and no template_dirs and no tinyface_dir and no "
         "gallery": "embeddings needs pair_lists, template_dirs, tinyface_dir, or "
         "gallery and probes.",
-        "embedding_names and no embeddings": "embedding_names needs embeddings.",
     }
 
     @property

@@ -30,13 +30,11 @@ class Export(OptionGroup):
     proof_pairs: Count = _at_end(
         1000, "pairs of each verification set for verifying formats; 0: none"
     )
-    float16_cosine: float = option(
-        0.999,
-        "smallest mean cosine between the embeddings of tflite_float16 and the network",
+    int8_cosine: float = _int8(
+        0.97,
+        "smallest mean cosine between the embeddings of tflite_int8 and the network",
         within="[-1, 1]",
-        applies="export_at_end and export_formats=tflite_float16",
     )
-    int8_cosine: float = _int8(0.97, "the same for tflite_int8", within="[-1, 1]")
     accuracy_loss: float = option(
         0.01,
         "largest loss of accuracy of a format, compared with the network",

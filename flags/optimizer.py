@@ -49,9 +49,6 @@ class Optimizer(OptionGroup):
     ema_decay: float = option(
         0.0, "moving averages of all weights, such as 0.999; 0: none", within="[0, 1)"
     )
-    ema_warmup: bool = option(
-        True, "cap ema_decay at (1 + t) / (10 + t) after t steps", applies="ema_decay"
-    )
     ema_in_use: bool = option(
         True, "use the averages, if they exist, to verify and export"
     )

@@ -75,7 +75,7 @@ SPARED = {"weight_decay": 0.0, "no_weight_decay_on": ("norms",)}
     ("values", "idle"),
     [
         # An option that asks for nothing is not told.
-        ({"ftrl_l1": 0.0, "adam_beta1": 0.9, "ema_warmup": False}, ["adam_beta1"]),
+        ({"ftrl_l1": 0.0, "adam_beta1": 0.9, "calc_acc": False}, ["adam_beta1"]),
         ({"adam_beta1": 0.9, "optimizer": "adam"}, []),
         ({**LARS, "optimizer": "lars"}, []),
         (LARS, ["lars_coefficient"]),

@@ -43,7 +43,6 @@ def check(settings, groups=ALL):
             val_targets=targets,
             near=given.near_duplicates,
             max_megapixels=settings.server.max_megapixels,
-            threads=given.check_threads,
             on_progress=progress.set_done,
         )
     effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)

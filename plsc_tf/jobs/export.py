@@ -126,7 +126,6 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
         class_names=_class_names(settings, checkpoint),
         pictures=_images(settings, pairs, options.proof_images),
         accuracy=_accuracy(pairs, settings, model.image_size),
-        float16_cosine=options.float16_cosine,
         int8_cosine=options.int8_cosine,
         accuracy_loss=options.accuracy_loss,
     )

@@ -20,6 +20,9 @@ from plsc_tf.storage import files, transfer
 
 # Batch sizes of the warm-up requests for TF Serving.
 WARMUP_BATCHES = (1, 32)
+# Smallest mean cosine between the embeddings of a float16 file and the network's with
+# which an export is published.
+FLOAT16_COSINE = 0.999
 
 
 class Extras(NamedTuple):
@@ -37,9 +40,8 @@ class Extras(NamedTuple):
         accuracy: function that takes `embed`, a function from uint8
             `[N, height, width, 3]` to `[N, embedding_size]`, and returns
             {verification set: accuracy}; None skips the comparison of accuracies.
-        float16_cosine: smallest mean cosine between the embeddings of a float16 file
-            and the network's with which the export is published.
-        int8_cosine: the same for an int8 file.
+        int8_cosine: smallest mean cosine between the embeddings of an int8 file and
+            the network's with which the export is published.
         accuracy_loss: largest drop in verification accuracy, for any file.
     """
 
@@ -49,7 +51,6 @@ class Extras(NamedTuple):
     class_names: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
     accuracy: Callable | None = None
-    float16_cosine: float = 0.999
     int8_cosine: float = 0.97
     accuracy_loss: float = 0.01
 
@@ -249,7 +250,7 @@ def _compare(signatures, loaded, written, extras):
     rows = [proof.compare("serving_default", served, expected)]
     before = extras.accuracy(network) if extras.accuracy else {}
     parts = {"images": (None, exported), **written}
-    least = {"tflite_float16": extras.float16_cosine, "tflite_int8": extras.int8_cosine}
+    least = {"tflite_float16": FLOAT16_COSINE, "tflite_int8": extras.int8_cosine}
     for name, (_, embed) in parts.items():
         row = proof.compare(name, embed(images), expected, least.get(name))
         if before:

@@ -18,21 +18,20 @@ SLOT = "average"
 class Averaging:
     """Settings of the averages: average ← d · average + (1 − d) · weight per update.
 
+    After t updates, d is at most (1 + t) / (10 + t), so that the initial weights lose
+    their influence quickly (tf.train.ExponentialMovingAverage's num_updates).
+
     Optimizer slots are not averaged. Neither are batch-norm statistics, which are
     already moving averages. In a step with Partial FC, rows that are not sampled are
     neither updated nor averaged.
 
     Attributes:
         decay: d.
-        warm_up: limits d to (1 + t) / (10 + t) after t updates, so that the initial
-            weights lose their influence quickly
-            (tf.train.ExponentialMovingAverage's num_updates).
         in_use: whether verification, export and the best checkpoint use the averages
             instead of the weights.
     """
 
     decay: float
-    warm_up: bool = True
     in_use: bool = True
 
     def __post_init__(self):
@@ -44,11 +43,8 @@ class Averaging:
         Args:
             step: int64 scalar, number of previous updates.
         """
-        decay = tf.constant(self.decay, tf.float32)
-        if not self.warm_up:
-            return decay
         done = tf.cast(step, tf.float32)
-        return tf.minimum(decay, (1.0 + done) / (10.0 + done))
+        return tf.minimum(self.decay, (1.0 + done) / (10.0 + done))
 
 
 def mixed(average: tf.Tensor, weight: tf.Tensor, decay: tf.Tensor) -> tf.Tensor:

@@ -141,10 +141,6 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
             {"val_targets": ("lfw",), "pair_lists": ("pairs.txt",)},
             "pair_lists instead of val_targets",
         ),
-        (
-            {"embeddings": "", "embedding_names": "a"},
-            "embedding_names needs embeddings",
-        ),
     ],
 )
 def test_mistakes_are_told_before_anything_is_read(tmp_path, options, message):

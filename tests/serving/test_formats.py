@@ -71,8 +71,12 @@ def test_the_proof_is_stored(exported):
     ("extras", "message"),
     [
         (
-            Extras(formats=("saved_model", "tflite_float16"), float16_cosine=1.1),
-            "'tflite_float16' disagrees.*mean cosine .* least 1.1",
+            Extras(
+                formats=("saved_model", "tflite_int8"),
+                calibration=IMAGES,
+                int8_cosine=1.1,
+            ),
+            "'tflite_int8' disagrees.*mean cosine .* least 1.1",
         ),
         (
             Extras(accuracy=lambda embed, figures=[0.9, 0.88]: {"set": figures.pop(0)}),

@@ -84,7 +84,7 @@ def averaging(options):
     """
     if not options.ema_decay:
         return None
-    return Averaging(options.ema_decay, options.ema_warmup, options.ema_in_use)
+    return Averaging(options.ema_decay, options.ema_in_use)
 
 
 def adopt(optimizer, settings):

@@ -24,8 +24,8 @@ from plsc_tf.storage import files
 
 # Minimum similarity between two centers of one identity, by kind of center.
 ALIKE = {"embeddings": 0.97, "weights": 0.7}
-# Maximum number of findings per kind on a sheet.
-_ROWS = 30
+# Maximum number of findings per kind in the report, and on a sheet.
+_LISTED, _ROWS = 200, 30
 # Images per class on a sheet, and their (height, width).
 _IMAGES, _SIZE = 5, (56, 56)
 # The rows of the table, formatted with the content of the JSON report.
@@ -163,7 +163,7 @@ def find(store, centers, options):
     splitter = label_noise.Splitter(store, ~mislabelled)
     scores = label_noise.split_scores(splitter.alike(), splitter.sizes)
     order = np.argsort(-scores, kind="stable")
-    first = splitter.labels[order[: options.noise_top]].tolist()
+    first = splitter.labels[order[:_LISTED]].tolist()
     splits = [splitter.split(label) for label in first]
     found = store, pairs, duplicates, nearest, mislabelled, splits, scores[order]
     return NoiseFindings(*found, thresholds)
@@ -186,8 +186,8 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     store, scores = findings.store, findings.scores
     excess = findings.nearest.excess
     lists = {
-        "near_duplicates": list(_pairs(findings, names, options.noise_top)),
-        "mislabelled": list(_mislabelled(findings, source, names, options.noise_top)),
+        "near_duplicates": list(_pairs(findings, names)),
+        "mislabelled": list(_mislabelled(findings, source, names)),
         "two_in_one": list(_splits(findings, source, names)),
     }
     content = {
@@ -227,11 +227,11 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     return table
 
 
-def _pairs(findings, names, top) -> Iterator[_Finding]:
+def _pairs(findings, names) -> Iterator[_Finding]:
     """Yields pairs of similar classes."""
     store, pairs = findings.store, findings.pairs
-    columns = pairs.first[:top], pairs.second[:top], pairs.similarity[:top]
-    rows = zip(*map(np.ndarray.tolist, columns), strict=True)
+    columns = (pairs.first, pairs.second, pairs.similarity)
+    rows = zip(*(column[:_LISTED].tolist() for column in columns), strict=True)
     for k, (a, b, similarity) in enumerate(rows):
         values = {
             "classes": [a, b],
@@ -244,11 +244,11 @@ def _pairs(findings, names, top) -> Iterator[_Finding]:
         yield _Finding(values, f"{a} = {b}\n{similarity:.3f}", groups)
 
 
-def _mislabelled(findings, source, names, top) -> Iterator[_Finding]:
+def _mislabelled(findings, source, names) -> Iterator[_Finding]:
     """Yields images that are nearer to another class's center."""
     store, nearest = findings.store, findings.nearest
     numbers = np.flatnonzero(findings.mislabelled)
-    numbers = numbers[np.argsort(-nearest.excess[numbers], kind="stable")][:top]
+    numbers = numbers[np.argsort(-nearest.excess[numbers], kind="stable")][:_LISTED]
     for place, number in enumerate(numbers.tolist()):
         own, other = int(store.labels[number]), int(nearest.label[number])
         values = {

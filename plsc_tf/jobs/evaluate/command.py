@@ -46,7 +46,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     if scoring.embeddings:
         workers.require_one_process(settings, "The comparison of saved embeddings")
         evaluation = _Evaluation(settings)
-        evaluation.add_lists(Saved(scoring.embeddings, scoring.embedding_names))
+        evaluation.add_lists(Saved(scoring.embeddings))
         if scoring.card_dir:
             checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
             evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
@@ -122,8 +122,7 @@ class _Evaluation:
                 read = functools.partial(_read, located)
                 provenance.add_worst(report, *pairs, listed, read)
         for folder in scoring.template_dirs:
-            weighted = scoring.detector_scores
-            for report in protocols.templates(folder, source, options, weighted):
+            for report in protocols.templates(folder, source, options):
                 self.add(report)
         if scoring.tinyface_dir:
             self.add(protocols.tinyface(scoring.tinyface_dir, source, options))

@@ -21,7 +21,9 @@ from plsc_tf.storage import files
 ROWS = 2048
 # Maximum number of images to decode ahead, and the maximum size of their pixels.
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
-_NAMES_ADVICE = " Set embedding_names to a file of names, or list row numbers, from 0."
+_NAMES_ADVICE = (
+    " Write the names into the .txt file next to it, or list row numbers, from 0."
+)
 
 
 class Pictures:
@@ -140,10 +142,11 @@ def of_model(model, settings, batch_size, flip=None):
 class Saved:
     """Looks up the embeddings in a .npy file by name.
 
+    The names are in the .txt file next to it; without such a file, they are the row
+    numbers.
+
     Args:
         path: path of the .npy file; a local file is memory-mapped.
-        names_path: path of the list of names; "" means the .txt file next to the .npy
-            file, or row numbers if there is no such file.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -151,19 +154,16 @@ class Saved:
             does not have n names.
     """
 
-    def __init__(self, path, names_path=""):
-        self.path = path
+    def __init__(self, path):
+        self.path = self._names_path = path
         self._matrix = lists.read_rows(path)
-        default = f"{path.removesuffix('.npy')}.txt"
-        if not names_path and files.exists(default):
-            names_path = default
-        names = tuple(map(str, range(len(self._matrix))))
-        if names_path:
-            names = lists.read_names(files.read(names_path), names_path)
-        count = len(self._matrix)
-        rule = f"{names_path} must have a name for each of the {count} rows of {path}"
-        require(len(names) == count, rule, names=len(names))
-        self._names, self._names_path = names, names_path or path
+        count, listed = len(self._matrix), f"{path.removesuffix('.npy')}.txt"
+        self._names = tuple(map(str, range(count)))
+        if files.exists(listed):
+            self._names = lists.read_names(files.read(listed), listed)
+            self._names_path = listed
+        rule = f"{listed} must have a name for each of the {count} rows of {path}"
+        require(len(self._names) == count, rule, names=len(self._names))
 
     def blocks(self, names, folder, points=None):
         """See `Pictures.blocks`; `folder` and `points` have no effect."""

@@ -147,15 +147,15 @@ def _identity(name):
     return number
 
 
-def templates(folder, source, options, with_scores=True):
+def templates(folder, source, options):
     """Runs the protocols for a folder in IJB's file formats.
+
+    Images are weighted by the detector's scores, if they are available.
 
     Args:
         folder: folder with meta/ and, for images, loose_crop/.
         source: `Pictures` or `Saved`.
         options: the report's `Options`.
-        with_scores: whether to weight images by the detector's scores, if they are
-            available.
 
     Yields:
         A `SetReport` on the template pairs, and one on each combination of gallery and
@@ -170,7 +170,6 @@ def templates(folder, source, options, with_scores=True):
     names, ids, media = lists.read_template_media(text, media_path)
     points, weights = _faces(meta, listed, names)
     blocks = source.blocks(names, files.join(folder, "loose_crop"), points)
-    weights = weights if with_scores else None
     ids, rows = pool((block for block, _ in blocks), ids, media, weights)
     galleries, probes = (_subjects(meta, listed, kind) for kind in ("gallery", "probe"))
     subjects = {}
