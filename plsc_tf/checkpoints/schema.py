@@ -78,7 +78,9 @@ STATE = {
     "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},
     "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
-    "class_edits?": [ANYTHING],
+    "class_edits?": [
+        {**dict.fromkeys(("from", "to", "added"), COUNT), "merged": ANYTHING}
+    ],
 }
 MANIFEST = {
     "format": COUNT,

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import results, trained
 from plsc_tf.jobs.builders import data
@@ -246,15 +245,12 @@ def _class_names(settings, checkpoint):
     except (OSError, ValueError) as error:
         logging.info("Exporting without class names: cannot read the data: %s", error)
         return ()
-    state = manifest.read(checkpoint)["state"] if checkpoint else {}
-    contents = source.contents()
-    # A folder that is added or renamed changes the numbers of other classes.
-    same = state.get("data", {}).get("contents", contents) == contents
-    if editing.EDITS in state or not same:
+    names = getattr(source, "class_names", ())
+    if names and checkpoint and not trained.is_data_of(checkpoint, source):
         text = "Exporting without class names: the data is not the training's of %s"
         logging.warning(text, checkpoint)
         return ()
-    return tuple(getattr(source, "class_names", ()))
+    return tuple(names)
 
 
 def _names_in(path):

@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import catalog, manifest, reader
+from plsc_tf.checkpoints import catalog, editing, manifest, reader
 from plsc_tf.data import load as data_load
+from plsc_tf.data.source import Source
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
@@ -252,6 +253,19 @@ def _head(path, content, strategy):
         "does not affect embeddings. To evaluate the loss, pass head=ShardedHead(...)."
     )
     return ShardedHead(classes, loss=loss)
+
+
+def is_data_of(path: str, source: Source) -> bool:
+    """Returns whether a source is what a checkpoint's classes were trained on.
+
+    A class folder that is added or renamed changes the numbers of other classes, and so
+    does an edit of the checkpoint's classes.
+    """
+    stored, contents = manifest.read(path)["state"], source.contents()
+    same = stored.get("data", {}).get("contents", contents) == contents
+    edits = stored.get(editing.EDITS, [])
+    changed = (e["added"] or e["merged"] or e["from"] != e["to"] for e in edits)
+    return same and not any(changed)
 
 
 def start_from(model: Classifier, settings: Settings) -> None:

@@ -118,6 +118,11 @@ def test_names_of_other_classes_are_not_exported(centers, edited, tmp_path):
             settings.replace(export_dir=str(target), export_classes=1, proof_pairs=0)
         )
         assert (target / "1/assets.extra/classes.txt").exists() == expected
+    table = run_command(
+        *(f"--checkpoint_dir={centers / 'run'}", f"--edit_dir={tmp_path / 'again'}"),
+        *(f"--dataset_dir={tmp_path / 'renamed'}", "--drop_sub_centers"),
+    )
+    assert table["names"] == "none: the data is not that of the training"
 
 
 def test_a_training_goes_on_in_the_same_folder(trained, edited):

@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
@@ -60,7 +61,7 @@ def edit(settings):
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
-    weights, names, unnamed = _data_facts(settings, labels)
+    weights, names, unnamed = _data_facts(settings, labels, source)
     name = files.name(source)
     if not catalog.NAMES.fullmatch(name):
         name = f"step_{content['state']['global_step']:08d}"
@@ -122,7 +123,7 @@ def read_groups(text):
     return groups
 
 
-def _data_facts(settings, labels):
+def _data_facts(settings, labels, path):
     """Returns (images per class or None, class names or (), why names are missing)."""
     count = len(labels.new_labels)
     counted = labels.groups and settings.classes.merge_weights == "pictures"
@@ -140,6 +141,10 @@ def _data_facts(settings, labels):
         weights = np.bincount(source.labels, minlength=count).astype(np.float64)
         rule = f"Use the data of the checkpoint's training, which has {count} classes"
         require(len(weights) <= count, rule, label=len(weights) - 1)
+    if not trained.is_data_of(path, source):
+        text = "The data is not that of the training of %s: its labels may differ"
+        logging.warning(text, path)
+        return weights, (), "the data is not that of the training"
     names = getattr(source, "class_names", ())
     if len(names) != count:
         return weights, (), f"the data set has {len(names)} class names"
