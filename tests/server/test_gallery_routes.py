@@ -9,6 +9,7 @@ import time
 import pytest
 from server_tools import ask, b64, export, picture, served, wait_for
 
+from plsc_tf.serving.gallery import Gallery
 from tests.small_disk import mounted
 
 
@@ -90,6 +91,25 @@ def test_others_do_not_wait_for_a_slow_disk(tmp_path):
         assert not writes.done() and not about.done()
         other.rollback()
         assert writes.result(20)[0] == about.result(20)[0] == 200
+
+
+def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypatch):
+    # In a gallery of a million faces, ten requests of a key that may only identify would
+    # keep all others waiting for a minute.
+    search, sizes = Gallery.identify, []
+
+    def identify(self, embeddings, **options):
+        sizes.append(len(embeddings))
+        return search(self, embeddings, **options)
+
+    monkeypatch.setattr(Gallery, "identify", identify)
+    with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
+        assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
+        many = faces(*range(70))
+        status, answer = post(server, "identify", base64_string=many, count=1)
+    assert (status, sizes) == (200, [32, 32, 6])
+    scores = [one["candidates"][0]["score"] for one in answer["instance"]]
+    assert max(range(70), key=scores.__getitem__) == 10
 
 
 def test_a_full_disk_is_an_answer(tmp_path):

@@ -192,6 +192,17 @@ def test_silent_connections_keep_nobody_out(model_dir):
                 assert links[7].recv(1) == b""
             links[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert links[2].recv(12) == b"HTTP/1.1 200"
+            # Nor do those with a key that send no body.
+            head = (
+                f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            )
+            for _ in range(3):
+                link = socket.create_connection(("127.0.0.1", server["port"]), 20)
+                stack.enter_context(link).sendall(
+                    f"{head}Content-Length: 9\r\n\r\n".encode()
+                )
+                assert link.recv(12) == b"HTTP/1.1 100"
+            assert ask(server, "GET", "/healthz")[0] == 200
         with served(model_dir, max_connections=200):
             assert resource.getrlimit(FILES)[0] == 800
     finally:

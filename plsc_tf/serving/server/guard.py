@@ -28,9 +28,9 @@ _LAST_SECONDS = 1.0
 _IDLE_SECONDS = 75.0
 # Seconds during which the rest of a refused request is read and discarded.
 _LINGER_SECONDS = 2.0
-# Phases of a connection: waiting for a request, receiving its head, and receiving its
-# body or answering it.
-_IDLE, _HEAD, _REQUEST = range(3)
+# Phases of a connection: waiting for a request, receiving its head, receiving its body,
+# and answering it.
+_IDLE, _HEAD, _BODY, _REQUEST = range(4)
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
 # Bytes that asyncio receives at once.
@@ -50,7 +50,8 @@ class Protocol(web.RequestHandler):
         Args:
             server: aiohttp's server, which handles the requests.
             options: the option group `server`.
-            connections: its keys are the protocols of all connections, oldest first.
+            connections: its keys are the protocols of all connections; those whose last
+                request is oldest come first.
         """
         super().__init__(
             server,
@@ -76,7 +77,7 @@ class Protocol(web.RequestHandler):
     @property
     def silent(self) -> bool:
         """True if no request has arrived completely and no answer is being written."""
-        return self._phase == _HEAD or not self.busy
+        return self._phase in (_HEAD, _BODY) or not self.busy
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accepts the connection, or answers 503 if there are too many requests."""
@@ -123,9 +124,15 @@ class Protocol(web.RequestHandler):
         self._limit(self._link.abort, None)
         super().resume_writing()
 
-    def head_received(self) -> None:
+    def head_received(self, has_body: bool) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit(self._end_reading, None)
+        self._phase = _BODY if has_body else _REQUEST
+        if self in self._connections:  # as the last one
+            self._connections[self] = self._connections.pop(self)
+
+    def body_received(self) -> None:
+        """Keeps the connection open until the answer."""
         self._phase = _REQUEST
 
     def answered(self) -> None:
@@ -354,6 +361,7 @@ class Bodies:
             raise invalid("The body is neither gzip nor deflate.") from None
         except TimeoutError:
             raise self._too_slow() from None
+        request.protocol.body_received()
         return body
 
     def _too_many(self):

@@ -25,6 +25,8 @@ _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 # Maps the beginning of a path to the metrics label `interface`.
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
+# Images of a request that are searched at once; then other requests have their turn.
+_QUERIES = 32
 # Limits for gallery requests.
 _MOST_CANDIDATES = 100
 _LONGEST_NAME = 256
@@ -55,7 +57,7 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        request.protocol.head_received()
+        request.protocol.head_received(request.can_read_body)
         try:
             response = await self._handle(request, handler)
         finally:
@@ -230,9 +232,10 @@ class GalleryRoutes:
         embeddings = await self._embed(model, body)
         if "threshold" not in body and model.threshold:
             threshold = model.threshold["cosine"]
-        found = await self._do(
-            self._gallery.identify, embeddings, count=count, threshold=threshold
-        )
+        found, limits = [], {"count": count, "threshold": threshold}
+        for start in range(0, len(embeddings), _QUERIES):
+            part = embeddings[start : start + _QUERIES]
+            found += await self._do(self._gallery.identify, part, **limits)
         instances = [{"candidates": [one._asdict() for one in row]} for row in found]
         return _json(instance=instances, threshold=threshold)
 
