@@ -94,8 +94,8 @@ def test_others_do_not_wait_for_a_slow_disk(tmp_path):
 
 
 def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypatch):
-    # In a gallery of a million faces, ten requests of a key that may only identify would
-    # keep all others waiting for a minute.
+    # In a gallery of a million faces, ten requests of a key that may only identify
+    # would keep all others waiting for a minute.
     search, sizes = Gallery.identify, []
 
     def identify(self, embeddings, **options):

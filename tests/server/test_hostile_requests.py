@@ -84,12 +84,13 @@ def test_grpc_names_what_is_wrong_and_repeats_nothing(server, pictures):
     assert caught.value.code().name == "INVALID_ARGUMENT"
 
 
-def test_images_of_many_bytes_do_not_share_a_batch():
+def test_images_that_unpack_to_more_do_not_share_a_batch():
     # 32 of them, each a gigabyte of blanks when unpacked, would stop it for minutes.
     data = picture(0, (3000, 2000), "PNG")
     assert check_image(0, data, Server()) == 6_000_000
     data += bytes(6_000_000)
     assert check_image(0, data, Server()) > 12_000_000
+    assert check_image(0, picture(0, (3, 2), "PNG") + b"zTXt" * 9, Server()) > 9_000_000
 
 
 def frame(kind, flags, stream, content=b""):
@@ -147,15 +148,17 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert "Bearer" not in caplog.text
 
 
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_key_can_use_up_the_memory_only_for_itself(slow):
+@pytest.mark.parametrize("kind", ["slow", "body", "change"])
+def test_a_key_can_use_up_the_memory_only_for_itself(kind):
     # Eight gRPC calls of ten bytes, or 16 requests of 30 KB that unpack to 32 MB, all
     # without their last byte, kept all other clients out.
     async def call(key, size, bodies, ended):
         with bodies.counting(key):
-            if slow:
+            if kind == "slow":
                 return await bodies.receive(ended.wait())
             bodies.hold(size)
+            if kind == "change":  # of the gallery, which is then done
+                bodies.keep()
             return await ended.wait()
 
     async def main():
@@ -163,13 +166,14 @@ def test_a_key_can_use_up_the_memory_only_for_itself(slow):
         calls = [call("hostile", 2_000_000, *shared) for _ in range(3)]
         calls += [call("honest", 1_000_000, *shared)]
         calls = [asyncio.create_task(one) for one in calls]
-        await asyncio.wait(calls[1:3])
+        await asyncio.wait(calls[2:] if kind == "change" else calls[1:3])
         shared[1].set()
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    first, *others, honest = asyncio.run(main())
-    assert first is honest is True
-    assert [one.code for one in others] == ["UNAVAILABLE"] * 2
+    found = [getattr(one, "code", one) for one in asyncio.run(main())]
+    refused = "UNAVAILABLE"
+    ended = [True, refused, refused, True]
+    assert found == ([True, True, refused, refused] if kind == "change" else ended)
 
 
 def test_silent_connections_keep_nobody_out(model_dir):

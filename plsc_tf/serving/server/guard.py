@@ -200,10 +200,13 @@ async def _parts(request):
 
 @dataclasses.dataclass(eq=False)
 class _Request:
-    """A request's bytes in memory; those of slow messages are not known yet."""
+    """A request's bytes in memory; those of slow messages are not known yet.
+
+    If others need the memory, its task is canceled, unless that is None.
+    """
 
     key: str
-    task: asyncio.Task
+    task: asyncio.Task | None
     size: int = 0
     is_slow: bool = False
     is_ended: bool = False
@@ -314,6 +317,10 @@ class Bodies:
                 # An exception refers to this frame: do not wait for the collector.
                 del work
 
+    def keep(self) -> None:
+        """Protects the current request: it no longer ends for others."""
+        self._requests[asyncio.current_task()].task = None
+
     def hold(self, size: int, *, is_slow: bool = False) -> None:
         """Sets the number of bytes that the current request holds.
 
@@ -339,13 +346,13 @@ class Bodies:
             for one in requests:
                 sizes[one.key] += one.size
             ((key, size),) = sizes.most_common(1)
-            if size == sizes[own.key]:
+            others = [one for one in requests if one.key == key and one.task]
+            if size == sizes[own.key] or not others:
                 own.size = 0
                 raise self._too_many()
-            last = [one for one in requests if one.key == key][-1]
-            last.size, last.is_ended = 0, True
-            last.task.cancel()
-            requests.remove(last)
+            others[-1].size, others[-1].is_ended = 0, True
+            others[-1].task.cancel()
+            requests.remove(others[-1])
 
     async def _receive(self, request):
         body = bytearray()

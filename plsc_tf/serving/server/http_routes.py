@@ -271,9 +271,9 @@ class GalleryRoutes:
     async def _change(self, request, change, *arguments):
         who = {"key": request.match_info["key"], "address": request.remote}
         folder = self._app.options.gallery_dir
-        # It is finished and recorded even if the client disconnects, and does not give
-        # way to other requests any more.
-        self._app.bodies.hold(0)
+        # It is finished and recorded even if the client disconnects, and must not be
+        # answered with 503.
+        self._app.bodies.keep()
         record = self._do(audit.record, folder, change, who, *arguments)
         return await asyncio.shield(record)
 

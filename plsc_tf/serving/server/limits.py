@@ -9,6 +9,8 @@ from plsc_tf.serving.server.errors import invalid, too_large
 
 # A byte may take as long as some pixels: 8 MB of a PNG may unpack for 13 s.
 _PIXELS_PER_BYTE = 2
+# And a compressed text of a PNG, which may unpack to 8 MB.
+_PIXELS_PER_TEXT = 1 << 20
 
 
 def check_count(count: int, most: int) -> None:
@@ -35,4 +37,5 @@ def check_image(index: int, data: bytes, options) -> int:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
         raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
-    return max(pixels, _PIXELS_PER_BYTE * len(data))
+    texts = data.count(b"zTXt") + data.count(b"iTXt")
+    return max(pixels, _PIXELS_PER_BYTE * len(data), _PIXELS_PER_TEXT * texts)
