@@ -17,12 +17,6 @@ class Classes(OptionGroup, saved=False):
     merge_classes: str = _edit(
         "", "classes to merge, such as 3+17,5+9+11, or a file with one group per line"
     )
-    merge_weights: str = option(
-        "pictures",
-        "weight of a class in a merge: pictures (its number of images) or equal",
-        choices="pictures equal",
-        applies="edit_dir and merge_classes",
-    )
     class_rows: str = _edit("", ".npy file of new classes' weight rows, [n, emb_size]")
     class_images: str = _edit("", "folder with one folder of images for each new class")
     add_classes: Count = _edit(0, "new classes to add, with random weights")
@@ -39,15 +33,8 @@ class Classes(OptionGroup, saved=False):
     noise_report: str = option(
         "", ".json file of labels that look wrong", check=checks.json_file
     )
-    noise_centers: str = _noise(
-        "embeddings",
-        "center of a class: mean of its embeddings, or its row in the head (weights)",
-        choices="embeddings weights",
-    )
-    noise_pair: float | None = _noise(
-        None,
-        "cosine at which classes count as one; None: 0.97 (weights: 0.7)",
-        lower=0.5,
+    noise_pair: float = _noise(
+        0.97, "similarity of centers at which classes count as one", lower=0.5
     )
     noise_margin: Amount = _noise(
         0.2, "difference in cosine by which another center must be nearer"

@@ -26,8 +26,6 @@ class Edit:
 
     Attributes:
         labels: the `LabelsMap`.
-        weights: float64 `[old_classes]`, each class's weight in a merge, such as its
-            number of images; None weights all classes equally.
         added: function of (first, last + 1) that returns rows of the new classes,
             which are numbered from 0; None if there are no new classes.
         fills: `{array: number}`, initial values of the new classes in other arrays:
@@ -39,7 +37,6 @@ class Edit:
     """
 
     labels: LabelsMap
-    weights: np.ndarray | None = None
     added: Callable | None = None
     fills: dict = dataclasses.field(default_factory=dict)
     names: tuple = ()
@@ -148,10 +145,7 @@ class _Edited:
             def added(low, high):
                 return np.full((high - low, *shape), fill)
 
-        weights = self._edit.weights
-        return EditedRows(
-            stored, self._edit.labels, merge=merge, weights=weights, added=added
-        )
+        return EditedRows(stored, self._edit.labels, merge=merge, added=added)
 
     def _stored(self, name):
         """Returns the edited rows of a file, stored as they were."""

@@ -147,10 +147,8 @@ class EditedRows(Rows):
     Args:
         stored: the original rows.
         labels: the `LabelsMap`.
-        merge: function of (rows `[k, ...]`, their weights float64 `[k]`) that returns
-            the merged class's row.
-        weights: float64 `[old_classes]`, each class's weight in a merge; None weights
-            all classes equally.
+        merge: function of rows, float64 `[k, ...]`, that returns the merged class's
+            row.
         added: function of (first, last + 1) that returns rows of the new classes,
             which are numbered from 0.
     """
@@ -160,14 +158,13 @@ class EditedRows(Rows):
         stored: Rows,
         labels: LabelsMap,
         *,
-        merge: Callable[[np.ndarray, np.ndarray], np.ndarray],
-        weights: np.ndarray | None = None,
+        merge: Callable[[np.ndarray], np.ndarray],
         added: Any = None,
     ):
         shape = labels.num_classes, *stored.shape[1:]
         super().__init__(shape, stored.dtype, self._read)
-        self._stored, self._labels, self._merge = stored, labels, merge
-        self._weights, self._added = weights, added
+        self._stored, self._labels = stored, labels
+        self._merge, self._added = merge, added
         self._merged = np.array(sorted(labels.groups), np.int64)
 
     def _read(self, low, high):
@@ -192,18 +189,14 @@ class EditedRows(Rows):
 
     def _merged_row(self, new):
         group = self._labels.groups[new]
-        weights = np.ones(len(group))
-        if self._weights is not None and np.any(self._weights[group]):
-            weights = self._weights[group].astype(np.float64)
-        rows = self._stored.take(group).astype(np.float64)
         try:
-            return self._merge(rows, weights / weights.sum())
+            return self._merge(self._stored.take(group).astype(np.float64))
         except ValueError as error:
             listed = ", ".join(map(str, group))
             raise ValueError(f"Classes {listed} cannot be merged: {error}") from error
 
 
-def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def merge_directions(rows: np.ndarray) -> np.ndarray:
     """Returns a row with the mean direction and the mean length of the given rows.
 
     Margin heads use the cosine of a row and an embedding, so a long row must not
@@ -212,7 +205,6 @@ def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         rows: float64 `[k, size]`.
-        weights: float64 `[k]`, with sum 1.
 
     Raises:
         ValueError: the rows cancel each other out, or one of them is zero.
@@ -220,18 +212,18 @@ def merge_directions(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     norms = np.linalg.norm(rows, axis=1)
     if not norms.all():
         raise ValueError("a row of zeros has no direction.")
-    direction = weights @ (rows / norms[:, np.newaxis])
+    direction = np.mean(rows / norms[:, np.newaxis], axis=0)
     length = np.linalg.norm(direction)
     if length < 1e-6:
         raise ValueError("their rows point in opposite directions.")
-    return direction / length * (weights @ norms)
+    return direction / length * np.mean(norms)
 
 
-def merge_means(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns the weighted mean of rows, `[...]`."""
-    return np.tensordot(weights, rows, axes=1)
+def merge_means(rows: np.ndarray) -> np.ndarray:
+    """Returns the mean of rows, `[...]`."""
+    return np.mean(rows, axis=0)
 
 
-def merge_biases(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def merge_biases(rows: np.ndarray) -> np.ndarray:
     """Returns log(sum(exp(rows))), which adds up the classes' softmax probabilities."""
     return np.logaddexp.reduce(rows)

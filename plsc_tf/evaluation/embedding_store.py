@@ -137,31 +137,6 @@ class MeanCenters:
         return np.where(self._store.counts[labels] > 1, found, np.nan)
 
 
-class WeightCenters:
-    """Class centers taken from a head's weights.
-
-    Args:
-        read: function that takes (low, high) and returns rows `[low, high)`.
-        present: bool `[classes]`, whether each class has images.
-    """
-
-    def __init__(self, read, present):
-        self._read, self.present = read, present
-        self.num_classes = len(present)
-
-    def unit(self, low, high):
-        """Returns rows `[low, high)`, normalized."""
-        return unit(np.asarray(self._read(low, high), np.float32))
-
-    comparable = unit
-
-    def own(self, rows, labels):
-        """Returns cosines between embeddings and the rows of their classes."""
-        found, place = np.unique(labels, return_inverse=True)
-        centers = np.concatenate([self.unit(int(k), int(k) + 1) for k in found])
-        return np.einsum("ij,ij->i", rows, centers[place])
-
-
 def check_labels(labels: np.ndarray, num_classes: int) -> None:
     """Raises ValueError unless labels, int `[n]`, are classes of the head."""
     low, high = labels.min(), labels.max()

@@ -61,7 +61,7 @@ def closest_pairs(centers, most=_PAIRS):
     """Finds the pairs of classes with the most similar centers.
 
     Args:
-        centers: `MeanCenters` or `WeightCenters`.
+        centers: the `MeanCenters`.
         most: maximum number of pairs to keep.
 
     Returns:
@@ -125,7 +125,7 @@ def nearest_centers(store, centers, duplicates):
 
     Args:
         store: the `EmbeddingStore`.
-        centers: `MeanCenters` or `WeightCenters`.
+        centers: the `MeanCenters`.
         duplicates: `Pairs` that seem to be one identity. The classes of a pair are not
             compared with each other's images, since either may be the nearer one.
 

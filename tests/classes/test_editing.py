@@ -84,7 +84,7 @@ def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
 
 def test_probabilities_of_softmax_add_up_in_a_merged_bias():
     biases = np.array([1.0, 2.0])
-    merged = rows.merge_biases(biases, np.full(2, 0.5))
+    merged = rows.merge_biases(biases)
     np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum())
 
 

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import label_noise
-from plsc_tf.evaluation.embedding_store import (
-    EmbeddingStore,
-    MeanCenters,
-    WeightCenters,
-)
+from plsc_tf.evaluation.embedding_store import EmbeddingStore, MeanCenters
 from plsc_tf.flags.classes import Classes
 from plsc_tf.jobs.classes import noise
 
@@ -102,21 +98,6 @@ def test_every_picture_is_compared_with_all_other_centers(drawn, small_blocks):
         assert found.other[number] == pytest.approx(others[best], abs=1e-4)
 
 
-def test_weights_can_be_the_centers(drawn, small_blocks):
-    store, rows, labels = drawn
-    weight = np.random.default_rng(5).normal(size=(23, 6)).astype(np.float32)
-    centers = WeightCenters(lambda low, high: weight[low:high], store.counts > 0)
-    found = label_noise.nearest_centers(
-        store, centers, label_noise.closest_pairs(centers).above(2.0)
-    )
-    scores = rows @ unit(weight).T
-    at = np.arange(len(labels)), labels
-    np.testing.assert_allclose(found.own, scores[at], atol=1e-5)
-    scores[at] = -2
-    scores[:, store.counts == 0] = -2
-    np.testing.assert_array_equal(found.label, np.argmax(scores, axis=1))
-
-
 def test_pairs_that_hang_together_are_one_group():
     pairs = label_noise.Pairs(
         np.array([5, 1, 2, 8]), np.array([7, 2, 7, 9]), np.ones(4, np.float32)
@@ -161,7 +142,7 @@ def planted(tmp_path_factory):
     store = make_store(
         tmp_path_factory.mktemp("planted"), rows.astype(np.float32), labels, 120, 100
     )
-    return noise.find(store, MeanCenters(store), Classes()), np.sort(flipped)
+    return noise.find(store, Classes()), np.sort(flipped)
 
 
 def test_an_identity_in_two_classes_is_found(planted):

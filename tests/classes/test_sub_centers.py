@@ -67,10 +67,6 @@ def test_the_model_of_the_dominant_centers_is_loaded(centers, dropped):
     ("values", "message"),
     [
         ({"remove_classes": "1"}, "3 centers per class.*--drop_sub_centers"),
-        (
-            {"noise_report": "n.json", "noise_centers": "weights", "edit_dir": ""},
-            "3 centers per class",
-        ),
         ({"edit_dir": "", "drop_sub_centers": True}, "drop_sub_centers"),
     ],
 )

@@ -17,7 +17,6 @@ from plsc_tf.jobs.builders import data, optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
-from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -61,14 +60,13 @@ def edit(settings):
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
-    weights, names, unnamed = _data_facts(settings, labels, source)
+    names, unnamed = _class_names(settings, old, source)
     name = files.name(source)
     if not catalog.NAMES.fullmatch(name):
         name = f"step_{content['state']['global_step']:08d}"
     target = files.join(options.edit_dir, name)
     changes = editing.Edit(
         labels=labels,
-        weights=weights,
         added=read,
         fills=_fills(content, run, options.edit_weights_only) if labels.added else {},
         names=added_names,
@@ -123,32 +121,20 @@ def read_groups(text):
     return groups
 
 
-def _data_facts(settings, labels, path):
-    """Returns (images per class or None, class names or (), why names are missing)."""
-    count = len(labels.new_labels)
-    counted = labels.groups and settings.classes.merge_weights == "pictures"
+def _class_names(settings, count, path):
+    """Returns (the class names or (), why they are missing)."""
     try:
         source = data.open_source(settings)
     except (OSError, ValueError, tf.errors.OpError) as error:
-        if not counted:
-            return None, (), f"the training data cannot be read: {error}"
-        raise ValueError(
-            "merge_weights=pictures counts the training images, but they cannot be "
-            f"read: {error} Set dataset_dir, or use --merge_weights=equal."
-        ) from error
-    weights = None
-    if counted:
-        weights = np.bincount(source.labels, minlength=count).astype(np.float64)
-        rule = f"Use the data of the checkpoint's training, which has {count} classes"
-        require(len(weights) <= count, rule, label=len(weights) - 1)
+        return (), f"the training data cannot be read: {error}"
     if not trained.is_data_of(path, source):
         text = "The data is not that of the training of %s: its labels may differ"
         logging.warning(text, path)
-        return weights, (), "the data is not that of the training"
+        return (), "the data is not that of the training"
     names = getattr(source, "class_names", ())
     if len(names) != count:
-        return weights, (), f"the data set has {len(names)} class names"
-    return weights, names, ""
+        return (), f"the data set has {len(names)} class names"
+    return names, ""
 
 
 def _fills(content, run, weights_only):

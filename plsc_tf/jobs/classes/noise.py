@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import editing, manifest
-from plsc_tf.checkpoints.rows import StoredRows
+from plsc_tf.checkpoints import manifest
 from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
@@ -22,8 +21,6 @@ from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 
-# Minimum similarity between two centers of one identity, by kind of center.
-ALIKE = {"embeddings": 0.97, "weights": 0.7}
 # Maximum number of findings per kind in the report, and on a sheet.
 _LISTED, _ROWS = 200, 30
 # Images per class on a sheet, and their (height, width).
@@ -34,7 +31,6 @@ _TABLE = {
     "data set": "{data_set}",
     "images": "{pictures:,}",
     "classes": "{classes:,}, {classes_without_pictures:,} of them without an image",
-    "centers": "{centers}",
     "two classes, one identity": "{near_duplicates[count]:,} pairs "
     "(similarity of {thresholds[pair]:g} or more)",
     "mislabelled images": "{mislabelled[count]:,} "
@@ -106,8 +102,6 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     options = settings.classes
     path = trained.find(settings.checkpoints)
     content = manifest.read(path)
-    if options.noise_centers == "weights":
-        editing.check_centers(path, content, dropping=False)
     settings, _ = images.complete(settings, path)
     reports = {"noise_report": options.noise_report}
     check_report.check_outputs(reports, {"new_list": options.new_list})
@@ -124,13 +118,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
             store.add(rows, labels)
         store.finish()
         logging.info("Embedded %s images.", f"{len(store.labels):,}")
-        if options.noise_centers == "embeddings":
-            centers = embedding_store.MeanCenters(store)
-        else:
-            stored = StoredRows(path, content["arrays"]["weight"])
-            present = store.counts > 0
-            centers = embedding_store.WeightCenters(stored.read, present)
-        findings = find(store, centers, options)
+        findings = find(store, options)
         facts = {"checkpoint": path, "data_set": source.name}
         table = _write_report(options, findings, source, facts)
         if options.new_list:
@@ -140,22 +128,22 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     return table
 
 
-def find(store, centers, options):
+def find(store, options):
     """Finds labels that look wrong.
 
     Args:
         store: the `EmbeddingStore`.
-        centers: `MeanCenters` or `WeightCenters`.
         options: the `Classes` settings.
 
     Returns:
         `NoiseFindings`.
     """
     thresholds = {
-        "pair": options.noise_pair or ALIKE[options.noise_centers],
+        "pair": options.noise_pair,
         "margin": options.noise_margin,
         "split": options.noise_split,
     }
+    centers = embedding_store.MeanCenters(store)
     pairs = label_noise.closest_pairs(centers)
     duplicates = pairs.above(thresholds["pair"])
     nearest = label_noise.nearest_centers(store, centers, duplicates)
@@ -193,7 +181,6 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     content = {
         "version": 1,
         **facts,
-        "centers": options.noise_centers,
         "thresholds": findings.thresholds,
         "pictures": len(store.labels),
         "classes": store.num_classes,
