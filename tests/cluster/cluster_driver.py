@@ -12,11 +12,9 @@ import signal
 import sys
 import time
 
-import numpy as np
-from PIL import Image
-
 from benchmarks import processes
 from plsc_tf.parallel.addresses import free_ports
+from tests.seeds.plsc_folder import make_train_data
 
 STEPS = 15
 CASE = [
@@ -157,26 +155,15 @@ def unequal_flags(folder):
     )
 
 
-def pictures(folder, seed):
-    """46 pictures of 5 classes, and their list."""
-    generator = np.random.default_rng(seed)
-    (folder / "images").mkdir(parents=True)
-    lines = []
-    for i in range(46):
-        image = Image.fromarray(generator.integers(0, 256, (16, 16, 3), np.uint8))
-        image.save(folder / "images" / f"{i:02d}.png")
-        lines.append(f"images/{i:02d}.png {i % 5}\n")
-    (folder / "label.txt").write_text("".join(lines))
-
-
-LISTED = ["--dataset_name=image_list", "--num_classes=5", "--dataset_dir=data"]
+LABELS = [number % 5 for number in range(46)]
+LISTED = ["--dataset_name=image_list", "--num_classes=5", "--dataset_dir=train_data"]
 
 
 def unequal_data(folder):
     """Relative paths, and another folder for each worker."""
     for i in range(2):
-        pictures(folder / "logs" / f"cwd-{i}" / "data", seed=0)
-    labels = folder / "logs" / "cwd-1" / "data" / "label.txt"
+        make_train_data(folder / "logs" / f"cwd-{i}", LABELS)
+    labels = folder / "logs" / "cwd-1" / "train_data" / "label.txt"
     labels.write_text("".join(labels.read_text().splitlines(keepends=True)[:-1]))
     return train(folder / "logs", folder / "run", 2, *LISTED, *NO_TEST)
 
@@ -189,14 +176,13 @@ def unshared_folder(folder):
 
 def bad_picture(folder):
     """A picture of the second worker's share is damaged; then it is put right."""
-    data, run_dir = folder / "data", folder / "run"
-    pictures(data, seed=0)
+    data, run_dir = folder / "train_data", folder / "run"
+    make_train_data(folder, LABELS)
     listed = [*LISTED[:-1], f"--dataset_dir={data}", *NO_TEST]
     train(folder / "whole-logs", folder / "whole", 1, *listed, "--num_replicas=2")
     outcome = {"expected": losses(folder / "whole"), "found": []}
     # Damaged one after the other, until the share of the second worker has one.
-    for i in range(46):
-        path = data / "images" / f"{i:02d}.png"
+    for i, path in enumerate(sorted((data / "images").iterdir())):
         good = path.read_bytes()
         path.write_bytes(good[:60])
         shutil.rmtree(run_dir, ignore_errors=True)

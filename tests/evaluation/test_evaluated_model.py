@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import plsc_tf
-from plsc_tf.data import alignment, images, preprocessing
+from plsc_tf.data import alignment, figures, images, preprocessing
 from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
 from plsc_tf.jobs.embed import command as embedding
@@ -40,17 +40,10 @@ def save(folder, names, pixels):
 def trained(tmp_path_factory):
     """A run of two steps on images of eight people, some of which are verified."""
     folder = tmp_path_factory.mktemp("trained")
-    rng = np.random.default_rng(0)
     ids = np.repeat(np.arange(24), 4)
-    names = [
-        f"n{person:02d}/n{person:02d}_{i % 4:04d}.jpg" for i, person in enumerate(ids)
-    ]
-    noise = rng.integers(-60, 60, (len(ids), 6, 6, 3))
-    small = np.clip(rng.integers(0, 256, (24, 6, 6, 3))[ids] + noise, 0, 255)
-    pixels = [
-        np.asarray(Image.fromarray(one).resize((STORED, STORED)))
-        for one in small.astype(np.uint8)
-    ]
+    names = [f"n{k:02d}/n{k:02d}_{i % 4:04d}.jpg" for i, k in enumerate(ids)]
+    size = STORED, STORED
+    pixels = [figures.draw(0, person, i % 4, size) for i, person in enumerate(ids)]
     save(folder / "train", names[:32], pixels[:32])
     save(folder / "val", names[32:], pixels[32:])
     # Two images of the pairs are trained on: one as it is, one saved anew.
@@ -61,10 +54,8 @@ def trained(tmp_path_factory):
     lines = ["10\t30"]
     for i in range(60):
         person, other = 8 + i % 16, 8 + (i + 1 + i // 16) % 16
-        if i % 2:
-            lines.append(f"n{person:02d}\t{i % 4}\t{(i + 1) % 4}")
-        else:
-            lines.append(f"n{person:02d}\t{i % 4}\tn{other:02d}\t{(i + 1) % 4}")
+        second = "" if i % 2 else f"n{other:02d}\t"
+        lines.append(f"n{person:02d}\t{i % 4}\t{second}{(i + 1) % 4}")
     (folder / "pairs.txt").write_text("\n".join(lines))
     options = {
         **NETWORK,

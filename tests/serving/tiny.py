@@ -6,9 +6,9 @@ import pathlib
 
 import keras
 import numpy as np
-from PIL import Image
 
 import plsc_tf
+from plsc_tf.data import figures
 from plsc_tf.heads.heads import DenseHead
 
 SIZE = (24, 20)
@@ -49,13 +49,8 @@ def classifier(margins, sharded=True, num_classes=11, **options):
 
 
 def images(count, seed=0):
-    """Smooth images: uint8 [count, height, width, 3]."""
-    rng = np.random.default_rng(seed)
-    smooth = []
-    for _ in range(count):
-        small = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))
-        smooth.append(np.asarray(small.resize(SIZE[::-1], Image.Resampling.BICUBIC)))
-    return np.stack(smooth)
+    """Images of drawn people: uint8 [count, height, width, 3]."""
+    return np.stack([figures.draw(0, k, seed, SIZE) for k in range(count)])
 
 
 def cosines(rows, expected):
