@@ -14,7 +14,9 @@ from plsc_tf.storage.checksums import algorithm_of
 
 # The key for all keys of an object that are not listed.
 OTHERS = "*"
-_DTYPE = re.compile(r"(?:bfloat|float|u?int)(8|16|32|64)(?:_e\w+)?|bool")
+_DTYPE = re.compile(
+    r"bool|(?:bfloat(?=16)|float|u?int)(8|16|32|64)(?:(?<=float8)_(?:e4m3fn|e5m2))?"
+)
 
 
 class Kind(NamedTuple):

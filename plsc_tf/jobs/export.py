@@ -153,9 +153,9 @@ def _figures(loaded):
     in_use = loaded.settings.optimizer.ema_in_use
     optimizer = loaded.run.optimizer
     same_weights = in_use == optimizer.ema_in_use or not optimizer.ema_decay
-    of = files.name(earlier.get("checkpoint_dir") or "")
+    of = files.name(str(earlier.get("checkpoint_dir") or ""))
     same = same_weights and of == files.name(loaded.checkpoint)
-    return earlier["verification"] if same else {}
+    return earlier.get("verification", {}) if same else {}
 
 
 def _read(load, settings):

@@ -132,6 +132,7 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("arrays.weight.shape", [7, 0]),
         ("arrays.weight.shape", [2**60] * 4),
         ("arrays.weight.dtype", "object"),
+        ("arrays.weight.dtype", "float64_e5m2"),
         ("files", {FILES[0]: {"bytes": 1}, FILES[1]: {"bytes": 1, "blake3": "0" * 64}}),
         ("arrays.weight.parts", [{"file": FILES[2], "first": 0, "last": math.nan}]),
     ],
