@@ -1,16 +1,13 @@
-"""Moving averages of the weights, and weights without weight decay."""
+"""Moving averages of the weights."""
 
 import json
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 
-import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import export, train as run, trained
-from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
@@ -126,39 +123,3 @@ def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
     content["state"]["flags"]["ema_in_use"] = True
     (path / manifest.NAME).write_bytes(manifest.encode(content))
     assert exported(of_weights) == {}
-
-
-@pytest.mark.parametrize("name", ["adamweightdecay", slow("momentum"), slow("adam")])
-def test_weights_without_decay(pictures, name):
-    flags = Settings.from_values(
-        optimizer=name, momentum=0.0, no_weight_decay_on=("norms", "biases")
-    )
-
-    def moved(decay):
-        changed = flags.replace(weight_decay=decay).optimizer
-        keras.utils.set_random_seed(0)
-        with plsc_tf.strategy(1).scope():
-            image = keras.Input((16, 16, 3))
-            x = keras.layers.Conv2D(4, 3, strides=4, name="beta_block")(image)
-            x = keras.layers.BatchNormalization(name="norm")(x)
-            x = keras.layers.Flatten()(
-                keras.layers.PReLU(shared_axes=[1, 2], name="act")(x)
-            )
-            backbone = keras.Model(image, keras.layers.Dense(4, name="bias_like")(x))
-            head = plsc_tf.ShardedHead(5, loss=plsc_tf.SOFTMAX)
-            model = plsc_tf.Classifier(backbone, head)
-            optimizer, l2 = optimizers.build(changed, 0.1)
-            model.compile(optimizer, l2=l2)
-            for variable in model.backbone.trainable_variables:
-                variable.assign(keras.ops.ones_like(variable) * 0.5)
-        head.arrays()["bias"].write(0, np.full((5,), 0.5, np.float32))
-        model.train_on_batch(pictures[0], pictures[1])
-        values = {v.path: np.array(v) for v in model.backbone.trainable_variables}
-        for key, rows in head.arrays().items():
-            values[f"head/{key}"] = rows.read(0, 5)
-        return values
-
-    without, decayed = moved(0.0), moved(0.3)
-    differ = {k for k in without if not np.array_equal(without[k], decayed[k])}
-    kernels = {"beta_block/kernel", "bias_like/kernel"}
-    assert differ == kernels | {"act/alpha", "head/weight"}

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import plsc_tf
+from plsc_tf.jobs.builders import optimizers
 from plsc_tf.options import cli
+from plsc_tf.options.settings import Settings
 from plsc_tf.training.weight_rules import WeightRule
 from tests.marks import slow
 from tests.training import checkpointed
@@ -18,30 +20,38 @@ OPTIMIZERS = {
 }
 
 
-def step(kind, factors, spared=()):
-    """The network's weights before and after one step, `{path: array}`."""
+def step(make_optimizer, factors=None, spared=()):
+    """All weights before and after one step, `{path: array}`."""
     keras.utils.set_random_seed(1)
     with plsc_tf.strategy(num_replicas=1).scope():
         inputs = keras.Input((8, 8, 3))
         x = keras.layers.Conv2D(4, 3, name="conv1", bias_initializer="ones")(inputs)
+        x = keras.layers.BatchNormalization(name="norm")(x)
+        x = keras.layers.PReLU("ones", shared_axes=[1, 2], name="beta_act")(x)
         x = keras.layers.Conv2D(4, 3, name="conv10")(x)
         x = keras.layers.GlobalAveragePooling2D()(x)
-        network = keras.Model(inputs, keras.layers.Dense(6, name="dense")(x))
-        model = plsc_tf.Classifier(network, plsc_tf.ShardedHead(num_classes=5))
-        optimizer, l2 = OPTIMIZERS[kind]()
+        network = keras.Model(inputs, keras.layers.Dense(6, name="bias_like")(x))
+        head = plsc_tf.ShardedHead(num_classes=5, loss=plsc_tf.SOFTMAX)
+        model = plsc_tf.Classifier(network, head)
+        optimizer, l2 = make_optimizer()
         if spared:
             optimizer.exclude_from_weight_decay(var_names=spared)
-    model.compile(optimizer, l2=l2, weight_decay_on=factors)
-    values = {one.path: one.numpy() for one in network.weights}
-    random = np.random.default_rng(0)
+    model.compile(optimizer, l2=l2, weight_decay_on=factors or {})
+    head.arrays()["bias"].write(0, np.ones(5, np.float32))
+
+    def weights():
+        rows = {f"head/{key}": rows.read(0, 5) for key, rows in head.arrays().items()}
+        return {one.path: one.numpy() for one in network.trainable_weights} | rows
+
+    before, random = weights(), np.random.default_rng(0)
     model.train_on_batch(random.uniform(0, 255, (4, 8, 8, 3)), [0, 1, 2, 3])
-    return values, {one.path: one.numpy() for one in network.weights}
+    return before, weights()
 
 
 @pytest.mark.parametrize("kind", ["adamweightdecay", slow("momentum"), slow("sgd")])
 def test_only_the_named_layer_decays_otherwise(kind):
-    before, common = step(kind, {})
-    _, own = step(kind, {"conv1$": OWN})
+    before, common = step(OPTIMIZERS[kind])
+    _, own = step(OPTIMIZERS[kind], {"conv1$": OWN})
     for path, old in before.items():
         # Each rule is linear in the decay in its first step.
         moved = RATE * (OWN - COMMON) * old if path.startswith("conv1/") else 0.0
@@ -50,17 +60,33 @@ def test_only_the_named_layer_decays_otherwise(kind):
 
 
 def test_the_last_name_counts_and_spared_weights_stay_spared():
-    _, own = step("momentum", {"conv1$": OWN}, spared=["bias"])
-    before, all_of = step("momentum", {"conv": COMMON, "conv1$": OWN}, spared=["bias"])
-    _, none = step("momentum", {"conv": COMMON}, spared=["bias"])
+    make, spared = OPTIMIZERS["momentum"], ["bias"]
+    _, own = step(make, {"conv1$": OWN}, spared)
+    before, all_of = step(make, {"conv": COMMON, "conv1$": OWN}, spared)
+    _, none = step(make, {"conv": COMMON}, spared)
     for path in before:
         np.testing.assert_allclose(all_of[path], own[path], atol=1e-7)
     np.testing.assert_allclose(own["conv1/bias"], none["conv1/bias"], atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["adamweightdecay", slow("momentum"), slow("adam")])
+def test_norms_and_biases_may_be_spared_from_the_decay(name):
+    spared = {"momentum": 0.0, "no_weight_decay_on": ("norms", "biases")}
+    flags = Settings.from_values(optimizer=name, **spared)
+
+    def after(decay):
+        options = flags.replace(weight_decay=decay).optimizer
+        return step(lambda: optimizers.build(options, RATE))[1]
+
+    without, decayed = after(0.0), after(0.3)
+    differ = {k for k in without if not np.array_equal(without[k], decayed[k])}
+    kernels = {"conv1/kernel", "conv10/kernel", "bias_like/kernel", "head/weight"}
+    assert differ == kernels | {"beta_act/alpha"}
+
+
 def test_names_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="'conv2'.* 3 such layers, .* conv1"):
-        step("momentum", {"conv2": OWN})
+    with pytest.raises(ValueError, match="'conv2'.* 5 such layers, .* conv1"):
+        step(OPTIMIZERS["momentum"], {"conv2": OWN})
     settings = cli.parse(["--weight_decay_on=conv1:1e-4,stage4:0"])
     decays = settings.optimizer.parsed("weight_decay_on")
     assert decays == {"conv1": 1e-4, "stage4": 0.0}
