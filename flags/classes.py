@@ -17,7 +17,6 @@ class Classes(OptionGroup, saved=False):
     merge_classes: str = _edit(
         "", "classes to merge, such as 3+17,5+9+11, or a file with one group per line"
     )
-    class_rows: str = _edit("", ".npy file of new classes' weight rows, [n, emb_size]")
     class_images: str = _edit("", "folder with one folder of images for each new class")
     add_classes: Count = _edit(0, "new classes to add, with random weights")
     drop_sub_centers: bool = option(

@@ -65,9 +65,7 @@ class Conversion(OptionGroup, saved=False):
 class Embedding(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.embed`."""
 
-    images: str = option(
-        "", "folder of images, or a list with one per line, optionally with landmarks"
-    )
+    images: str = option("", "folder of images, or a list with one per line")
     image_dir: str = option("", "folder of the listed images; empty: that of the list")
     landmarks: str = option("", "file with lines 'image x y x y x y x y x y' in pixels")
     output: str = option(

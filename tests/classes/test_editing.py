@@ -82,6 +82,17 @@ def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
     np.testing.assert_array_equal(slots["optimizer/0001"], SLOT[:2] + 3)
 
 
+def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(tmp_path):
+    opposite = np.concatenate([WEIGHT[:6], -WEIGHT[:1]])
+    content = make_content(5, array=make_rows(3, opposite), num_classes=7)
+    writer.save(str(tmp_path / "old"), content)
+    changes = Edit(LabelsMap(7, merged=[[0, 6]]))
+    # Found only when rows are written.
+    with pytest.raises(ValueError, match="0, 6 cannot be merged: their rows point"):
+        editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), changes)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
 def test_probabilities_of_softmax_add_up_in_a_merged_bias():
     biases = np.array([1.0, 2.0])
     merged = rows.merge_biases(biases)

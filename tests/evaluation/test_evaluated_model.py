@@ -283,8 +283,8 @@ def test_faces_in_photographs_are_aligned(run_dir, model, tmp_path):
     framed = aligned(random_pixels(2, 3, 120), points)
     np.testing.assert_allclose(rows, sums(model, framed), rtol=1e-5, atol=1e-6)
     assert table["aligned by five points"] == "yes"
-    # A list may hold the points itself, and has its own order.
-    (tmp_path / "list.txt").write_text("".join(lines[::-1]))
+    # A list has its own order.
+    (tmp_path / "list.txt").write_text("\n".join(names[::-1]))
     again, _ = embed(
         run_dir,
         tmp_path,
@@ -292,6 +292,7 @@ def test_faces_in_photographs_are_aligned(run_dir, model, tmp_path):
         saved_model=str(run_dir / "export"),
         images=str(tmp_path / "list.txt"),
         image_dir=str(tmp_path / "photos"),
+        landmarks=str(tmp_path / "points.txt"),
         output=str(tmp_path / "again.npy"),
     )
     np.testing.assert_allclose(again, rows[::-1], rtol=1e-4, atol=1e-5)

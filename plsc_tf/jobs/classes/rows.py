@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.data.readers.image_files import class_folders
-from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.embedding_store import check_labels, unit
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.heads import make_head
@@ -18,7 +17,7 @@ from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 
-# Number of rows used to estimate the mean length, and of rows checked at a time.
+# Number of rows used to estimate the mean length.
 _SAMPLE = 4096
 
 
@@ -38,21 +37,14 @@ def collect(settings, run, source, stored, make_labels):
         `[low, high)`, names of the first new classes, the `LabelsMap`).
 
     Raises:
-        FileNotFoundError: a file or folder does not exist.
-        ValueError: rows have the wrong size, or labels are invalid.
+        FileNotFoundError: the folder does not exist.
+        ValueError: labels are invalid.
     """
     options, size = settings.classes, stored.shape[1]
     make_labels(1)  # raises an error for invalid labels before any work
-    parts, names = [], ()
-    if options.class_rows:
-        parts.append(_load(options.class_rows, size))
+    known, names = np.empty((0, size), np.float32), ()
     if options.class_images:
-        means, folders = _means(settings, source, stored)
-        names = ("-",) * sum(map(len, parts)) + tuple(folders)
-        parts.append(means)
-    parts = parts or [np.empty((0, size), np.float32)]
-    # A single file of rows is not copied to memory.
-    known = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        known, names = _means(settings, source, stored)
     labels = make_labels(len(known) + options.add_classes)
     # The other rows are initialized like the head's rows in a new training.
     head = make_head(run.replace(num_classes=labels.num_classes))
@@ -67,17 +59,6 @@ def collect(settings, run, source, stored, make_labels):
         return np.concatenate([rows, drawn])
 
     return read, names, labels
-
-
-def _load(path, size):
-    """Returns the rows in a .npy file, memory-mapped if the file is local."""
-    rows = lists.read_rows(path)
-    rule = f"class_rows must be floats [classes, {size}], like the checkpoint's rows"
-    require(rows.shape[1] == size, rule, shape=rows.shape)
-    for low in range(0, len(rows), _SAMPLE):
-        if not np.isfinite(rows[low : low + _SAMPLE]).all():
-            raise ValueError(f"class_rows {path!r} contains NaN or infinity.")
-    return rows
 
 
 def _means(settings, source, stored):

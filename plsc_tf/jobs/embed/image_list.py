@@ -36,7 +36,7 @@ def list_images(
     require(images, "images must name a folder or a list of images", images="''")
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
-        names, points, _ = _read(images)
+        names = list(_read(images, lambda text: (text, ())))
     elif image_dir:
         raise ValueError(
             "image_dir requires images to be a list file. Received: "
@@ -45,8 +45,6 @@ def list_images(
     else:
         folder, names = images, _names_below(images)
     if landmarks:
-        if points is not None:
-            raise ValueError(f"{images} already contains points. Do not set landmarks.")
         points, _ = points_of(names, landmarks)
     return names, [files.join(folder, name) for name in names], points
 
@@ -82,45 +80,35 @@ def points_of(names: list[str], path: str) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: a line is invalid, or the file lacks an image.
     """
-    known, points, scores = _read(path, with_points=True)
-    order = lists.positions(names, known, path)
-    return points[order], scores[order]
+    known = _read(path, _split)
+    numbers = np.array(list(known.values()), np.float32)
+    numbers = numbers[lists.positions(names, list(known), path)]
+    return numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
 
 
-def _read(path, with_points=None):
-    """Reads a list of images, with or without points.
+def _read(path, split):
+    """Returns {name: values} of a list of images.
 
     Args:
         path: path of the list.
-        with_points: whether lines must have points; None means like the first line.
-
-    Returns:
-        (names, points, scores): points are float32 `[n, 5, 2]` or None, and scores are
-        float32 `[n]` or None.
+        split: function that splits a line into its name and its values; they are None
+            if the line lacks them.
     """
-    points = {}
+    entries = {}
     for number, line in paths.read_lines(path):
         text = os.fsdecode(line).strip()
         if not text:
             continue
-        name, values = _split(text)
-        if with_points is None:
-            with_points = values is not None
-        if with_points != (values is not None):
-            numbers = "and ten numbers (x and y of five points)"
-            if not with_points:
-                numbers = "without numbers, as in the first line"
+        name, values = split(text)
+        if values is None:
             raise ValueError(
-                f"{path}, line {number}: expected an image {numbers}. Received: "
-                f"{text[:120]!r}."
+                f"{path}, line {number}: expected an image and ten numbers (x and y of "
+                f"five points). Received: {text[:120]!r}."
             )
-        require(name not in points, f"{path}, line {number}: {name!r} is listed twice")
-        points[name] = values
-    require(points, f"{path} is empty. Expected an image on each line")
-    if not with_points:
-        return list(points), None, None
-    numbers = np.array(list(points.values()), np.float32)
-    return list(points), numbers[:, :10].reshape(-1, 5, 2), numbers[:, 10]
+        require(name not in entries, f"{path}, line {number}: {name!r} is listed twice")
+        entries[name] = values
+    require(entries, f"{path} is empty. Expected an image on each line")
+    return entries
 
 
 def _split(text):
