@@ -1,5 +1,6 @@
 """Labeled embeddings in scratch files, and the class centers computed from them."""
 
+import functools
 import os
 
 import numpy as np
@@ -12,6 +13,8 @@ _ROWS = 4096
 
 class EmbeddingStore:
     """Stores unit embeddings on disk; only 8 bytes per image stay in memory.
+
+    The center of a class is the mean of its embeddings.
 
     Args:
         folder: folder for the files, which take 2 bytes per element of an embedding
@@ -73,16 +76,14 @@ class EmbeddingStore:
         """
         return np.asarray(self._rows[chosen], np.float32)
 
+    @functools.cached_property
     def agreement(self):
-        """Returns the mean cosine between two images of each class.
+        """The mean cosine between two images of each class, float64 `[classes]`.
 
         For n unit vectors with sum s, it is (|s|² - n) / (n (n - 1)). Unlike the
         length of the mean vector, its expected value does not depend on n. Classes
         with fewer than two images get the median; all others get at least a quarter
         of it.
-
-        Returns:
-            float64 `[classes]`.
         """
         square = np.empty(self.num_classes)
         for low in range(0, self.num_classes, _ROWS):
@@ -95,24 +96,9 @@ class EmbeddingStore:
         result[many] = np.maximum(mean, usual / 4)
         return result
 
-
-class MeanCenters:
-    """Class centers computed as means of embeddings.
-
-    Attributes:
-        num_classes: number of classes.
-        present: bool `[classes]`, whether each class has images.
-    """
-
-    def __init__(self, store):
-        self._store = store
-        self.num_classes = store.num_classes
-        self.present = store.counts > 0
-        self._agreement = store.agreement()
-
     def unit(self, low, high):
         """Returns centers `[low, high)`, normalized; zeros for absent classes."""
-        return unit(self._store.sums[low:high])
+        return unit(self.sums[low:high])
 
     def comparable(self, low, high):
         """Returns centers `[low, high)`, scaled for comparison across classes.
@@ -122,9 +108,9 @@ class MeanCenters:
         geometric mean of the two within-class mean cosines (Spearman's correction for
         attenuation), so classes with few or scattered images are not penalized.
         """
-        counts = np.maximum(self._store.counts[low:high], 1)
-        scale = counts * np.sqrt(self._agreement[low:high])
-        return self._store.sums[low:high] / scale[:, np.newaxis].astype(np.float32)
+        counts = np.maximum(self.counts[low:high], 1)
+        scale = counts * np.sqrt(self.agreement[low:high])
+        return self.sums[low:high] / scale[:, np.newaxis].astype(np.float32)
 
     def own(self, rows, labels):
         """Returns cosines between embeddings and the rest of their class.
@@ -132,9 +118,9 @@ class MeanCenters:
         Each embedding is compared with the center of the *other* images of its class;
         NaN if there are none.
         """
-        rest = self._store.sums[labels] - rows
+        rest = self.sums[labels] - rows
         found = np.einsum("ij,ij->i", rows, unit(rest))
-        return np.where(self._store.counts[labels] > 1, found, np.nan)
+        return np.where(self.counts[labels] > 1, found, np.nan)
 
 
 def check_labels(labels: np.ndarray, num_classes: int) -> None:

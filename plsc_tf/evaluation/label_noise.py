@@ -57,30 +57,30 @@ class Pairs:
         return list(groups.values())
 
 
-def closest_pairs(centers, most=_PAIRS):
+def closest_pairs(store, most=_PAIRS):
     """Finds the pairs of classes with the most similar centers.
 
     Args:
-        centers: the `MeanCenters`.
+        store: the `EmbeddingStore`.
         most: maximum number of pairs to keep.
 
     Returns:
         `Pairs`.
     """
-    present = np.asarray(centers.present)
+    absent = store.counts == 0
     best, floor = np.empty((0, 3), np.float64), _LEAST
-    lows = range(0, centers.num_classes, _CLASSES)
+    lows = range(0, store.num_classes, _CLASSES)
     blocks = len(lows) * (len(lows) + 1) // 2
     progress = Progress("comparing centers", blocks, "pairs of blocks", log_every_s=30)
     for number, low in enumerate(lows):
-        high = min(low + _CLASSES, centers.num_classes)
-        rows = centers.comparable(low, high)
+        high = min(low + _CLASSES, store.num_classes)
+        rows = store.comparable(low, high)
         for other in lows[number:]:
-            end = min(other + _CLASSES, centers.num_classes)
-            across = rows if other == low else centers.comparable(other, end)
+            end = min(other + _CLASSES, store.num_classes)
+            across = rows if other == low else store.comparable(other, end)
             products = rows @ across.T
-            products[~present[low:high]] = -np.inf
-            products[:, ~present[other:end]] = -np.inf
+            products[absent[low:high]] = -np.inf
+            products[:, absent[other:end]] = -np.inf
             if other == low:
                 products[np.tril_indices(len(rows))] = -np.inf
             # If all embeddings are similar, almost every pair would pass the minimum.
@@ -120,12 +120,11 @@ class Nearest:
         return self.other - self.own
 
 
-def nearest_centers(store, centers, duplicates):
+def nearest_centers(store, duplicates):
     """Compares every image with all centers.
 
     Args:
         store: the `EmbeddingStore`.
-        centers: the `MeanCenters`.
         duplicates: `Pairs` that seem to be one identity. The classes of a pair are not
             compared with each other's images, since either may be the nearer one.
 
@@ -146,14 +145,14 @@ def nearest_centers(store, centers, duplicates):
     for begin in range(0, total, step):
         chunk = slice(begin, min(begin + step, total))
         rows, labels = store.rows(chunk), store.labels[chunk]
-        own[chunk] = centers.own(rows, labels)
-        for low in range(0, centers.num_classes, _CLASSES):
-            high = min(low + _CLASSES, centers.num_classes)
-            across = centers.unit(low, high)
+        own[chunk] = store.own(rows, labels)
+        for low in range(0, store.num_classes, _CLASSES):
+            high = min(low + _CLASSES, store.num_classes)
+            across = store.unit(low, high)
             for start in range(0, len(rows), _PICTURES):
                 part = slice(start, start + _PICTURES)
                 scores = rows[part] @ across.T
-                scores[:, ~centers.present[low:high]] = -np.inf
+                scores[:, store.counts[low:high] == 0] = -np.inf
                 _leave_out(scores, labels[part], low, high, partners)
                 best = np.argmax(scores, axis=1)
                 score = scores[np.arange(len(best)), best]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import label_noise
-from plsc_tf.evaluation.embedding_store import EmbeddingStore, MeanCenters
+from plsc_tf.evaluation.embedding_store import EmbeddingStore
 from plsc_tf.flags.classes import Classes
 from plsc_tf.jobs.classes import noise
 
@@ -44,7 +44,7 @@ def drawn(tmp_path):
 
 def test_agreement_is_the_mean_cosine_of_two_pictures(drawn):
     store, rows, labels = drawn
-    found = store.agreement()
+    found = store.agreement
     for label in np.flatnonzero(store.counts > 1):
         own = rows[labels == label].astype(np.float64)
         products = own @ own.T
@@ -56,8 +56,7 @@ def test_agreement_is_the_mean_cosine_of_two_pictures(drawn):
 
 def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     store, rows, labels = drawn
-    centers = MeanCenters(store)
-    agreement = store.agreement()
+    agreement = store.agreement
     expected = {}
     for a in range(23):
         for b in range(a + 1, 23):
@@ -66,7 +65,7 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
                 alike = across.mean() / np.sqrt(agreement[a] * agreement[b])
                 if alike >= 0.5:
                     expected[a, b] = alike
-    found = label_noise.closest_pairs(centers)
+    found = label_noise.closest_pairs(store)
     listed = list(zip(found.first.tolist(), found.second.tolist(), strict=True))
     assert set(listed) == set(expected) and len(listed) > 5
     np.testing.assert_allclose(
@@ -74,7 +73,7 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     )
     assert np.all(np.diff(found.similarity) <= 0)
     # Few of them may be kept, and they are the best ones.
-    few = label_noise.closest_pairs(centers, most=3)
+    few = label_noise.closest_pairs(store, most=3)
     np.testing.assert_array_equal(few.similarity, found.similarity[:3])
     assert len(found.above(found.similarity[1]).similarity) == 2
 
@@ -82,7 +81,7 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
 def test_every_picture_is_compared_with_all_other_centers(drawn, small_blocks):
     store, rows, labels = drawn
     alike = label_noise.Pairs(np.array([2]), np.array([9]), np.array([1.0]))
-    found = label_noise.nearest_centers(store, MeanCenters(store), alike)
+    found = label_noise.nearest_centers(store, alike)
     sums = np.stack([rows[labels == k].sum(0) for k in range(23)])
     for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
         if np.count_nonzero(labels == label) == 1:

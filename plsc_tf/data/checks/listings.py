@@ -107,14 +107,9 @@ class ListedImages(Listing):
         name = image_files.require_list(layout.folder, layout.list_name)
         super().__init__(layout, name, layout.folder)
 
-    def describe(self, index):
-        """See `Listing.describe`."""
-        number, _, path = self._place(index).decode(errors="replace").partition(" ")
-        return f"{self.name}, line {number} ({path})"
-
     def path(self, index):
         """See `Listing.path`."""
-        return self._place(index).partition(b" ")[2]
+        return self._place(index).partition(b" (")[2][:-1]
 
     def _items(self, findings):
         size, done = max(files.size(self.name), 1), 0
@@ -129,7 +124,7 @@ class ListedImages(Listing):
                 # A line has a path, a space, a label and a newline.
                 done += len(path) + len(str(label)) + 2
                 item.share = min(done / size, 1.0)
-                item.place = b"%d %b" % (number, path)
+                item.place = b"line %d (%b)" % (number, path)
                 yield item
         except ValueError as error:
             findings.add("bad_line", self.name, str(error))

@@ -143,10 +143,9 @@ def find(store, options):
         "margin": options.noise_margin,
         "split": options.noise_split,
     }
-    centers = embedding_store.MeanCenters(store)
-    pairs = label_noise.closest_pairs(centers)
+    pairs = label_noise.closest_pairs(store)
     duplicates = pairs.above(thresholds["pair"])
-    nearest = label_noise.nearest_centers(store, centers, duplicates)
+    nearest = label_noise.nearest_centers(store, duplicates)
     mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
     splitter = label_noise.Splitter(store, ~mislabelled)
     scores = label_noise.split_scores(splitter.alike(), splitter.sizes)
