@@ -20,13 +20,9 @@ class Classes(OptionGroup, saved=False):
     class_images: str = _edit("", "folder with one folder of images for each new class")
     add_classes: Count = _edit(0, "new classes to add, with random weights")
     drop_sub_centers: bool = option(
-        False, "keep only each class's center that is nearest to most of its images"
-    )
-    drop_angle: float = option(
-        75.0,
-        "angle from that center, in degrees, above which new_list leaves an image out",
-        within="[0, 180]",
-        applies="drop_sub_centers",
+        False,
+        "keep only each class's center that is nearest to most of its images; new_list "
+        "leaves out images more than 75 degrees from it",
     )
     edit_weights_only: bool = _edit(False, "leave out the optimizer state")
     noise_report: str = option(

@@ -5,6 +5,7 @@ import pytest
 
 from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained as trained_models
+from plsc_tf.jobs.classes import rows
 from plsc_tf.options.settings import Settings
 from tests.classes.tiny import (
     CENTERS,
@@ -38,9 +39,9 @@ def expected(centers):
     for label in range(CLASSES):
         numbers = range(PICTURES + label % 2)
         images = np.stack([figures.draw(0, label, k, SIZE) for k in numbers])
-        rows = model.embed(images).astype(np.float64)
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        cosines = rows @ weights[label].T
+        found = model.embed(images).astype(np.float64)
+        found /= np.linalg.norm(found, axis=1, keepdims=True)
+        cosines = found @ weights[label].T
         counts = np.bincount(cosines.argmax(axis=1), minlength=CENTERS)
         dominant.append(int(counts.argmax()))
         own += counts.max()
@@ -56,13 +57,14 @@ def expected(centers):
 @pytest.fixture(scope="session")
 def dropped(centers, expected):
     """The rows of the table of the command that leaves one center per class."""
-    return run_command(
-        f"--model_save_dir={centers / 'run'}",
-        f"--edit_dir={centers / 'one'}",
-        "--drop_sub_centers",
-        f"--drop_angle={expected['limit']}",
-        f"--new_list={centers / 'cleaned.txt'}",
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "FARTHEST", expected["limit"])
+        return run_command(
+            f"--model_save_dir={centers / 'run'}",
+            f"--edit_dir={centers / 'one'}",
+            "--drop_sub_centers",
+            f"--new_list={centers / 'cleaned.txt'}",
+        )
 
 
 @pytest.fixture(scope="session")

@@ -80,7 +80,7 @@ def edit(settings):
         labels.write(labels_map, names, added_names)
     table = _table(source, target, labels, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
-        table += dominant_table(dominant, options.drop_angle)
+        table += dominant_table(dominant)
     if options.new_list:
         table.append(_write_list(settings, labels, dominant))
     return table + _next_steps(options, content, labels, run)
@@ -178,7 +178,7 @@ def _write_list(settings, labels, dominant):
     options, known = settings.classes, len(labels.new_labels)
 
     def new_label(number, label):
-        if dominant is not None and dominant.angles[number] > options.drop_angle:
+        if dominant is not None and dominant.far[number]:
             return -1
         return int(labels.new_labels[label]) if 0 <= label < known else -1
 

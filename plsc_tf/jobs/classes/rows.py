@@ -17,6 +17,8 @@ from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 
+# Images that are farther from the dominant center, in degrees, are left out.
+FARTHEST = 75.0
 # Number of rows used to estimate the mean length.
 _SAMPLE = 4096
 
@@ -84,14 +86,13 @@ class Dominant:
         centers: int64 `[classes]`, number of the center that is nearest to most of the
             class's images; 0 for a class without images.
         counts: int64 `[classes, sub_centers]`, number of images nearest to each center.
-        labels: int64 `[images]`.
-        angles: float32 `[images]`, angle to the dominant center in degrees.
+        far: bool `[images]`, whether each image is more than `FARTHEST` degrees from
+            the dominant center.
     """
 
     centers: np.ndarray
     counts: np.ndarray
-    labels: np.ndarray
-    angles: np.ndarray
+    far: np.ndarray
 
 
 def find_dominant(settings, source, stored):
@@ -127,19 +128,19 @@ def find_dominant(settings, source, stored):
     labels, dominant = np.concatenate(labels), counts.argmax(axis=1)
     near = np.concatenate(cosines)[np.arange(len(labels)), dominant[labels]]
     angles = np.degrees(np.arccos(np.clip(near, -1.0, 1.0)))
-    return Dominant(dominant, counts, labels, angles)
+    return Dominant(dominant, counts, angles > FARTHEST)
 
 
-def dominant_table(dominant, limit):
-    """Returns table rows; counts images more than `limit` degrees from the center."""
-    total = len(dominant.labels)
+def dominant_table(dominant):
+    """Returns table rows that describe a `Dominant`."""
+    total = len(dominant.far)
     own = int(dominant.counts.max(axis=1).sum())
     empty = int(np.count_nonzero(dominant.counts.sum(axis=1) == 0))
-    far = int(np.count_nonzero(dominant.angles > limit))
+    far = int(np.count_nonzero(dominant.far))
     rows = [
         ("centers", f"{dominant.counts.shape[1]} -> 1 per class"),
         ("nearest to the dominant center", f"{own:,} of {total:,} images"),
-        (f"farther than {limit:g} degrees away", f"{far:,} of {total:,} images"),
+        (f"farther than {FARTHEST:g} degrees away", f"{far:,} of {total:,} images"),
     ]
     if empty:
         rows.append(("classes without images", f"{empty:,}, kept their first center"))
