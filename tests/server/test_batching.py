@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -143,6 +145,29 @@ def test_a_costly_request_gives_way_to_others(small, computed):
 
     assert run(model, work, queue_images=4)["y"][0] == 10
     assert [batch[0] for batch in model.batches] == computed
+
+
+def test_who_is_gone_leaves_no_images_behind():
+    # Clients could fill the memory with large images, and wait for no answer.
+    gate = threading.Event()
+
+    async def work(batcher):
+        first = asyncio.create_task(batcher.run(rows(1), [1]))
+        large = rows(2)
+        left = weakref.ref(large.base)  # which each row refers to
+        gone = asyncio.create_task(batcher.run(large, [16e6]))
+        del large
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.wait([gone])
+        del gone
+        gc.collect()
+        was_freed = left() is None
+        gate.set()
+        await first
+        return was_freed
+
+    assert run(Doubling(gate=gate), work)
 
 
 def test_who_waits_too_long_is_told_so_and_not_computed():

@@ -19,8 +19,9 @@ All methods run in the event loop's thread, except the call of the model.
 """
 
 import asyncio
-import collections
+import bisect
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class Batcher:
         self._options = options
         self._sizes = sizes_up_to(options.max_batch_images)
         self._slowdown = 1.0
-        self._waiting = collections.deque()
+        self._waiting = []  # sorted by their places
         self._running = 0
         # An image without pixels costs as much as others that fill a batch.
         self._least_cost = options.max_megapixels * 1e6 / options.max_batch_images
@@ -117,6 +118,7 @@ class Batcher:
             added.append(_Row(futures[-1], index, row, count, place, futures))
         self._add(added)
         self._start()
+        outputs = None
         try:
             async with asyncio.timeout(seconds):
                 outputs = await asyncio.gather(*futures)
@@ -124,22 +126,28 @@ class Batcher:
             message = f"The server did not answer within {seconds:g} s."
             raise self._busy("DEADLINE_EXCEEDED", message) from None
         finally:
+            if outputs is None:
+                self._drop(futures)
             for future in futures:
                 future.cancel()
         return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
 
     def _add(self, rows):
         """Adds rows; if there are too many, refuses the requests that end last."""
-        waiting = [row for row in self._waiting if not row.future.done()]
-        message = f"The server is busy: {len(waiting)} images are already waiting."
-        waiting = sorted([*waiting, *rows], key=lambda row: row.place)
-        while len(waiting) > self._options.queue_images:
-            last, error = waiting[-1].futures, self._busy("UNAVAILABLE", message)
-            for row in waiting:
+        message = f"The server is busy: {len(self._waiting)} images already wait."
+        error, most = self._busy("UNAVAILABLE", message), self._options.queue_images
+        for row in rows:
+            bisect.insort(self._waiting, row, key=operator.attrgetter("place"))
+        while len(self._waiting) > most:
+            last = self._waiting[-1].futures
+            for row in self._waiting:
                 if row.futures is last:
                     row.fail(error)
-            waiting = [row for row in waiting if row.futures is not last]
-        self._waiting = collections.deque(waiting)
+            self._drop(last)
+
+    def _drop(self, futures):
+        """Removes the rows of a request, whose images need memory."""
+        self._waiting = [row for row in self._waiting if row.futures is not futures]
 
     def _busy(self, code, message):
         """Returns an error whose retry_after is the time the waiting images need."""
@@ -172,15 +180,15 @@ class Batcher:
         while self._waiting and len(batch) < self._sizes[-1]:
             row = self._waiting[0]
             if row.future.done():
-                self._waiting.popleft()
+                self._waiting.pop(0)
                 continue
             pixels += row.pixels
             if batch and pixels > self._options.max_megapixels * 1e6:
                 break
-            batch.append(self._waiting.popleft())
+            batch.append(self._waiting.pop(0))
         size = self._size(len(batch)) if batch else 0
         while len(batch) > size:
-            self._waiting.appendleft(batch.pop())
+            self._waiting.insert(0, batch.pop())
         requests = {id(row.futures) for row in (*batch, *self._waiting)}
         cost = sum(row.pixels + self._least_cost for row in batch)
         self._place += cost / max(1, len(requests))
