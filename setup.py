@@ -86,6 +86,7 @@ def _plain(member):
 
 
 ARROW = ["pyarrow>=21"]
+LMDB = ["lmdb>=1.4", "msgpack>=1,<2"]
 DEV = ["mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"]
 
 setup(
@@ -138,7 +139,7 @@ setup(
         "blake3>=1,<2",
     ],
     extras_require={
-        "dev": [*DEV, *ONNX, *SERVING, *ARROW],
+        "dev": [*DEV, *ONNX, *SERVING, *ARROW, *LMDB],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
@@ -148,8 +149,10 @@ setup(
             "ruff",
         ],
         "gpu": ["tensorflow[and-cuda]>=2.17.1,<2.22"],
+        "arrow": ARROW,
         "hdfs": ARROW,
         "s3": ARROW,
+        "lmdb": LMDB,
         "onnx": ONNX,
         "serving": SERVING,
         # The last release of tensorflow-io does not load on TensorFlow 2.18 and later.

@@ -1,8 +1,10 @@
 """Checks of arguments, whose errors say what is expected, and similar names."""
 
 import difflib
+import importlib
 import os
 from collections.abc import Collection, Sequence
+from types import ModuleType
 from typing import Any
 
 
@@ -27,6 +29,24 @@ def require(condition: object, rule: str, advice: str = "", /, **received) -> No
         parts = [rule, f"Received: {values}" if received else "", advice]
         text = ". ".join(filter(None, parts))
         raise ValueError(text if received and not advice else f"{text}.")
+
+
+def require_package(name: str, extra: str, user: str) -> ModuleType:
+    """Imports an optional package.
+
+    Args:
+        name: the package.
+        extra: the extra of plsc_tf that installs it.
+        user: what needs it, the beginning of a sentence.
+
+    Raises:
+        ImportError: it or a package that it needs is missing.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        advice = f"pip install 'plsc_tf[{extra}]'"
+        raise ImportError(f"{user} requires {error.name}: {advice}") from error
 
 
 def check_least(options, *names: str) -> None:

@@ -17,9 +17,6 @@ from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 
 GROUPS = ("server",)
-# While a thread parses a large request, the event loop waits this long for Python's
-# lock, several times per answer. Python's default of 5 ms delays it by up to a second.
-SWITCH_SECONDS = 0.001
 
 
 def main(settings: Settings) -> None:
@@ -31,7 +28,9 @@ def main(settings: Settings) -> None:
         )
     from plsc_tf.serving import plsc_server
 
-    sys.setswitchinterval(SWITCH_SECONDS)
+    # While a thread parses a large request, the event loop waits this long for Python's
+    # lock, several times per answer. Python's own 5 ms delayed it by up to a second.
+    sys.setswitchinterval(0.001)
     plsc_server.run(settings.server, _print_ports)
 
 

@@ -4,7 +4,6 @@ Each file is made from the SavedModel, written into its `assets.extra/`, and loa
 again as a function: uint8 `[N, height, width, 3]` -> float32 `[N, embedding_size]`.
 """
 
-import importlib
 import logging as python_logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.embedding_store import unit
-from plsc_tf.requirements import require
+from plsc_tf.requirements import require, require_package
 from plsc_tf.serving.signatures import one_input
 from plsc_tf.storage import files
 
@@ -44,13 +43,8 @@ def check_formats(formats: Sequence[str], calibration) -> None:
     require(SAVED_MODEL in formats, "formats must contain saved_model", formats=formats)
     if "tflite_int8" in formats and (calibration is None or not len(calibration)):
         raise ValueError("tflite_int8 requires calibration images. Received none.")
-    try:
-        for name in ("onnx", "tf2onnx", "onnxruntime") if "onnx" in formats else ():
-            importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            f"The format onnx requires {error.name}: pip install 'plsc_tf[onnx]'"
-        ) from error
+    for name in ("onnx", "tf2onnx", "onnxruntime") if "onnx" in formats else ():
+        require_package(name, "onnx", "The format onnx")
 
 
 def write(

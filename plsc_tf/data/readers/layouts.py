@@ -6,6 +6,7 @@ themselves.
 """
 
 import dataclasses
+import glob
 import os
 import zlib
 from collections.abc import Callable
@@ -208,6 +209,23 @@ class RecordioLayout(Layout):
 
 
 @dataclasses.dataclass(frozen=True)
+class FilesLayout(Layout):
+    """Files that a function opens.
+
+    Attributes:
+        files: paths of the files.
+        read: function of `files`, `num_classes` and `labels_offset` that returns the
+            source.
+    """
+
+    files: tuple[str, ...]
+    read: Callable
+
+    def _read(self, **numbers):
+        return self.read(self.files, **numbers)
+
+
+@dataclasses.dataclass(frozen=True)
 class ArraysLayout(Layout):
     """Files of pixels (idx, CIFAR) that are loaded into memory as a whole.
 
@@ -278,6 +296,30 @@ def images_in_base64(request: DataRequest) -> Base64Layout:
     else:
         names = listed_files(request.dataset_dir)
     return Base64Layout(request, tuple(names))
+
+
+def images_in_files(request: DataRequest, read: Callable, *endings: str) -> FilesLayout:
+    """Returns the layout of files that a function opens.
+
+    The files are train_files or, with one of the endings, those in dataset_dir that
+    have the split in their names; if no name has "train" in it, all are training files.
+
+    Args:
+        request: the request.
+        read: see `FilesLayout`.
+        *endings: endings of the files' names.
+
+    Raises:
+        FileNotFoundError: there are no such files.
+    """
+    found = [name.rstrip("/") for name in paths.listing(request.dataset_dir, most=None)]
+    found = [glob.escape(name) for name in found if name.endswith(endings)]
+    names = [name for name in found if request.split in name]
+    names = request.train_files or names or (request.split == "train" and found)
+    if not names:
+        kinds = " or ".join(f"{request.split}*{ending}" for ending in endings)
+        raise paths.no_file(request.dataset_dir, kinds, "Or set train_files.")
+    return FilesLayout(request, tuple(paths.expand(names, request.dataset_dir)), read)
 
 
 def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:

@@ -41,7 +41,39 @@ class RandomAccessFile:
         return self._file.read(position, max(0, min(length, self.size - position)))
 
 
-class PackedFiles:
+class Records:
+    """Records that a subclass reads by number with `read`, as `PackedFiles` does.
+
+    Args:
+        names: paths of the files that hold the records.
+        count: number of records.
+    """
+
+    def __init__(self, names: Sequence[str], count: int):
+        self._names, self._count = list(names), count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def stamp(self) -> str:
+        """Returns a string of the files' paths, sizes and modification times."""
+        stats = [(name, files.stat(name)) for name in self._names]
+        return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
+
+    def contents(self) -> str:
+        """Returns a string that copies of the files share."""
+        return json.dumps([files.size(name) for name in self._names])
+
+    def describe(self, index: int) -> str:
+        """Names a record."""
+        return f"record {index} of {self._names[0]}"
+
+    def read(self, indices: np.ndarray) -> list:
+        """Returns the selected records; can be called from any thread."""
+        raise NotImplementedError
+
+
+class PackedFiles(Records):
     """Reads records by number; its tables take 12 to 16 bytes per record.
 
     Args:
@@ -61,19 +93,11 @@ class PackedFiles:
         *,
         after: int = 0,
     ):
-        self._names = list(names)
+        super().__init__(names, len(begins))
         self._firsts = np.cumsum([0, *counts])
         self._begins, self._lengths, self._after = begins, lengths, after
         # An evicted file closes when no thread uses it anymore.
         self._open = functools.lru_cache(_MOST_OPEN)(files.open_random)
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def stamp(self) -> str:
-        """Returns a string of the files' paths, sizes and modification times."""
-        stats = [(name, files.stat(name)) for name in self._names]
-        return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
 
     def contents(self) -> str:
         """Returns a digest of the record lengths; copies of the files share it."""
@@ -110,7 +134,7 @@ class PackedFiles:
 
 def packed_source(
     name: str,
-    packed: PackedFiles,
+    packed: Records,
     unpack: Callable,
     *,
     parse: Callable | None = None,

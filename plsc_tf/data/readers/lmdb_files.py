@@ -1,0 +1,107 @@
+"""Reads LMDB files in the layout of Vec2Face's data sets (HSFace, VFace, WebFace4M).
+
+The values of `__keys__` and `__classnum__` are the keys of the images and the number of
+classes; each other value is a list that begins with the encoded image and ends with its
+label. All are packed by msgpack.
+"""
+
+import os
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from plsc_tf.data.readers.packed import Records, packed_source
+from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require, require_package
+
+# LMDB refuses to open a file twice in a process.
+_OPEN: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+def lmdb_source(
+    names: Sequence[str], *, num_classes: int | None = None, labels_offset: int = 0
+) -> IndexedSource:
+    """Reads an LMDB file; labels are read with the images.
+
+    Args:
+        names: its path, on a local disk: a file, or a folder with data.mdb.
+        num_classes: number of classes; None means that of the file.
+        labels_offset: number to subtract from each label.
+
+    Raises:
+        ImportError: lmdb or msgpack is missing.
+        ValueError: the file is damaged or has another layout, or there are several.
+    """
+    rule = "The data set lmdb is one file or folder"
+    require(len(names) == 1, rule, "Choose one with train_files", files=len(names))
+    records = LmdbRecords(names[0])
+
+    def unpack(values, numbers):
+        pairs = map(records.unpack, values, numbers.tolist())
+        images, labels = zip(*pairs, strict=True)
+        return images, np.array(labels, np.int64) - labels_offset
+
+    return packed_source(
+        names[0], records, unpack, num_classes=num_classes or records.num_classes
+    )
+
+
+class LmdbRecords(Records):
+    """The records of an LMDB file.
+
+    Attributes:
+        num_classes: number of classes, or None if the file does not say.
+    """
+
+    def __init__(self, path: str):
+        lmdb = require_package("lmdb", "lmdb", "The data set lmdb")
+        msgpack = require_package("msgpack", "lmdb", "The data set lmdb")
+        self._error, self._unpackb = lmdb.Error, msgpack.unpackb
+        place = os.path.realpath(path)
+        try:
+            self._environment = _OPEN.get(place) or lmdb.open(
+                place,
+                subdir=os.path.isdir(place),
+                readonly=True,
+                lock=False,
+                readahead=False,  # Images are read in random order.
+            )
+        except lmdb.Error as error:
+            raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
+        _OPEN[place] = self._environment
+        keys, count = self._get([b"__keys__", b"__classnum__"], path)
+        self._keys = self._decoded(keys, f"__keys__ of {path}", list)
+        self.num_classes = count and self._decoded(count, f"Classes of {path}", int)
+        require({*map(type, self._keys)} <= {bytes}, f"Keys of {path} must be bytes")
+        super().__init__([path], len(self._keys))
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """See `Records.read`."""
+        keys = [self._keys[index] for index in indices.tolist()]
+        return self._get(keys, self._names[0])
+
+    def unpack(self, value: bytes, index: int) -> tuple[bytes, int]:
+        """Returns (encoded image, label) of a record; raises ValueError if damaged."""
+        place = self.describe(index)
+        fields = self._decoded(value, place, list)
+        ends = [type(fields[place]) for place in (0, -1)] if fields else []
+        rule = f"{place}: expected a list, first an image and last a label"
+        require(ends == [bytes, int] and abs(fields[-1]) < 2**63, rule, types=ends)
+        return fields[0], fields[-1]
+
+    def _get(self, keys, path):
+        try:
+            with self._environment.begin() as transaction:
+                return [transaction.get(key) for key in keys]
+        except self._error as error:
+            raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
+
+    def _decoded(self, value, place, kind):
+        try:
+            found = value and self._unpackb(value)
+        except ValueError as error:
+            raise ValueError(f"{place} is not msgpack: {error}") from error
+        rule = f"{place}: expected a value of msgpack"
+        require(isinstance(found, kind), rule, type=type(found).__name__)
+        return found

@@ -1,0 +1,146 @@
+"""Reads tables of images: Parquet files, and Arrow files of Hugging Face's datasets.
+
+`datasets.Dataset.save_to_disk` writes Arrow files, and its hub holds Parquet files.
+Both have one column of images and one of labels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from plsc_tf.data.readers.packed import Records, packed_source
+from plsc_tf.data.source import IndexedSource
+from plsc_tf.requirements import require, require_package
+
+_IMAGES, _LABELS = ("image", "img", "jpg", "png"), ("label", "labels", "cls")
+
+
+def tables(
+    names: Sequence[str], *, num_classes: int | None = None, labels_offset: int = 0
+) -> IndexedSource:
+    """Reads the images of Parquet or Arrow files.
+
+    Args:
+        names: paths of the files, on a local disk. The column of images is called
+            image, img, jpg or png, and holds encoded images or {"bytes", ...}; the
+            column of labels is called label, labels or cls, and holds whole numbers.
+        num_classes: number of classes; None means the largest label + 1.
+        labels_offset: number to subtract from each label.
+
+    Raises:
+        ImportError: pyarrow is missing.
+        ValueError: a file is damaged or has other columns.
+    """
+    records = Tables(names)
+    return packed_source(
+        "hugging_face",
+        records,
+        lambda images, numbers: images,
+        labels=records.labels - labels_offset,
+        num_classes=num_classes,
+    )
+
+
+class Tables(Records):
+    """The rows of Parquet or Arrow files, group by group.
+
+    An image of a Parquet file is read with its whole row group, often 100 images.
+
+    Attributes:
+        labels: int64 `[rows]`.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        pyarrow = require_package("pyarrow", "arrow", "The data set hugging_face")
+        self._groups, self._firsts, labels = [], [0], []
+        for name in names:
+            try:
+                file = _Parquet(name) if name.endswith(".parquet") else _Arrow(name)
+                column = _column(file, _LABELS, pyarrow.types.is_integer)
+                file.image = _column(file, _IMAGES, _holds_images)
+                for group in range(file.count):
+                    values = file.read(group, column)
+                    require(not values.null_count, f"{name} has rows without labels")
+                    labels.append(values.to_numpy().astype(np.int64))
+                    self._groups.append((file, group))
+                    self._firsts.append(self._firsts[-1] + len(values))
+            except (pyarrow.ArrowException, OSError) as error:
+                rule = f"{name} must be a sound Parquet or Arrow file: {error}"
+                raise ValueError(f"{rule}. Copy it again.") from error
+        super().__init__(names, self._firsts[-1])
+        self.labels = np.concatenate([np.zeros(0, np.int64), *labels])
+
+    def describe(self, index: int) -> str:
+        """See `Records.describe`."""
+        group = np.searchsorted(self._firsts, index, side="right") - 1
+        file, number = self._groups[group]
+        return f"row {index - self._firsts[group]} of group {number} of {file.name}"
+
+    def read(self, indices: np.ndarray) -> list[bytes]:
+        """See `Records.read`.
+
+        Raises:
+            ValueError: a row has no image.
+        """
+        images = [b""] * len(indices)
+        groups = np.searchsorted(self._firsts, indices, side="right") - 1
+        for group in np.unique(groups):
+            file, number = self._groups[group]
+            column = file.read(number, file.image)
+            for place in np.flatnonzero(groups == group):
+                image = column[indices[place] - self._firsts[group]].as_py()
+                image = image.get("bytes") if isinstance(image, dict) else image
+                rule = f"{self.describe(indices[place])} has no image"
+                require(image, rule, "Save the data set with its images inside")
+                images[place] = image
+        return images
+
+
+class _Parquet:
+    """A Parquet file; each read opens it, because threads must not share a reader."""
+
+    def __init__(self, name):
+        import pyarrow.parquet
+
+        self._open, self.name = pyarrow.parquet.ParquetFile, name
+        with self._open(name) as file:
+            self._metadata, self.schema = file.metadata, file.schema_arrow
+        self.count = self._metadata.num_row_groups
+
+    def read(self, group, column):
+        with self._open(self.name, metadata=self._metadata) as file:
+            return file.read_row_group(group, columns=[column]).column(column)
+
+
+class _Arrow(_Parquet):
+    """An Arrow file in the format of streams, which `datasets` writes; mapped."""
+
+    def __init__(self, name):
+        import pyarrow
+
+        self.name = name
+        reader = pyarrow.ipc.open_stream(pyarrow.memory_map(name))
+        self.schema, self._batches = reader.schema, list(reader)
+        self.count = len(self._batches)
+
+    def read(self, group, column):
+        return self._batches[group].column(column)
+
+
+def _column(file, wanted, fits):
+    """Returns the name of the first of the wanted columns that has a fitting type."""
+    for field in file.schema:
+        if field.name in wanted and fits(field.type):
+            return field.name
+    columns = ", ".join(f"{field.name} ({field.type})"[:80] for field in file.schema)
+    rule = f"{file.name} must have a column {' or '.join(wanted)}"
+    kind = "whole numbers" if wanted == _LABELS else "encoded images"
+    raise ValueError(f"{rule} of {kind}. Received: {columns:.500}. Rename the column.")
+
+
+def _holds_images(kind):
+    import pyarrow.types as types
+
+    if types.is_struct(kind):
+        return any(field.name == "bytes" for field in kind)
+    return types.is_binary(kind) or types.is_large_binary(kind)

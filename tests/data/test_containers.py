@@ -1,0 +1,155 @@
+"""Images that other libraries packed: lmdb, and pyarrow for Hugging Face's datasets."""
+
+import lmdb
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.load import load, open_source
+from plsc_tf.data.readers.layouts import DataRequest
+from tests.data.conftest import encoded
+
+LABELS = [0, 2, 1, 1, 0, 2, 2]
+IMAGES = [encoded(label, number) for number, label in enumerate(LABELS)]
+# The columns of Hugging Face's data sets.
+ROWS = {"image": [{"bytes": one, "path": None} for one in IMAGES], "label": LABELS}
+
+
+def write_parquet(folder):
+    name = folder / "train-00000-of-00001.parquet"
+    pq.write_table(pa.table(ROWS), name, row_group_size=3)
+
+
+def write_arrow(folder):
+    """What `datasets.DatasetDict.save_to_disk` writes: a stream of batches."""
+    table = pa.table(ROWS)
+    name = str(folder / "data-00000-of-00001.arrow")
+    with pa.OSFile(name, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table, max_chunksize=3)
+
+
+def write_lmdb(folder, **changes):
+    with lmdb.open(str(folder / "faces.lmdb"), subdir=False) as environment:
+        with environment.begin(write=True) as transaction:
+            keys = [b"%08d" % number for number in range(len(LABELS))]
+            for key, image, label in zip(keys, IMAGES, LABELS, strict=True):
+                transaction.put(key, msgpack.packb((image, b"feature", label)))
+            entries = {"__keys__": keys, "__classnum__": 3, **changes}
+            for key, value in entries.items():
+                transaction.put(key.encode(), msgpack.packb(value))
+
+
+WRITERS = {
+    "lmdb": ("lmdb", write_lmdb),
+    "parquet": ("hugging_face", write_parquet),
+    "arrow": ("hugging_face", write_arrow),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def packed(request, tmp_path):
+    """(name of the data set, folder of its files)."""
+    name, write = WRITERS[request.param]
+    write(tmp_path)
+    return name, tmp_path
+
+
+def test_the_images_and_labels_come_back_in_any_order(packed):
+    name, folder = packed
+    source = open_source(name, DataRequest(dataset_dir=str(folder)))
+    assert (source.num_examples, source.num_classes) == (7, 3)
+    np.testing.assert_array_equal(source.labels, LABELS)
+    assert [record.image for record in source.records(start=2)] == IMAGES[2:]
+    assert str(folder) in source.describe(4)
+    epoch = list(source.epoch(seed=3, epoch=1, shuffle=True))
+    seen = [int(item["index"]) for item in epoch]
+    assert sorted(seen) == list(range(7)) != seen
+    for item in epoch:
+        assert item["image"].numpy() == IMAGES[int(item["index"])]
+    again = open_source(name, DataRequest(dataset_dir=str(folder)))
+    assert again.fingerprint() == source.fingerprint()
+
+
+def test_the_check_and_the_pipeline_read_them(packed):
+    name, folder = packed
+    listing = open_listing(name, DataRequest(dataset_dir=str(folder)))
+    assert sorted(item.label for item in listing.items(None)) == sorted(LABELS)
+    ((pixels, labels),) = load(name, folder, batch_size=7, image_size=(12, 10))
+    np.testing.assert_array_equal(np.rint(pixels[:, 1, 1, 0] / 10), labels)
+
+
+def parquet_of(folder, **columns):
+    pq.write_table(pa.table(columns), folder / "train.parquet")
+
+
+DAMAGES = {
+    "no LMDB": (
+        "lmdb",
+        lambda f: (f / "faces.lmdb").write_bytes(b"no" * 9999),
+        "faces.lmdb: .*Copy the LMDB file again",
+    ),
+    "other keys": (
+        "lmdb",
+        lambda f: write_lmdb(f, __keys__=["text"]),
+        "must be bytes",
+    ),
+    "no classes": (
+        "lmdb",
+        lambda f: write_lmdb(f, __classnum__="three"),
+        "Classes of .*expected a value of msgpack. Received: type=str",
+    ),
+    "no images": (
+        "hugging_face",
+        lambda f: parquet_of(f, picture=[b"p"], label=[1]),
+        r"column image or img or jpg or png of encoded images. Received: picture \(bin",
+    ),
+    "labels as text": (
+        "hugging_face",
+        lambda f: parquet_of(f, image=[b"p"], label=["1"]),
+        "column label or labels or cls of whole numbers",
+    ),
+    "a missing label": (
+        "hugging_face",
+        lambda f: parquet_of(f, image=[b"p", b"q"], label=[1, None]),
+        "train.parquet has rows without labels",
+    ),
+    "a cut Parquet file": (
+        "hugging_face",
+        lambda f: (f / "train.parquet").write_bytes(b"PAR1" * 9),
+        "train.parquet must be a sound Parquet or Arrow file",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_named(tmp_path, damage):
+    name, write, message = DAMAGES[damage]
+    write(tmp_path)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_source(name, DataRequest(dataset_dir=str(tmp_path)))
+
+
+def test_a_damaged_image_is_named_when_it_is_read(tmp_path):
+    parquet_of(tmp_path, image=[b"p", None], label=[0, 1])
+    source = open_source("hugging_face", DataRequest(dataset_dir=str(tmp_path)))
+    with pytest.raises(
+        Exception, match=r"row 1 of group 0 of .*train.parquet has no image"
+    ):
+        list(source.records())
+    write_lmdb(tmp_path, **{"00000003": "no list"})
+    source = open_source("lmdb", DataRequest(dataset_dir=str(tmp_path)))
+    with pytest.raises(Exception, match="record 3 of .*faces.lmdb: expected"):
+        list(source.records())
+
+
+def test_no_file_of_the_split(tmp_path):
+    request = DataRequest(dataset_dir=str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"no train\*.parquet or train\*.arrow"):
+        open_source("hugging_face", request)
+    write_parquet(tmp_path)
+    pq.write_table(pa.table(ROWS).slice(0, 2), tmp_path / "test.parquet")
+    request = DataRequest(dataset_dir=str(tmp_path), split="test")
+    assert open_source("hugging_face", request).num_examples == 2
