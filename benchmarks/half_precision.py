@@ -1,9 +1,9 @@
 """Accuracy of trainings with 16 and 8 bits compared with float32, seed by seed.
 
 For each recipe and seed the same training runs in each precision, of the computation or
-of the class weights and their momentum: initial weights,
-order of the images and augmentation are those of the seed. The schedule is shortened to
-the epochs in RECIPES. The last line printed is one JSON object.
+of the class weights and their momentum: initial weights, order of the images and
+augmentation are those of the seed. The schedule is shortened to the epochs in RECIPES.
+The last line printed is one JSON object.
 
     python -m benchmarks.half_precision --data_root=data --work_dir=half_precision
     python -m benchmarks.half_precision --data_root=data --recipes=cifar10 --seeds=1
