@@ -20,6 +20,7 @@ if importlib.util.find_spec("tf2onnx") is not None:
 
 def network(seed=0):
     """Convolution, batch normalisation, PReLU and a dense layer, weights of chance."""
+    keras.utils.set_random_seed(seed)
     inputs = keras.Input((*SIZE, 3))
     x = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)(inputs)
     x = keras.layers.Conv2D(8, 3, strides=2, use_bias=False)(x)
