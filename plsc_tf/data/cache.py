@@ -61,9 +61,8 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) ->
     if not _is_done(place):
         _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
         logging.info("%s: cached %d images in %s", source.name, shape[0], place)
-    images, labels = (
-        arrays.mapped(os.path.join(place, name)) for name in (_IMAGES, _LABELS)
-    )
+    images = arrays.read(os.path.join(place, _IMAGES))
+    labels = arrays.read(os.path.join(place, _LABELS))
     found = images.shape, images.dtype, labels.shape, labels.dtype
     fits = found == (shape, np.uint8, shape[:1], np.int64)
     require(fits, f"The cache {place} is damaged", "Remove the folder", found=found)

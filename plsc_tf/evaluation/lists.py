@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import arrays, files
-from plsc_tf.storage.paths import local_path
+from plsc_tf.storage import arrays
 
 
 def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) -> list:
@@ -177,14 +176,7 @@ def read_rows(path: str) -> np.ndarray:
         FileNotFoundError: the file does not exist.
         ValueError: the file does not contain floats `[n, size]`.
     """
-    if files.is_local(path):
-        rows = arrays.mapped(local_path(path))
-    else:
-        content = io.BytesIO(files.read(path))
-        try:
-            rows = np.lib.format.read_array(content)
-        except Exception as error:  # numpy raises errors of many types
-            raise ValueError(f"{path} is not a .npy file: {error}") from error
+    rows = arrays.read(path)
     good = rows.ndim == 2 and rows.dtype.kind == "f" and rows.size
     rule = f"{path} must contain floats of shape [n, embedding_size]"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)

@@ -1,24 +1,30 @@
-"""Maps arrays in local files into memory."""
+"""Reads arrays from .npy files."""
+
+import functools
+import io
 
 import numpy as np
 
-from plsc_tf.storage import local
+from plsc_tf.storage import files, local
+from plsc_tf.storage.paths import local_path
 
 
-def mapped(path: str) -> np.memmap:
-    """Maps the array in a .npy file into memory, read-only.
-
-    Args:
-        path: a local file.
+def read(path: str) -> np.ndarray:
+    """Returns the array in a .npy file; a local file is mapped into memory, read-only.
 
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: the file is damaged, or holds no array of numbers.
     """
-    local.require_file(path)
-    try:
+    if files.is_local(path):
+        path = local_path(path)
+        local.require_file(path)
         # `np.load` would also open archives.
-        return np.lib.format.open_memmap(path, mode="r")
+        load = functools.partial(np.lib.format.open_memmap, path, mode="r")
+    else:
+        load = functools.partial(np.lib.format.read_array, io.BytesIO(files.read(path)))
+    try:
+        return load()
     except OSError:
         raise
     except Exception as error:  # numpy raises errors of many types

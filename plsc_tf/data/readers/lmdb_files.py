@@ -78,8 +78,7 @@ class LmdbRecords(Records):
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """See `Records.read`."""
-        keys = [self._keys[index] for index in indices.tolist()]
-        return self._get(keys, self._names[0])
+        return self._get([self._keys[k] for k in indices.tolist()], self._names[0])
 
     def unpack(self, value: bytes, index: int) -> tuple[bytes, int]:
         """Returns (encoded image, label) of a record; raises ValueError if damaged."""

@@ -233,10 +233,11 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     name = path + paths.INDEX_ENDING
     if not files.exists(name):
         return None
-    if files.stat(name).modified_ns < files.stat(path).modified_ns:
+    file = files.stat(path)
+    if files.stat(name).modified_ns < file.modified_ns:
         logging.warning("%s is older than its file, so it is not used", name)
         return None
-    data, size, start = files.read(name), files.size(path), len(index_header(0))
+    data, size, start = files.read(name), file.size, len(index_header(0))
     header = index_header((len(data) - start) // 24)
     good = len(data) >= start and not (len(data) - start) % 24
     rule = f"{name} is not an index: expected a .npy file of int64 [records, 3]"

@@ -90,8 +90,9 @@ class Tables(Records):
             for place in np.flatnonzero(groups == group):
                 image = column[indices[place] - self._firsts[group]].as_py()
                 image = image.get("bytes") if isinstance(image, dict) else image
-                rule = f"{self.describe(indices[place])} has no image"
-                require(image, rule, "Save the data set with its images inside")
+                if not image:
+                    rule = f"{self.describe(indices[place])} has no image"
+                    require(image, rule, "Save the data set with its images inside")
                 images[place] = image
         return images
 
@@ -112,7 +113,7 @@ class _Parquet:
             return file.read_row_group(group, columns=[column]).column(column)
 
 
-class _Arrow(_Parquet):
+class _Arrow:
     """An Arrow file in the format of streams, which `datasets` writes; mapped."""
 
     def __init__(self, name):
