@@ -31,6 +31,17 @@ def settled(step):
         time.sleep(0.001)
 
 
+def lenient(folder, every_n_steps=1, **options):
+    """A `Checkpoint` of some steps, without which the training goes on."""
+    return plsc_tf.Checkpoint(
+        folder,
+        every_n_steps=every_n_steps,
+        every_n_epochs=0,
+        on_error="continue",
+        **options,
+    )
+
+
 @pytest.mark.parametrize(("background", "stops_at"), [(True, 3), (False, 2)])
 def test_an_error_stops_the_training_at_the_next_step(
     model, tmp_path, monkeypatch, background, stops_at
@@ -55,13 +66,7 @@ def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
 ):
     """Also when the error comes to light only as the next save begins."""
     monkeypatch.setattr(files, "write", failing_at(2))
-    checkpoint = plsc_tf.Checkpoint(
-        tmp_path,
-        every_n_steps=1,
-        every_n_epochs=0,
-        background=background,
-        on_error="continue",
-    )
+    checkpoint = lenient(tmp_path, background=background)
     fit(model, checkpoint, *([Watch(settled)] if waits else []), epochs=1)
     assert names(tmp_path) == ["step_00000001", "step_00000003", "step_00000004"]
     assert "Training continues without it" in caplog.text
@@ -81,13 +86,7 @@ def test_training_goes_on_when_a_full_disk_has_room_again(model, tmp_path, backg
             filler.unlink()
 
     with small_disk.mounted(tmp_path, "1m"):
-        checkpoint = plsc_tf.Checkpoint(
-            run,
-            every_n_steps=1,
-            every_n_epochs=0,
-            background=background,
-            on_error="continue",
-        )
+        checkpoint = lenient(run, background=background)
         fit(model, checkpoint, Watch(fill_and_empty), epochs=1)
         assert names(run) == ["step_00000001", "step_00000003", "step_00000004"]
 
@@ -96,9 +95,7 @@ def test_the_last_step_is_saved_again_when_it_could_not_be_saved(
     model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(files, "write", failing_at(4))
-    checkpoint = plsc_tf.Checkpoint(
-        tmp_path, every_n_steps=4, every_n_epochs=0, on_error="continue"
-    )
+    checkpoint = lenient(tmp_path, every_n_steps=4)
 
     def repair(step):
         if step == 4:

@@ -1,0 +1,167 @@
+"""Clients that send or read too little, or nothing, keep nobody else out."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import struct
+
+import grpc
+import pytest
+from server_tools import PLSC, ask, b64, picture, served
+
+from plsc_tf.flags.server import Server
+from plsc_tf.serving.server.guard import Bodies
+
+FILES = resource.RLIMIT_NOFILE
+
+
+def frame(kind, flags, stream, content=b""):
+    """A frame of HTTP/2."""
+    head = struct.pack(">IBBI", len(content), kind, flags, stream)
+    return head[1:] + content
+
+
+FACE = b"\n\x06\n\x04face"
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def call(stream, method, size, content):
+    """The first bytes of a call whose message has a size; all if it is the content's.
+
+    gRPC would log credentials that are not UTF-8, even a key.
+    """
+    fields = {b":method": b"POST", b":scheme": b"http", b":authority": b"x"}
+    fields |= {b":path": b"/tensorflow.serving." + method}
+    fields |= {b"te": b"trailers", b"content-type": b"application/grpc"}
+    fields |= {b"authorization": b"Bearer \xff"}
+    head = b"".join(
+        b"\0%c%s%c%s" % (len(name), name, len(value), value)
+        for name, value in fields.items()
+    )
+    message, ends = struct.pack(">BI", 0, size) + content, size == len(content)
+    return frame(1, 4, stream, head) + frame(0, int(ends), stream, message)
+
+
+def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
+    # One client could hold 32 MB in each of 1024 calls, for ever.
+    limits = {"max_body_mb": 1, "max_receiving_mb": 4, "receive_timeout": 1.5}
+    with served(model_dir, grpc_port=0, **limits) as server:
+        address = ("127.0.0.1", server["grpc_port"])
+        with socket.create_connection(address, timeout=20) as link:
+            link.sendall(PREFACE + frame(4, 0, 0))
+            for stream in (1, 3, 5, 7):
+                link.sendall(call(stream, b"PredictionService/Predict", 999_999, b"b"))
+            received = b""
+            while received.count(b"grpc-message") < 4:
+                received += link.recv(1 << 16)
+        announced = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
+        announced += b"Content-Length: 1000000\r\n\r\n"
+        with contextlib.ExitStack() as stack:
+            # Clients that only announce their bodies would keep all others out.
+            for _ in range(6):
+                link = socket.create_connection(("127.0.0.1", server["port"]))
+                stack.enter_context(link).sendall(announced)
+            body = {"base64_string": [b64(picture(0))]}
+            answers = [ask(server, "POST", PLSC, body)[0] for _ in range(5)]
+    assert answers == [200] * 5
+    assert received.count(b"is receiving too many requests") == 2
+    assert received.count(b"did not arrive within 1.5 s") == 2
+    assert "Bearer" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["slow", "body", "change"])
+def test_a_key_can_use_up_the_memory_only_for_itself(kind):
+    # Eight gRPC calls of ten bytes, or 16 requests of 30 KB that unpack to 32 MB, all
+    # without their last byte, kept all other clients out.
+    async def call(key, size, bodies, ended):
+        with bodies.counting(key):
+            if kind == "slow":
+                return await bodies.receive(ended.wait())
+            bodies.hold(size)
+            if kind == "change":  # of the gallery, which is then done
+                bodies.keep()
+            return await ended.wait()
+
+    async def main():
+        shared = Bodies(Server(max_body_mb=1, max_receiving_mb=4)), asyncio.Event()
+        calls = [call("hostile", 2_000_000, *shared) for _ in range(3)]
+        calls += [call("honest", 1_000_000, *shared)]
+        calls = [asyncio.create_task(one) for one in calls]
+        await asyncio.wait(calls[2:] if kind == "change" else calls[1:3])
+        shared[1].set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = [getattr(one, "code", one) for one in asyncio.run(main())]
+    refused = "UNAVAILABLE"
+    ended = [True, refused, refused, True]
+    assert found == ([True, True, refused, refused] if kind == "change" else ended)
+
+
+def test_silent_connections_keep_nobody_out(model_dir):
+    # A thousand of them, without a key, would end the service: of HTTP as long as they
+    # are open, of gRPC by using up the files that the process may open.
+    limits, (soft, hard) = {"max_connections": 3}, resource.getrlimit(FILES)
+    resource.setrlimit(FILES, (512, hard))
+    try:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(served(model_dir, grpc_port=0, **limits))
+            assert resource.getrlimit(FILES)[0] == 512
+            links = []
+            for port in ("port", "grpc_port"):
+                for _ in range(4):
+                    link = socket.create_connection(("127.0.0.1", server[port]), 20)
+                    links.append(stack.enter_context(link))
+            assert ask(server, "GET", "/healthz")[0] == 200
+            with contextlib.suppress(ConnectionError):
+                assert links[0].recv(1) == b""
+                assert links[7].recv(1) == b""
+            links[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert links[2].recv(12) == b"HTTP/1.1 200"
+            # Nor do those with a key that send no body.
+            head = (
+                f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+            )
+            for _ in range(3):
+                link = socket.create_connection(("127.0.0.1", server["port"]), 20)
+                stack.enter_context(link).sendall(
+                    f"{head}Content-Length: 9\r\n\r\n".encode()
+                )
+                assert link.recv(12) == b"HTTP/1.1 100"
+            assert ask(server, "GET", "/healthz")[0] == 200
+        with served(model_dir, max_connections=200):
+            assert resource.getrlimit(FILES)[0] == 800
+    finally:
+        resource.setrlimit(FILES, (soft, hard))
+
+
+def test_answers_that_are_never_read_keep_nobody_out(model_dir):
+    # A thousand small calls of one key kept all others out of gRPC for four minutes,
+    # and the memory of twenty large ones kept them out of HTTP, too.
+    limits = {"receive_timeout": 0.2, "answer_timeout": 0.3, "max_connections": 2}
+    content = FACE + b"\x9a\x06\xe0\x5d" + bytes(12_000)  # an unknown field
+    with served(model_dir, grpc_port=0, max_receiving_mb=0.02, **limits) as server:
+        address = ("127.0.0.1", server["grpc_port"])
+        with socket.create_connection(address, timeout=10) as link:
+            # They allow the server to send no bytes.
+            link.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+            for stream in (1, 3):
+                method, size = b"ModelService/GetModelStatus", len(content)
+                link.sendall(call(stream, method, size, content))
+            while b"application/grpc" not in link.recv(1 << 16):
+                pass
+            with grpc.insecure_channel("{}:{}".format(*address)) as channel:
+                assert channel.unary_unary(STATUS)(content, 10)
+            # And their connections come to an end.
+            with contextlib.suppress(ConnectionError):
+                while link.recv(1 << 16):
+                    pass
+
+
+def test_a_method_that_is_not_utf8_ends_only_its_call(server):
+    # One call, without a key, ended gRPC for all until the server was restarted.
+    with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
+        with pytest.raises(grpc.RpcError, match="Method not found"):
+            channel.unary_unary(b"/\xff")(b"", 10)
+        assert channel.unary_unary(STATUS)(FACE, 10)
