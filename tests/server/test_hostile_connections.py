@@ -8,10 +8,11 @@ import struct
 
 import grpc
 import pytest
+from aiohttp import web
 from server_tools import PLSC, ask, b64, picture, served
 
 from plsc_tf.flags.server import Server
-from plsc_tf.serving.server.guard import Bodies
+from plsc_tf.serving.server.guard import Bodies, Protocol
 
 FILES = resource.RLIMIT_NOFILE
 
@@ -157,6 +158,43 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
             with contextlib.suppress(ConnectionError):
                 while link.recv(1 << 16):
                     pass
+
+
+CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKS += b"1\r\na\r\n" * 5000
+LONG_HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: %s\r\n" % (b"a" * 1000) * 60
+
+
+@pytest.mark.parametrize(
+    ("content", "most"),
+    [(CHUNKS, 40_000), (20 * (LONG_HEAD + b"\r\n"), 200_000)],
+    ids=["tiny chunks", "more requests"],
+)
+def test_a_connection_is_read_in_small_parts_and_not_ahead(content, most):
+    # 10 MB of chunks of a byte kept others waiting for a second of processor time;
+    # each connection could keep 32 requests, of 1 MB, behind one without its answer.
+    sizes = []
+
+    class Recorder(Protocol):
+        def data_received(self, data):
+            sizes.append(len(data))
+            super().data_received(data)
+
+    async def main():
+        server = web.Server(lambda request: asyncio.sleep(60))
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(
+            lambda: Recorder(server, Server(), {}), "127.0.0.1"
+        )
+        place = listener.sockets[0].getsockname()
+        _, writer = await asyncio.open_connection(*place)
+        writer.write(content)
+        for _ in range(500):
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert max(sizes) <= 8192
+    assert sum(sizes) <= most
 
 
 def test_a_method_that_is_not_utf8_ends_only_its_call(server):

@@ -149,9 +149,7 @@ class App:
     async def _drain(self):
         """Waits until no HTTP request is in progress, up to the time limit."""
         end = self._loop.time() + self.options.drain_timeout
-        while self._loop.time() < end:
-            if not any(one.busy for one in self._connections):
-                return
+        while self._loop.time() < end and any(one.busy for one in self._connections):
             await asyncio.sleep(0.01)
 
 

@@ -11,17 +11,13 @@ import dataclasses
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 
-from aiohttp import web
+from aiohttp import web, web_protocol
 
 from plsc_tf.serving.server.errors import RequestError, invalid, too_large
 
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
-    b"Content-Length: 0\r\n\r\n"
-)
-_SLOW = (
-    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-)
+_NO_CONTENT = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_BUSY = _NO_CONTENT % b"503 Service Unavailable\r\nRetry-After: 1"
+_SLOW = _NO_CONTENT % b"408 Request Timeout"
 # Seconds to write the remaining bytes to a connection that is being closed.
 _LAST_SECONDS = 1.0
 # Seconds that a connection may stay open without a request.
@@ -34,7 +30,9 @@ _IDLE, _HEAD, _BODY, _REQUEST = range(4)
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
 # Bytes that asyncio receives at once.
-READ_BYTES = 32 * 1024
+READ_BYTES = 8 * 1024
+# No limit of memory counts the heads of requests that wait for another one's answer.
+web_protocol.MAX_MSG_QUEUE_SIZE = 1
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 # zlib takes both formats if 32 is added to the logarithm of its window's size.
