@@ -9,6 +9,7 @@ import concurrent.futures
 import dataclasses
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -155,18 +156,19 @@ class PLSCServer:
         rule = "run_multi starts processes, which cannot share gallery_dir or grpc_port"
         require(not shared, rule, "Remove gallery_dir, and set grpc_port to None or 0")
         self._check_stopped()
-        environ = dict(os.environ)
-        if not self._with_gpu:
-            environ["CUDA_VISIBLE_DEVICES"] = "-1"
+        hidden = {} if self._with_gpu else {"CUDA_VISIBLE_DEVICES": "-1"}
         known = options_of(Server)
         for gpu_index, port in zip(gpu_index_list, port_list, strict=True):
             options = dataclasses.replace(self._options, gpu_index=gpu_index, port=port)
             given = vars(options)
             arguments = [f"--{x.name}={x.format(given[x.name])}" for x in known]
             command = [sys.executable, "-m", "plsc_tf.serve", *arguments]
-            self._processes.append(subprocess.Popen(command, env=environ))
+            self._processes.append(subprocess.Popen(command, env=os.environ | hidden))
         if not block:
             return
+        if threading.current_thread() is threading.main_thread():
+            # By default, the processes would outlive this one.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             for process in self._processes:
                 process.wait()

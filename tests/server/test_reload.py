@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import shutil
 import socket
 
@@ -20,6 +21,7 @@ from server_tools import (
 
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
+from tests import programs
 
 
 def states(server):
@@ -128,6 +130,26 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
         PLSCServer(version_labels=("stable",))
     with pytest.raises(ValueError, match="the same length"):
         PLSCServer().with_model(versions).run_multi([0, 1], [8866])
+
+
+def test_sigterm_ends_the_processes_of_all_ports(tmp_path):
+    # They went on serving, with their ports, keys and GPUs.
+    python, pids = tmp_path / "python", tmp_path / "pids"
+    python.write_text("#!/bin/sh\nsleep 1\necho $$ >> pids\nexec sleep 60\n")
+    python.chmod(0o755)
+    program = f"""
+import sys
+import plsc_tf
+sys.executable = {str(python)!r}
+plsc_tf.PLSCServer().with_model("face").run_multi([0, 0], [8010, 8011])
+"""
+    process = programs.start("-c", program, cwd=tmp_path)
+    wait_for(lambda: pids.exists() and pids.read_text().count("\n") == 2)
+    process.terminate()
+    assert programs.end(process, 60).status == 0
+    for pid in pids.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
 
 
 @pytest.mark.slow
