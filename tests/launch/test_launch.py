@@ -75,6 +75,15 @@ def test_output_is_shown_at_once_and_a_closed_terminal_ends_nothing(launchers):
     launchers.wait_for("end-0")
 
 
+def test_output_that_nobody_reads_holds_up_no_signal(launchers):
+    # With `| less`, the launcher hung: only kill -9 ended it.
+    script = launchers.script('print("x" * 200_000); note("wrote")' + FOREVER)
+    process = launchers.start(script)
+    launchers.wait_for("wrote-0")
+    process.terminate()
+    assert process.wait(60) == 143
+
+
 @pytest.mark.parametrize(
     ("victim", "end", "status", "said"),
     [

@@ -1,11 +1,13 @@
 """The workers' log files, and the display of their output in the terminal."""
 
 import os
+import select
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 
-_CHUNK = 1 << 20
+from plsc_tf.parallel.worker_lost import WRITE_S
+
 _STANDARD_OUTPUT = 1
 _TAIL_BYTES = 1 << 16
 
@@ -39,13 +41,18 @@ class Log:
         os.write(self.fileno(), line.encode())
         self._start = self._shown = os.fstat(self.fileno()).st_size
 
-    def new(self) -> bytes:
-        """Returns the bytes written since the last call."""
-        parts = []
-        while part := os.pread(self.fileno(), _CHUNK, self._shown):
-            self._shown += len(part)
-            parts.append(part)
-        return b"".join(parts)
+    def new(self, whole_lines: bool = False) -> bytes:
+        """Returns the bytes written since the last call.
+
+        Args:
+            whole_lines: whether to leave the unfinished last line to the next call.
+        """
+        count = os.fstat(self.fileno()).st_size - self._shown
+        content = os.pread(self.fileno(), max(count, 0), self._shown)
+        if whole_lines:
+            content = content[: content.rfind(b"\n") + 1]
+        self._shown += len(content)
+        return content
 
     def last_lines(self, count: int) -> list[str]:
         """Returns the last `count` lines of this attempt."""
@@ -83,7 +90,7 @@ class Screen:
 
     def __init__(self, logs: Mapping[int, Log]) -> None:
         self._logs = logs
-        self._begun = {i: b"" for i in logs}
+        self._unwritten = memoryview(b"")
 
     def shows_only(self, index: int) -> bool:
         """Returns whether this worker's log is the only one shown."""
@@ -96,26 +103,29 @@ class Screen:
             last: True in the last call; with several logs, unfinished lines are shown
                 only then.
         """
+        several = len(self._logs) > 1
         for i, log in self._logs.items():
-            content = self._begun[i] + log.new()
-            self._begun[i] = b""
-            if len(self._logs) > 1:
-                content, self._begun[i] = _with_index(i, content, last)
-            self._write(content)
+            if not self._write(last):
+                return
+            content = log.new(whole_lines=several and not last)
+            if several and content:
+                lines = content.removesuffix(b"\n").split(b"\n")
+                content = b"".join(b"[%d] %s\n" % (i, line) for line in lines)
+            self._unwritten = memoryview(content)
+        self._write(last)
 
-    def _write(self, content):
+    def _write(self, last):
+        """Writes what the terminal takes; returns whether that is everything.
+
+        If nobody reads it (`| less`), the launcher must still end and restart workers.
+        """
+        terminal = [_STANDARD_OUTPUT]
+        seconds = WRITE_S if last else 0.0
         try:
-            while content:
-                content = content[os.write(_STANDARD_OUTPUT, content) :]
+            while self._unwritten and select.select([], terminal, [], seconds)[1]:
+                count = os.write(_STANDARD_OUTPUT, self._unwritten[: select.PIPE_BUF])
+                self._unwritten = self._unwritten[count:]
         except OSError:
             # The reader of a pipe has ended (`| head`); training continues.
             self._logs = {}
-
-
-def _with_index(index, content, last):
-    """Returns (complete lines prefixed with the index, the unfinished last line)."""
-    whole, newline, begun = content.rpartition(b"\n")
-    if last and begun:
-        whole, newline, begun = content, b"\n", b""
-    lines = whole.split(b"\n") if newline else []
-    return b"".join(b"[%d] %s\n" % (index, line) for line in lines), begun
+        return not self._unwritten
