@@ -108,24 +108,23 @@ def resolve(path: str) -> str:
     return checkpoints[-1][1]
 
 
-def prune(
-    directory: str, keep: int, run: str | None = None, best: str | None = None
-) -> None:
-    """Removes all but the newest `keep` checkpoints of a run.
+def prune(directory: str, keep: int, run: str | None = None) -> None:
+    """Removes all but the newest `keep` checkpoints of a run, and its best one.
 
     Args:
         directory: the run's folder.
-        keep: number of checkpoints to keep, or 0 to keep all.
+        keep: number of checkpoints to keep; 0 or less keeps all.
         run: the run's name, as stored in the checkpoints' states; other runs'
             checkpoints are kept.
-        best: name of a checkpoint that is kept, too.
     """
-    if not keep:
-        return
-    paths = [path for _, path in find_all(directory)]
-    own = [path for path in paths if manifest.read(path)["state"].get("run") == run]
-    for path in own[:-keep]:
-        if files.name(path) != best:
+    paths = [path for _, path in find_all(directory)] if keep > 0 else []
+    states = {path: manifest.read(path)["state"] for path in paths}
+    own = {path: state for path, state in states.items() if state.get("run") == run}
+    bests = [state["best"]["epoch"] for state in own.values() if state.get("best")]
+    # If the best epoch could not be saved, the best one before it is kept.
+    kept = [path for best in bests for path in own if files.name(path) == str(best)]
+    for path in list(own)[:-keep]:
+        if path not in kept[-1:]:
             remove(path)
             logging.info("Removed the old checkpoint %s", path)
 

@@ -301,7 +301,9 @@ def _arrays(file):
         if isinstance(item, h5py.Dataset):
             group, _, number = place.rpartition("/")
             layer = _layer_name(group, file[group].attrs.get("name"))
-            arrays[f"{layer}/{number}"] = item
+            key = f"{layer}/{number}"
+            # Layers of models within the network may have the same name.
+            arrays[place if key in arrays else key] = item
 
     file.visititems(visit)
     return arrays

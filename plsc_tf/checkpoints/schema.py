@@ -74,7 +74,7 @@ STATE = {
     "optimizer?": TEXT,
     "loss_scale?": (SCALE, None),
     "averages?": [SIMPLE],
-    "logs?": {OTHERS: (NUMBER, None)},
+    "logs?": {OTHERS: SIMPLE},
     "best?": ({"epoch": COUNT, "accuracy": NUMBER}, None),
     "flags?": {},
     "given?": [TEXT],

@@ -212,7 +212,7 @@ def load_model(folder, *, backbone=None, head=None):
             network = _network(path, content, backbone)
             model = Classifier(network, head or _head(path, content, strategy))
         state.restore_weights(path, model, with_head)
-        if flags.get("ema_in_use", True):
+        if stored.get("averages_in_use", flags.get("ema_in_use", True)):
             state.restore_averages(path, model, with_head)
     state.restore_head_state(model, stored)
     return model
@@ -308,7 +308,8 @@ def _load_matching(path, content, model, settings):
         and tuple(arrays["weight"]["shape"]) == model.head.arrays()["weight"].shape
     )
     if with_head:
-        state.restore_head(path, model)
+        reader.restore(path, arrays=model.head.arrays())
+        state.restore_head_state(model, stored)
     count, head = len(matched.loaded), "that of the checkpoint" if with_head else "new"
     logging.info(
         f"Starting from {path}: {count} of {count + len(matched.kept)} weights of the "

@@ -143,7 +143,7 @@ class Gallery(contextlib.AbstractContextManager):
         """Reads all embeddings, and the id of the person each belongs to."""
         room = self._one("SELECT count(*) FROM faces")
         self._rows = np.zeros((room, self.dim), self.dtype)
-        self._owner = np.zeros(room, np.int32)  # a removed face has owner 0
+        self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
         self._count = 0
         columns = "id, name, embedding, checksum"
         query = f"SELECT {columns} FROM faces LEFT JOIN people ON id = person"
@@ -154,8 +154,7 @@ class Gallery(contextlib.AbstractContextManager):
             owners, _, data, _ = zip(*some, strict=True)
             rows = np.ndarray((len(data), self.dim), self.dtype, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
-            known = 1 <= min(owners) <= max(owners) < 2**31
-            if not known or not np.allclose(lengths, 1, atol=0.01):
+            if min(owners) < 1 or not np.allclose(lengths, 1, atol=0.01):
                 raise TypeError("an embedding does not have length 1, or no person")
             self._append(owners, rows)
 
@@ -332,7 +331,8 @@ class Gallery(contextlib.AbstractContextManager):
 
 def _sum_of(person, name, embedding):
     """Returns a face's checksum, which finds damage but no attack."""
-    return zlib.crc32(embedding, zlib.crc32(f"{person} {name}".encode()))
+    # A name that is not a text raises TypeError.
+    return zlib.crc32(embedding, zlib.crc32(" ".join((str(person), name)).encode()))
 
 
 def nearest(

@@ -4,9 +4,8 @@ import contextlib
 import os
 import sqlite3
 
-# The gallery's own files, and those that SQLite makes beside them.
-_JOURNAL = "gallery.db-journal"
-_FILES = ("lock", "gallery.db", _JOURNAL, "gallery.db-wal", "gallery.db-shm")
+# The gallery's own files; those that SQLite makes beside them begin alike.
+_FILES = ("lock", "audit.log", "gallery.db")
 # The end of a journal that names a file, which SQLite then removes. Only a transaction
 # over several databases writes one.
 _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
@@ -27,9 +26,10 @@ CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
 def foreign_file(folder: str) -> str:
     """Returns what is wrong with a file that leads out of a gallery, or ""."""
     for entry in os.scandir(folder):
-        if entry.name in _FILES and not entry.is_file(follow_symlinks=False):
+        own = entry.name.startswith(_FILES)
+        if own and not entry.is_file(follow_symlinks=False):
             return f"must have no link or FIFO: {entry.name}"
-    path = os.path.join(folder, _JOURNAL)
+    path = os.path.join(folder, "gallery.db-journal")
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - len(_OF_SEVERAL)))
         if file.read() == _OF_SEVERAL:

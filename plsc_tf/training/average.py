@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import tensorflow as tf
@@ -103,11 +104,13 @@ class Averages:
         if self.exchanged or not self.averaging.in_use:
             yield
             return
-        self.exchange()
-        try:
-            yield
-        finally:
-            self.exchange()
+        # A signal interrupts the main thread only, so weights and averages never mix.
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                thread.submit(self.exchange).result()
+                yield
+            finally:
+                thread.submit(self.exchange).result()
 
     def exchange(self) -> None:
         """Exchanges the weights and the averages."""

@@ -32,7 +32,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         directory: the run's folder, on any supported storage.
-        max_to_keep: number of newest checkpoints to keep; 0 keeps all.
+        max_to_keep: number of newest checkpoints to keep; 0 or less keeps all.
         every_n_steps: also save `<directory>/step_<n>/` every n steps.
         every_n_epochs: epochs between two checkpoints; 0 saves no checkpoints by epoch,
             only by steps and at the end of training.
@@ -265,8 +265,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_chief():
             seconds = time.perf_counter() - start
             logging.info("Saved %s: %.1f MB in %.1f s", path, size / 1e6, seconds)
-            best = content.state["best"] and str(content.state["best"]["epoch"])
-            catalog.prune(self.directory, self.max_to_keep, self._run, best)
+            catalog.prune(self.directory, self.max_to_keep, self._run)
 
     def _settle(self, function):
         """Calls a function that may raise a save's error; returns whether it didn't."""

@@ -126,8 +126,9 @@ def _position(model, weights_only):
     }
     if not weights_only:
         described["optimizer"] = type(model.optimizer).__name__
-        if model.trainer.updater.averages is not None:
+        if averages := model.trainer.updater.averages:
             described["averages"] = _averaged_places(model)
+            described["averages_in_use"] = averages.averaging.in_use
         described["replicas"] = model.strategy.num_replicas_in_sync
         described["loss_scale"] = model.loss_scale.state() if model.loss_scale else None
     return described
@@ -250,11 +251,6 @@ def restore_weights(path: str, model: Classifier, with_head: bool = True) -> dic
     state = reader.restore(path, network=model.backbone, arrays=arrays)
     model.trainer.statistics_differ = False
     return state
-
-
-def restore_head(path: str, model: Classifier) -> None:
-    """Loads the class weights only."""
-    restore_head_state(model, reader.restore(path, arrays=model.head.arrays()))
 
 
 def restore_averages(path: str, model: Classifier, with_head: bool = False) -> bool:

@@ -142,6 +142,7 @@ class Trainer:
             if steps is not None and position.step >= steps:
                 # The previous run ended after the epoch's last step but before its
                 # `on_epoch_end`.
+                callbacks.on_epoch_begin(position.epoch)
                 logs = position.means(model.weighted_metrics)
                 self._end_epoch(callbacks, logs, whole=True)
             self._stop_at(stop_at_step)

@@ -58,6 +58,18 @@ def test_names_that_keras_makes_up_are_matched_by_place(tmp_path):
     np.testing.assert_equal(other.get_weights(), values)
 
 
+# Otherwise, only the last block is loaded, and no line says so.
+def test_layers_of_the_same_name_in_models_within_the_network(tmp_path):
+    def blocks():
+        parts = [network(4, 4) for _ in range(3)]
+        return keras.Sequential([keras.Input((4,)), *parts])
+
+    values, other = save(tmp_path / "0", blocks()), blocks()
+    matched = reader.load_matching(str(tmp_path / "0"), other)
+    assert len(matched.loaded) == len(values) == 12
+    np.testing.assert_equal(other.get_weights(), values)
+
+
 def test_another_network_is_refused_and_left(tmp_path):
     save(tmp_path / "0", network())
     other = network(names=("third", "fourth"))

@@ -55,8 +55,12 @@ def write_by_hand(
     path, *tensor, name="conv1.weight", member="m/data/0", method=zipfile.ZIP_STORED
 ):
     """Writes a state dict with one tensor: its offset, shape and strides."""
+    write_archive(path, {name: _Tensor(*tensor)}, member, method)
+
+
+def write_archive(path, content, member="m/data/0", method=zipfile.ZIP_STORED):
     main = io.BytesIO()
-    _Pickler(main, 2).dump({name: _Tensor(*tensor)})
+    _Pickler(main, 2).dump(content)
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("m/data.pkl", main.getvalue())
         archive.writestr(member, np.arange(18, dtype="<f4").tobytes())
@@ -237,6 +241,20 @@ def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
     found = rf"softmax_fc_gpu_\d.pt must hold .*: 11 classes over {len(rows)} ranks"
     with pytest.raises(ValueError, match=found):
         importers.read(str(tmp_path))
+
+
+# Otherwise, the classes of a job that was killed while it saved are of two steps.
+@pytest.mark.parametrize("step", [100, 200])
+def test_files_of_another_step_are_named(tmp_path, step):
+    for rank, one in enumerate((100, step)):
+        content = {"global_step": one, "state_dict_backbone": {}}
+        content["state_dict_softmax_fc"] = {"weight": _Tensor(0, (6, 3), (3, 1))}
+        write_archive(tmp_path / f"checkpoint_gpu_{rank}.pt", content)
+    if step == 100:
+        assert importers.read(str(tmp_path)).left == ["global_step"]
+    else:
+        with pytest.raises(ValueError, match=r"of the same step.*\['100', '200'\]"):
+            importers.read(str(tmp_path))
 
 
 def test_shards_of_another_embedding_size_are_named(torch, tmp_path):

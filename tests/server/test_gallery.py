@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import threading
 import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -274,6 +275,7 @@ def test_a_changed_file_is_refused(tmp_path, change):
     ("name", "kind"),
     [
         *(("lock", "link"), ("lock", "FIFO"), ("gallery.db", "link")),
+        *(("audit.log", "link"), ("audit.log", "FIFO")),
         ("gallery.db-journal", "journal"),
     ],
 )
@@ -296,6 +298,31 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
         Gallery(tmp_path / "people")
     assert private.read_text() == "thesis"
     assert private.stat().st_mode & 0o777 != 0o600
+
+
+# Otherwise, such a person's face is answered with 500.
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("a", np.eye(4)[0])
+    with sqlite3.connect(tmp_path / "gallery.db") as base:
+        (face,) = base.execute("SELECT embedding FROM faces").fetchone()
+        checksum = zlib.crc32(face, zlib.crc32(b"1 b'a'"))
+        base.execute("UPDATE people SET name = x'61'")
+        base.execute("UPDATE faces SET checksum = ?", (checksum,))
+    with pytest.raises(ValueError, match=r"is damaged: .* Restore gallery\.db"):
+        Gallery(tmp_path)
+
+
+# Otherwise, the next person is stored, but the gallery does not open again.
+def test_any_number_of_a_person_is_read_again(tmp_path):
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("a", np.eye(4)[0])
+    with sqlite3.connect(tmp_path / "gallery.db") as base:
+        base.execute("UPDATE sqlite_sequence SET seq = 1 << 40")
+    with Gallery(tmp_path) as gallery:
+        gallery.enrol("b", np.eye(4)[1])
+    with Gallery(tmp_path) as gallery:
+        assert gallery.identify(np.eye(4)[1])[0][0].name == "b"
 
 
 # Otherwise, one bad sector lets a stranger in, or makes a person a stranger.

@@ -30,6 +30,7 @@ from tests.training.checkpointed import (
         ({}, 2, ["0", "1"]),
         ({"max_to_keep": 2}, 4, ["2", "3"]),
         ({"max_to_keep": 0}, 7, ["0", "1", "2", "3", "4", "5", "6"]),
+        ({"max_to_keep": -1}, 2, ["0", "1"]),  # Lightning's number for all
         ({"every_n_epochs": 2}, 3, ["1", "step_00000012"]),
         ({"every_n_epochs": 0}, 2, ["step_00000008"]),
         ({"every_n_epochs": 0, "every_n_steps": 3}, 2, [3, 6, 8]),
@@ -192,7 +193,8 @@ def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tm
     listener = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: told.append((epoch, dict(logs)))
     )
-    model.fit(data(), epochs=1, verbose=0, callbacks=[listener, again], **start)
+    # Keras's progress bar would fail at the end of an epoch that did not begin.
+    model.fit(data(), epochs=1, verbose=1, callbacks=[listener, again], **start)
     assert told == [(0, expected)] and "loss" in expected
 
 
@@ -254,6 +256,19 @@ def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path
         fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
     )
     assert fresh.trainer.position.global_step == 0
+
+
+# Otherwise, it is saved, but every resume refuses it.
+def test_what_no_one_could_read_is_not_saved(model, tmp_path):
+    noise = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(psnr=np.inf)
+    )
+    fit(model, noise, plsc_tf.Checkpoint(tmp_path / "a"), epochs=1)
+    assert manifest.read(str(tmp_path / "a" / "0"))["state"]["logs"]["psnr"] == np.inf
+    named = plsc_tf.Checkpoint(tmp_path / "b", extra={"data": "faces"})
+    with pytest.raises(ValueError, match=r"state\.data must be an object"):
+        fit(model, named, epochs=1)
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("name", ["on_error", "on_damaged"])

@@ -165,9 +165,10 @@ def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
         pass
 
 
-def test_averages_are_loaded_where_the_training_has_them(tmp_path):
+@pytest.mark.parametrize("in_use", [True, False])
+def test_averages_are_loaded_where_the_training_uses_them(tmp_path, in_use):
     model = checkpointed.build(2)
-    model.compile(model.optimizer, averaging=Averaging(0.5))
+    model.compile(model.optimizer, averaging=Averaging(0.5, in_use=in_use))
     checkpointed.fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)
     with model.trainer.averaged():
         expected = (None, model.embed(IMAGES), model.head.weights_as_numpy())

@@ -58,17 +58,12 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
         ValueError: a file has unexpected contents.
     """
     kind, paths = _rank_files(folder, names)
-    left = []
-    if kind == "checkpoint":
-        path = paths[0]
-        whole = torch_files.load(path)
-        backbone = _part(whole, "state_dict_backbone", path)
-        left = [name for name in whole if not name.startswith("state_dict")]
-    else:
-        path = os.path.join(folder, _backbone_file(folder, names))
-        backbone = torch_files.load(path)
-        if isinstance(backbone, dict):
-            backbone = backbone.get("state_dict_backbone", backbone)
+    path = paths[0] if kind == "checkpoint" else _backbone_file(folder, names)
+    whole = torch_files.load(path)
+    parts = whole if isinstance(whole, dict) else {}
+    backbone, left = parts.get("state_dict_backbone", whole), []
+    if backbone is not whole:
+        left = [name for name in parts if not name.startswith("state_dict")]
     return {
         "backbone": _weights(backbone, path),
         "backbone_file": path,
@@ -137,7 +132,7 @@ def _backbone_file(folder, names):
     candidates = sorted(name for name in names if _BACKBONE_FILE.fullmatch(name))
     known = [n for n in ("model.pt", "backbone.pt", "backbone.pth") if n in candidates]
     if known or len(candidates) == 1:
-        return (known or candidates)[0]
+        return os.path.join(folder, (known or candidates)[0])
     raise FileNotFoundError(
         f"{folder} has no model.pt, which holds arcface_torch's backbone. Found: "
         f"{layers.listed(candidates) or 'no other .pt file'}. Pass the file itself."
@@ -172,6 +167,9 @@ def _class_rows(kind, paths):
     least, more = divmod(total, len(shapes))
     expected = [(least + (r < more), shapes[0][1]) for r in range(len(shapes))]
     layers.check_shapes(paths, shapes, expected, total)
+    steps = [str(torch_files.load(path).get("global_step")) for path in paths]
+    rule = f"{paths[0]} and the files of the other ranks must be of the same step"
+    require(len(set(steps)) == 1, rule, "Copy them again", global_step=steps)
     opens = [lambda p=path: np.asarray(_centers(kind, p), np.float32) for path in paths]
     counts = [shape[0] for shape in shapes]
     return layers.sharded_rows(list(zip(counts, opens, strict=True)), shapes[0][1:])
