@@ -36,8 +36,8 @@ def _is_shape(value):
 
 
 def _is_number(value):
-    # A run whose loss became NaN has NaN in its sums.
-    return type(value) in (int, float) and not abs(value) > 1e300
+    # A run whose loss became NaN has NaN in its sums; a log may be infinite.
+    return type(value) in (int, float) and not 1e300 < abs(value) < math.inf
 
 
 def _is_text(value, pattern=".*"):
@@ -74,7 +74,7 @@ STATE = {
     "optimizer?": TEXT,
     "loss_scale?": (SCALE, None),
     "averages?": [SIMPLE],
-    "logs?": {OTHERS: SIMPLE},
+    "logs?": {OTHERS: (NUMBER, None)},
     "best?": ({"epoch": COUNT, "accuracy": NUMBER}, None),
     "flags?": {},
     "given?": [TEXT],
