@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from plsc_tf.graphs import with_xla
+from plsc_tf.graphs import as_one_function, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS, sample_size, tile_sizes
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import RowSplit
@@ -23,6 +23,7 @@ class LocalTiles:
 
     def __init__(self, arrays: dict, compiled: bool = False) -> None:
         self.pick = with_xla(self._pick, compiled)
+        self._pick_from_tile = as_one_function(self._picked)
         self._tiles = {name: rows.local() for name, rows in arrays.items()}
         weights = self._tiles["weight"]
         self.sizes = [tile.shape[0] for tile in weights]
@@ -38,19 +39,21 @@ class LocalTiles:
         The result of a row −1 is arbitrary.
         """
         picked: dict[str, tf.Tensor] = {}
-        for index, start in enumerate(self.starts):
-            size = self.sizes[index]
-            here = tf.logical_and(rows >= start, rows < start + size)
-            place = tf.where(here, rows - start, 0)
-            # Tiles are read one at a time: together, they would need one copy of
-            # `[batch, emb]` per tile.
-            with tf.control_dependencies(list(picked.values())):
-                for name, tile in self.handles(index)[0].items():
-                    found = tf.gather(tf.convert_to_tensor(tile), place, axis=0)
-                    found = packing.unpack(found)
-                    fits = tf.reshape(here, [-1] + [1] * (found.shape.rank - 1))
-                    picked[name] = tf.where(fits, found, picked.get(name, 0.0))
+        for index, places in enumerate(by_tile(rows, self.starts)):
+            # Passing `picked` on makes each tile wait for the previous one: together,
+            # they would need one copy of `[batch, emb]` per tile.
+            picked = self._pick_from_tile(self.handles(index)[0], places, picked)
         return picked
+
+    def _picked(self, tile, rows, picked):
+        """Replaces those rows in `picked` that are in a tile."""
+        here = tf.logical_and(rows >= 0, rows < tile["weight"].shape[0])
+        rows, result = tf.where(here, rows, 0), {}
+        for name, values in tile.items():
+            found = packing.unpack(tf.gather(tf.convert_to_tensor(values), rows))
+            fits = tf.reshape(here, [-1] + [1] * (found.shape.rank - 1))
+            result[name] = tf.where(fits, found, picked.get(name, 0.0))
+        return result
 
 
 class SampledTiles:
@@ -84,6 +87,14 @@ class SampledTiles:
         The result of a row −1 is arbitrary.
         """
         return read(self._variables, tf.gather(self._chosen, tf.maximum(rows, 0)))
+
+
+def by_tile(rows: tf.Tensor, starts: list[int]) -> list[tf.Tensor]:
+    """Converts rows of a shard, int64 `[batch]`, to rows of each of its tiles.
+
+    One operation for all tiles keeps the graph small: there may be hundreds of tiles.
+    """
+    return tf.unstack(rows - tf.constant(starts, rows.dtype)[:, None])
 
 
 def read(

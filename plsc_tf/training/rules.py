@@ -175,9 +175,7 @@ class RowRules:
             first = rows.split.first(collectives.replica_id()) + start
             # TensorFlow would copy and optimize the function for each constant, and
             # store the numbers of all rows.
-            first = tf.raw_ops.PlaceholderWithDefault(
-                input=tf.constant(first, tf.int64), shape=[]
-            )
+            first = tf.raw_ops.PlaceholderWithDefault(input=np.int64(first), shape=[])
         scalars = rate, step, factors, finite, first
         return self._update(handles, slots, chosen, part, scalars)
 
