@@ -163,16 +163,13 @@ class RowRules:
         Returns:
             a tensor that is available when the update is done.
         """
-        slots = {
-            name: [rows.local()[index if chosen is None else 0] for rows in s.values()]
-            for name, s in self._slots.items()
-        }
+        own, tile = self._slots.items(), index if chosen is None else 0
+        slots = {n: [rows.local()[tile] for rows in s.values()] for n, s in own}
         rate = self.weight_rule.rate(rate)
         first = None
         if self._rounds:
             rows = self.arrays["weight"]
-            start = 0 if rows.sparse else index * rows.tile_rows
-            first = rows.split.first(collectives.replica_id()) + start
+            first = rows.split.first(collectives.replica_id()) + tile * rows.tile_rows
             # TensorFlow would copy and optimize the function for each constant, and
             # store the numbers of all rows.
             first = tf.raw_ops.PlaceholderWithDefault(input=np.int64(first), shape=[])
