@@ -106,7 +106,11 @@ def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypat
     with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
         assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
         many = faces(*range(70))
+        # An answer of 27 MB to a request of 30 KB; if never read, it stayed in memory.
+        refused = post(server, "identify", base64_string=many, count=72)
         status, answer = post(server, "identify", base64_string=many, count=1)
+    message = "count must be an integer, 1 to 71 for 70 images."
+    assert refused == (400, {"error": message})
     assert (status, sizes) == (200, [32, 32, 6])
     scores = [one["candidates"][0]["score"] for one in answer["instance"]]
     assert max(range(70), key=scores.__getitem__) == 10

@@ -47,13 +47,11 @@ class App:
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = {}
         self.metrics.connections.set_function(self._connections.__len__)
-        self._loop = self._stopping = None
 
     def stop(self) -> None:
-        """Makes the server end after the requests in progress; thread-safe."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stopping.set)
+        """Ends the server after the requests in progress; thread-safe, once ready."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def read_images(self, request: web.Request) -> dict:
         """Reads a request of PLSC's formats; see `rest.read_images`."""

@@ -27,8 +27,9 @@ _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
 # Images of a request that are searched at once; then other requests have their turn.
 _QUERIES = 32
-# Limits for gallery requests.
-_MOST_CANDIDATES = 100
+# Limits for gallery requests: candidates of an image, and of all images, which may have
+# a KB each in the answer.
+_MOST_CANDIDATES, _MOST_TOGETHER = 100, 5000
 _LONGEST_NAME = 256
 
 
@@ -224,8 +225,10 @@ class GalleryRoutes:
         """
         body = await self._app.read_images(request)
         count, threshold = body.get("count", 1), body.get("threshold")
-        if type(count) is not int or not 1 <= count <= _MOST_CANDIDATES:
-            raise invalid(f"count must be an integer from 1 to {_MOST_CANDIDATES}.")
+        images = len(body["base64_string"])
+        most = min(_MOST_CANDIDATES, max(1, _MOST_TOGETHER // images))
+        if type(count) is not int or not 1 <= count <= most:
+            raise invalid(f"count must be an integer, 1 to {most} for {images} images.")
         if threshold is not None and type(threshold) not in (int, float):
             raise invalid("threshold must be a number (the smallest cosine) or null.")
         model = self._app.models.get()
