@@ -3,7 +3,6 @@
 Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,11 +26,8 @@ def layout(request: layouts.DataRequest) -> layouts.Layout:
     for place in (folder, paths.join(folder, "cifar-10-batches-bin")):
         if files.exists(paths.join(place, names[0])):
             return _binary(request, [paths.join(place, name) for name in names])
-    classes = paths.join(folder, split)
-    if files.is_dir(classes):
-        count = request.num_classes or INFO.num_classes
-        request = dataclasses.replace(request, num_classes=count)
-        return layouts.ClassFoldersLayout(request, classes)
+    if files.is_dir(paths.join(folder, split)):
+        return layouts.images_in_folders(request)
     advice = "Unpack the binary version of CIFAR-10, or set train_files to TFRecords."
     sought = f"{names[0]}, and no {split}/ with class folders"
     raise paths.no_file(folder, sought, advice)

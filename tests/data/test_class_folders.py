@@ -94,3 +94,12 @@ def test_a_folder_with_a_test_split_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"without test images.*held_back=0.25"):
         names(tmp_path, "train")
     assert len(names(tmp_path, "test", 0.0)) == 2
+
+
+def test_a_test_split_without_one_of_the_nested_classes_is_refused(tmp_path):
+    write(tmp_path / "train/plants", 2)
+    write(tmp_path / "test/plants", 1)
+    assert len(names(tmp_path, "test", 0.0)) == 2
+    (tmp_path / "test/plants/rose/0000.png").unlink()
+    with pytest.raises(ValueError, match="same class folders.*such as .'plants/rose'"):
+        names(tmp_path, "test", 0.0)

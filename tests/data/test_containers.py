@@ -1,5 +1,7 @@
 """Images that other libraries packed: lmdb, and pyarrow for Hugging Face's datasets."""
 
+import os
+
 import lmdb
 import msgpack
 import numpy as np
@@ -85,11 +87,24 @@ def parquet_of(folder, **columns):
     pq.write_table(pa.table(columns), folder / "train.parquet")
 
 
+def cut_lmdb(folder):
+    write_lmdb(folder, more=bytes(1 << 18))
+    file = folder / "faces.lmdb"
+    os.truncate(file, file.stat().st_size // 2)
+
+
 DAMAGES = {
     "no LMDB": (
         "lmdb",
         lambda f: (f / "faces.lmdb").write_bytes(b"no" * 9999),
         "faces.lmdb: .*Copy the LMDB file again",
+    ),
+    "a cut LMDB": ("lmdb", cut_lmdb, "faces.lmdb is cut off"),
+    "a FIFO as LMDB": ("lmdb", lambda f: os.mkfifo(f / "faces.lmdb"), "FIFO"),
+    "a FIFO as Parquet": (
+        "hugging_face",
+        lambda f: os.mkfifo(f / "train.parquet"),
+        "train.parquet is not a file, but a FIFO",
     ),
     "other keys": (
         "lmdb",
@@ -153,3 +168,11 @@ def test_no_file_of_the_split(tmp_path):
     pq.write_table(pa.table(ROWS).slice(0, 2), tmp_path / "test.parquet")
     request = DataRequest(dataset_dir=str(tmp_path), split="test")
     assert open_source("hugging_face", request).num_examples == 2
+
+
+def test_what_datasets_keeps_beside_the_data_is_left_out(tmp_path):
+    write_arrow(tmp_path)
+    file = tmp_path / "data-00000-of-00001.arrow"
+    (tmp_path / "cache-3f2a.arrow").write_bytes(file.read_bytes())
+    request = DataRequest(dataset_dir=str(tmp_path))
+    assert open_source("hugging_face", request).num_examples == 7

@@ -2,11 +2,12 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.tfrecord import tfrecords
+from plsc_tf.data.readers.tfrecord import find_records, tfrecords
 from tests.conversion import drawn
 
 SMALL = PipelineOptions(image_size=(12, 10))
@@ -52,6 +53,20 @@ def test_label_out_of_range_names_file_and_record(files):
     batches = Batches(source, 4, options=PipelineOptions(image_size=(12, 10)))
     with pytest.raises(ValueError, match=r"Label 3 at record \d of .*part-\d is outs"):
         list(batches)
+
+
+def test_labels_that_were_corrected_count_though_a_copied_index_is_newer(
+    tmp_path, picture, write_records
+):
+    path = tmp_path / "part"
+    for right in (0, 1):
+        write_records(str(path), [(picture(k, k), right) for k in range(3)])
+        begins, lengths = find_records(str(path))
+        if not right:
+            index = np.stack([begins, lengths, np.zeros(3, np.int64)], axis=1)
+    np.save(f"{path}.index.npy", index)
+    source = tfrecords([str(path)], num_classes=2)
+    assert [record.label for record in source.records()] == [1, 1, 1]
 
 
 def test_offset_and_damaged_record(files, tmp_path, picture, write_records):

@@ -156,6 +156,18 @@ def test_more_classes_than_the_data_has_must_be_allowed(asked, listed, folders):
     assert batches.num_classes == settings.dataset.num_classes == asked
 
 
+def test_a_test_split_must_have_every_class_of_the_network(folders):
+    settings = Settings.from_values(
+        dataset_name="folder", dataset_dir=str(folders), val_targets="test"
+    )
+    folders.rename(folders.with_name("test"))
+    settings = settings.replace(dataset_dir=str(folders.parent), num_classes=4)
+    assert data.load_test(settings).num_examples == 4
+    (folders.with_name("test") / "b/0.png").unlink()
+    with pytest.raises(ValueError, match="each class.*folders=3, num_classes=4"):
+        data.load_test(settings)
+
+
 def test_an_empty_class_folder_must_be_allowed(folders):
     (folders / "b2" / ".hidden").mkdir(parents=True)
     words = r"1 of 5 class folders of 'folder' have no images: b2\..*4 classes"

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
-from plsc_tf.data.readers.image_files import class_folders, image_list
+from plsc_tf.data.readers.image_files import class_folders, image_list, scan
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.source import IndexedSource, Source, on_host
@@ -313,6 +313,8 @@ def images_in_files(request: DataRequest, read: Callable, *endings: str) -> File
         FileNotFoundError: there are no such files.
     """
     found = [name.rstrip("/") for name in paths.listing(request.dataset_dir, most=None)]
+    # `datasets` keeps what `map` computed in files of this name beside the data.
+    found = [name for name in found if not name.startswith("cache-")]
     found = [glob.escape(name) for name in found if name.endswith(endings)]
     names = [name for name in found if request.split in name]
     names = request.train_files or names or (request.split == "train" and found)
@@ -383,9 +385,8 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
 
 def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     """Raises ValueError if the two folders would number their classes differently."""
-    names = {n[:-1] for n in paths.listing(train, most=None) if n.endswith("/")}
-    tested = {name.partition("/")[0] for name in source.class_names}
-    differing = sorted({n for n in names if not n.startswith(".")} ^ tested)
+    names = set(scan(train)[0]) - {""}
+    differing = sorted(names ^ set(source.class_names))
     rule = f"{test!r} must have the same class folders as {train!r}"
     only = f"{len(differing)} in only one of the two, such as {differing[:1]}"
     require(not differing, rule, differing=only)

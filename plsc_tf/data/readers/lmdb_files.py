@@ -14,7 +14,10 @@ import numpy as np
 from plsc_tf.data.readers.packed import Records, packed_source
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require, require_package
+from plsc_tf.storage import local
 
+# LMDB does not write the last pages if a transaction has freed them again.
+_UNWRITTEN = 1 << 16
 # LMDB refuses to open a file twice in a process.
 _OPEN: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
@@ -42,9 +45,8 @@ def lmdb_source(
         images, labels = zip(*pairs, strict=True)
         return images, np.array(labels, np.int64) - labels_offset
 
-    return packed_source(
-        names[0], records, unpack, num_classes=num_classes or records.num_classes
-    )
+    classes = num_classes or records.num_classes
+    return packed_source(names[0], records, unpack, labeled=True, num_classes=classes)
 
 
 class LmdbRecords(Records):
@@ -59,10 +61,12 @@ class LmdbRecords(Records):
         msgpack = require_package("msgpack", "lmdb", "The data set lmdb")
         self._error, self._unpackb = lmdb.Error, msgpack.unpackb
         place = os.path.realpath(path)
+        place = os.path.join(place, "data.mdb") if os.path.isdir(place) else place
+        local.require_file(place)
         try:
             self._environment = _OPEN.get(place) or lmdb.open(
                 place,
-                subdir=os.path.isdir(place),
+                subdir=False,
                 readonly=True,
                 lock=False,
                 readahead=False,  # Images are read in random order.
@@ -70,6 +74,10 @@ class LmdbRecords(Records):
         except lmdb.Error as error:
             raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
         _OPEN[place] = self._environment
+        # Reading beyond the end of a mapped file ends the process.
+        size, pages = os.path.getsize(place), self._environment.info()["last_pgno"]
+        complete = size + _UNWRITTEN >= pages * self._environment.stat()["psize"]
+        require(complete, f"{path} is cut off", "Copy the LMDB file again", bytes=size)
         keys, count = self._get([b"__keys__", b"__classnum__"], path)
         self._keys = self._decoded(keys, f"__keys__ of {path}", list)
         self.num_classes = count and self._decoded(count, f"Classes of {path}", int)

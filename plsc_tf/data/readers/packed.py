@@ -138,6 +138,7 @@ def packed_source(
     unpack: Callable,
     *,
     parse: Callable | None = None,
+    labeled: bool = False,
     labels: np.ndarray | None = None,
     num_classes: int | None = None,
     describe: Callable[[int], str] | None = None,
@@ -148,23 +149,23 @@ def packed_source(
         name: name for messages.
         packed: reads the records.
         unpack: function of (records, their numbers) that returns the images' bytes or,
-            if `labels` is None, (images, labels); or the argument of `parse`, strings
-            of any number. Raises ValueError if a record is damaged. It holds the
-            interpreter's lock, so it should do little.
+            if `labeled`, (images, labels); or the argument of `parse`,
+            strings of any number. Raises ValueError if a record is damaged. It holds
+            the interpreter's lock, so it should do little.
         parse: function that maps these strings and the records' numbers, int64
             `[block]`, to what `unpack` returns otherwise; runs inside tf.data.
+        labeled: whether the examples get the labels that `unpack` returns.
         labels: int64 `[num_examples]`, or None if they are in the records.
         num_classes: number of classes; None if unknown.
         describe: function that names an example for an error message; None uses
             `packed.describe`.
     """
 
-    with_labels = labels is None and parse is None
-    types = (tf.string, tf.int64) if with_labels else (tf.string,)
+    types = (tf.string, tf.int64) if labeled else (tf.string,)
 
     def read(indices):
         found = unpack(packed.read(indices), indices)
-        strings, *numbers = found if with_labels else (found,)
+        strings, *numbers = found if labeled else (found,)
         return [np.array(strings, object), *numbers]
 
     def fetch(indices):
@@ -173,7 +174,7 @@ def packed_source(
         strings, *numbers = (tf.ensure_shape(column, [None]) for column in found)
         if parse is not None:
             return parse(strings, indices)
-        return (strings, *numbers) if with_labels else strings
+        return (strings, *numbers) if labeled else strings
 
     return IndexedSource(
         name,

@@ -11,6 +11,7 @@ import numpy as np
 from plsc_tf.data.readers.packed import Records, packed_source
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require, require_package
+from plsc_tf.storage import local
 
 _IMAGES, _LABELS = ("image", "img", "jpg", "png"), ("label", "labels", "cls")
 
@@ -55,6 +56,7 @@ class Tables(Records):
         self._groups, self._firsts, labels = [], [0], []
         for name in names:
             try:
+                local.require_file(name)
                 file = _Parquet(name) if name.endswith(".parquet") else _Arrow(name)
                 column = _column(file, _LABELS, pyarrow.types.is_integer)
                 file.image = _column(file, _IMAGES, _holds_images)

@@ -61,14 +61,15 @@ def tfrecords(
     def unpack(records, numbers):
         pairs = each(parse_example, check(records, numbers), numbers)
         images, found = zip(*pairs, strict=True)
-        known = labels is not None
-        return images if known else (images, np.array(found, np.int64) - labels_offset)
+        # Not those of the index: somebody may have corrected the file and copied both.
+        return images, np.array(found, np.int64) - labels_offset
 
     if parse_fn is not None:
         parse = _for_blocks(parse_fn, labels_offset)
         return packed_source(name, packed, check, parse=parse, num_classes=num_classes)
     given = None if labels is None else labels - labels_offset
-    return packed_source(name, packed, unpack, labels=given, num_classes=num_classes)
+    known = {"labels": given, "num_classes": num_classes}
+    return packed_source(name, packed, unpack, labeled=True, **known)
 
 
 def _for_blocks(parse_fn, labels_offset):

@@ -189,6 +189,11 @@ def _check_classes(settings, source, *, opened, training):
 
     if known is not None and known > classes and (given or not training):
         raise ValueError(differ(known))
+    folders = len(getattr(source, "class_names", ())) or classes
+    rule = "A test split of class folders needs an image of each class of the training"
+    advice = "Otherwise use a list, label_test.txt, or set --allow_empty_classes"
+    same = training or folders == classes or settings.dataset.allow_empty_classes
+    require(same, rule, advice, folders=folders, num_classes=classes)
     if not training or settings.dataset.allow_empty_classes:
         return
     allow = "To train anyway, set --allow_empty_classes."
