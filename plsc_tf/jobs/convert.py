@@ -1,6 +1,7 @@
 """Converts a data set to shards, and verification pairs to a .bin file."""
 
 import dataclasses
+import glob
 import itertools
 
 import tensorflow as tf
@@ -11,7 +12,8 @@ from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
 from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
-from plsc_tf.data.readers.base64_text import base64_files, listed_files
+from plsc_tf.data.readers.base64_text import listed_files
+from plsc_tf.data.readers.layouts import Base64Layout, DataRequest, TfrecordLayout
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
@@ -89,23 +91,17 @@ def _make_plan(settings):
 
 def _open_input(settings):
     """Returns the input and facts about it; reads whole files as bytes if possible."""
-    dataset, options = settings.dataset, settings.conversion
     classes = settings.if_given("num_classes")
-    labels = {"labels_offset": dataset.labels_offset, "num_classes": classes}
+    labels = {"labels_offset": settings.dataset.labels_offset, "num_classes": classes}
     facts = effects.data_facts({"labels_offset"})
-    if options.is_plsc:
-        parts = listed_files(options.data_dir, options.file_list, "data_dir")
-        return Base64Input(parts, **labels), facts
-    module = load.find(dataset.dataset_name)
-    parts = paths.expand(dataset.train_files, dataset.dataset_dir)
-    if module.__name__ == "plsc_tf.datasets.base64_text":
-        parts = parts or listed_files(dataset.dataset_dir)
-        return Base64Input(parts, **labels), facts
-    if parts and load.info(module).tfrecords:
-        return RecordInput(parts, **labels), facts
-    request = _request(settings)
-    identity = {"dataset_name": dataset.dataset_name, **dataclasses.asdict(request)}
-    source = load.open_source(dataset.dataset_name, request)
+    name, request = _request(settings)
+    layout = load.find_layout(name, request)
+    if isinstance(layout, Base64Layout):
+        return Base64Input(layout.files, **labels), facts
+    if isinstance(layout, TfrecordLayout) and layout.parse_fn is None:
+        return RecordInput(layout.files, **labels), facts
+    identity = {"dataset_name": name, **dataclasses.asdict(request)}
+    source = load.open_source(name, request)
     facts = effects.data_facts(source.used_fields)
     facts["files"] = not facts.get("uncounted", False)
     return SourceInput(source, identity), facts
@@ -116,11 +112,7 @@ def _draw_preview(settings):
     options = settings.conversion
     # It may be a picture of the user's.
     outputs.require_absent(options.preview, "preview")
-    if options.is_plsc:
-        parts = listed_files(options.data_dir, options.file_list, "data_dir")
-        source = base64_files(parts)
-    else:
-        source = load.open_source(settings.dataset.dataset_name, _request(settings))
+    source = load.open_source(*_request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
     most = settings.server.max_megapixels
     contact_sheet.draw_ops(
@@ -133,10 +125,15 @@ def _draw_preview(settings):
 
 
 def _request(settings):
-    changes = {"held_back": 0.0}
+    """Returns the name of the data set and the `DataRequest`."""
+    options, changes = settings.conversion, {"held_back": 0.0}
+    if options.is_plsc:
+        parts = listed_files(options.data_dir, options.file_list, "data_dir")
+        return "base64_text", DataRequest(train_files=map(glob.escape, parts))
     if settings.dataset.dataset_name != "mock":
         changes["num_classes"] = settings.if_given("num_classes")
-    return data_request(settings, settings.conversion.split, **changes)
+    request = data_request(settings, options.split, **changes)
+    return settings.dataset.dataset_name, request
 
 
 def _table(output_dir, content, existed):

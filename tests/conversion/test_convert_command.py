@@ -1,18 +1,22 @@
 """`python -m plsc_tf.convert`: its options, PLSC's, and what it refuses."""
 
+import contextlib
 import json
 import os
 import pickle
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.convert import GROUPS
 from plsc_tf.data.pairs import load_pairs
+from plsc_tf.data.readers.tfrecord import encode_example
 from plsc_tf.jobs import convert
 from plsc_tf.options import cli
 from tests.conversion import drawn
+from tests.small_disk import mounted
 
 EXAMPLES = drawn.images(50)
 
@@ -239,3 +243,37 @@ def test_lines_of_base64_hold_images_only(tmp_path):
     words += [f"--output_dir={tmp_path}/out", "--to=base64", "--num_shards=1"]
     with pytest.raises(ValueError, match="secret.*expected a JPEG, PNG or GIF"):
         command(*words)
+
+
+@pytest.mark.parametrize("kind", ["link", "root of a disk", "here"])
+def test_a_folder_that_cannot_be_replaced_is_told_before_the_work(
+    tmp_path, parts, kind
+):
+    target = tmp_path / "out"
+    target.mkdir()
+    for part in parts.glob("*0"):
+        part.write_text("no base64\n")
+    with contextlib.ExitStack() as stack:
+        if kind == "link":
+            (tmp_path / "link").symlink_to(target)
+            target = tmp_path / "link"
+        elif kind == "here":
+            stack.enter_context(contextlib.chdir(target))
+            target = "."
+        else:
+            stack.enter_context(mounted(target, "1m"))
+        with pytest.raises(OSError, match="Not a directory|busy|Invalid argument"):
+            of_lines(parts, f"--output_dir={target}", "--num_shards=1")
+
+
+def test_a_folder_of_records_keeps_their_other_features(tmp_path):
+    example = tf.train.Example.FromString(encode_example(EXAMPLES[0][0], b"png", 3))
+    example.features.feature["more"].int64_list.value.append(7)
+    (tmp_path / "in").mkdir()
+    with tf.io.TFRecordWriter(f"{tmp_path}/in/a.tfrecord") as writer:
+        writer.write(example.SerializeToString())
+    options = "--dataset_name=flowers", f"--dataset_dir={tmp_path}/in", "--num_shards=1"
+    command(*options, f"--output_dir={tmp_path}/out")
+    (shard,) = (tmp_path / "out").glob("*.tfrecord")
+    (record,) = tf.data.TFRecordDataset(str(shard)).as_numpy_iterator()
+    assert tf.train.Example.FromString(record) == example

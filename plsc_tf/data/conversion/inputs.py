@@ -17,7 +17,7 @@ from plsc_tf.data.readers import base64_text, tfrecord
 from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, oss
 
 _MOST_BUCKETS = 512
 # Guess for the number of records of a source of unknown length.
@@ -181,7 +181,7 @@ class _FilesInput(_Input):
 
     def describe(self) -> dict:
         """Returns facts about the source for the manifest."""
-        return {"layout": self.layout, "files": self.paths}
+        return {"layout": self.layout, "files": list(map(oss.masked, self.paths))}
 
     def _items(self, position):
         first = position.get("file", 0)

@@ -112,6 +112,9 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
         # Remove what a process left behind that was killed after publishing.
         shutil.rmtree(folder, ignore_errors=True)
         return earlier, True
+    # An empty folder. The root of a disk or a link fails here, not after hours.
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(plan.output_dir)
     with WriterLock("Wait until it ends, or stop it.") as lock:
         _check_owner(folder)
         lock.acquire(folder)
@@ -306,8 +309,6 @@ class _Conversion:
     def publish(self):
         """Renames the folder of shards to the output and removes temporary files."""
         local.sync_folder(self._shards)
-        with contextlib.suppress(FileNotFoundError):  # It may be an empty folder.
-            os.rmdir(self._plan.output_dir)
         files.rename(self._shards, os.path.abspath(self._plan.output_dir))
         shutil.rmtree(self._folder)
 
