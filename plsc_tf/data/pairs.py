@@ -341,5 +341,5 @@ def write_bin(path: str, pairs: Pairs) -> int:
     content = ([pairs.images[row] for row in rows], pairs.same.tolist())
     data = pickle.dumps(content, protocol=_PICKLE_PROTOCOL)
     files.make_dirs(files.parent(path))
-    files.replace(path, data)
+    outputs.create(path, data)
     return len(data)

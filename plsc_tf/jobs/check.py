@@ -1,6 +1,7 @@
 """Checks a data set and writes a report and a cleaned list of images."""
 
 import contextlib
+import functools
 
 from plsc_tf.data import load, paths
 from plsc_tf.data.checks import check as data_check, report
@@ -29,12 +30,12 @@ def check(settings, groups=ALL):
         ValueError: the settings contradict each other.
     """
     given = settings.checking
-    report.check_outputs({"report": given.report}, {"cleaned_list": given.cleaned_list})
+    report.check_output(given.report, "report")
     name, classes = settings.dataset.dataset_name, settings.if_given("num_classes")
     changes = {"num_classes": classes, "num_examples": None, "held_back": 0.0}
     request = data_request(settings, given.check_split, **changes)
-    if given.cleaned_list:
-        report.check_listable(open_listing(name, request), "cleaned_list")
+    listing = functools.partial(open_listing, name, request)
+    report.check_output(given.cleaned_list, "cleaned_list", listing)
     targets = _targets(settings, request)
     with contextlib.closing(Progress("checking", None, "images")) as progress:
         result = data_check.check(

@@ -240,17 +240,10 @@ def _class_names(settings, checkpoint):
     path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
     if path and files.exists(path):
         return _names_in(path)
-    try:
-        source = data.open_source(settings)
-    except (OSError, ValueError) as error:
-        logging.info("Exporting without class names: cannot read the data: %s", error)
-        return ()
-    names = getattr(source, "class_names", ())
-    if names and checkpoint and not trained.is_data_of(checkpoint, source):
-        text = "Exporting without class names: the data is not the training's of %s"
-        logging.warning(text, checkpoint)
-        return ()
-    return tuple(names)
+    names, reason = trained.class_names(settings, checkpoint)
+    if reason:
+        logging.warning("Exporting without class names: %s", reason)
+    return names
 
 
 def _names_in(path):

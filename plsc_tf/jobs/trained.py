@@ -14,7 +14,7 @@ from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
 from plsc_tf.heads.heads import ShardedHead
-from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.builders import data, recipe
 from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -266,6 +266,24 @@ def is_data_of(path: str, source: Source) -> bool:
     edits = stored.get(editing.EDITS, [])
     changed = (e["added"] or e["merged"] or e["from"] != e["to"] for e in edits)
     return same and not any(changed)
+
+
+def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
+    """Returns (the class names of the training data or (), why there are none).
+
+    Args:
+        settings: the `Settings`, which name the data.
+        path: the checkpoint, which knows the contents of its training's data, or "".
+    """
+    try:
+        source = data.open_source(settings)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        return (), f"the training data cannot be read: {error}"
+    if path and not is_data_of(path, source):
+        text = "The data is not that of the training of %s: its labels may differ"
+        logging.warning(text, path)
+        return (), "the data is not that of the training"
+    return tuple(getattr(source, "class_names", ())), ""
 
 
 def start_from(model: Classifier, settings: Settings) -> None:

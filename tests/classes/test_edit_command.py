@@ -172,6 +172,7 @@ OTHER_DATA = {"dataset_name": "tests.classes.tiny", "new_list": "l.txt"}
         (EDIT | NOISE, ValueError, "Set edit_dir or noise_report"),
         (EDIT | {"remove_classes": "6"}, ValueError, "0 to 5. Received: classes=.6."),
         (EDIT | {"remove_classes": "9" * 20}, ValueError, "labels separated by spaces"),
+        (EDIT | {"new_list": "no/list.txt"}, FileNotFoundError, "exist: 'no'"),
         (EDIT | {"class_images": "no"}, FileNotFoundError, "'no' does not exist"),
         (EDIT | {"drop_sub_centers": True}, ValueError, "one center per class, so"),
         ({"noise_report": "noise.txt"}, ValueError, "must end in .json"),

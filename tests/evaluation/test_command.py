@@ -157,3 +157,12 @@ def test_names_that_are_not_there_are_told(saved):
     (folder / "faces.txt").write_text("one\ntwo")
     with pytest.raises(ValueError, match=r"each of the 96 rows .*names=2"):
         evaluate(folder, pair_lists=(str(folder / "pairs.txt"),))
+
+
+@pytest.mark.parametrize("option", ["card_dir", "plot_dir"])
+def test_a_folder_that_cannot_be_made_is_told_before_the_work(saved, option):
+    folder, *_ = saved
+    (folder / "pairs.txt").write_text("not read\n")
+    lists = {"pair_lists": (str(folder / "pairs.txt"),)}
+    with pytest.raises(FileExistsError, match="faces.txt"):
+        evaluate(folder, **lists, **{option: str(folder / "faces.txt")})

@@ -6,6 +6,7 @@ import pytest
 from plsc_tf.evaluation import lists
 from plsc_tf.jobs.embed.command import RowsFile, check_names
 from plsc_tf.jobs.embed.image_list import list_images, points_of
+from tests.small_disk import mounted
 
 TEN = "1 2 3 4 5 6 7 8 9 10.5"
 POINTS = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10.5], np.float32).reshape(5, 2)
@@ -93,3 +94,28 @@ def test_nothing_is_left_of_an_attempt(tmp_path):
 def test_names_that_no_list_can_hold(name):
     with pytest.raises(ValueError, match="Rename '"):
         check_names(["fine name.jpg", name])
+
+
+def test_a_file_that_came_meanwhile_is_kept(tmp_path):
+    for name in ("faces.txt", "faces.npy"):
+        with RowsFile(str(tmp_path / "faces.npy")) as file:
+            file.add(np.ones((2, 3)))
+            (tmp_path / name).write_text("somebody's")
+            with pytest.raises(FileExistsError):
+                file.finish(["a", "b"])
+        assert (tmp_path / name).read_text() == "somebody's"
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
+def test_no_names_are_left_where_the_rows_did_not_fit(tmp_path):
+    with mounted(tmp_path, "1m") as disk:
+        with pytest.raises(OSError, match="No space"), RowsFile(f"{disk}/a.npy") as one:
+            one.add(np.ones((700, 256)))
+            one.finish(map(str, range(700)))
+        assert not list(disk.iterdir())
+
+
+def test_the_root_of_a_store_is_refused_before_the_work():
+    with pytest.raises(ValueError, match="below the root of the store"):
+        RowsFile("ram://bucket/faces.npy").__enter__()

@@ -92,30 +92,29 @@ def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) ->
             count += len(chunk)
             yield b"".join(chunk)
 
-    files.replace(path, chunks)
+    outputs.create(path, chunks)
     return count
 
 
-def check_outputs(reports: dict[str, str], lists: dict[str, str]) -> None:
-    """Raises an error if an output cannot be written or would overwrite a list.
+def check_output(path: str, option: str, open_listing: Callable | None = None) -> None:
+    """Raises an error if an output cannot be written.
 
     Args:
-        reports: {option: path or ""} of JSON files; existing ones will be replaced.
-        lists: {option: path or ""} of lists, which must be new files.
+        path: the file, or "" if there is none. It is replaced, unless it is a list.
+        option: the option that names it.
+        open_listing: for a list of images, function that returns their `Listing`.
 
     Raises:
-        FileExistsError: a list exists.
-        FileNotFoundError: the folder of an output does not exist.
+        FileExistsError: the list exists.
+        FileNotFoundError: the folder of the output does not exist.
+        ValueError: the images are not files, which a list requires.
     """
-    for name, path in {**reports, **lists}.items():
-        folder = path.rpartition("/")[0]
-        if path and name in lists:
-            outputs.require_absent(path, name)
-        if folder and not files.is_dir(folder):
-            raise FileNotFoundError(f"The folder of {name} does not exist: {folder!r}.")
-
-
-def check_listable(listing: Listing, option: str) -> None:
-    """Raises ValueError if the images are not files, which a list requires."""
+    folder = path.rpartition("/")[0]
+    if folder and not files.is_dir(folder):
+        raise FileNotFoundError(f"The folder of {option} does not exist: {folder!r}.")
+    if not (path and open_listing):
+        return
+    outputs.require_absent(path, option)
+    listing = open_listing()
     rule = f"{option} lists files, but {listing.name!r} does not store images as files"
     require(listing.folder is not None, rule, f"Leave out {option}")

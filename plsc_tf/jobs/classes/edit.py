@@ -5,15 +5,13 @@ import re
 
 import keras
 import numpy as np
-import tensorflow as tf
-from absl import logging
 
 from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import data, optimizers
+from plsc_tf.jobs.builders import optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
 from plsc_tf.options.flagfiles import write_flags
@@ -44,12 +42,11 @@ def edit(settings):
     options = settings.classes
     source = trained.find(settings.checkpoints)
     content = manifest.read(source)
-    for path in filter(None, (options.edit_dir, options.new_list)):
-        outputs.require_absent(path)
+    outputs.require_absent(options.edit_dir)
     editing.check_centers(source, content, options.drop_sub_centers)
     settings, run = images.complete(settings, source)
-    if options.new_list:
-        report.check_listable(images.open_listing(settings), "new_list")
+    listing = functools.partial(images.open_listing, settings)
+    report.check_output(options.new_list, "new_list", listing)
     old = content["state"]["num_classes"]
     removed = [k for group in read_groups(options.remove_classes) for k in group]
     merged = read_groups(options.merge_classes)
@@ -60,7 +57,10 @@ def edit(settings):
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
-    names, unnamed = _class_names(settings, old, source)
+    names, unnamed = trained.class_names(settings, source)
+    if len(names) != old:
+        unnamed = unnamed or f"the data set has {len(names)} class names"
+        names = ()
     name = files.name(source)
     if not catalog.NAMES.fullmatch(name):
         name = f"step_{content['state']['global_step']:08d}"
@@ -119,22 +119,6 @@ def read_groups(text):
         if group:
             groups.append(group)
     return groups
-
-
-def _class_names(settings, count, path):
-    """Returns (the class names or (), why they are missing)."""
-    try:
-        source = data.open_source(settings)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        return (), f"the training data cannot be read: {error}"
-    if not trained.is_data_of(path, source):
-        text = "The data is not that of the training of %s: its labels may differ"
-        logging.warning(text, path)
-        return (), "the data is not that of the training"
-    names = getattr(source, "class_names", ())
-    if len(names) != count:
-        return (), f"the data set has {len(names)} class names"
-    return names, ""
 
 
 def _fills(content, run, weights_only):

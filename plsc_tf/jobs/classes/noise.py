@@ -1,6 +1,7 @@
 """Finds wrong labels from embeddings; reports them as JSON and sheets."""
 
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -103,10 +104,9 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     path = trained.find(settings.checkpoints)
     content = manifest.read(path)
     settings, _ = images.complete(settings, path)
-    reports = {"noise_report": options.noise_report}
-    check_report.check_outputs(reports, {"new_list": options.new_list})
-    if options.new_list:
-        check_report.check_listable(images.open_listing(settings), "new_list")
+    check_report.check_output(options.noise_report, "noise_report")
+    listing = functools.partial(images.open_listing, settings)
+    check_report.check_output(options.new_list, "new_list", listing)
     source = data.open_source(settings)
     effects.log_unused(settings, effects.data_facts(source.used_fields))
     folder = files.parent(options.noise_report)

@@ -3,8 +3,8 @@
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
+from tempfile import TemporaryFile
 
 import numpy as np
 import tensorflow as tf
@@ -162,10 +162,9 @@ class RowsFile:
 
     def __enter__(self):
         """Creates the temporary file."""
-        folder = files.parent(self.path) if files.is_local(self.path) else None
-        if folder:
-            files.make_dirs(folder)
-        self._file = tempfile.TemporaryFile(dir=folder)
+        folder = files.parent(self.path)
+        files.make_dirs(folder)
+        self._file = TemporaryFile(dir=folder if files.is_local(folder) else None)
         return self
 
     def __exit__(self, *error):
@@ -189,10 +188,12 @@ class RowsFile:
         require(self.shape[0], "None of the images could be read")
         # `evaluation.lists` expects a tab after a name that contains spaces.
         lines = [f"{n}\t\n" if len(n.split()) > 1 else f"{n}\n" for n in names]
-        files.make_dirs(files.parent(self.path))
-        # Write the names first, so an existing .npy file means that both are complete.
-        files.replace(self.names_path, "".join(lines).encode())
-        files.replace(self.path, self._content)
+        # The rows may fill the disk, and the names must not remain without them. An
+        # existing .npy file means that both are complete.
+        temporary = f"{self.path}.writing-new"
+        files.write(temporary, self._content)
+        outputs.create(self.names_path, "".join(lines).encode())
+        files.rename(temporary, self.path)
 
     def _content(self) -> Iterator[bytes]:
         header = io.BytesIO()

@@ -64,6 +64,9 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
 
 
 def _check_files(scoring):
+    """Checks that lists and folders exist; makes those of the results."""
+    for folder in filter(None, (scoring.card_dir, scoring.plot_dir)):
+        files.make_dirs(folder)
     for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
@@ -170,14 +173,12 @@ class _Evaluation:
         rows = [row for report in self.reports for row in self._rows(report)]
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
-            files.make_dirs(folder)
             for report in self.reports:
                 for kind, chart in zip(report.curves, report.charts, strict=True):
                     name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
                     files.replace(files.join(folder, name), chart.svg().encode())
         if folder := self.scoring.card_dir:
             content = card.build(self.model, self.data, self.reports, self.options)
-            files.make_dirs(folder)
             as_json = files.join(folder, "card.json")
             files.replace(as_json, card.to_json(content))
             page = files.join(folder, "card.html")
