@@ -46,6 +46,14 @@ def test_the_report_tells_what_was_found(trained, reported):
     assert f"{pairs['count']} pairs" in table["two classes, one identity"]
 
 
+def test_a_list_of_merges_that_may_be_edited_is_kept(trained, tmp_path):
+    (tmp_path / "noise.merge.txt").write_text("0 1  # edited\n")
+    flags = f"--model_save_dir={trained[0]} --noise_report={tmp_path / 'noise.json'}"
+    with pytest.raises(FileExistsError, match="noise.merge.txt' already exists"):
+        run_command(*flags.split(), "--noise_pair=0.6")
+    assert (tmp_path / "noise.merge.txt").read_text() == "0 1  # edited\n"
+
+
 def test_groups_can_be_merged_as_they_are_written(reported):
     root, _, content = reported
     groups = read_groups(str(root / "noise.merge.txt"))

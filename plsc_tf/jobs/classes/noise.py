@@ -20,7 +20,7 @@ from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 
 # Maximum number of findings per kind in the report, and on a sheet.
 _LISTED, _ROWS = 200, 30
@@ -105,6 +105,8 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     content = manifest.read(path)
     settings, _ = images.complete(settings, path)
     check_report.check_output(options.noise_report, "noise_report")
+    # People look at the sheets, and then edit the list of classes to merge.
+    outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
     listing = functools.partial(images.open_listing, settings)
     check_report.check_output(options.new_list, "new_list", listing)
     source = data.open_source(settings)
