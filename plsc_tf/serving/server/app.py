@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import prometheus_client as prometheus
 from absl import logging
-from aiohttp import web
+from aiohttp import web, web_protocol
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.access import Access, tls_arguments
@@ -113,6 +113,8 @@ class App:
             gallery = GalleryRoutes(self)
             stack.callback(gallery.close)
             gallery.add_to(web_app)
+        # No limit of memory counts heads of requests that wait for another's answer.
+        web_protocol.MAX_MSG_QUEUE_SIZE = 1
         runner = web.AppRunner(web_app, handle_signals=False, handler_cancellation=True)
         await runner.setup()
         protocol = functools.partial(

@@ -11,7 +11,7 @@ import dataclasses
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 
-from aiohttp import web, web_protocol
+from aiohttp import web
 
 from plsc_tf.serving.server.errors import RequestError, invalid, too_large
 
@@ -31,8 +31,6 @@ _IDLE, _HEAD, _BODY, _REQUEST = range(4)
 _AT_ONCE_SECONDS = 0.1
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
-# No limit of memory counts the heads of requests that wait for another one's answer.
-web_protocol.MAX_MSG_QUEUE_SIZE = 1
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
 # zlib takes both formats if 32 is added to the logarithm of its window's size.
