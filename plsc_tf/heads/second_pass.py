@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from plsc_tf.heads.kernels import Kernels, flat
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.tiles import by_tile
 
 
 class SecondPass:
@@ -37,8 +36,8 @@ class SecondPass:
         """
         shared = _without_tiles(pending)
         tiles = self.tiles(pending.get("chosen"))
-        for index, rows in enumerate(by_tile(pending["rows"], tiles.starts)):
-            part = shared | pending["tiles"][index] | {"rows": rows}
+        for index, start in enumerate(tiles.starts):
+            part = shared | pending["tiles"][index] | {"rows": pending["rows"] - start}
             yield index, *tiles.handles(index), part
 
     def whole_gradients(self, pending: dict) -> list:

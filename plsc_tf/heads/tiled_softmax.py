@@ -23,7 +23,7 @@ from plsc_tf.graphs import as_one_function
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.margins import Target
-from plsc_tf.heads.tiles import LocalTiles, SampledTiles, by_tile
+from plsc_tf.heads.tiles import LocalTiles, SampledTiles
 
 
 @dataclasses.dataclass
@@ -122,10 +122,10 @@ class TiledSoftmax:
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
         kept: list[dict[str, tf.Tensor]] = []
         batch = examples.inputs, examples.score, examples.target, examples.state
-        for index, rows in enumerate(by_tile(examples.rows, tiles.starts)):
+        for index, start in enumerate(tiles.starts):
             # Passing `sums` on makes each tile wait for the previous one.
             products, row_scalar, sums = self._first_tile(
-                *tiles.handles(index), rows, batch, sums
+                *tiles.handles(index), examples.rows - start, batch, sums
             )
             if gradients:
                 kept.append({"row_scalar": row_scalar})

@@ -39,10 +39,10 @@ class LocalTiles:
         The result of a row −1 is arbitrary.
         """
         picked: dict[str, tf.Tensor] = {}
-        for index, places in enumerate(by_tile(rows, self.starts)):
+        for index, start in enumerate(self.starts):
             # Passing `picked` on makes each tile wait for the previous one: together,
             # they would need one copy of `[batch, emb]` per tile.
-            picked = self._pick_from_tile(self.handles(index)[0], places, picked)
+            picked = self._pick_from_tile(self.handles(index)[0], rows - start, picked)
         return picked
 
     def _picked(self, tile, rows, picked):
@@ -87,14 +87,6 @@ class SampledTiles:
         The result of a row −1 is arbitrary.
         """
         return read(self._variables, tf.gather(self._chosen, tf.maximum(rows, 0)))
-
-
-def by_tile(rows: tf.Tensor, starts: list[int]) -> list[tf.Tensor]:
-    """Converts rows of a shard, int64 `[batch]`, to rows of each of its tiles.
-
-    One operation for all tiles keeps the graph small: there may be hundreds of tiles.
-    """
-    return tf.unstack(rows - tf.constant(starts, rows.dtype)[:, None])
 
 
 def read(

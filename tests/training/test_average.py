@@ -80,8 +80,13 @@ def test_a_signal_does_not_mix_averages_and_weights(make_model, pictures):
     model.trainer.updater.averages.replicated = Interrupting(
         model.trainer.updater.averages.replicated
     )
-    with pytest.raises(KeyboardInterrupt), model.trainer.averaged():
-        pass
+    # A background process ignores Ctrl-C.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), model.trainer.averaged():
+            pass
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert all(map(np.array_equal, weights(model), before))
     assert all(map(np.array_equal, averages(model), kept))
 
