@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import tensorflow as tf
@@ -104,13 +103,11 @@ class Averages:
         if self.exchanged or not self.averaging.in_use:
             yield
             return
-        # A signal interrupts the main thread only, so weights and averages never mix.
-        with ThreadPoolExecutor(1) as thread:
-            try:
-                thread.submit(self.exchange).result()
-                yield
-            finally:
-                thread.submit(self.exchange).result()
+        self.exchange()
+        try:
+            yield
+        finally:
+            self.exchange()
 
     def exchange(self) -> None:
         """Exchanges the weights and the averages."""

@@ -1,9 +1,7 @@
 """Moving averages of the weights."""
 
 import json
-import os
 import pathlib
-import signal
 
 import numpy as np
 import pytest
@@ -63,32 +61,6 @@ def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     assert all(map(np.array_equal, weights(model), before))
     assert all(map(np.array_equal, averages(model), kept))
     assert not np.allclose(embedded, model.embed(pictures[0]))
-
-
-# Otherwise, the checkpoint that is saved at the end has weights of both kinds.
-def test_a_signal_does_not_mix_averages_and_weights(make_model, pictures):
-    class Interrupting(list):
-        def __iter__(self):
-            first, *rest = super().__iter__()
-            yield first
-            os.kill(os.getpid(), signal.SIGINT)
-            yield from rest
-
-    model = make_model(averaging=Averaging(0.9))
-    train(model, pictures, 1)
-    before, kept = weights(model), averages(model)
-    model.trainer.updater.averages.replicated = Interrupting(
-        model.trainer.updater.averages.replicated
-    )
-    # A background process ignores Ctrl-C.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), model.trainer.averaged():
-            pass
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert all(map(np.array_equal, weights(model), before))
-    assert all(map(np.array_equal, averages(model), kept))
 
 
 def test_sampled_rows_only_are_averaged(pictures):
