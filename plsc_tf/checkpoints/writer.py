@@ -284,7 +284,7 @@ def _finish(path, target, content, shares):
     """Writes the manifest of all workers' files, which completes the checkpoint."""
     described = manifest.encode(_describe(content, shares))
     files.write(files.join(target, manifest.NAME), described)
-    manifest.read(target)  # A user's own state may be one that nobody could read.
+    manifest.read(target)  # `extra` and logs come from users, and may be invalid.
     if target != path:
         files.rename(target, path)
 

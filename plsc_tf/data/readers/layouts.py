@@ -313,7 +313,7 @@ def images_in_files(request: DataRequest, read: Callable, *endings: str) -> File
         FileNotFoundError: there are no such files.
     """
     found = [name.rstrip("/") for name in paths.listing(request.dataset_dir, most=None)]
-    # `datasets` keeps what `map` computed in files of this name beside the data.
+    # `Dataset.map` caches its results in files of this name, next to the data.
     found = [name for name in found if not name.startswith("cache-")]
     found = [glob.escape(name) for name in found if name.endswith(endings)]
     names = [name for name in found if request.split in name]

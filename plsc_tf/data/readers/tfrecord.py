@@ -61,7 +61,7 @@ def tfrecords(
     def unpack(records, numbers):
         pairs = each(parse_example, check(records, numbers), numbers)
         images, found = zip(*pairs, strict=True)
-        # Not those of the index: somebody may have corrected the file and copied both.
+        # The index may be out of date: its file may have been corrected, then copied.
         return images, np.array(found, np.int64) - labels_offset
 
     if parse_fn is not None:
