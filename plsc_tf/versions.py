@@ -1,10 +1,9 @@
-"""Compares the installed TensorFlow, Keras and numpy with those that were tried.
+"""Compares the installed TensorFlow and Keras with those that were tried.
 
 `private_apis` uses functions that may change with every version; docs/versions.md lists
 what was run on which.
 """
 
-import contextlib
 import functools
 
 from absl import logging
@@ -21,21 +20,18 @@ def check() -> None:
     checked.
 
     Raises:
-        ImportError: one is too old, or TensorFlow does not load with this numpy.
+        ImportError: one is too old.
     """
     # Imported here because `--help` imports this module.
     from importlib import metadata
 
     from packaging.version import Version
 
-    versions = {}
-    for package in (*TRIED, "numpy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            # An interrupted installation leaves a package without a version.
-            if version := metadata.version(package):
-                versions[package] = Version(version)
-    for package in filter(versions.get, TRIED):
-        version, (first, last) = versions[package], map(Version, TRIED[package])
+    for package, tried in TRIED.items():
+        try:
+            version, first, last = map(Version, (metadata.version(package), *tried))
+        except (metadata.PackageNotFoundError, TypeError):
+            continue  # An interrupted installation leaves a package without a version.
         newest = f"{last.major}.{last.minor + 1}"
         if version.release < first.release:
             raise ImportError(
@@ -48,9 +44,3 @@ def check() -> None:
                 "run: pip install '%s<%s'",
                 *(package, version, first, last, package, newest),
             )
-    tensorflow, numpy = versions.get("tensorflow"), versions.get("numpy")
-    if tensorflow and tensorflow.release < (2, 18) and numpy and numpy.major > 1:
-        raise ImportError(
-            f"TensorFlow {tensorflow} needs numpy 1. Received: numpy {numpy}. Run: "
-            "pip install 'numpy<2', or install TensorFlow 2.18 or newer."
-        )

@@ -44,17 +44,15 @@ class VerificationResult:
         threshold: the most accurate squared distance over *all* pairs; ties go to the
             smallest. It is meant for deployment; no fold was scored with it.
         val_at_far: share of same pairs accepted in a held-out fold at the threshold
-            that gives `far_target` on the other folds, averaged over folds.
+            that gives a FAR of 0.001 on the other folds, averaged over folds.
         val_std: standard deviation of that share over folds.
         far: measured false accept rate in a held-out fold at the same threshold,
             averaged over folds.
-        far_target: target false accept rate.
         tar_at_far: {FAR target: TAR} over all pairs, for those targets that the number
             of different pairs supports.
         auc: area under the ROC curve of all pairs.
         eer: equal error rate over all pairs.
         xnorm: mean L2 norm of the network's embeddings before normalization.
-        num_pairs: number of pairs.
         flip: whether the embeddings of mirror images were added.
     """
 
@@ -64,12 +62,10 @@ class VerificationResult:
     val_at_far: float
     val_std: float
     far: float
-    far_target: float
     tar_at_far: dict
     auc: float
     eer: float
     xnorm: float
-    num_pairs: int
     flip: bool = True
 
     def __str__(self):
@@ -152,12 +148,10 @@ def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
         val_at_far=float(np.nanmean(val)),
         val_std=float(np.nanstd(val)),
         far=float(np.nanmean(far)),
-        far_target=roc.FAR_TARGET,
         tar_at_far=roc.tar_at_far(points),
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
         xnorm=float(np.mean(scores.norms)),
-        num_pairs=len(scores.same),
         flip=scores.flip,
     )
 

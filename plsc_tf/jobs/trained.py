@@ -280,9 +280,7 @@ def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
     except (OSError, ValueError, tf.errors.OpError) as error:
         return (), f"the training data cannot be read: {error}"
     if path and not is_data_of(path, source):
-        text = "The data is not that of the training of %s: its labels may differ"
-        logging.warning(text, path)
-        return (), "the data is not that of the training"
+        return (), "the data is not that of the training; its labels may differ"
     return tuple(getattr(source, "class_names", ())), ""
 
 

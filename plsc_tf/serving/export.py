@@ -1,6 +1,7 @@
 """Exports embedding networks as SavedModels in TensorFlow Serving's layout."""
 
 import contextlib
+import hashlib
 import json
 import os
 import uuid
@@ -96,7 +97,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         version: positive integer; None uses the largest existing version plus 1.
         model_card: JSON-serializable dict, added to the entries that
             `assets.extra/model_card.json` always has: image_size, embedding_size,
-            normalize, preprocessing, artefacts, tensorflow_version.
+            normalize, preprocessing, fingerprint, artefacts, tensorflow_version.
         prepare: maps one encoded image, a string scalar, to uint8 `[height, width, 3]`,
             like `Preprocessing.evaluate`; None decodes and resizes it.
         classes: number of classes that `classify` returns for each image; 0 omits this
@@ -136,6 +137,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
             "normalize": bool(normalize),
             "tensorflow_version": tf.__version__,
         }
+        card["fingerprint"] = _fingerprint(signatures.module.read_variables, card)
         return _write(export_dir, version, signatures, card, extras)
 
     # In a strategy's scope, new and loaded variables would be mirrored, and loading
@@ -211,6 +213,15 @@ def _full_float32():
         yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def _fingerprint(variables, card):
+    """Returns a digest of what embeddings depend on; it is the same in every export."""
+    names = "model_name", "preprocessing", "image_size", "normalize"
+    digest = hashlib.sha256(repr([card.get(name) for name in names]).encode())
+    for variable in variables:
+        digest.update(np.ascontiguousarray(variable.numpy()))
+    return digest.hexdigest()
 
 
 def _noise(count, image_size):

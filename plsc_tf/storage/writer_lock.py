@@ -255,8 +255,8 @@ class WriterLock(contextlib.AbstractContextManager):
             # The claim may have been removed since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
                 path = files.join(self._folder, name)
-                size = min(files.size(path, _SOON), _CLAIM_BYTES)
-                yield match[1], files.read(path, stop=size, retry=_SOON)
+                with contextlib.closing(files.open_random(path, _SOON)) as claim:
+                    yield match[1], claim.read(0, _CLAIM_BYTES)
 
     def _write(self, new=False):
         """Writes this process's claim with an incremented renewal count."""

@@ -63,6 +63,10 @@ class Averages:
         strategy: the `tf.distribute.Strategy`.
         replicated: list of mirrored `keras.Variable`s.
         rows: [(`ShardedRows`, their averages)], the weights of a sharded head.
+
+    Attributes:
+        exchanging: True while some weights are exchanged with their averages and others
+            are not. Then, signals must wait.
     """
 
     averaging: Averaging
@@ -71,7 +75,7 @@ class Averages:
     rows: Sequence[tuple[ShardedRows, ShardedRows]]
 
     def __post_init__(self) -> None:
-        self.started = self.exchanged = False
+        self.started = self.exchanged = self.exchanging = False
         with self.strategy.scope():
             self.variables = [
                 keras.Variable(
@@ -111,11 +115,12 @@ class Averages:
 
     def exchange(self) -> None:
         """Exchanges the weights and the averages."""
+        self.exchanging = True
         for weight, average in self._pairs():
             value = tf.identity(weight.read_value())
             weight.assign(tf.identity(average.read_value()))
             average.assign(value)
-        self.exchanged = not self.exchanged
+        self.exchanged, self.exchanging = not self.exchanged, False
 
     def _pairs(self):
         """Yields each weight and its average as `tf.Variable`s."""

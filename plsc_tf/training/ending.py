@@ -114,8 +114,9 @@ class Termination(keras.callbacks.Callback):
     SIGINT. During a step, the weights may be ahead of the step count, so the signal
     takes effect at the end of the step. Between two steps of an epoch, it takes effect
     before the next one: an exception in the middle of TensorFlow's calls can corrupt
-    memory. At other times it takes effect at once. In a cluster, all workers end after
-    the same step, the next one to begin.
+    memory. While weights and averages are exchanged, it waits too. At other times it
+    takes effect at once. In a cluster, all workers end after the same step, the next
+    one to begin.
 
     Attributes:
         in_step: True while a step runs.
@@ -215,7 +216,10 @@ class Termination(keras.callbacks.Callback):
     def _request(self, ending):
         insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
         self._requested = ending
-        if insists or not (self.in_step or self._waits):
+        updater = self.model and self.model.trainer.updater
+        averages = updater and updater.averages
+        exchanging = averages and averages.exchanging
+        if not exchanging and (insists or not (self.in_step or self._waits)):
             raise ending
         logging.warning("The training ends after this step.")
 

@@ -16,6 +16,8 @@ from tests.data.conftest import encoded
 
 LABELS = [0, 2, 1, 1, 0, 2, 2]
 IMAGES = [encoded(label, number) for number, label in enumerate(LABELS)]
+# Measures what pyarrow allocates; it must outlive all of that.
+POOL = pa.proxy_memory_pool(pa.default_memory_pool())
 # The columns of Hugging Face's data sets.
 ROWS = {"image": [{"bytes": one, "path": None} for one in IMAGES], "label": LABELS}
 
@@ -176,3 +178,17 @@ def test_what_datasets_keeps_beside_the_data_is_left_out(tmp_path):
     (tmp_path / "cache-3f2a.arrow").write_bytes(file.read_bytes())
     request = DataRequest(dataset_dir=str(tmp_path))
     assert open_source("hugging_face", request).num_examples == 7
+
+
+def test_a_row_group_is_not_unpacked_as_a_whole(tmp_path):
+    images = [IMAGES[0] + bytes(100_000), IMAGES[1]] * 1000
+    parquet_of(tmp_path, image=images, label=range(2000))
+    assert (tmp_path / "train.parquet").stat().st_size < 1_000_000
+    source = open_source("hugging_face", DataRequest(str(tmp_path)))
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(POOL)
+    try:
+        assert [record.image for record in source.records(1999)] == [IMAGES[1]]
+    finally:
+        pa.set_memory_pool(before)
+    assert 0 < POOL.max_memory() < 30_000_000

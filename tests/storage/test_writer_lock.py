@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 import time
 import tracemalloc
 
@@ -81,6 +82,22 @@ def test_a_claim_that_cannot_be_read_counts_until_the_lease_ends(tmp_path, claim
         lock.acquire(str(tmp_path))
         assert not path.exists()
         lock.check()
+
+
+# On HDFS, a claim is empty for a moment while it is renewed.
+def test_a_claim_may_be_rewritten_while_it_is_read(tmp_path):
+    claim = tmp_path / f".writer-{'0' * 16}"
+
+    def rewrite():
+        for number in range(3000):
+            claim.write_bytes(bytes(number % 2 * 1024))
+            time.sleep(0.0001)
+
+    thread = threading.Thread(target=rewrite)
+    thread.start()
+    with WriterLock(machine="a", renew_s=0.001, lease_s=0.2) as lock:
+        lock.acquire(str(tmp_path))
+    thread.join()
 
 
 # Whoever may write into the folder would choose the file that is overwritten.

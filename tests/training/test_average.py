@@ -2,15 +2,18 @@
 
 import json
 import pathlib
+import signal
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs import export, train as run, trained
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
+from plsc_tf.training.ending import Termination
 from tests.jobs.tiny_run import settings
 from tests.marks import slow
 from tests.training import checkpointed
@@ -61,6 +64,42 @@ def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     assert all(map(np.array_equal, weights(model), before))
     assert all(map(np.array_equal, averages(model), kept))
     assert not np.allclose(embedded, model.embed(pictures[0]))
+
+
+class Impatient:
+    """Rows of one weight; while it is read, the user presses Ctrl-C twice."""
+
+    def __init__(self):
+        self.tiles = {0: [self]}
+
+    def read_value(self):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return tf.zeros([1])
+
+    def assign(self, value):
+        pass
+
+
+def test_ctrl_c_does_not_mix_weights_and_averages(make_model, pictures):
+    model = make_model(averaging=Averaging(0.9))
+    train(model, pictures, 1)
+    before, kept = weights(model), averages(model)
+    rows = model.trainer.updater.averages.rows
+    rows.insert(0, (Impatient(), Impatient()))
+    termination = Termination()
+    termination.set_model(model)
+    termination.listen()
+    try:
+        with model.trainer.averaged():
+            pass
+    finally:
+        termination.stop_listening()
+    with pytest.raises(KeyboardInterrupt):
+        termination.on_train_batch_begin(0)
+    del rows[0]
+    assert all(map(np.array_equal, weights(model), before))
+    assert all(map(np.array_equal, averages(model), kept))
 
 
 def test_sampled_rows_only_are_averaged(pictures):

@@ -316,8 +316,10 @@ def images_in_files(request: DataRequest, read: Callable, *endings: str) -> File
     # `Dataset.map` caches its results in files of this name, next to the data.
     found = [name for name in found if not name.startswith("cache-")]
     found = [glob.escape(name) for name in found if name.endswith(endings)]
-    names = [name for name in found if request.split in name]
-    names = request.train_files or names or (request.split == "train" and found)
+    is_train = request.split == "train"
+    # "latest-train" is no test split.
+    names = [n for n in found if request.split in n and (is_train or "train" not in n)]
+    names = request.train_files or names or (is_train and found)
     if not names:
         kinds = " or ".join(f"{request.split}*{ending}" for ending in endings)
         raise paths.no_file(request.dataset_dir, kinds, "Or set train_files.")

@@ -46,7 +46,7 @@ class LoadedModel:
         version: version number.
         signature_defs: {signature: `SignatureDef`}, as stored in the file.
         embedding_size: length of an embedding.
-        fingerprint: hexadecimal SHA-256 of the graph and the checksums of the weights;
+        fingerprint: the model card's, or a digest of graph and weights if it has none;
             models with the same fingerprint compute the same embeddings.
         seconds: {batch size: measured seconds per batch}.
         threshold: the model card's threshold {"cosine", "far", "set", ...}, where
@@ -72,10 +72,12 @@ class LoadedModel:
         self.signature_defs = _signature_defs(graph)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
-        # The index contains a checksum of each variable.
-        weights = _read(folder, "variables/variables.index")
-        self.fingerprint = hashlib.sha256(graph + weights).hexdigest()
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
+        # The index contains a checksum of each variable. But the files of two exports
+        # of the same network differ.
+        weights = _read(folder, "variables/variables.index")
+        own = hashlib.sha256(graph + weights).hexdigest()
+        self.fingerprint = card.get("fingerprint", own)
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
         local = transfer.LocalFolder(folder)
