@@ -10,6 +10,7 @@ import numpy as np
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.image_files import class_folders
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
@@ -58,12 +59,16 @@ def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:
     chosen = []
     for want_same in (True, False):
         pairs: dict[tuple[int, int], None] = {}
-        while len(pairs) < NUM_PAIRS // 2:
+        for _ in range(10 * NUM_PAIRS):
             first = int(random.integers(len(labels)))
             kin = labels == labels[first]
             others = kin if want_same else (alphabets == alphabets[first]) & ~kin
             second = int(random.choice(np.flatnonzero(others)))
             if first != second:
                 pairs[min(first, second), max(first, second)] = None
+            if len(pairs) == NUM_PAIRS // 2:
+                break
+        rule = f"The held-out alphabets must have images for {NUM_PAIRS} pairs"
+        require(len(pairs) == NUM_PAIRS // 2, rule, "Copy the data set again")
         chosen.append(list(pairs))
     return np.stack(chosen, axis=1).reshape(-1, 2)

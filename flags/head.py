@@ -114,12 +114,10 @@ class Head(OptionGroup):
     head_logits_mb: Count = option(
         1024, "megabytes of logits that a replica keeps for the second pass"
     )
-    head_initial_deviation: Amount | None = option(
-        None, "deviation of initial weights; None: sqrt(2 / (emb_size + num_classes))"
-    )
     head_initializer: str = option(
         "",
-        "Keras initializer, such as he_normal or truncated_normal(stddev=0.02)",
+        "Keras initializer, such as he_normal or random_normal(stddev=0.01); empty: "
+        "a normal one with stddev=sqrt(2 / (emb_size + num_classes))",
         check=_initializer,
     )
     head_initial_bias: float = option(
@@ -149,8 +147,6 @@ class Head(OptionGroup):
     calc_acc: bool = option(False, "compute top-1 and top-5 training accuracy (PLSC)")
 
     REFUSED = {
-        "head_initializer and no head_initial_deviation=None": "head_initializer and "
-        "head_initial_deviation both set the initial weights: set only one.",
         **{
             # A margin without effect (a factor of 1, or 0) is not refused.
             f"{name} and no {name}={float(name == 'margin1')} and "

@@ -2,27 +2,12 @@
 
 import functools
 import ipaddress
-from collections.abc import Sequence
 
 from plsc_tf.flags import checks
 from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 from plsc_tf.requirements import require
 
 _above_0 = functools.partial(option, within="(0, inf)")
-
-
-def read_labels(name: str, items: Sequence[str]) -> dict[str, int]:
-    """Returns `version_labels` as `{label: version}`.
-
-    Args:
-        name: the option's name for error messages.
-        items: the option's value.
-
-    Raises:
-        ValueError: an item is not label:version, or a label occurs twice.
-    """
-    form = "label:version pairs separated by commas"
-    return checks.read_pairs(name, items, ":", form, lambda _, n: int(n))
 
 
 def _is_loopback(host):
@@ -42,9 +27,6 @@ class Server(OptionGroup, saved=False):
         "", "model name in URLs; empty: the last part of model_path (TF Serving)"
     )
     num_versions: Positive = option(1, "number of newest versions to serve")
-    version_labels: tuple[str, ...] = option(
-        (), "names of versions: stable:3,canary:4 (TF Serving)", check=read_labels
-    )
     poll_seconds: Amount = option(
         1.0, "seconds between checks for new versions; 0: none (TF Serving)"
     )
@@ -122,7 +104,3 @@ class Server(OptionGroup, saved=False):
     def local(self) -> bool:
         """True if only this machine can connect."""
         return _is_loopback(self.host)
-
-    def labels(self) -> dict[str, int]:
-        """Returns `version_labels` as `{label: version}`."""
-        return read_labels("version_labels", self.version_labels)

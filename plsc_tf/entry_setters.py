@@ -13,8 +13,8 @@ from plsc_tf.requirements import require
 
 # The options that `Entry.set_distfc_attr` sets.
 HEAD_OPTIONS = (
-    *("head_initial_deviation", "head_initializer", "head_learning_rate_factor"),
-    *("head_weight_decay", "head_initial_bias"),
+    *("head_initializer", "head_learning_rate_factor", "head_weight_decay"),
+    "head_initial_bias",
 )
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
 
@@ -89,6 +89,8 @@ def head_options(param_attr, bias_attr):
     """
     fields = _fields(param_attr, "param_attr", _FIELDS)
     deviation, text = _initial(fields.get("initializer"), "param_attr")
+    if deviation is not None:
+        text = f"random_normal(stddev={deviation})"
     factor = 0.0 if fields.get("trainable") is False else fields.get("learning_rate")
     decay = _decay(fields.get("regularizer"))
     fields = _fields(bias_attr, "bias_attr", _FIELDS[:1])
@@ -98,8 +100,7 @@ def head_options(param_attr, bias_attr):
         rule = "bias_attr must be a number or a constant Keras initializer"
         require(drawn.kind == "constant", rule, bias_attr=repr(bias_attr))
         bias = drawn.center
-    values = (deviation, text, factor, decay, bias)
-    return zip(HEAD_OPTIONS, values, strict=True)
+    return zip(HEAD_OPTIONS, (text, factor, decay, bias), strict=True)
 
 
 def _fields(given, name, known):

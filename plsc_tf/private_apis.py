@@ -191,14 +191,15 @@ class Substituted(Functional):
 
 
 @contextlib.contextmanager
-def delayed_weights() -> Iterator[None]:
+def delayed_weights() -> Iterator[list]:
     """Creates the weights of layers that are built inside only when it ends.
 
-    After an error, they are not created.
+    Yields the list of weights to create. After an error, they are not created.
     """
+    created = global_state.get_global_attribute("uninitialized_variables", [], True)
     try:
         with keras.StatelessScope(initialize_variables=False):
-            yield
+            yield created
     except BaseException:
         global_state.set_global_attribute("uninitialized_variables", [])
         raise

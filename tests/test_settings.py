@@ -109,11 +109,6 @@ def test_values_that_make_no_sense_are_refused(values, message):
         Settings.from_values(**values)
 
 
-def test_image_size_is_height_and_width():
-    settings = Settings.from_values(image_shape=(3, 112, 96))
-    assert settings.preprocessing.image_size == (112, 96)
-
-
 def test_model_options_become_arguments():
     settings = Settings.from_values(
         model_options="width=32, depths=1-1-2,rate=0.5,pad=-1,eps=1e-5,se=true,act=relu"
@@ -194,12 +189,6 @@ def test_options_of_other_systems_are_translated_and_stay_given():
 
 def precision(**options):
     return Settings.from_values(**options).precision
-
-
-def test_what_the_backbone_computes_in():
-    assert precision().dtype == "float32"
-    assert precision(use_fp16=True).dtype == precision(fp16=True).dtype == "float16"
-    assert precision(use_bf16=True).dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(

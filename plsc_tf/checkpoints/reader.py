@@ -185,9 +185,12 @@ def build(path: str, content: dict, make: Callable[[], keras.Model]) -> keras.Mo
     Raises:
         ValueError: the weights have other shapes.
     """
-    with private_apis.delayed_weights():
+    with private_apis.delayed_weights() as created:
         network = make()
         _compare(path, content, network, {}, {})
+        # Such as those of a layer in the arguments of another one.
+        rule = f"Checkpoint {path} describes weights outside of its network"
+        require(len(created) <= len(network.variables), rule)
     return network
 
 

@@ -9,7 +9,6 @@ functions, because they trust the sizes that a pickle declares.
 import io
 import pickle
 import pickletools
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 # Maximum number of opcodes, and the bytes of a pickle that allow one more: an opcode of
 # one byte can take a hundred bytes of memory.
 _MOST_OPCODES, _BYTES_PER_OPCODE = 200_000, 16
-# Python's hashes of integers below this number differ.
-_HASH_MODULUS = sys.hash_info.modulus
+# Integers below this number, as keys, do not slow down a dict.
+_MOST_KEYS = 10_000
 
 
 def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
@@ -55,7 +54,7 @@ def load_plain(data: bytes, path: str, *, names: dict | None = None, find=None):
 def _check_keys(keys) -> None:
     """Rejects keys that a file can choose to have equal hashes, which takes hours."""
     for key in keys:
-        small = isinstance(key, int) and abs(key) < _HASH_MODULUS
+        small = isinstance(key, int) and 0 <= key < _MOST_KEYS
         if not small and not isinstance(key, str | bytes):
             raise pickle.UnpicklingError(f"a key of the type {type(key).__name__}")
 
@@ -72,7 +71,13 @@ class _Table(dict):
 
 
 def _plain_opcodes(known: dict) -> dict:
-    """Returns the functions of opcodes without sets; those of dicts check the keys."""
+    """Returns the functions of opcodes without sets; some check their arguments."""
+
+    def build(reader):
+        # Others would copy the state again and again.
+        if not hasattr(reader.stack[-2], "__setstate__"):
+            raise pickle.UnpicklingError("a state of something else than an array")
+        known[pickle.BUILD[0]](reader)
 
     def checked(load, keys):
         def check_and_load(reader):
@@ -87,7 +92,7 @@ def _plain_opcodes(known: dict) -> dict:
         # The keys and values of one item are on top; those of several fill the stack.
         keys = slice(-2, -1) if opcode == pickle.SETITEM else slice(None, None, 2)
         plain[opcode[0]] = checked(known[opcode[0]], keys)
-    return plain
+    return plain | {pickle.BUILD[0]: build}
 
 
 # The implementation in C cannot check keys.
@@ -121,7 +126,9 @@ def _check_opcodes(data: bytes) -> None:
     before it reads on.
     """
     most = _MOST_OPCODES + len(data) // _BYTES_PER_OPCODE
-    for number, (_, _, position) in enumerate(pickletools.genops(data)):
+    for number, (opcode, value, position) in enumerate(pickletools.genops(data)):
+        if "PUT" in opcode.name and value > number:
+            raise pickle.UnpicklingError(f"it counts to {value} at byte {position}")
         if number == most:
             raise pickle.UnpicklingError(f"more than {most} opcodes at byte {position}")
 

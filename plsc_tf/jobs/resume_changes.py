@@ -45,7 +45,7 @@ SILENT = {
     *("snapshot_start_epoch", "snapshot_max", "snapshot_dir"),
 }
 # These affect only the initial weights, which a resume replaces with the checkpoint's.
-FIRST_WEIGHTS = ("head_initializer", "head_initial_deviation", "head_initial_bias")
+FIRST_WEIGHTS = ("head_initializer", "head_initial_bias")
 
 
 def find(checkpoint, stored, settings):

@@ -22,6 +22,8 @@ _READ_FACES = 1 << 16
 _BLOCK_NUMBERS = 1 << 22
 # Number of scores kept for the queries that are searched together.
 _KEPT_SCORES = 1 << 18
+# Maximum number of characters of a name.
+LONGEST_NAME = 256
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
 _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
@@ -141,6 +143,10 @@ class Gallery(contextlib.AbstractContextManager):
 
     def _read(self):
         """Reads all embeddings, and the id of the person each belongs to."""
+        # There will be a copy of the name for each face. length() ends at a zero byte.
+        query = "SELECT max(length(CAST(name AS BLOB))) FROM people"
+        if (self._one(query) or 0) > 4 * LONGEST_NAME:
+            raise TypeError(f"a name has more than {LONGEST_NAME} characters")
         room = self._one("SELECT count(*) FROM faces")
         self._rows = np.zeros((room, self.dim), self.dtype)
         self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
@@ -211,7 +217,7 @@ class Gallery(contextlib.AbstractContextManager):
         """Adds faces of a new or an already enrolled person.
 
         Args:
-            name: the person's name, a string that is not empty.
+            name: the person's name, a string of at most 256 characters.
             embeddings: `[n, dim]` or `[dim]`; without NaN or infinity, not all 0.
 
         Returns:
@@ -222,8 +228,9 @@ class Gallery(contextlib.AbstractContextManager):
             OSError: the database cannot be written, for example because the disk is
                 full; the gallery is unchanged.
         """
-        fits = isinstance(name, str) and name
-        require(fits, "name must be a non-empty string", name=repr(name))
+        fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
+        rule = f"name must be a string of 1 to {LONGEST_NAME} characters"
+        require(fits, rule, name=f"{name!r:.80}")
         rows = self._unit(embeddings).astype(self.dtype)
         data = [row.tobytes() for row in rows]
         with self._lock:

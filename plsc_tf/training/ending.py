@@ -216,8 +216,7 @@ class Termination(keras.callbacks.Callback):
     def _request(self, ending):
         insists = self._requested is KeyboardInterrupt and ending is KeyboardInterrupt
         self._requested = ending
-        updater = self.model and self.model.trainer.updater
-        averages = updater and updater.averages
+        averages = self.model and getattr(self.model.trainer.updater, "averages", None)
         exchanging = averages and averages.exchanging
         if not exchanging and (insists or not (self.in_step or self._waits)):
             raise ending

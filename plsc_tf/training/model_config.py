@@ -17,6 +17,8 @@ from plsc_tf.training.circular import Classifier
 _MOST_CALLS = 10_000
 # Layers that run code or read files, even in the safe mode of some versions of Keras.
 UNSAFE = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+# Layers for data other than images, with tables of any size.
+TABLES = ("IntegerLookup", "StringLookup", "TextVectorization", "Discretization")
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
     name: kind
@@ -78,11 +80,15 @@ def make_network(text: str) -> keras.Model:
 
 def _refuse_code(described):
     # Keras also finds "layers.Lambda", in the module "keras".
-    if str(described.get("class_name")).rpartition(".")[2] in UNSAFE:
+    name = str(described.get("class_name")).rpartition(".")[2]
+    if name in UNSAFE:
         raise ValueError(f"it has a {described['class_name']}, which can run code")
-    # A metric of a billion thresholds would fill the memory when it is created.
-    if "metrics" in f"{described.get('module')}.{described.get('class_name')}":
-        raise ValueError(f"it has a {described['class_name']}, which is no layer")
+    # A metric of a billion thresholds would fill the memory when it is created, and so
+    # would means that Keras repeats for each channel.
+    metric = "metrics" in f"{described.get('module')}.{described.get('class_name')}"
+    means = name == "Normalization" and described["config"].get("mean") is not None
+    if metric or means or name in TABLES:
+        raise ValueError(f"it has a {name}, which could fill the memory")
     # Keras would compute the result at once: a few bytes could fill the memory.
     if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):
         raise ValueError("it has a layer that is called without another layer's output")

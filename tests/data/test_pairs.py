@@ -77,7 +77,10 @@ def test_malicious_bin_is_refused_and_nothing_runs(tmp_path, pictures, protocol)
 @pytest.mark.parametrize(
     "content",
     [b"", b"no pickle", pickle.dumps(([b"x"] * 4, [True, True]))[:-9]]
-    + [b"c__builtin__\nbytearray\n(I1000000000000\ntR."],
+    # Memory for a terabyte; objects under numbers whose hashes are equal; a state that
+    # could be copied again and again.
+    + [b"c__builtin__\nbytearray\n(I1000000000000\ntR.", b"]p%d\n." % (2**61 - 1)]
+    + [b"ccollections\nOrderedDict\n}b."],
 )
 def test_damaged_bin_says_so(tmp_path, content):
     _refused(tmp_path / "cut.bin", content, "cut.bin is not a pickle of plain data")

@@ -50,6 +50,11 @@ def test_mnist_errors(mnist_folder):
         open_source("mnist", _request(folder, split="test"))
     with pytest.raises(ValueError, match="split must be one of train, test"):
         open_source("mnist", _request(folder, split="dev"))
+    # Such rows are resized to as many rows as others have.
+    images = struct.pack(">4i", 2051, 3, 1, 5000) + bytes(15_000)
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+    with pytest.raises(ValueError, match="at most 4096 pixels a side"):
+        open_source("mnist", _request(folder))
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"junk")
     with pytest.raises(
         ValueError, match="idx3-ubyte.gz is not an idx file or is cut off"
@@ -165,6 +170,9 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
     held_out = [f"Greek/character{k:02d}" for k in range(1, 16)]
     held_out += [f"Korean/character{k:02d}" for k in range(1, 6)]
     _write_folders(tmp_path, names)
+    _write_folders(tmp_path / "few", held_out[:2], count=2)
+    with pytest.raises(ValueError, match="must have images for 6000 pairs"):
+        load_val("omniglot", _request(tmp_path / "few"), "held_out")
     _write_folders(tmp_path, held_out, count=20)
     assert open_source("omniglot", _request(tmp_path)).class_names == tuple(names)
     val = open_source("omniglot", _request(tmp_path, split="val"))

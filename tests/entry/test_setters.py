@@ -47,7 +47,7 @@ SETTERS = [
     ("set_loss_type", ("sphereface", 1.5), {"margin1": 1.5, "margin3": None}),
     ("set_image_shape", ([3, 64, 48],), {"image_shape": (3, 64, 48)}),
     ("set_with_test", (False,), {"with_test": False}),
-    ("set_distfc_attr", (0.01, 0.5), {"head_initial_deviation": 0.01}),
+    ("set_distfc_attr", (0.1, 0), {"head_initializer": "random_normal(stddev=0.1)"}),
     ("set_distfc_attr", ("zeros",), {"head_initializer": "zeros"}),
     ("set_distfc_attr", (None, "ones"), {"head_initial_bias": 1.0}),
     ("set_distfc_attr", ({"trainable": False},), {"head_learning_rate_factor": 0.0}),

@@ -94,6 +94,7 @@ def test_other_tensors_are_one_error(tmp_path):
         dict(tensor=(0, (2,), (-1,))),
         dict(tensor=(-1, (1,), (1,))),
         dict(tensor=(0, (2**61, 2**61), (0, 0))),
+        dict(tensor=(0, (17,), (2**58,))),  # 2^64 bytes from the first to the last
         dict(tensor=(0, (18,), (1,)), member="m/data/1"),
         dict(tensor=(0, (18,), (1,)), method=zipfile.ZIP_DEFLATED),
     ],

@@ -269,6 +269,21 @@ def test_a_changed_file_is_refused(tmp_path, change):
         Gallery(tmp_path)
 
 
+# A copy of it for each of many faces, of a few bytes each, filled the memory.
+def test_a_long_name_is_refused(tmp_path):
+    with Gallery(tmp_path, 1) as gallery:
+        gallery.enrol("a", np.ones(1))
+        with pytest.raises(ValueError, match="a string of 1 to 256 characters"):
+            gallery.enrol("a" * 257, np.ones(1))
+    name = f"\0{'a' * 1024}"
+    checksum = zlib.crc32(np.float32([1]), zlib.crc32(f"1 {name}".encode()))
+    with sqlite3.connect(tmp_path / "gallery.db") as base:
+        base.execute("UPDATE people SET name = ?", [name])
+        base.execute("UPDATE faces SET checksum = ?", [checksum])
+    with pytest.raises(ValueError, match="a name has more than 256 characters"):
+        Gallery(tmp_path)
+
+
 # Otherwise, whoever sends a gallery reads and writes other files of its user: SQLite
 # follows links, and removes the file that a journal of several databases names.
 @pytest.mark.parametrize(

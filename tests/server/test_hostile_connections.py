@@ -5,11 +5,12 @@ import contextlib
 import resource
 import socket
 import struct
+import time
 
 import grpc
 import pytest
 from aiohttp import web
-from server_tools import PLSC, ask, b64, picture, served
+from server_tools import PLSC, ask, b64, picture, served, wait_for
 
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server.guard import Bodies, Protocol
@@ -158,6 +159,27 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
             with contextlib.suppress(ConnectionError):
                 while link.recv(1 << 16):
                     pass
+
+
+@pytest.mark.parametrize("how", ["half", "head"])
+def test_answers_that_are_read_in_part_keep_no_connection(model_dir, how):
+    # 20 KB from a stranger held a connection until the server was restarted: asyncio
+    # does not call `pause_writing` for less than 64 KB, nor drop them when it closes.
+    limits = {"receive_timeout": 0.5, "max_connections": 1}
+    with served(model_dir, **limits) as server, socket.socket() as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        link.connect(("127.0.0.1", server["port"]))
+        request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        link.sendall(10 * request)
+        time.sleep(0.4)
+        link.shutdown(socket.SHUT_WR) if how == "half" else link.sendall(b"GET")
+        wait_for(lambda: ask(server, "GET", "/healthz")[0] == 200)
+        received = b""
+        with contextlib.suppress(ConnectionError):
+            while some := link.recv(1 << 16):
+                received += some
+    assert received.count(b"HTTP/1.1 200") < 10
 
 
 CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -86,26 +86,18 @@ def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
         assert ask(server, "GET", "/healthz")[0] == 200
 
 
-def test_several_versions_and_their_labels(versions, tmp_path, pictures):
-    options = {"num_versions": 2, "version_labels": ("stable:1", "next:3")}
+def test_several_versions(versions, tmp_path, pictures):
     body = {"instances": [{"b64": b64(one)} for one in pictures]}
     folder = tmp_path / "face"
     shutil.copytree(versions, folder)
-    with served(folder, **options) as server:
-        for path, version in (
-            ("/versions/1", "1"),
-            ("/labels/stable", "1"),
-            ("/versions/2", "2"),
-            ("", "2"),
-        ):
+    with served(folder, num_versions=2) as server:
+        for path, version in (("/versions/1", "1"), ("/versions/2", "2"), ("", "2")):
             status, answer, _ = ask(
                 server, "POST", f"/v1/models/face{path}:predict", body
             )
             assert status == 200, answer
             expected = direct(versions / version, pictures)
             np.testing.assert_allclose(answer["predictions"], expected, atol=1e-5)
-        path = "/v1/models/face/labels/next:predict"
-        assert ask(server, "POST", path, body)[0] == 404
 
 
 def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
@@ -126,8 +118,6 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
         PLSCServer().with_model(versions).run(port=0, block=False)
     with pytest.raises(ValueError, match="power of two"):
         PLSCServer(max_batch_images=12)
-    with pytest.raises(ValueError, match="label:version"):
-        PLSCServer(version_labels=("stable",))
     with pytest.raises(ValueError, match="the same length"):
         PLSCServer().with_model(versions).run_multi([0, 1], [8866])
 

@@ -181,7 +181,6 @@ def test_health_and_metrics(server):
         ("POST", PREDICT, {**IMAGES, "instances": [[1]]}, 400, "[None, 16, 12, 3]"),
         ("POST", "/v1/models/half:predict", {}, 404, "Latest(half)"),
         ("POST", "/v1/models/face/versions/9:predict", {}, 404, "Specific(face, 9)"),
-        ("POST", "/v1/models/face/labels/x:predict", {}, 400, "label: x"),
         ("POST", "/v1/models/face:classify", {}, 400, "Malformed request: POST"),
         ("POST", "/v1/models/face", {}, 400, "Malformed request: POST"),
         ("GET", "/v1/models/half", None, 404, "half"),

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -66,19 +67,11 @@ def test_averages_and_weights_change_places_bit_for_bit(make_model, pictures):
     assert not np.allclose(embedded, model.embed(pictures[0]))
 
 
-class Impatient:
-    """Rows of one weight; while it is read, the user presses Ctrl-C twice."""
-
-    def __init__(self):
-        self.tiles = {0: [self]}
-
-    def read_value(self):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        return tf.zeros([1])
-
-    def assign(self, value):
-        pass
+def impatient():
+    """What a user does, twice, while a weight is read."""
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+    return tf.zeros([1])
 
 
 def test_ctrl_c_does_not_mix_weights_and_averages(make_model, pictures):
@@ -86,7 +79,8 @@ def test_ctrl_c_does_not_mix_weights_and_averages(make_model, pictures):
     train(model, pictures, 1)
     before, kept = weights(model), averages(model)
     rows = model.trainer.updater.averages.rows
-    rows.insert(0, (Impatient(), Impatient()))
+    weight = types.SimpleNamespace(read_value=impatient, assign=lambda value: None)
+    rows.insert(0, (types.SimpleNamespace(tiles={0: [weight]}),) * 2)
     termination = Termination()
     termination.set_model(model)
     termination.listen()

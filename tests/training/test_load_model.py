@@ -146,9 +146,11 @@ def test_a_network_computes_nothing_when_it_is_built():
     metric["config"]["num_thresholds"] = 10**6
     network = json.loads(described) | {"compile_config": {"metrics": [metric]}}
     model_config.make_network(json.dumps(network))
-    network["config"]["layers"][1]["config"]["activation"] = metric
-    with pytest.raises(ValueError, match="it has a AUC, which is no layer"):
-        model_config.make_network(json.dumps(network))
+    means = {"class_name": "Normalization", "config": {"mean": 0, "variance": 1}}
+    for layer, name in ((metric, "AUC"), (means, "Normalization")):
+        network["config"]["layers"][1]["config"]["activation"] = layer
+        with pytest.raises(ValueError, match=f"has a {name}, which could fill"):
+            model_config.make_network(json.dumps(network))
 
 
 def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
@@ -163,6 +165,18 @@ def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
     # No later scope creates what was refused.
     with keras.StatelessScope():
         pass
+    # A layer that hides in an argument of another one.
+    inputs = keras.Input((8, 8, 3))
+    outputs = keras.models.model_from_json(network)(inputs)
+    described = json.loads(keras.Model(inputs, outputs).to_json())
+    hidden = keras.saving.serialize_keras_object(keras.layers.Dense(2**20))
+    hidden["build_config"] = {"input_shape": [None, 2**20]}
+    node = described["config"]["layers"][1]["inbound_nodes"][0]
+    node["kwargs"]["training"] = hidden
+    content["state"]["network"] = json.dumps(described)
+    seal(tmp_path / "1", content)
+    with pytest.raises(ValueError, match="describes weights outside of its network"):
+        plsc_tf.load_model(tmp_path / "1")
 
 
 @pytest.mark.parametrize("in_use", [True, False])

@@ -55,6 +55,10 @@ def load(path: str) -> Any:
 
     def tensor(stored, offset, shape, strides, *_):
         step = stored.itemsize
+        reach = [s * max(n - 1, 0) for n, s in zip(shape, strides, strict=True)]
+        # numpy's own check may overflow.
+        fits = min(0, offset, *strides) == 0 and offset + sum(reach) <= len(stored)
+        require(fits, "a tensor outside of its storage")
         strides = [step * stride for stride in strides]
         return np.ndarray(shape, stored.dtype, stored, step * offset, strides)
 

@@ -13,8 +13,6 @@ from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require, require_package
 from plsc_tf.storage import local
 
-# Number of rows of a Parquet file to read at a time.
-_ROWS = 64
 _IMAGES, _LABELS = ("image", "img", "jpg", "png"), ("label", "labels", "cls")
 
 
@@ -63,12 +61,11 @@ class Tables(Records):
                 column = _column(file, _LABELS, pyarrow.types.is_integer)
                 file.image = _column(file, _IMAGES, _holds_images)
                 for group in range(file.count):
+                    values = file.read(group, column)
+                    require(not values.null_count, f"{name} has rows without labels")
+                    labels.append(values.to_numpy().astype(np.int64))
                     self._groups.append((file, group))
-                    self._firsts.append(self._firsts[-1])
-                    for some in file.read(group, column):
-                        require(not some.null_count, f"{name} has rows without labels")
-                        labels.append(some.to_numpy().astype(np.int64))
-                        self._firsts[-1] += len(some)
+                    self._firsts.append(self._firsts[-1] + len(values))
             except (pyarrow.ArrowException, OSError) as error:
                 rule = f"{name} must be a sound Parquet or Arrow file: {error}"
                 raise ValueError(f"{rule}. Copy it again.") from error
@@ -91,16 +88,14 @@ class Tables(Records):
         groups = np.searchsorted(self._firsts, indices, side="right") - 1
         for group in np.unique(groups):
             file, number = self._groups[group]
-            rows = indices - self._firsts[group]
-            for some in file.read(number, file.image):
-                for place in np.flatnonzero((rows >= 0) & (rows < len(some))):
-                    image = some[rows[place]].as_py()
-                    image = image.get("bytes") if isinstance(image, dict) else image
-                    if not image:
-                        rule = f"{self.describe(indices[place])} has no image"
-                        require(image, rule, "Save the data set with its images inside")
-                    images[place] = image
-                rows -= len(some)
+            column = file.read(number, file.image)
+            for place in np.flatnonzero(groups == group):
+                image = column[indices[place] - self._firsts[group]].as_py()
+                image = image.get("bytes") if isinstance(image, dict) else image
+                if not image:
+                    rule = f"{self.describe(indices[place])} has no image"
+                    require(image, rule, "Save the data set with its images inside")
+                images[place] = image
         return images
 
 
@@ -116,10 +111,8 @@ class _Parquet:
         self.count = self._metadata.num_row_groups
 
     def read(self, group, column):
-        """Yields parts of a column; a small group may unpack to gigabytes."""
         with self._open(self.name, metadata=self._metadata) as file:
-            for batch in file.iter_batches(_ROWS, [group], [column]):
-                yield batch.column(column)
+            return file.read_row_group(group, columns=[column]).column(column)
 
 
 class _Arrow:
@@ -131,10 +124,12 @@ class _Arrow:
         self.name = name
         reader = pyarrow.ipc.open_stream(pyarrow.memory_map(name))
         self.schema, self._batches = reader.schema, list(reader)
+        for batch in self._batches:
+            batch.validate(full=True)  # Otherwise, images could contain any memory.
         self.count = len(self._batches)
 
     def read(self, group, column):
-        return [self._batches[group].column(column)]
+        return self._batches[group].column(column)
 
 
 def _column(file, wanted, fits):

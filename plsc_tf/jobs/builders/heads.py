@@ -76,11 +76,8 @@ def make_head(settings, training=True):
         "seed": settings.training.seed,
     }
     if training:
-        initializer, deviation = given.head_initializer, given.head_initial_deviation
-        if deviation is not None:
-            initializer = f"random_normal(stddev={deviation})"
         options |= {
-            "initializer": initializer or None,
+            "initializer": given.head_initializer or None,
             "initial_bias": given.head_initial_bias,
             "label_smoothing": given.label_smoothing,
             "logits_mb": given.head_logits_mb,

@@ -259,8 +259,9 @@ def _varint(data, place):
 def _which(spec):
     if not spec.name:
         raise invalid("model_spec must have a name.")
-    version = spec.version.value if spec.HasField("version") else None
-    return spec.name, version, spec.version_label or None
+    if spec.version_label:
+        raise invalid(f"Unrecognized servable version label: {spec.version_label}")
+    return spec.name, spec.version.value if spec.HasField("version") else None
 
 
 def _values(name, proto, dtype, expected_shape, size):

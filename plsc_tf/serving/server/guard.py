@@ -85,9 +85,11 @@ class Protocol(web.RequestHandler):
                 transport.close()
                 return
             del self._connections[oldest]
-            oldest.force_close()
+            oldest._link.abort()  # Its last bytes may never be read.
         # One of many small parts takes long, and others wait until it is parsed.
         transport.max_size = READ_BYTES
+        # So that `pause_writing` is called for every byte that the client leaves.
+        transport.set_write_buffer_limits(0)
         self._link = transport
         self._connections[self] = None
         super().connection_made(transport)

@@ -11,16 +11,13 @@ from absl import logging
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from plsc_tf.serving.gallery import Gallery
+from plsc_tf.serving.gallery import LONGEST_NAME, Gallery
 from plsc_tf.serving.server import audit, rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 PLSC_PATH = "/FaceClassifyService/inference"
 # At most 18 digits, because versions are 64-bit integers.
-_MODEL = (
-    r"/v1/models/(?P<name>[^/:]+)"
-    r"(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
-)
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
 _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 # Maps the beginning of a path to the metrics label `interface`.
@@ -30,7 +27,6 @@ _QUERIES = 32
 # Limits for gallery requests: candidates of an image, and of all images, which may have
 # a KB each in the answer.
 _MOST_CANDIDATES, _MOST_TOGETHER = 100, 5000
-_LONGEST_NAME = 256
 
 
 class Routes:
@@ -158,13 +154,9 @@ def _interface(path):
 
 
 def _which(match):
-    """Returns (name, version or None, label or None) from a path's match."""
-    version, label = match["version"], match["label"]
-    return (
-        urllib.parse.unquote(match["name"]),
-        version and int(version),
-        label and urllib.parse.unquote(label),
-    )
+    """Returns (name, version or None) from a path's match."""
+    version = match["version"]
+    return urllib.parse.unquote(match["name"]), version and int(version)
 
 
 class GalleryRoutes:
@@ -295,6 +287,6 @@ class GalleryRoutes:
 
 def _name(body):
     name = body.get("name")
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-        raise invalid(f"name must be a string of 1 to {_LONGEST_NAME} characters.")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise invalid(f"name must be a string of 1 to {LONGEST_NAME} characters.")
     return name

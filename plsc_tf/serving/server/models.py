@@ -209,7 +209,6 @@ class Models:
         parent = folder.parent if folder.name.isdecimal() else folder
         self.name = options.served_name or parent.name
         self._options, self._executor, self._metrics = options, executor, metrics
-        self._labels = options.labels()
         self._served = {}
         # {version: TF Serving's (state, code, message)} if the version is not served.
         self._others = {}
@@ -308,21 +307,12 @@ class Models:
         failed = {str(k): reason for k, (*_, reason) in self._others.items() if reason}
         return {"failed": failed} if failed else {}
 
-    def get(
-        self,
-        name: str | None = None,
-        version: int | None = None,
-        label: str | None = None,
-    ) -> LoadedModel:
+    def get(self, name: str | None = None, version: int | None = None) -> LoadedModel:
         """Returns the version that a request names, or the newest by default.
 
         Raises:
-            RequestError: the model, version or label does not exist.
+            RequestError: the model or version does not exist.
         """
-        if label:
-            if label not in self._labels:
-                raise invalid(f"Unrecognized servable version label: {label}")
-            version = self._labels[label]
         if name in (None, self.name) and self._served:
             number = max(self._served) if version is None else version
             if number in self._served:
@@ -333,15 +323,13 @@ class Models:
         raise RequestError("NOT_FOUND", f"Servable not found for request: {request}")
 
     def status(
-        self, name: str, version: int | None = None, label: str | None = None
+        self, name: str, version: int | None = None
     ) -> list[tuple[int, str, str, str]]:
         """Returns [(version, state, error code, message)], newest first.
 
         Raises:
-            RequestError: the model, version or label does not exist.
+            RequestError: the model or version does not exist.
         """
-        if label:
-            version = self.get(name, label=label).version
         states = self._others | dict.fromkeys(self._served, ("AVAILABLE", "OK", ""))
         if name != self.name or (version is not None and version not in states):
             what = "any versions" if version is None else f"version {version}"
