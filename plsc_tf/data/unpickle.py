@@ -248,4 +248,7 @@ def _resolve(value, known: dict):
 
 
 def _text(value) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+    # Lists within each other could have a text of any length.
+    if not isinstance(value, str | bytes):
+        raise pickle.UnpicklingError(f"a {type(value).__name__} in place of a text")
+    return value.decode("latin1") if isinstance(value, bytes) else value

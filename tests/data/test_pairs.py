@@ -74,13 +74,16 @@ def test_malicious_bin_is_refused_and_nothing_runs(tmp_path, pictures, protocol)
     assert not marker.exists()
 
 
+LISTS = b"]q\0" + b"".join(b"0(h%ch%clq%c" % (n, n, n + 1) for n in range(60))
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"no pickle", pickle.dumps(([b"x"] * 4, [True, True]))[:-9]]
     # Memory for a terabyte; objects under numbers whose hashes are equal; a state that
-    # could be copied again and again.
+    # could be copied again and again; and a text of 2^60 brackets.
     + [b"c__builtin__\nbytearray\n(I1000000000000\ntR.", b"]p%d\n." % (2**61 - 1)]
-    + [b"ccollections\nOrderedDict\n}b."],
+    + [b"ccollections\nOrderedDict\n}b.", b"c_codecs\nencode\n(Va\n%btR." % LISTS],
 )
 def test_damaged_bin_says_so(tmp_path, content):
     _refused(tmp_path / "cut.bin", content, "cut.bin is not a pickle of plain data")

@@ -139,6 +139,11 @@ class App:
 
         server = grpc_service.make_server(self)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if not self.options.local:
+            text = (
+                "The gRPC port %d needs a trusted network or a proxy, see SECURITY.md."
+            )
+            logging.warning(text, port)
         try:
             self.grpc_port = grpc_service.open_port(server, address, self.options)
         except RuntimeError as error:
