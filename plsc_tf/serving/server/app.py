@@ -140,9 +140,7 @@ class App:
         server = grpc_service.make_server(self)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if not self.options.local:
-            text = (
-                "The gRPC port %d needs a trusted network or a proxy, see SECURITY.md."
-            )
+            text = "gRPC's port %d needs a trusted network or a proxy: see SECURITY.md"
             logging.warning(text, port)
         try:
             self.grpc_port = grpc_service.open_port(server, address, self.options)
