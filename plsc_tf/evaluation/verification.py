@@ -53,6 +53,7 @@ class VerificationResult:
         auc: area under the ROC curve of all pairs.
         eer: equal error rate over all pairs.
         xnorm: mean L2 norm of the network's embeddings before normalization.
+        num_pairs: number of pairs.
         flip: whether the embeddings of mirror images were added.
     """
 
@@ -66,6 +67,7 @@ class VerificationResult:
     auc: float
     eer: float
     xnorm: float
+    num_pairs: int
     flip: bool = True
 
     def __str__(self):
@@ -152,6 +154,7 @@ def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
         auc=roc.area_under_curve(points),
         eer=roc.equal_error_rate(points),
         xnorm=float(np.mean(scores.norms)),
+        num_pairs=len(scores.same),
         flip=scores.flip,
     )
 
