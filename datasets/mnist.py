@@ -23,8 +23,6 @@ INFO = layouts.DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
 # "val" is an alias because other data sets use this name for their evaluation images.
 _PREFIXES = {"train": "train", "test": "t10k", "val": "t10k"}
 _UNSIGNED_BYTES = 8
-# Maximum height and width of an image.
-_LONGEST = 4096
 
 
 def layout(request: layouts.DataRequest) -> layouts.ArraysLayout:
@@ -45,10 +43,9 @@ def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     images = _read_idx(folder, f"{prefix}-images-idx3-ubyte", rank=3)
     labels = _read_idx(folder, f"{prefix}-labels-idx1-ubyte", rank=1)
     # A longer row would be resized to as many rows as others have.
-    fits = max(images.shape[1:]) <= _LONGEST
-    good = len(images) == len(labels) and images.size and fits
+    good = images.size and max(images.shape[1:]) <= 4096 and len(images) == len(labels)
     rule = f"{folder}/{prefix}-images-idx3-ubyte must hold one image per label, of at "
-    rule += f"most {_LONGEST} pixels a side"
+    rule += "most 4096 pixels a side"
     require(good, rule, images=images.shape, labels=len(labels))
     return images[..., np.newaxis], labels
 

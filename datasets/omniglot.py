@@ -68,7 +68,6 @@ def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:
                 pairs[min(first, second), max(first, second)] = None
             if len(pairs) == NUM_PAIRS // 2:
                 break
-        rule = f"The held-out alphabets must have images for {NUM_PAIRS} pairs"
-        require(len(pairs) == NUM_PAIRS // 2, rule, "Copy the data set again")
+        require(len(pairs) == NUM_PAIRS // 2, "Too few images are in the alphabets")
         chosen.append(list(pairs))
     return np.stack(chosen, axis=1).reshape(-1, 2)

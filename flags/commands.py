@@ -12,7 +12,6 @@ class Checking(OptionGroup, saved=False):
 
     report: str = option("", ".json file for the findings", check=checks.json_file)
     cleaned_list: str = option("", "new file with lines 'path label' of good images")
-    check_split: str = option("train", "split of the data set to check")
     near_duplicates: bool = option(
         False, "also find near-duplicates of verification images", applies="val_targets"
     )
@@ -76,7 +75,6 @@ class Embedding(OptionGroup, saved=False):
         None, "add the embedding of each mirror image; None: as in verification"
     )
     normalize: bool = option(False, "finally, divide each embedding by its length")
-    embed_batch_size: Positive = option(128, "images per step, over all replicas")
 
     REFUSED = {"saved_model and checkpoint_dir": "Set only one of these two options."}
 

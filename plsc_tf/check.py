@@ -15,7 +15,7 @@ from plsc_tf.options import cli
 
 GROUPS = (
     *("checking", "dataset", "no num_sample_per_epoch", "no held_back", "val_targets"),
-    "max_megapixels",
+    *("split", "max_megapixels"),
 )
 
 

@@ -11,11 +11,8 @@ from collections.abc import Callable
 from plsc_tf import initializers
 from plsc_tf.requirements import require
 
-# The options that `Entry.set_distfc_attr` sets.
-HEAD_OPTIONS = (
-    *("head_initializer", "head_learning_rate_factor", "head_weight_decay"),
-    "head_initial_bias",
-)
+# The options that `Entry.set_distfc_attr` sets, without "head_".
+HEAD_OPTIONS = ("initializer", "learning_rate_factor", "weight_decay", "initial_bias")
 _FIELDS = ("initializer", "learning_rate", "regularizer", "trainable")
 
 
@@ -100,7 +97,8 @@ def head_options(param_attr, bias_attr):
         rule = "bias_attr must be a number or a constant Keras initializer"
         require(drawn.kind == "constant", rule, bias_attr=repr(bias_attr))
         bias = drawn.center
-    return zip(HEAD_OPTIONS, (text, factor, decay, bias), strict=True)
+    names = (f"head_{name}" for name in HEAD_OPTIONS)
+    return zip(names, (text, factor, decay, bias), strict=True)
 
 
 def _fields(given, name, known):

@@ -149,7 +149,9 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
     name, described = content["training"]["file"], content["training"]["variables"]
     file = files.read(files.join(path, name))
     with _naming(path, name), np.load(io.BytesIO(file)) as stored:
-        if sum(member.file_size for member in stored.zip.infolist()) > len(file):
+        members = stored.zip.infolist()
+        packed = any(member.compress_type for member in members)
+        if packed or sum(member.file_size for member in members) > len(file):
             raise ValueError("its arrays are compressed")
         arrays = {name: stored[name] for name in names}
         for name, array in arrays.items():

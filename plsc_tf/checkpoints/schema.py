@@ -115,6 +115,7 @@ def check(content: dict) -> None:
     if training:
         size = sum(map(_size, training["variables"].values()))
         needs.append(("training.file", training["file"], size))
+    _require(not arrays or "weight" in arrays, "arrays", "hold the head's weight")
     for name, array in arrays.items():
         place, shape = f"arrays.{reprlib.repr(name)[1:-1]}", array["shape"]
         rows = shape[:1]

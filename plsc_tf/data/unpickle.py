@@ -126,9 +126,13 @@ def _check_opcodes(data: bytes) -> None:
     before it reads on.
     """
     most = _MOST_OPCODES + len(data) // _BYTES_PER_OPCODE
+    largest = 0
     for number, (opcode, value, position) in enumerate(pickletools.genops(data)):
-        if "PUT" in opcode.name and value > number:
-            raise pickle.UnpicklingError(f"it counts to {value} at byte {position}")
+        if "PUT" in opcode.name:
+            # Otherwise, the numbers of objects could make a dict slow.
+            if value > largest + 1:
+                raise pickle.UnpicklingError(f"it counts to {value} at byte {position}")
+            largest = max(largest, value)
         if number == most:
             raise pickle.UnpicklingError(f"more than {most} opcodes at byte {position}")
 
@@ -188,7 +192,7 @@ def _plain_names(size: int) -> dict:
         # Python 3 writes bytes this way in protocols 0 to 2.
         if _text(encoding) not in ("latin1", "latin-1"):
             raise pickle.UnpicklingError(f"encoding {encoding!r}")
-        return _text(limited(value)).encode("latin1")
+        return _text(limited(value), len(value)).encode("latin1")
 
     def copied(kind):
         # Only copy sequences: bytearray(10**12) would exhaust memory.
@@ -247,8 +251,8 @@ def _resolve(value, known: dict):
     return result
 
 
-def _text(value) -> str:
+def _text(value, most: int = 64) -> str:
     # Lists within each other could have a text of any length.
-    if not isinstance(value, str | bytes):
-        raise pickle.UnpicklingError(f"a {type(value).__name__} in place of a text")
+    if not isinstance(value, str | bytes) or len(value) > most:
+        raise pickle.UnpicklingError(f"a {type(value).__name__} in place of a word")
     return value.decode("latin1") if isinstance(value, bytes) else value

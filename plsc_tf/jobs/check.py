@@ -33,7 +33,7 @@ def check(settings, groups=ALL):
     report.check_output(given.report, "report")
     name, classes = settings.dataset.dataset_name, settings.if_given("num_classes")
     changes = {"num_classes": classes, "num_examples": None, "held_back": 0.0}
-    request = data_request(settings, given.check_split, **changes)
+    request = data_request(settings, settings.conversion.split, **changes)
     listing = functools.partial(open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
     targets = _targets(settings, request)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable
 
 import keras
@@ -15,10 +16,14 @@ from plsc_tf.training.circular import Classifier
 
 # A layer's call takes a millisecond; models within each other multiply their calls.
 _MOST_CALLS = 10_000
-# Layers that run code or read files, even in the safe mode of some versions of Keras.
-UNSAFE = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")
-# Layers for data other than images, with tables of any size.
-TABLES = ("IntegerLookup", "StringLookup", "TextVectorization", "Discretization")
+# The parts of Keras that a network may have; any other function would be called.
+_PARTS = re.compile(
+    r"keras\.(\w*Policy|Sequential|Model|(layers|initializers|regularizers|constraints)"
+    r"\.[A-Z]\w*)|keras\.src\.(models|applications|ops\.(numpy|nn))\.(\w+\.)*[A-Z]\w*"
+)
+# Layers that run code, read files or have tables of any size.
+UNSAFE = """Lambda TFSMLayer TorchModuleWrapper JaxLayer FlaxLayer IntegerLookup
+StringLookup TextVectorization Discretization""".split()
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
     name: kind
@@ -80,15 +85,13 @@ def make_network(text: str) -> keras.Model:
 
 def _refuse_code(described):
     # Keras also finds "layers.Lambda", in the module "keras".
-    name = str(described.get("class_name")).rpartition(".")[2]
-    if name in UNSAFE:
-        raise ValueError(f"it has a {described['class_name']}, which can run code")
-    # A metric of a billion thresholds would fill the memory when it is created, and so
-    # would means that Keras repeats for each channel.
-    metric = "metrics" in f"{described.get('module')}.{described.get('class_name')}"
+    path = f"{described.get('module')}.{described.get('class_name')}"
+    name = path.rpartition(".")[2]
+    foreign = path.startswith(("keras", "builtins")) and not _PARTS.fullmatch(path)
+    # Keras repeats given means for each channel.
     means = name == "Normalization" and described["config"].get("mean") is not None
-    if metric or means or name in TABLES:
-        raise ValueError(f"it has a {name}, which could fill the memory")
+    if foreign or means or name in UNSAFE:
+        raise ValueError(f"it has a {name}, which can run code or fill the memory")
     # Keras would compute the result at once: a few bytes could fill the memory.
     if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):
         raise ValueError("it has a layer that is called without another layer's output")

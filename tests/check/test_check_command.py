@@ -49,7 +49,7 @@ def test_warnings_alone_are_sound(sound, capsys):
     [
         ({"dataset_dir": "no_such_folder"}, "does not exist"),
         ({"dataset_name": "imagelist"}, "Did you mean 'image_list'"),
-        ({"check_split": "val"}, "has no label_val.txt"),
+        ({"split": "val"}, "has no label_val.txt"),
         ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "is not overwritten"),

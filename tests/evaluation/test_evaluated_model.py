@@ -113,7 +113,7 @@ def embed(run_dir, folder, **options):
         "images": str(folder / "photos"),
         "output": str(folder / "faces.npy"),
         "num_replicas": 2,
-        "embed_batch_size": 2,
+        "test_batch_size": 2,
     } | options
     table = dict(embedding.embed(Settings.from_values(**options)))
     return np.load(table["embeddings"]), table

@@ -94,7 +94,8 @@ def test_other_tensors_are_one_error(tmp_path):
         dict(tensor=(0, (2,), (-1,))),
         dict(tensor=(-1, (1,), (1,))),
         dict(tensor=(0, (2**61, 2**61), (0, 0))),
-        dict(tensor=(0, (17,), (2**58,))),  # 2^64 bytes from the first to the last
+        # 2^64 bytes from the first to the last, and as numbers that overflow.
+        *(dict(tensor=(0, (17,), (n,))) for n in (2**58, np.int64(2**58), [0])),
         dict(tensor=(0, (18,), (1,)), member="m/data/1"),
         dict(tensor=(0, (18,), (1,)), method=zipfile.ZIP_DEFLATED),
     ],

@@ -122,10 +122,9 @@ class _Arrow:
         import pyarrow
 
         self.name = name
-        reader = pyarrow.ipc.open_stream(pyarrow.memory_map(name))
-        self.schema, self._batches = reader.schema, list(reader)
-        for batch in self._batches:
-            batch.validate(full=True)  # Otherwise, images could contain any memory.
+        table = pyarrow.ipc.open_stream(pyarrow.memory_map(name)).read_all()
+        table.validate(full=True)  # Otherwise, images could contain any memory.
+        self.schema, self._batches = table.schema, table.to_batches()
         self.count = len(self._batches)
 
     def read(self, group, column):

@@ -80,7 +80,7 @@ def embed(settings: Settings) -> list[tuple]:
 def _trained_model(settings):
     """Loads a checkpoint; returns (kind, path, `Pictures`)."""
     options, loaded = settings.embedding, trained.load(settings)
-    batch_size = options.embed_batch_size
+    batch_size = settings.evaluation.test_batch_size
     source = of_model(loaded.model, loaded.settings, batch_size, options.flip)
     return "checkpoint", loaded.checkpoint, source
 
@@ -115,8 +115,8 @@ def _exported_model(settings):
         images = tf.constant(pixels, tf.float32)
         return model.signatures["images"](images=images)["embedding"].numpy()
 
-    most = settings.server.max_megapixels
-    source = Pictures(embed_pixels, frame, options.embed_batch_size, flip, most)
+    size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
+    source = Pictures(embed_pixels, frame, size, flip, most)
     return "SavedModel", path, source
 
 

@@ -7,7 +7,6 @@ all new requests, while the old version finishes its requests and is unloaded.
 import asyncio
 import functools
 import gc
-import hashlib
 import json
 import os
 import pathlib
@@ -46,8 +45,8 @@ class LoadedModel:
         version: version number.
         signature_defs: {signature: `SignatureDef`}, as stored in the file.
         embedding_size: length of an embedding.
-        fingerprint: the model card's, or a digest of graph and weights if it has none;
-            models with the same fingerprint compute the same embeddings.
+        fingerprint: the model card's; models with the same fingerprint compute the same
+            embeddings.
         seconds: {batch size: measured seconds per batch}.
         threshold: the model card's threshold {"cosine", "far", "set", ...}, where
             "cosine" is the smallest cosine of two faces of the same person; None if the
@@ -73,11 +72,8 @@ class LoadedModel:
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
-        # The index contains a checksum of each variable. But the files of two exports
-        # of the same network differ.
-        weights = _read(folder, "variables/variables.index")
-        own = hashlib.sha256(graph + weights).hexdigest()
-        self.fingerprint = card.get("fingerprint", own)
+        # Without a fingerprint, it counts as another model each time it is loaded.
+        self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
         local = transfer.LocalFolder(folder)
