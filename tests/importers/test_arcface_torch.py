@@ -255,7 +255,7 @@ def test_files_of_another_step_are_named(tmp_path, step):
     if step == 100:
         assert importers.read(str(tmp_path)).left == ["global_step"]
     else:
-        with pytest.raises(ValueError, match=r"of the same step.*\[100, 200\]"):
+        with pytest.raises(ValueError, match=r"of the same step.*\['100', '200'\]"):
             importers.read(str(tmp_path))
 
 

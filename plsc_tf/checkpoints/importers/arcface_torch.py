@@ -169,7 +169,8 @@ def _class_rows(kind, paths):
     layers.check_shapes(paths, shapes, expected, total)
     steps = (torch_files.load(path).get("global_step") for path in paths)
     # Lists within each other could have a text of any length.
-    steps = [step if isinstance(step, int) else None for step in steps]
+    numbers = int | np.generic | np.ndarray
+    steps = [str(step) if isinstance(step, numbers) else None for step in steps]
     rule = f"{paths[0]} and the files of the other ranks must be of the same step"
     require(len(set(steps)) == 1, rule, "Copy them again", global_step=steps)
     opens = [lambda p=path: np.asarray(_centers(kind, p), np.float32) for path in paths]

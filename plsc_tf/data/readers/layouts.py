@@ -317,10 +317,9 @@ def images_in_files(request: DataRequest, read: Callable, *endings: str) -> File
     found = [name for name in found if not name.startswith("cache-")]
     found = [glob.escape(name) for name in found if name.endswith(endings)]
     is_train = request.split == "train"
-    # "latest-train" is no test split.
+    # "latest-train" is not a test split.
     names = [n for n in found if request.split in n and (is_train or "train" not in n)]
-    names = request.train_files or names or (is_train and found)
-    if not names:
+    if not (names := request.train_files or names or (is_train and found)):
         kinds = " or ".join(f"{request.split}*{ending}" for ending in endings)
         raise paths.no_file(request.dataset_dir, kinds, "Or set train_files.")
     return FilesLayout(request, tuple(paths.expand(names, request.dataset_dir)), read)
