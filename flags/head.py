@@ -37,7 +37,7 @@ def _margin(name):
 
 def _initializer(name, text):
     try:
-        text and initializers.parse(text)
+        text and initializers.distribution(text, 1, 1)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

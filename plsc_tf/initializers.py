@@ -1,43 +1,21 @@
-"""Parses Keras initializers given as text and returns their distributions."""
+"""Creates Keras initializers from text and returns their distributions."""
 
 import ast
 import math
-import re
 import typing
 
-from plsc_tf.requirements import require, require_one_of
+from plsc_tf.requirements import require
 
 # Standard deviation of a normal distribution that is truncated at two standard
 # deviations, as in Keras; Keras's VarianceScaling divides by it.
 CUT_DEVIATION = 0.87962566103423978
 
-# Keras's initializers: {name: {argument: default}}.
-ARGUMENTS = {
-    "random_normal": {"mean": 0.0, "stddev": 0.05},
-    "truncated_normal": {"mean": 0.0, "stddev": 0.05},
-    "random_uniform": {"minval": -0.05, "maxval": 0.05},
-    "constant": {"value": 0.0},
-    "zeros": {},
-    "ones": {},
-    "variance_scaling": {
-        "scale": 1.0,
-        "mode": "fan_in",
-        "distribution": "truncated_normal",
-    },
-    **{
-        f"{name}_{kind}": {}
-        for name in ("glorot", "he", "lecun")
-        for kind in ("normal", "uniform")
-    },
-}
-_SCALED = {"glorot": (1.0, "fan_avg"), "he": (2.0, "fan_in"), "lecun": (1.0, "fan_in")}
-_CONSTANTS = {"zeros": 0.0, "ones": 1.0}
-# Arguments whose values are words, and the allowed words.
-_WORDS = {
-    "mode": ("fan_in", "fan_out", "fan_avg"),
-    "distribution": ("truncated_normal", "untruncated_normal", "uniform"),
-}
-_TEXT = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+# Keras's initializers that do not depend on a weight's shape beyond its fans.
+NAMES = (
+    *("constant", "zeros", "ones", "random_normal", "truncated_normal"),
+    *("random_uniform", "variance_scaling", "glorot_normal", "glorot_uniform"),
+    *("he_normal", "he_uniform", "lecun_normal", "lecun_uniform"),
+)
 
 
 class Distribution(typing.NamedTuple):
@@ -56,39 +34,32 @@ class Distribution(typing.NamedTuple):
 
 
 def parse(text):
-    """Parses an initializer such as "he_normal" or "constant(0.1)".
+    """Creates the Keras initializer of a text, such as "he_normal" or "constant(0.1)".
 
     Args:
-        text: a Keras initializer's name in snake case, followed by keyword arguments in
-            parentheses. If an initializer has only one argument, its name may be
-            omitted.
-
-    Returns:
-        (name, `{argument: value}`).
+        text: a Keras initializer's name in snake case, followed by its arguments in
+            parentheses.
 
     Raises:
-        ValueError: a name or argument is unknown, or a value is not allowed.
+        ValueError: a name, argument or word is unknown, or a number is none.
     """
-    match = _TEXT.fullmatch(text)
-    name = match and match[1].lower()
-    rule = f"An initializer must be one of {', '.join(ARGUMENTS)}"
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        call = None
+    call = call if isinstance(call, ast.Call) else ast.Call(call, [], [])
+    name = getattr(call.func, "id", "").lower()
+    rule = f"An initializer must be one of {', '.join(NAMES)}"
     advice = "Write arguments as in truncated_normal(stddev=0.02)"
-    require(name in ARGUMENTS, rule, advice, initializer=repr(text))
-    arguments = dict(ARGUMENTS[name])
-    for part in filter(None, (part.strip() for part in (match[2] or "").split(","))):
-        key, equals, value = part.partition("=")
-        if not equals and len(arguments) == 1:
-            key, value = next(iter(arguments)), part
-        key = key.strip()
-        rule = f"The arguments of {name} are: {', '.join(arguments) or 'none'}"
-        require(key in arguments, rule, initializer=text)
-        arguments[key] = _value(key, value.strip(), text)
-    fits = arguments.get("stddev", 0) >= 0 and arguments.get("scale", 1) > 0
-    rule = "stddev must not be negative, and scale must be positive"
-    require(fits, rule, initializer=text)
-    fits = arguments.get("minval", 0) <= arguments.get("maxval", 0)
-    require(fits, "minval must not be above maxval", initializer=text)
-    return name, arguments
+    require(name in NAMES, rule, advice, initializer=repr(text))
+    # Without a seed, it would draw one, and change the random numbers of a seeded run.
+    options = {} if name in ("constant", "zeros", "ones") else {"seed": 0}
+    values = [_value("value", node) for node in call.args]
+    named = {one.arg: _value(one.arg, one.value) for one in call.keywords}
+    try:
+        return _kind(name)(*values, **options, **named)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error}. Received: initializer={text}") from error
 
 
 def describe(initializer):
@@ -97,22 +68,21 @@ def describe(initializer):
     Raises:
         ValueError: the initializer cannot be described as text.
     """
-    if isinstance(initializer, str):
-        parse(initializer)
-        return initializer
-    kind = type(initializer).__name__
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()
-    fits = name in ARGUMENTS and hasattr(initializer, "get_config")
-    rule = f"Initial class weights must be one of Keras's {', '.join(ARGUMENTS)}"
-    require(fits, rule, initializer=repr(initializer))
-    config = initializer.get_config()
-    rule = "Initial class weights depend on the seed of the training"
-    given = f"{kind}(seed={config.get('seed')!r})"
-    require(config.get("seed") is None, rule, "Leave out its seed", initializer=given)
-    values = {key: config[key] for key in ARGUMENTS[name]}
-    inner = ", ".join(f"{key}={value}" for key, value in values.items())
-    text = f"{name}({inner})" if inner else name
-    parse(text)
+    text = initializer
+    if not isinstance(initializer, str):
+        name = next((n for n in NAMES if type(initializer) is _kind(n)), None)
+        rule = f"Initial class weights must be one of Keras's {', '.join(NAMES)}"
+        require(name, rule, initializer=repr(initializer))
+        config = initializer.get_config()
+        rule = "Initial class weights depend on the seed of the training"
+        seed = config.pop("seed", None)
+        given = f"{type(initializer).__name__}(seed={seed!r})"
+        require(seed is None, rule, "Leave out its seed", initializer=given)
+        values = [
+            f"{key}={value}" for key, value in config.items() if value is not None
+        ]
+        text = f"{name}({', '.join(values)})"
+    distribution(text, 1, 1)
     return text
 
 
@@ -123,40 +93,49 @@ def distribution(text, fan_in, fan_out):
         text: the initializer; see `parse`.
         fan_in: length of an embedding.
         fan_out: number of classes.
+
+    Raises:
+        ValueError: as of `parse`, or a number is out of range.
     """
-    name, values = parse(text)
-    if name in _CONSTANTS or name == "constant":
-        return Distribution("constant", values.get("value", _CONSTANTS.get(name)), 0.0)
-    if name in ("random_normal", "truncated_normal"):
-        kind = name.removeprefix("random_")
-        return Distribution(kind, values["mean"], values["stddev"])
-    if name == "random_uniform":
-        low, high = values["minval"], values["maxval"]
-        return Distribution("uniform", (low + high) / 2, (high - low) / 2)
-    if name == "variance_scaling":
-        scale, mode, kind = values.values()
+    initializer, center = parse(text), 0.0
+    given = vars(initializer)
+    if "scale" in given:
+        average = (fan_in + fan_out) / 2
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": average}
+        variance = initializer.scale / max(1.0, fans[initializer.mode])
+        kind = initializer.distribution.removeprefix("untruncated_")
+        spread = math.sqrt(3 * variance if kind == "uniform" else variance)
+        spread /= CUT_DEVIATION if kind == "truncated_normal" else 1.0
+    elif "stddev" in given:
+        cut = isinstance(initializer, _kind("truncated_normal"))
+        kind = "truncated_normal" if cut else "normal"
+        center, spread = initializer.mean, initializer.stddev
+    elif "minval" in given:
+        low, high = initializer.minval, initializer.maxval
+        kind, center, spread = "uniform", (low + high) / 2, (high - low) / 2
     else:
-        family, _, kind = name.partition("_")
-        scale, mode = _SCALED[family]
-        kind = "truncated_normal" if kind == "normal" else kind
-    fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
-    variance = scale / max(1.0, fans[mode])
-    if kind == "uniform":
-        return Distribution("uniform", 0.0, math.sqrt(3 * variance))
-    if kind == "truncated_normal":
-        return Distribution(kind, 0.0, math.sqrt(variance) / CUT_DEVIATION)
-    return Distribution("normal", 0.0, math.sqrt(variance))
+        ones = isinstance(initializer, _kind("ones"))
+        kind, center, spread = "constant", given.get("value", float(ones)), 0.0
+    rule = "stddev must not be negative, nor minval above maxval"
+    require(spread >= 0, rule, initializer=text)
+    return Distribution(kind, center, spread)
 
 
-def _value(key, text, whole):
-    """Parses an argument's value: a word for arguments in `_WORDS`, else a number."""
-    if key in _WORDS:
-        word = text.strip("'\"")
-        require_one_of(_WORDS[key], **{key: word})
-        return word
+def _kind(name):
+    """Returns Keras's class of a name in snake case."""
+    from keras import initializers  # takes seconds, and few runs need it
+
+    return getattr(initializers, name.title().replace("_", ""))
+
+
+def _value(name, node):
+    """Returns an argument's value: a word or a number."""
+    text = ast.unparse(node).strip("'\"")
+    if name in ("mode", "distribution"):
+        return text
     try:
-        number = float(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError):
+        number = float(text)
+    except ValueError:
         number = math.nan
-    require(math.isfinite(number), f"{key} must be a number", initializer=whole)
+    require(math.isfinite(number), f"{name} must be a number", **{name: text})
     return number
