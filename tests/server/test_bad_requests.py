@@ -88,20 +88,6 @@ def test_large_slow_and_broken_off_requests(server, pictures, expected):
     assert ask(server, "GET", "/healthz")[0] == 200
 
 
-def test_who_does_not_read_is_dropped(server):
-    with socket.socket() as link:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        link.connect(("127.0.0.1", server["port"]))
-        link.settimeout(2)
-        # Until its answers fill all buffers, so the server has stopped to read.
-        with pytest.raises(OSError):
-            while True:
-                link.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
-        # The only connection left is the one that asks.
-        alone = "\nplsc_tf_connections 1.0"
-        wait_for(lambda: alone in ask(server, "GET", "/metrics")[1])
-
-
 def encoded(file_format, size, **options):
     file = io.BytesIO()
     PIL.Image.new("L", size).save(file, file_format, **options)
