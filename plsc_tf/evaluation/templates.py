@@ -6,7 +6,7 @@ template's media are added up, and the sum is normalized. NumPy only.
 
 import numpy as np
 
-from plsc_tf.evaluation.verification import blocks, unit
+from plsc_tf.evaluation.verification import unit
 
 
 def pool(embeddings, templates, media, weights=None):
@@ -58,23 +58,3 @@ def find(ids, wanted, what):
             f"such as template {wanted[missing[0]]}."
         )
     return rows
-
-
-def cosines(embeddings, left, right):
-    """Computes the cosines of listed pairs of unit rows, block by block.
-
-    Args:
-        embeddings: `[n, embedding_size]` float, rows of length 1.
-        left: `[pairs]` int, row indices.
-        right: `[pairs]` int, row indices.
-
-    Returns:
-        float32 `[pairs]`.
-    """
-    embeddings = np.asarray(embeddings, np.float32)
-    result = np.empty(len(left), np.float32)
-    for rows in blocks(len(left), embeddings):
-        result[rows] = np.einsum(
-            "ij,ij->i", embeddings[left[rows]], embeddings[right[rows]]
-        )
-    return result

@@ -1,6 +1,5 @@
 """Sets up the stages of dimension-reduction training from the options."""
 
-import dataclasses
 import functools
 import json
 
@@ -82,29 +81,13 @@ def callbacks(model, settings, plan):
     return found
 
 
-def trimmed(backbone, head, boost):
-    """Removes the slots, which reduced weights do not have, from the planner's counts.
+def memory(backbone, head, boost):
+    """Returns the bytes that stage 2 needs per device beyond an ordinary step.
 
     Args:
         backbone: the `plsc_tf.jobs.memory_plan.planner.Backbone`.
         head: the `plsc_tf.heads.memory.HeadLoad`.
         boost: the `Boost` options.
-
-    Returns:
-        (backbone, head).
-    """
-    if boost.reduces:
-        backbone = dataclasses.replace(backbone, slots=0)
-        if boost.dim_reduce_scope == "all":
-            head = head.replace(slot_bytes=0)
-    return backbone, head
-
-
-def memory(backbone, head, boost):
-    """Returns the bytes that stage 2 needs per device beyond an ordinary step.
-
-    Args:
-        backbone, head, boost: as in `trimmed`.
 
     Returns:
         `{item: bytes}`, {} if this is not a stage 2.

@@ -108,14 +108,14 @@ class LocalFolder:
         folder: the folder.
 
     Attributes:
-        path: `folder`, or a temporary local folder if TensorFlow has no file system for
-            the store. It is removed with this object.
+        path: `folder`, or a temporary one if that is on another store, where TensorFlow
+            might wait forever. It is removed with this object.
     """
 
     def __init__(self, folder: str):
         self._folder, self.path = folder, folder
         self._uploaded: dict[str, int] = {}
-        if not files.opens_in_tensorflow(folder):
+        if not files.is_local(folder):
             self._temporary = tempfile.TemporaryDirectory(prefix="plsc_tf-")
             self.path = self._temporary.name
 

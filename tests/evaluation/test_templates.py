@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
-from plsc_tf.evaluation.templates import cosines, find, pool
+from plsc_tf.evaluation.templates import find, pool
 
 
 def plain_pooling(features, templates, media):
@@ -40,15 +40,6 @@ def test_pooling_in_blocks_equals_the_definition(block):
     _, found = pool(blocks, templates, media, weights)
     expected = plain_pooling(features * weights[:, None], templates, media)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_cosines_of_listed_pairs():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(20, 8))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    left, right = rng.integers(0, 20, (2, 50))
-    expected = (rows @ rows.T)[left, right]
-    np.testing.assert_allclose(cosines(rows, left, right), expected, atol=1e-6)
 
 
 def test_templates_without_images_are_named():

@@ -8,8 +8,8 @@ import numpy as np
 
 from plsc_tf.evaluation import bootstrap, identification, lists, set_report
 from plsc_tf.evaluation.set_report import SetReport
-from plsc_tf.evaluation.templates import cosines, find, pool
-from plsc_tf.evaluation.verification import FOLDS, PairScores, score
+from plsc_tf.evaluation.templates import find, pool
+from plsc_tf.evaluation.verification import FOLDS, score
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.evaluate.embeddings import gathered
 from plsc_tf.requirements import require
@@ -196,7 +196,6 @@ def _template_pairs(name, path, ids, rows, subjects, options):
     left, right = find(ids, left, path), find(ids, right, path)
     rule = f"{path} must contain pairs with label 1 (same person) and with label 0"
     require(same.any() and not same.all(), rule, only_label=int(same[0]))
-    distances = 2 - 2 * cosines(rows, left, right)
     numbers = np.array([subjects.get(one, -1) for one in ids.tolist()])
     listed = np.unique(np.concatenate([left, right]))
     if (numbers[listed] >= 0).all():
@@ -205,7 +204,8 @@ def _template_pairs(name, path, ids, rows, subjects, options):
         numbers = bootstrap.linked(len(ids), left[same], right[same])
         basis = LINKED.replace("images", "templates")
     identities = numbers[left], numbers[right], basis
-    scores = PairScores(distances, same, None)
+    scores = score(rows, left, right, same, folds=2)
+    scores = dataclasses.replace(scores, norms=None)
     report = set_report.of_pairs(name, scores, identities, options, kind="templates")
     report.counts["templates"] = len(ids)
     report.sha256 = hashlib.sha256(text).hexdigest()

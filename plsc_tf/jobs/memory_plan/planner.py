@@ -230,7 +230,6 @@ class Job:
         settings = self.settings.replace(recompute="blocks")
         images = self.backbone.traced_images
         backbone = _backbone(_small_model(settings), images, settings, self.devices)
-        backbone, _ = dimension_reduction.trimmed(backbone, self.head, settings.boost)
         return dataclasses.replace(self, backbone=backbone, settings=settings)
 
     def collectives(self) -> list[memory.Collective]:
@@ -283,7 +282,8 @@ def plan(settings: Settings) -> Job:
     recipe.check_accumulation(settings, found.replicas)
     model = _small_model(settings)
     weights = model.head.arrays().values()
-    slots = model.trainer.updater.slots().values()
+    reduced = settings.boost.reduces and settings.boost.dim_reduce_scope == "all"
+    slots = () if reduced else model.trainer.updater.slots().values()
     wide = sum(memory.FLOAT * math.prod(rows.shape[1:]) for rows in weights)
     given, images = settings.head, settings.preprocessing
     head = memory.HeadLoad(
@@ -312,7 +312,6 @@ def plan(settings: Settings) -> Job:
         prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
     backbone = _backbone(model, head.own_batch // head.parts, settings, found)
-    backbone, head = dimension_reduction.trimmed(backbone, head, settings.boost)
     return Job(
         head=head,
         backbone=backbone,
@@ -356,16 +355,18 @@ def _backbone(model, images, settings, devices):
     """Computes the `Backbone` of a model for a pass over this number of images."""
     forward = _forward(model, settings, devices.kind)
     passes, operations = activations.trace(model, images, *forward)
-    averages = model.trainer.updater.averages
     weights = model.trained_network_variables()
+    slots = [v for v in model.optimizer.variables if v.shape != ()]
+    if averages := model.trainer.updater.averages:
+        slots += averages.variables
     classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
     # The weights and biases of the auxiliary logits come last.
     per_class = _bytes(weights[-2:]) // classes if classes else 0
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
         weights=_bytes(weights),
-        slots=_bytes(v for v in model.optimizer.variables if v.shape != ())
-        + _bytes(averages.variables if averages else []),
+        # Reduced weights have no slots.
+        slots=0 if settings.boost.reduces else _bytes(slots),
         statistics=_bytes(model.untrained_variables()),
         largest=max((_bytes([v]) for v in weights), default=0),
         activations=passes,
