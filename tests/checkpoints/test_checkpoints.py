@@ -56,22 +56,6 @@ def test_the_manifest_tells_size_and_checksum_of_every_file(tmp_path):
         assert expected == {"bytes": len(text), "blake3": blake3(text).hexdigest()}
 
 
-def test_large_arrays_are_cut_into_files(tmp_path, monkeypatch):
-    # numpy's header takes 128 bytes: three rows of two float32.
-    monkeypatch.setattr(writer, "FILE_BYTES", 128 + 3 * 8 + 7)
-    save(tmp_path / "0")
-    parts = sorted((tmp_path / "0" / "rows").iterdir())
-    assert [part.name for part in parts] == [
-        "weight-0000000000-0000000003.npy",
-        "weight-0000000003-0000000006.npy",
-        "weight-0000000006-0000000007.npy",
-    ]
-    assert max(part.stat().st_size for part in parts) == 128 + 3 * 8
-    target = Target(2)
-    target.restore(tmp_path / "0")
-    assert target.holds(5)
-
-
 @pytest.mark.parametrize("layout", [{"tile_rows": 5}, {"sparse": True}])
 @pytest.mark.parametrize("saved_on", [1, 4])
 def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(

@@ -82,15 +82,6 @@ class Host:
         """Plugs it in again."""
         self.ip(f"link set {CABLE} up")
 
-    def misdirect(self, other):
-        """What is sent to another host goes nowhere from now on, as in a firewall."""
-        nowhere = "lladdr 02:00:00:00:00:99 nud permanent"
-        self.ip(f"neighbour replace {other.address} {nowhere} dev {CABLE}")
-
-    def direct(self, other):
-        """It arrives again."""
-        self.ip(f"neighbour delete {other.address} dev {CABLE}")
-
     def close(self):
         """Ends it; its cable is gone with it."""
         self._holder.stdin.close()

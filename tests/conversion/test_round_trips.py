@@ -87,16 +87,6 @@ def test_labels_are_shifted(tmp_path, origin, target):
     assert drawn.read(tmp_path / "out", target) == EXAMPLES
 
 
-def test_other_features_of_records_are_kept(tmp_path):
-    paths = drawn.write_records(tmp_path / "in", EXAMPLES, 1, {"image/height": 5})
-    converted(
-        RecordInput(paths), tmp_path / "out", "tfrecord", shuffle=False, num_shards=1
-    )
-    (out,) = (tmp_path / "out").glob("*.tfrecord")
-    with open(paths[0], "rb") as file:
-        assert out.read_bytes() == file.read()
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_arrays_become_pngs_of_the_same_pixels(tmp_path, layout):
     rng = np.random.default_rng(0)

@@ -42,26 +42,6 @@ load = BASE.replace(row_bytes=32, slot_bytes=32).replace
 
 
 @pytest.mark.parametrize(
-    ("classes", "replicas", "rate", "tile", "centers"),
-    [
-        (1001, 2, 1.0, None, 1),
-        (1_000_000, 2, 1.0, None, 1),
-        (300_001, 1, 0.1, None, 1),
-        (100_001, 2, 1.0, None, 200),
-    ],
-)
-def test_tiles_are_those_of_the_head(classes, replicas, rate, tile, centers):
-    # One-dimensional embeddings keep the weights small.
-    options = {"sample_rate": rate, "tile_rows": tile, "sub_centers": centers}
-    head = plsc_tf.ShardedHead(classes, **options)
-    head.build(1, plsc_tf.strategy(replicas))
-    given = {"num_classes": classes, "embedding_size": 1, "replicas": replicas}
-    planned = load(global_batch=4, **given, **options)
-    assert planned.rows_per_tile == head.layout.rows_per_tile
-    assert planned.rows == head.weight.split.size(0)
-
-
-@pytest.mark.parametrize(
     ("options", "slots"),
     [
         ({}, 1),
@@ -98,37 +78,13 @@ def test_weights_and_slots_are_those_of_the_training(tmp_path, options, slots):
     assert found.get("backbone slots", 0) == 4 * mirrored
 
 
-@pytest.mark.parametrize(
-    ("kilobytes", "rate"), [(0, 1.0), (8, 1.0), (11, 0.5), (100, 0.5)]
-)
-def test_as_many_logits_are_kept_as_the_head_keeps(kilobytes, rate):
-    strategy = plsc_tf.strategy(2)
-    head = plsc_tf.ShardedHead(
-        2000, sample_rate=rate, tile_rows=200, logits_mb=kilobytes / 1000
-    )
-    head.build(4, strategy)
-    with strategy.scope():
-        state = head.arrays()["weight"].read(0, 10)
-
-    def first_pass():
-        embeddings = tf.constant(state[:5])
-        labels, weights = tf.range(5, dtype=tf.int64), tf.fill([5], 0.1)
-        return head.loss_and_gradients(embeddings, labels, weights).pending
-
-    pending = strategy.experimental_local_results(strategy.run(first_pass))[0]
-    kept = [tile["products"] for tile in pending["tiles"] if "products" in tile]
-    planned = load(
-        num_classes=2000, sample_rate=rate, tile_rows=200, logits_bytes=kilobytes * 1000
-    )
-    assert planned.kept_tiles == len(kept)
-    kept_bytes = sum(4 * int(tf.size(value)) for value in kept)
-    assert memory.held(planned)["kept logits"] == kept_bytes
-
-
 def test_a_load_by_hand():
     sampled = load(num_classes=200, sample_rate=0.05, global_batch=64)
     # If the batch is larger than the sample, the rows of the batch form one tile.
     assert (sampled.working_rows, sampled.tiles) == (64, [64])
+    # A tile's logits are 200 rows of 10 numbers.
+    tiled = load(num_classes=2000, tile_rows=200, logits_bytes=2 * 8000)
+    assert (tiled.rows, tiled.tiles, tiled.kept_tiles) == (1000, 5 * [200], 2)
     cut = load(global_batch=10, parts=2)
     assert (cut.kept_tiles, cut.own_batch, cut.batch) == (0, 6, 12)
     whole = memory.held(load(sharded=False))

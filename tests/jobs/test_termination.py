@@ -22,7 +22,6 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
 from tests import commands, programs
 from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
-from tests.marks import slow
 
 LONG = {
     **TINY,
@@ -84,17 +83,6 @@ def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
     # Python prints, and ignores, an exception that a signal raises in a finalizer.
     said = re.sub(r"Exception ignored in.*\nTraceback", "", said)
     assert "Traceback" not in said, said
-
-
-@pytest.mark.parametrize("which", [signal.SIGTERM, slow(signal.SIGINT)])
-def test_the_run_goes_on_as_if_nothing_had_happened(ended, which, tmp_path):
-    folder, _, _ = ended[which]
-    last = len(losses(folder)) + 4
-    for where in (folder, tmp_path):
-        values = {**LONG, "model_save_dir": str(where), "stop_at_step": last}
-        train.train(Settings.from_values(**values))
-    assert len(losses(folder)) == last
-    assert losses(folder) == losses(tmp_path)
 
 
 @pytest.fixture
