@@ -130,7 +130,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
     ("small", "computed"), [([5], [1, 5, 2, 3, 4]), ([5, 6], [1, 5])]
 )
 def test_a_costly_request_gives_way_to_others(small, computed):
-    # A request of 130 KB, of large images in gzip, stopped all answers for 30 s.
+    # A request of large images stopped all answers for 30 s.
     gate = threading.Event()
     model = Doubling(gate=gate)
 

@@ -75,8 +75,8 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
 
 @pytest.mark.parametrize("kind", ["slow", "body", "change"])
 def test_a_key_can_use_up_the_memory_only_for_itself(kind):
-    # Eight gRPC calls of ten bytes, or 16 requests of 30 KB that unpack to 32 MB, all
-    # without their last byte, kept all other clients out.
+    # Eight gRPC calls of ten bytes, or 16 requests of 32 MB, all without their last
+    # byte, kept all other clients out.
     async def call(key, size, bodies, ended):
         with bodies.counting(key):
             if kind == "slow":

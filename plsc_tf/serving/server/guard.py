@@ -8,12 +8,11 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-import zlib
 from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
-from plsc_tf.serving.server.errors import RequestError, invalid, too_large
+from plsc_tf.serving.server.errors import RequestError, too_large
 
 _NO_CONTENT = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _BUSY = _NO_CONTENT % b"503 Service Unavailable\r\nRetry-After: 1"
@@ -33,8 +32,6 @@ _AT_ONCE_SECONDS = 0.1
 READ_BYTES = 8 * 1024
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 256 * 1024
-# zlib takes both formats if 32 is added to the logarithm of its window's size.
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
 class Protocol(web.RequestHandler):
@@ -179,23 +176,6 @@ class Protocol(web.RequestHandler):
             super().log_exception(*args, **kwargs)
 
 
-async def _parts(request):
-    """Yields the parts of a body, unpacked; raises zlib.error if it is malformed."""
-    coding = request.headers.get("Content-Encoding", "identity")
-    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-    while chunk := await request.content.readany():
-        if coding == "identity":
-            yield chunk
-            continue
-        while chunk and not unpacker.unused_data:
-            # A few bytes may become many, so others have their turn between parts.
-            yield unpacker.decompress(chunk, _LARGE)
-            chunk = unpacker.unconsumed_tail
-            await asyncio.sleep(0)
-    if coding != "identity" and (not unpacker.eof or unpacker.unused_data):
-        raise zlib.error
-
-
 @dataclasses.dataclass(eq=False)
 class _Request:
     """A request's bytes in memory; those of slow messages are not known yet.
@@ -260,9 +240,13 @@ class Bodies:
             The result of `parse`.
 
         Raises:
-            RequestError: the body is too large or arrives too slowly, other bodies use
-                too much memory, or `parse` raised it.
+            RequestError: the body is compressed or too large, or arrives too slowly;
+                other bodies use too much memory; or `parse` raised it.
         """
+        # A few bytes could become gigabytes, or keep the event loop busy.
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            message = "Send the body uncompressed, without Content-Encoding."
+            raise RequestError("INVALID_ARGUMENT", message, status=415)
         length = request.content_length
         if length is not None and length > self._limit:
             raise self._too_large()
@@ -356,14 +340,12 @@ class Bodies:
         body = bytearray()
         try:
             async with asyncio.timeout(self._seconds):
-                async for part in _parts(request):
+                async for part in request.content.iter_any():
                     body += part
                     # A length that is only announced must not keep others out.
                     self.hold(len(body))
                     if len(body) > self._limit:
                         raise self._too_large()
-        except zlib.error:
-            raise invalid("The body is neither gzip nor deflate.") from None
         except TimeoutError:
             raise self._too_slow() from None
         request.protocol.body_received()
