@@ -110,7 +110,8 @@ def convert(case, source, target):
     """Runs the converter; returns seconds, and the growth of the resident memory."""
     # Not at the top, so that a wrong option answers at once.
     from plsc_tf.data.conversion import run
-    from plsc_tf.data.conversion.inputs import Base64Input
+    from plsc_tf.data.conversion.inputs import FilesInput
+    from plsc_tf.data.readers.formats import BASE64
 
     names = (source / "file_list.txt").read_text(encoding="ascii").split()
     plan = run.ConversionPlan(
@@ -125,7 +126,8 @@ def convert(case, source, target):
     before = machine.reset_peak_rss()
     with machine.no_garbage_collection():
         start = time.perf_counter()
-        run.convert(Base64Input([str(source / name) for name in names]), plan)
+        paths = [str(source / name) for name in names]
+        run.convert(FilesInput(BASE64, paths), plan)
         seconds = time.perf_counter() - start
     grown = machine.peak_rss() - before
     shutil.rmtree(target)

@@ -27,6 +27,7 @@ from plsc_tf.checkpoints.rows import row_size
 from plsc_tf.parallel import packing
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, outputs
+from plsc_tf.storage.arrays import npy_header
 from plsc_tf.storage.errors import StorageError
 
 BACKBONE = "backbone.weights.h5"
@@ -229,7 +230,7 @@ def _write_share(target, content, is_chief, heartbeat):
 def _parts(name, array):
     """Splits this process's rows of an array into files; returns their descriptions."""
     first, end = array.local_range()
-    header = len(_npy_header(array, array.shape[0]))
+    header = len(npy_header(array.shape, array.dtype))
     step = max(1, (FILE_BYTES - header) // row_size(array.shape, array.dtype))
     plain, parts = name.replace("/", "."), []
     for low in range(first, end, step):
@@ -264,20 +265,9 @@ def _write_files(target, jobs, heartbeat, threads):
 
 def npy_chunks(array: Any, low: int, high: int) -> Iterator[bytes | np.ndarray]:
     """Yields the contents of a numpy file with the rows `[low, high)` in chunks."""
-    yield _npy_header(array, high - low)
+    yield npy_header((high - low, *array.shape[1:]), array.dtype)
     for piece in array.pieces(low, high):
         yield np.ascontiguousarray(piece)
-
-
-def _npy_header(array, rows):
-    buffer = io.BytesIO()
-    description = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(array.dtype)),
-        "fortran_order": False,
-        "shape": (rows, *array.shape[1:]),
-    }
-    np.lib.format.write_array_header_1_0(buffer, description)
-    return buffer.getvalue()
 
 
 def _finish(path, target, content, shares):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.source import Source, on_host
+from plsc_tf.data.source import IndexedSource, Source, on_host
 from plsc_tf.requirements import require
 from plsc_tf.storage import arrays
 
@@ -22,8 +22,8 @@ _PARTIAL = ".partial"
 _IMAGES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
 
 
-def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
-    """Returns a copy of the source whose images are in memory.
+def in_memory(source: Source, blocks: tf.data.Dataset) -> IndexedSource:
+    """Returns a source of the same examples whose images are in memory.
 
     Args:
         source: the source to cache.
@@ -36,11 +36,13 @@ def in_memory(source: Source, blocks: tf.data.Dataset) -> Source:
     message = "%s: cached %d images in memory (%.0f MB)"
     logging.info(message, source.name, len(images), images.nbytes / 2**20)
     images = on_host(images)
-    return source.with_fetch(lambda index: tf.gather(images, index), on_host(labels))
+    return _cached(source, labels, lambda index: tf.gather(images, index))
 
 
-def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) -> Source:
-    """Returns a copy of the source whose images are in a file, written only once.
+def on_disk(
+    source: Source, blocks: tf.data.Dataset, folder: str, steps: str
+) -> IndexedSource:
+    """Returns a source of the same examples in a file, which is written only once.
 
     If several processes need the cache, one writes it and the others wait. Replacing an
     image under the same name does not update the cache.
@@ -66,13 +68,17 @@ def on_disk(source: Source, blocks: tf.data.Dataset, folder: str, steps: str) ->
     found = images.shape, images.dtype, labels.shape, labels.dtype
     fits = found == (shape, np.uint8, shape[:1], np.int64)
     require(fits, f"The cache {place} is damaged", "Remove the folder", found=found)
-    labels = on_host(labels)
 
     def fetch(indices):
         found = tf.numpy_function(lambda k: images[k], [indices], tf.uint8, False)
         return tf.ensure_shape(found, [None, *shape[1:]])
 
-    return source.with_fetch(fetch, labels)
+    return _cached(source, labels, fetch)
+
+
+def _cached(source, labels, fetch):
+    name, classes, describe = source.name, source.num_classes, source.describe
+    return IndexedSource(name, labels, fetch, num_classes=classes, describe=describe)
 
 
 def _is_done(place):

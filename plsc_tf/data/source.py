@@ -98,15 +98,6 @@ class Source:
         text = f"{self.name}\0{self.num_examples}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> "Source":
-        """Returns a source with the same order that fetches its images differently.
-
-        Args:
-            fetch: see `IndexedSource`.
-            labels: int64 `[num_examples]`.
-        """
-        raise NotImplementedError
-
     def epoch(self, **order) -> tf.data.Dataset:
         """Returns an epoch as {"image", "label", "index"}, one example at a time.
 
@@ -224,12 +215,10 @@ class IndexedSource(Source):
             digest.update(details().encode())
         return digest.hexdigest()
 
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor | None = None) -> Source:
-        """See `Source.with_fetch`; if `labels` is None, keeps this source's labels."""
+    def with_fetch(self, fetch: Callable) -> "IndexedSource":
+        """Returns a source of the same examples that fetches them differently."""
         source = copy.copy(self)
         source._fetch = fetch
-        if labels is not None:
-            source._labels = labels
         return source
 
 

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from plsc_tf.data import contact_sheet, load, paths
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import listed_files
-from plsc_tf.data.readers.layouts import Base64Layout, DataRequest, TfrecordLayout
+from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
@@ -96,10 +96,8 @@ def _open_input(settings):
     facts = effects.data_facts({"labels_offset"})
     name, request = _request(settings)
     layout = load.find_layout(name, request)
-    if isinstance(layout, Base64Layout):
-        return Base64Input(layout.files, **labels), facts
-    if isinstance(layout, TfrecordLayout) and layout.parse_fn is None:
-        return RecordInput(layout.files, **labels), facts
+    if layout.form:
+        return FilesInput(layout.form, layout.files, **labels), facts
     identity = {"dataset_name": name, **dataclasses.asdict(request)}
     source = load.open_source(name, request)
     facts = effects.data_facts(source.used_fields)

@@ -1,9 +1,11 @@
-"""Reads arrays from .npy files."""
+"""Reads .npy files, and makes the headers of those that are written in pieces."""
 
 import functools
 import io
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
@@ -29,3 +31,11 @@ def read(path: str) -> np.ndarray:
         raise
     except Exception as error:  # numpy raises errors of many types
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
+
+
+def npy_header(shape: Sequence[int], dtype: npt.DTypeLike) -> bytes:
+    """Returns the header of a .npy file in format 1.0, with rows in C order."""
+    stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
+    array = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(stream, array)
+    return stream.getvalue()

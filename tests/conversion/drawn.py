@@ -95,6 +95,10 @@ def read_records(folder):
     return found
 
 
+def write(layout, *arguments):
+    return {"base64": write_base64, "tfrecord": write_records}[layout](*arguments)
+
+
 def read(folder, layout):
     return {"base64": read_base64, "tfrecord": read_records}[layout](folder)
 

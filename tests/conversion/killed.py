@@ -5,14 +5,15 @@ import signal
 import sys
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput
+from plsc_tf.data.conversion.inputs import FilesInput
+from plsc_tf.data.readers.formats import FORMATS
 
 CALLS = ("fsync", "replace", "rename", "remove", "rmdir", "unlink")
 
 
 def convert(layout, paths, output, shuffle=True):
     """What each attempt does; blocks and intervals are small, so that they are many."""
-    source = {"base64": Base64Input, "tfrecord": RecordInput}[layout](paths)
+    source = FilesInput(FORMATS[layout], paths)
     source.num_buckets = lambda: 5
     options = {"num_shards": 3, "shuffle": shuffle, "pad": True, "seed": 1}
     options |= {"output_format": layout, "memory_mb": 0.2, "commit_every_s": 0}

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input
+from plsc_tf.data.conversion.inputs import FilesInput
+from plsc_tf.data.readers.formats import BASE64
 from plsc_tf.storage.errors import StorageError
 from tests.conversion import drawn, killed
 from tests.conversion.test_round_trips import inputs
@@ -67,8 +68,7 @@ def test_any_block_may_be_the_last(tmp_path, origin, shuffle):
     ],
 )
 def test_killed_before_each_of_its_last_steps(tmp_path, layout, shuffle):
-    write = {"base64": drawn.write_base64, "tfrecord": drawn.write_records}[layout]
-    paths = write(tmp_path / "in", EXAMPLES[:30])
+    paths = drawn.write(layout, tmp_path / "in", EXAMPLES[:30])
     before = drawn.digests(tmp_path / "in"), stamps(tmp_path / "in")
     killed.convert(layout, paths, tmp_path / "undisturbed", shuffle)
     expected = drawn.digests(tmp_path / "undisturbed")
@@ -115,7 +115,7 @@ def test_two_processes_do_not_write_one_output(tmp_path):
     run.convert(source, plan)
 
 
-class Changing(Base64Input):
+class Changing(FilesInput):
     """Files that are touched after they were read."""
 
     def batches(self, *arguments):
@@ -124,7 +124,7 @@ class Changing(Base64Input):
 
 
 def test_files_that_change_meanwhile_are_noticed(tmp_path):
-    source = Changing(drawn.write_base64(tmp_path / "in", EXAMPLES))
+    source = Changing(BASE64, drawn.write_base64(tmp_path / "in", EXAMPLES))
     with pytest.raises(RuntimeError, match="input changed during the conversion"):
         run.convert(source, run.ConversionPlan(str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()

@@ -5,8 +5,9 @@ import struct
 import pytest
 import tensorflow as tf
 
-from plsc_tf.data.conversion.inputs import OUTPUTS, RecordInput
+from plsc_tf.data.conversion.inputs import FilesInput
 from plsc_tf.data.readers import tfrecord
+from plsc_tf.data.readers.formats import TFRECORD
 from tests.conversion import drawn
 
 EXAMPLES = drawn.images(20)
@@ -58,9 +59,9 @@ def test_a_damaged_length_is_named(path, at, value):
 
 def test_damaged_data_is_named_by_the_converter(path):
     drawn.overwrite(path, 40, b"\x00\x01\x02\x03")
-    source = RecordInput([path])
+    source = FilesInput(TFRECORD, [path])
     with pytest.raises(ValueError, match=f"{path}, record 0: it is damaged: its check"):
-        list(source.batches(OUTPUTS["tfrecord"], {}, 1))
+        list(source.batches(TFRECORD, {}, 1))
 
 
 def test_a_length_beyond_the_file_is_not_allocated(tmp_path):
@@ -99,7 +100,8 @@ def test_wrong_examples_are_refused(payload, words):
 
 def test_another_label_leaves_the_rest():
     payload = tfrecord.encode_example(b"x", b"png", 3)
-    changed = tf.train.Example.FromString(tfrecord.with_label(payload, 99))
+    record = tfrecord.with_label(tfrecord.frame(payload), 99)
+    changed = tf.train.Example.FromString(tfrecord.payload_of(record[12:]))
     expected = tf.train.Example.FromString(payload)
     expected.features.feature["image/class/label"].int64_list.value[:] = [99]
     assert changed == expected

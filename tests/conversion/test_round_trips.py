@@ -9,8 +9,9 @@ import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.readers import base64_text, tfrecord
+from plsc_tf.data.readers.formats import BASE64, FORMATS
 from plsc_tf.data.readers.python import from_dataset, from_generator
 from tests.conversion import drawn
 
@@ -19,10 +20,8 @@ LAYOUTS = ("tfrecord", "base64")
 
 
 def inputs(layout, folder, examples=EXAMPLES):
-    if layout == "base64":
-        return Base64Input(drawn.write_base64(folder, examples))
-    if layout == "tfrecord":
-        return RecordInput(drawn.write_records(folder, examples))
+    if layout in LAYOUTS:
+        return FilesInput(FORMATS[layout], drawn.write(layout, folder, examples))
     source = from_generator(lambda: iter(examples), num_examples=len(examples))
     return SourceInput(source, {})
 
@@ -71,7 +70,7 @@ def test_both_column_orders_and_windows_lines_become_plscs(tmp_path):
     paths = drawn.write_base64(tmp_path / "a", EXAMPLES[:20], 1, label_first=True)
     paths += drawn.write_base64(tmp_path / "b", EXAMPLES[20:40], 1, end=b"\r\n")
     paths += drawn.write_base64(tmp_path / "c", EXAMPLES[40:], 1, end=b"\n\n")
-    converted(Base64Input(paths), tmp_path / "out", "base64", shuffle=False)
+    converted(FilesInput(BASE64, paths), tmp_path / "out", "base64", shuffle=False)
     expected = drawn.write_base64(tmp_path / "d", EXAMPLES, 1)
     text = b"".join((tmp_path / f"out/base64_rank_{k}").read_bytes() for k in range(4))
     assert text == (tmp_path / "d/part-0").read_bytes() and expected
@@ -82,7 +81,7 @@ def test_both_column_orders_and_windows_lines_become_plscs(tmp_path):
 def test_labels_are_shifted(tmp_path, origin, target):
     raised = [(image, label + 1) for image, label in EXAMPLES]
     source = inputs(origin, tmp_path / "in", raised)
-    shifted = type(source)(source.paths, labels_offset=1, num_classes=7)
+    shifted = FilesInput(source.form, source.paths, labels_offset=1, num_classes=7)
     converted(shifted, tmp_path / "out", target, shuffle=False)
     assert drawn.read(tmp_path / "out", target) == EXAMPLES
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import Base64Input
+from plsc_tf.data.conversion.inputs import FilesInput
+from plsc_tf.data.readers.formats import BASE64
 from tests.conversion import drawn
 from tests.conversion.test_round_trips import converted, inputs
 
 
-class ManyBuckets(Base64Input):
+class ManyBuckets(FilesInput):
     """As if the files were as large as need so many buckets."""
 
     def num_buckets(self):
@@ -31,7 +32,7 @@ def order(folder):
 
 def shuffled(paths, folder, **options):
     plan = run.ConversionPlan(str(folder), output_format="base64", **options)
-    run.convert(ManyBuckets(paths), plan)
+    run.convert(ManyBuckets(BASE64, paths), plan)
     return order(folder)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from plsc_tf.data.checks.check import check
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.image_limit import checked, num_pixels
 from plsc_tf.data.images import encode
@@ -19,6 +19,7 @@ from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.pipeline import Batches
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import encode_line
+from plsc_tf.data.readers.formats import BASE64, TFRECORD
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.jobs import convert as convert_command
@@ -153,11 +154,11 @@ def test_a_conversion_names_an_image_that_is_too_large(
     part = f"{list_folder}/part-0"
     if given == "tfrecord":
         write_records(part, [(data, 0) for data in pictures])
-        source, place = RecordInput([part]), "part-0, record 1"
+        source, place = FilesInput(TFRECORD, [part]), "part-0, record 1"
     elif given == "base64":
         lines = b"".join(encode_line(data, 0) for data in pictures)
         (list_folder / "part-0").write_bytes(lines)
-        source, place = Base64Input([part]), "part-0, line 2"
+        source, place = FilesInput(BASE64, [part]), "part-0, line 2"
     else:
         (list_folder / "images/13.png").write_bytes(bomb())
         request = DataRequest(dataset_dir=str(list_folder))

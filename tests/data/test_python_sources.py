@@ -37,8 +37,9 @@ def test_generator_of_arrays_every_epoch_anew():
         len(batches)
 
 
-def test_generator_is_shuffled_and_resumes():
-    options = PipelineOptions(image_size=(6, 4), seed=1)
+@pytest.mark.parametrize("use_caching", [False, True])
+def test_generator_is_shuffled_and_resumes(use_caching):
+    options = PipelineOptions(image_size=(6, 4), seed=1, use_caching=use_caching)
     batches = Batches(from_generator(_arrays), 3, options=options)
     whole = [images[:, 0, 0, 0].numpy().tolist() for images, _ in batches.epoch(2)]
     rest = [images[:, 0, 0, 0].numpy().tolist() for images, _ in batches.epoch(2, 2)]

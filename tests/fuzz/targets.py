@@ -14,12 +14,13 @@ import tensorflow as tf
 from plsc_tf.data import images
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.checks.survey import examine
-from plsc_tf.data.conversion.inputs import Base64Input, RecordInput, SourceInput
+from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.faults import read_checked
 from plsc_tf.data.load import open_source
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.pipeline import Batches, PipelineOptions
+from plsc_tf.data.readers.formats import BASE64, TFRECORD
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.tfrecord import encode_example, frame
@@ -79,8 +80,8 @@ class Target:
     def convert(self, folder):
         """Converts all there is to TFRecord shards."""
         if self.name == "part-0":
-            kind = RecordInput if self.data_set == "flowers" else Base64Input
-            given = kind([f"{folder}/part-0"])
+            form = TFRECORD if self.data_set == "flowers" else BASE64
+            given = FilesInput(form, [f"{folder}/part-0"])
         elif source := self._open(folder):
             given = SourceInput(source, {"fuzzing": 1})
         else:

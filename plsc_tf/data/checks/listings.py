@@ -11,7 +11,7 @@ import tensorflow as tf
 from plsc_tf.data import load as data_load, paths
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
-from plsc_tf.data.readers import base64_text, image_files, layouts, tfrecord
+from plsc_tf.data.readers import image_files, layouts
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.sampling import FILE_ORDER
@@ -213,28 +213,24 @@ class SourceImages(Listing):
 class PackedImages(Listing):
     """Lists the images in TFRecord or base64 files; continues after a damaged file."""
 
-    def __init__(self, layout: layouts.TfrecordLayout | layouts.Base64Layout):
+    def __init__(self, layout: layouts.FilesLayout):
         ends = dict.fromkeys((layout.files[0], layout.files[-1]))
         super().__init__(layout, " ... ".join(ends))
-        self._is_text = isinstance(layout, layouts.Base64Layout)
 
     def describe(self, index):
         """See `Listing.describe`."""
         file, number = map(int, self._place(index).split())
-        unit = "line" if self._is_text else "record"
-        return f"{self._layout.files[file]}, {unit} {number}"
+        return f"{self._layout.files[file]}, {self._layout.form.unit} {number}"
 
     def _items(self, findings):
         sizes = [files.size(file) for file in self._layout.files]
-        before, total = 0, max(sum(sizes), 1)
-        read, unpack, fault = tfrecord.read_records, tfrecord.unpack, "damaged_record"
-        if self._is_text:
-            read, unpack, fault = base64_text.read_lines, base64_text.unpack, "bad_line"
+        before, total, form = 0, max(sum(sizes), 1), self._layout.form
+        fault = "bad_line" if form.unit == "line" else "damaged_record"
         for place, file in enumerate(self._layout.files):
             try:
-                for number, position, record in read(file):
+                for number, position, record in form.read(file):
                     try:
-                        image, label = unpack(record)
+                        image, label = form.unpack(record)
                         item = Item(label, content=image)
                     except ValueError as error:
                         item = Item(faults=[(fault, str(error))])
@@ -286,9 +282,8 @@ def open_listing(name: str, request: DataRequest) -> Listing:
         ValueError: the data set is unknown, or the request is invalid.
     """
     layout = data_load.find_layout(name, request)
-    kind = _LISTINGS.get(type(layout), SourceImages)
-    # If the user has a parse_fn, the records do not have FastNN's keys.
-    listing = (SourceImages if getattr(layout, "parse_fn", None) else kind)(layout)
+    kind = PackedImages if layout.form else SourceImages
+    listing = _LISTINGS.get(type(layout), kind)(layout)
     if isinstance(listing, ListedImages | PackedImages) and request.split == "train":
         known = data_load.info(data_load.find(name)).num_classes
         listing.num_classes = request.num_classes or known
@@ -299,7 +294,5 @@ _LISTINGS = {
     layouts.ImageListLayout: ListedImages,
     layouts.ClassFoldersLayout: FolderImages,
     layouts.ArraysLayout: ArrayImages,
-    layouts.TfrecordLayout: PackedImages,
-    layouts.Base64Layout: PackedImages,
     layouts.RecordioLayout: RecordioImages,
 }

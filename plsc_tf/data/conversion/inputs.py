@@ -7,13 +7,14 @@ JSON.
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_pixels, num_pixels
 from plsc_tf.data.images import encode
-from plsc_tf.data.readers import base64_text, tfrecord
+from plsc_tf.data.readers import tfrecord
+from plsc_tf.data.readers.formats import TFRECORD, Format
 from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.requirements import require
@@ -23,59 +24,6 @@ _MOST_BUCKETS = 512
 # Guess for the number of records of a source of unknown length.
 UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
-# Leading bytes of the formats that `plsc_tf.data.images.decode` supports.
-_BEGINNINGS = {b"\xff\xd8\xff": b"jpeg", b"\x89PNG\r\n\x1a\n": b"png", b"GIF8": b"gif"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """An output format.
-
-    Attributes:
-        layout: name of the format.
-        header_bytes: number of bytes of a record before its payload.
-        shard_name: format string for a shard's name, with the number of the shard and
-            the number of shards.
-        pack: function of (encoded image, label) that returns a record and the length of
-            its payload; raises ValueError if the format cannot hold the image.
-        file_list: name of a file that lists the shards, or "" for no such file.
-    """
-
-    layout: str
-    header_bytes: int
-    shard_name: str
-    pack: Callable[[bytes, int], tuple[bytes, int]]
-    file_list: str = ""
-
-
-def _pack_line(image, label):
-    _kind(image)
-    return base64_text.encode_line(image, label), 4 * ((len(image) + 2) // 3)
-
-
-def _pack_example(image, label):
-    payload = tfrecord.encode_example(image, _kind(image), label)
-    return tfrecord.frame(payload), len(payload)
-
-
-def _kind(image):
-    """Returns an image's format; a list could name a private file of its reader."""
-    for beginning, kind in _BEGINNINGS.items():
-        if image.startswith(beginning):
-            return kind
-    raise ValueError(
-        "expected a JPEG, PNG or GIF file. Received: bytes that begin with "
-        f"{image[:8]!r}. `python -m plsc_tf.check` lists all such files."
-    )
-
-
-# PLSC's `base64<TAB>label` lines, and TFRecord examples with FastNN's keys.
-OUTPUTS = {
-    "base64": Output("base64", 0, "base64_rank_{0}", _pack_line, "file_list.txt"),
-    "tfrecord": Output(
-        "tfrecord", tfrecord.HEADER, "part-{0:05d}-of-{1:05d}.tfrecord", _pack_example
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,7 +72,7 @@ class _Input:
         self._num_classes = num_classes
 
     def batches(
-        self, output: Output, position: dict, batch_bytes: int
+        self, output: Format, position: dict, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yields the records after a position; {} is the start of the input.
 
@@ -158,18 +106,19 @@ class _Input:
         return min(max(number, 1), _MOST_BUCKETS)
 
 
-class _FilesInput(_Input):
-    """Base class of inputs that read files with many records each.
+class FilesInput(_Input):
+    """Files with many records each.
 
     Args:
+        form: the `Format` of the files.
         paths: the files in order, on any store.
         **labels: arguments of `_Input`.
     """
 
     unit, per_bucket = "bytes", 1 << 26
 
-    def __init__(self, paths: Sequence[str], **labels: int | None):
-        self.paths = list(paths)
+    def __init__(self, form: Format, paths: Sequence[str], **labels: int | None):
+        self.form, self.paths = form, list(paths)
         super().__init__(sum(files.size(path) for path in self.paths), **labels)
         require(self.total, f"There are no records in {', '.join(self.paths[:3])}")
 
@@ -181,54 +130,32 @@ class _FilesInput(_Input):
 
     def describe(self) -> dict:
         """Returns facts about the source for the manifest."""
-        return {"layout": self.layout, "files": list(map(oss.masked, self.paths))}
+        return {"layout": self.form.name, "files": list(map(oss.masked, self.paths))}
 
     def _items(self, position):
         first = position.get("file", 0)
-        start = position.get("offset", 0), position.get("record", self.first)
+        start = position.get("offset", 0), position.get("record", self.form.first)
         for file, path in enumerate(self.paths[first:], first):
             begin = start[0]
-            for number, end, record in self.read(path, *start):
+            for number, end, record in self.form.read(path, *start):
                 place = {"file": file, "offset": end, "record": number + 1}
                 yield record, place, end - begin
                 begin = end
-            start = 0, self.first
+            start = 0, self.form.first
 
     def _before(self, position):
         path = self.paths[position["file"]]
-        return f"{path}, {self.noun} {position['record'] - 1}"
-
-
-class Base64Input(_FilesInput):
-    """PLSC's base64 files."""
-
-    layout, noun, first = "base64", "line", 1
-    read = staticmethod(base64_text.read_lines)
+        return f"{path}, {self.form.unit} {position['record'] - 1}"
 
     def _record(self, item, output):
-        image, label = base64_text.unpack(item)
+        image, label = self.form.unpack(item)
         self._check(image)
         label -= self._offset
+        if self.form is TFRECORD and output is TFRECORD:
+            # Examples keep their other features, and unchanged ones their checksums.
+            record = tfrecord.with_label(item, label) if self._offset else item
+            return record, len(record) - tfrecord.HEADER - tfrecord.FOOTER, label
         return *output.pack(image, label), label
-
-
-class RecordInput(_FilesInput):
-    """TFRecord files; unchanged records are copied with their checksums."""
-
-    layout, noun, first = "tfrecord", "record", 0
-    read = staticmethod(tfrecord.read_records)
-
-    def _record(self, item, output):
-        payload = tfrecord.payload_of(item[tfrecord.HEADER :])
-        image, label = tfrecord.parse_example(payload)
-        self._check(image)
-        label -= self._offset
-        if output.layout != self.layout:
-            return *output.pack(image, label), label
-        if self._offset:
-            payload = tfrecord.with_label(payload, label)
-            item = tfrecord.frame(payload)
-        return item, len(payload), label
 
 
 class SourceInput(_Input):
@@ -239,7 +166,6 @@ class SourceInput(_Input):
         identity: facts that identify the source, for resuming.
     """
 
-    layout = "source"
     unit, per_bucket = "records", 1 << 13
 
     def __init__(self, source: Source, identity: dict):
@@ -255,7 +181,7 @@ class SourceInput(_Input):
 
     def describe(self) -> dict:
         """Returns facts about the source for the manifest."""
-        return {"layout": self.layout, "name": self._source.name, **self._identity}
+        return {"layout": "source", "name": self._source.name, **self._identity}
 
     def _items(self, position):
         first = position.get("record", 0)

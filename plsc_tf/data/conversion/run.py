@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import logging
 
-from plsc_tf.data.conversion.inputs import OUTPUTS, UNKNOWN
+from plsc_tf.data.conversion.inputs import UNKNOWN
 from plsc_tf.data.conversion.shards import (
     RecordFile,
     finished,
@@ -32,6 +32,7 @@ from plsc_tf.data.conversion.shards import (
     write_manifest,
 )
 from plsc_tf.data.paths import INDEX_ENDING
+from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, local
@@ -91,7 +92,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     """Converts an input, or resumes an interrupted conversion.
 
     Args:
-        source: a `Base64Input`, `RecordInput` or `SourceInput`.
+        source: a `FilesInput` or `SourceInput`.
         plan: the options.
 
     Returns:
@@ -177,7 +178,7 @@ class _Conversion:
         self._source, self._plan = source, plan
         self._folder, self._fingerprint = folder, fingerprint
         self._buckets, self._shards = f"{folder}/buckets", f"{folder}/shards"
-        self._output = OUTPUTS[plan.output_format]
+        self._output = FORMATS[plan.output_format]
         count = plan.num_shards
         self._names = [self._output.shard_name.format(k, count) for k in range(count)]
         # Up to five copies of a block of input are in memory at a time. Below 32 MiB,

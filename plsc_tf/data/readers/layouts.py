@@ -6,6 +6,7 @@ themselves.
 """
 
 import dataclasses
+import functools
 import glob
 import os
 import zlib
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.base64_text import base64_files, listed_files
+from plsc_tf.data.readers.formats import BASE64, TFRECORD, Format
 from plsc_tf.data.readers.image_files import class_folders, image_list, scan
 from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
@@ -98,10 +100,13 @@ class Layout:
     Attributes:
         request: the request for the data set's examples.
         used_fields: see `plsc_tf.data.source.Source.used_fields`.
+        form: the `Format` of files that the converter and the checks read themselves;
+            None if they read the source, or know the layout.
     """
 
     request: DataRequest
     used_fields = frozenset({"labels_offset"})
+    form = None
 
     def open(self) -> Source:
         """Opens the files as a source; raises an error at the first fault."""
@@ -171,34 +176,6 @@ class ClassFoldersLayout(Layout):
 
 
 @dataclasses.dataclass(frozen=True)
-class TfrecordLayout(Layout):
-    """TFRecord files.
-
-    Attributes:
-        files: paths of the files.
-        name: name of the data set.
-        parse_fn: see `tfrecords`; None if the records have FastNN's keys.
-    """
-
-    files: tuple[str, ...]
-    name: str
-    parse_fn: Callable | None = None
-
-    def _read(self, **numbers):
-        return tfrecords(self.files, name=self.name, parse_fn=self.parse_fn, **numbers)
-
-
-@dataclasses.dataclass(frozen=True)
-class Base64Layout(Layout):
-    """Part files of "base64 label" or "label base64" lines."""
-
-    files: tuple[str, ...]
-
-    def _read(self, **numbers):
-        return base64_files(self.files, **numbers)
-
-
-@dataclasses.dataclass(frozen=True)
 class RecordioLayout(Layout):
     """A .rec file, with or without its .idx."""
 
@@ -216,10 +193,12 @@ class FilesLayout(Layout):
         files: paths of the files.
         read: function of `files`, `num_classes` and `labels_offset` that returns the
             source.
+        form: see `Layout`.
     """
 
     files: tuple[str, ...]
     read: Callable
+    form: Format | None = None
 
     def _read(self, **numbers):
         return self.read(self.files, **numbers)
@@ -289,13 +268,13 @@ def images_in_recordio(request: DataRequest) -> RecordioLayout:
     return RecordioLayout(request, rec)
 
 
-def images_in_base64(request: DataRequest) -> Base64Layout:
+def images_in_base64(request: DataRequest) -> FilesLayout:
     """Returns the layout of base64 files: train_files, or those in file_list.txt."""
     if request.train_files:
         names = paths.expand(request.train_files, request.dataset_dir)
     else:
         names = listed_files(request.dataset_dir)
-    return Base64Layout(request, tuple(names))
+    return FilesLayout(request, tuple(names), base64_files, BASE64)
 
 
 def images_in_files(request: DataRequest, read: Callable, *endings: str) -> FilesLayout:
@@ -336,7 +315,7 @@ def faces(request: DataRequest) -> ImageListLayout | RecordioLayout:
 
 def records(
     request: DataRequest, name: str, num_classes: int | None = None, parse_fn=None
-) -> TfrecordLayout:
+) -> FilesLayout:
     """Returns the layout of the request's train_files, which are TFRecords.
 
     Args:
@@ -348,7 +327,8 @@ def records(
     names = tuple(paths.expand(request.train_files, request.dataset_dir))
     num_classes = request.num_classes or num_classes
     request = dataclasses.replace(request, num_classes=num_classes)
-    return TfrecordLayout(request, names, name, parse_fn)
+    read = functools.partial(tfrecords, name=name, parse_fn=parse_fn)
+    return FilesLayout(request, names, read, TFRECORD if parse_fn is None else None)
 
 
 def _list_name(request: DataRequest) -> str:

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import io
 import json
 import operator
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, oss
+from plsc_tf.storage.arrays import npy_header
 
 # Maximum number of files kept open.
 _MOST_OPEN = 256
@@ -258,7 +258,4 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
 def index_header(rows: int) -> bytes:
     """Returns the header of a .npy file of int64 `[rows, 3]`; its length is fixed."""
-    stream = io.BytesIO()
-    array = {"descr": "<i8", "fortran_order": False, "shape": (rows, 3)}
-    np.lib.format.write_array_header_1_0(stream, array)
-    return stream.getvalue()
+    return npy_header((rows, 3), "<i8")

@@ -1,6 +1,5 @@
 """Sources made from Python objects: generators, tf.data.Datasets, PLSC's readers."""
 
-import copy
 import functools
 import reprlib
 from collections.abc import Callable, Iterator
@@ -40,7 +39,6 @@ class StreamSource(Source):
         self.num_classes = num_classes
         self.num_examples = num_examples
         self._examples = examples
-        self._fetch: Callable | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; also reads skipped examples and those of other parts.
@@ -71,10 +69,7 @@ class StreamSource(Source):
 
     def read(self, entries: dict) -> dict:
         """See `Source.read`."""
-        item = {key: entries[key] for key in ("image", "label", "index")}
-        if self._fetch is not None:
-            item["image"] = self._fetch(item["index"])
-        return item
+        return {key: entries[key] for key in ("image", "label", "index")}
 
     def fingerprint(self) -> str:
         """See `Source.fingerprint`.
@@ -84,15 +79,6 @@ class StreamSource(Source):
                 yields the same data as before.
         """
         raise self._refused("cache_dir", "Set use_caching, or convert it")
-
-    def with_fetch(self, fetch: Callable, labels: tf.Tensor) -> Source:
-        """See `Source.with_fetch`."""
-        source = copy.copy(self)
-        source.num_examples = len(labels)
-        # `read` replaces the images, so the labels serve as placeholders.
-        source._examples = tf.data.Dataset.from_tensor_slices((labels, labels))
-        source._fetch = fetch
-        return source
 
     def _refused(self, option, advice="Convert it"):
         return ValueError(

@@ -267,11 +267,11 @@ def unpack(record: bytes) -> tuple[bytes, int]:
     return parse_example(payload_of(record[HEADER:]))
 
 
-def with_label(payload: bytes, label: int) -> bytes:
-    """Returns the serialized example with a different label."""
-    example = _example(payload)
+def with_label(record: bytes, label: int) -> bytes:
+    """Returns the record with a different label, and all else as it was."""
+    example = _example(record[HEADER:-FOOTER])
     example.features.feature[_LABEL].int64_list.value[:] = [label]
-    return example.SerializeToString(deterministic=True)
+    return frame(example.SerializeToString(deterministic=True))
 
 
 def _example(payload):

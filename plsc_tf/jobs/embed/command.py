@@ -1,7 +1,6 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
 import contextlib
-import io
 import json
 from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
@@ -21,6 +20,7 @@ from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
 from plsc_tf.storage import files, outputs, transfer
+from plsc_tf.storage.arrays import npy_header
 
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
@@ -196,10 +196,7 @@ class RowsFile:
         files.rename(temporary, self.path)
 
     def _content(self) -> Iterator[bytes]:
-        header = io.BytesIO()
-        described = {"descr": "<f4", "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(header, described)
-        yield header.getvalue()
+        yield npy_header(self.shape, "<f4")
         self._file.seek(0)
         while chunk := self._file.read(files.CHUNK_BYTES):
             yield chunk
