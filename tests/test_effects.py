@@ -12,6 +12,7 @@ from plsc_tf.options import cli, effects
 from plsc_tf.options.settings import Settings, known_options, select
 from tests import commands
 from tests.conformance import options_guide
+from tests.jobs.tiny_run import TINY, as_flags
 from tests.programs import ROOT
 from tests.seeds.commands import class_folders
 
@@ -147,17 +148,13 @@ TOLD = {
     "where a training run is resumed": "allow_changes=scale",
     "with export_at_end": "proof_pairs=10",
 }
-SMALL = (
-    "num_classes=7 num_sample_per_epoch=20 num_epochs=1 model_name=lenet "
-    "dropout=0 image_shape=3,16,16 batch_size=10 "
-    "emb_size=8 with_test=false export_at_end=false tensorboard=false "
-    "run_report=false num_replicas=1"
-)
 
 
 def test_a_training_says_which_options_do_nothing(tmp_path):
-    words = [f"--{word}" for word in " ".join([SMALL, *TOLD.values()]).split()]
-    done = commands.run("train", "--model_save_dir=run", *words, folder=tmp_path)
+    small = {**TINY, "num_replicas": 1, "num_epochs": 1, "model_save_dir": "run"}
+    small |= {"val_targets": "", "preprocessing_name": None}
+    words = [f"--{word}" for word in " ".join(TOLD.values()).split()]
+    done = commands.run("train", *as_flags(small), *words, folder=tmp_path)
     assert done.status == 0, done.err
     said = {}
     for line in done.err.splitlines():

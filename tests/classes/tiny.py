@@ -11,33 +11,22 @@ from plsc_tf.data import figures
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.jobs.classes import edit, noise
 from plsc_tf.options.cli import parse
-from plsc_tf.options.settings import Settings
-from tests.jobs.tiny_run import NETWORK
+from tests.jobs import tiny_run
 
 CLASSES, CENTERS, PICTURES, SIZE = 6, 3, 5, (16, 16)
-TINY = {
-    **NETWORK,
-    "dataset_name": "folder",
-    "num_classes": CLASSES,
-    "num_epochs": 1,
-    "learning_rate": 0.05,
-    "lr_base_batch_size": 0,
-    "with_test": False,
-    "export_at_end": False,
-    "tensorboard": False,
-    "optimizer": "adagrad",
-}
 
 
 def settings_of(root, **changes):
     """Of the training in `root`, with several centers per class."""
     values = {
-        **TINY,
+        "dataset_name": "folder",
         "dataset_dir": str(root / "data"),
-        "model_save_dir": str(root / "run"),
+        "num_classes": CLASSES,
+        "num_epochs": 1,
+        "optimizer": "adagrad",
         "sub_centers": CENTERS,
     }
-    return Settings.from_values(**values | changes)
+    return tiny_run.settings(root / "run", **values | changes)
 
 
 def run_command(*flags):

@@ -12,7 +12,7 @@ import pytest
 
 from plsc_tf.evaluation import card, identification, set_report
 from plsc_tf.evaluation.report import Figure, Options, long_name
-from plsc_tf.evaluation.verification import PairScores, score, verify
+from plsc_tf.evaluation.verification import PairScores
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -53,28 +53,6 @@ def test_charts_show_their_figures():
     texts = {one.text for one in root.iter(f"{SVG}text")}
     assert {"same pairs", "different pairs", "share of the pairs"} <= texts
     assert f"most accurate threshold: {report.threshold['best_cosine']:.3f}" in texts
-
-
-def test_the_figures_of_pairs_are_those_of_verify():
-    embeddings = np.random.default_rng(0).normal(size=(400, 8))
-    left = np.arange(0, 400, 2)
-    same = np.arange(200) % 2 == 0
-    embeddings[left[same] + 1] = embeddings[left[same]] + 0.7
-    result = verify(embeddings, left, left + 1, same)
-    scores = score(embeddings, left, left + 1, same)
-    numbers = np.where(same, np.arange(200), 200 + np.arange(200))
-    report = set_report.of_pairs(
-        "x", scores, (np.arange(200), numbers, ""), Options(far=0.1)
-    )
-    figures = report.figures
-    assert figures["accuracy"] == Figure(result.accuracy, std=result.std)
-    assert figures["eer"].value == result.eer
-    assert figures["tar@far=1e-01"].value == result.tar_at_far[0.1]
-    # insightface interpolates val@FAR, whatever stands behind it.
-    assert figures["val_at_far"].value is None
-    assert "0.09 false pairs" in figures["val_at_far"].note
-    assert f"gives {result.val_at_far:.5f}" in figures["val_at_far"].note
-    assert report.counts["same"] == report.counts["different"] == 100
 
 
 def test_the_threshold_accepts_what_it_says():

@@ -37,7 +37,11 @@ def test_pairs_of_saved_embeddings(saved):
     assert table["pairs: accuracy"] == f"{expected.accuracy:.5f} ± {expected.std:.5f}"
     assert table["pairs: EER"] == f"{expected.eer:.5f}"
     assert table["pairs: XNorm"] == f"{expected.xnorm:.5f}"
+    assert table["pairs: TAR@FAR=0.1"] == f"{expected.tar_at_far[0.1]:.5f}"
     assert table["pairs: TAR@FAR=1e-06"].startswith("n/a (")
+    # insightface interpolates val@FAR, whatever stands behind it.
+    told = f"; insightface's interpolation gives {expected.val_at_far:.5f}"
+    assert told in table["pairs: val@FAR=0.001"]
     assert table["pairs: pairs"] == len(left)
     assert 0.6 < expected.accuracy < 0.99, "the case must not be trivial"
 

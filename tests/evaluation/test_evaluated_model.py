@@ -16,7 +16,7 @@ from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
 from tests import programs
 from tests.evaluation.saved_embeddings import evaluate, write_lists
-from tests.jobs.tiny_run import NETWORK
+from tests.jobs import tiny_run
 
 # inception's frame for 28 x 28 pixels: of 32 x 32 the middle 87.5 %, which is as large.
 SIZE, STORED, MIDDLE = 28, 32, np.s_[:, 2:30, 2:30]
@@ -58,7 +58,6 @@ def trained(tmp_path_factory):
         lines.append(f"n{person:02d}\t{i % 4}\t{second}{(i + 1) % 4}")
     (folder / "pairs.txt").write_text("\n".join(lines))
     options = {
-        **NETWORK,
         "dataset_name": "folder",
         "dataset_dir": str(folder / "train"),
         "num_classes": 8,
@@ -67,11 +66,9 @@ def trained(tmp_path_factory):
         "batch_size": 4,
         "stop_at_step": 2,
         "val_targets": (),
-        "tensorboard": False,
-        "run_report": False,
-        "model_save_dir": str(folder / "run"),
+        "export_at_end": True,
     }
-    train.train(Settings.from_values(**options))
+    train.train(tiny_run.settings(folder / "run", **options))
     return folder, names[32:], ids[32:] - 8
 
 

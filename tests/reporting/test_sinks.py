@@ -1,4 +1,4 @@
-"""Files and logs of figures: what a resumed run removes, and a folder that is lost."""
+"""Files and logs of figures: their content, and what a resumed run removes."""
 
 import contextlib
 import csv
@@ -17,27 +17,9 @@ from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
 from plsc_tf.reporting import projector, visualdl
 from plsc_tf.reporting.metrics_files import MetricsFiles
-from plsc_tf.reporting.recorder import Recorder
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.visualdl import VisualDL, record_class
 from tests.reporting.conftest import rows_of
-
-
-@pytest.mark.parametrize("kind", [MetricsFiles, TensorBoard, VisualDL])
-def test_a_folder_that_is_lost_costs_its_files_only(tmp_path, caplog, kind):
-    folder = tmp_path / "run"
-    sink = kind(str(folder))
-    if folder.exists():
-        folder.rmdir()
-    folder.write_text("no folder")
-    recorder = Recorder([sink])
-    recorder.begin(0)
-    recorder.scalars(1, {"loss": 1.0})
-    recorder.close()
-    of_two_files = kind is MetricsFiles
-    assert caplog.text.count(f"Could not write {folder}") == 1 + of_two_files
-    if of_two_files:
-        assert sink.rows == [{"step": 1, "loss": 1.0}]
 
 
 @pytest.mark.parametrize("kind", [MetricsFiles, VisualDL])
