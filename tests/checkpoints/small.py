@@ -33,9 +33,11 @@ def make_network(value=0.0):
     return network
 
 
-def make_content(step, *, replicas=3, array=None, kind="training", **state):
+def make_content(
+    step, *, replicas=3, array=None, network=None, kind="training", **state
+):
     """All kinds of things, whose values depend on the step."""
-    network = make_network(float(step))
+    network = network or make_network(float(step))
     variables = {"optimizer/0000": tf.fill([2], float(step))}
     if array is None:
         array = make_rows(replicas, WHOLE + step)

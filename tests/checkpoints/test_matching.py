@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from plsc_tf.checkpoints import reader, writer
+from plsc_tf.checkpoints import reader
+from tests.checkpoints import small
 
 
 def network(width=3, outputs=2, names=("first", "second"), extra=False):
@@ -18,15 +19,7 @@ def save(path, model):
     rng = np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(rng.standard_normal(weight.shape))
-    content = writer.Content(
-        kind="weights",
-        state={"global_step": 1, "num_classes": 0, "embedding_size": 3},
-        network=model,
-        values=[(v, v.value) for v in model.variables],
-        variables={},
-        arrays={},
-    )
-    writer.save(str(path), content)
+    small.save(path, network=model, kind="weights")
     return [weight.numpy() for weight in model.weights]
 
 

@@ -22,15 +22,13 @@ def images(count, classes=7, seed=0):
     return found
 
 
-def write_base64(folder, examples, files=3, label_first=False, end=b"\n"):
+def write_base64(folder, examples, files=3):
     """Part files of examples in order, and file_list.txt; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"part-{k}" for k in range(files)]
     for name, rows in zip(names, _split(examples, files), strict=True):
-        lines = []
-        for image, label in (examples[row] for row in rows):
-            columns = [base64.b64encode(image), b"%d" % label]
-            lines.append(b"\t".join(columns[::-1] if label_first else columns) + end)
+        pairs = (examples[row] for row in rows)
+        lines = [b"%b\t%d\n" % (base64.b64encode(image), n) for image, n in pairs]
         (folder / name).write_bytes(b"".join(lines))
     (folder / "file_list.txt").write_text("\n".join(names) + "\n")
     return [str(folder / name) for name in names]
@@ -52,17 +50,22 @@ def example(image, label, **more):
     ).SerializeToString()
 
 
-def write_records(folder, examples, files=3, more=None):
-    """TFRecord files by TensorFlow and protobuf; returns the paths."""
+def write_file(path, examples, **more):
+    """A TFRecord file by TensorFlow and protobuf."""
     import tensorflow as tf
 
+    more = {"image/format": b"any"} | more
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for image, label in examples:
+            writer.write(example(image, label, **more))
+
+
+def write_records(folder, examples, files=3, **more):
+    """TFRecord files of examples in order; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [str(folder / f"{k}.tfrecord") for k in range(files)]
-    more = {"image/format": b"any", **(more or {})}
     for path, rows in zip(paths, _split(examples, files), strict=True):
-        with tf.io.TFRecordWriter(path) as writer:
-            for row in rows:
-                writer.write(example(*examples[row], **more))
+        write_file(path, [examples[row] for row in rows], **more)
     return paths
 
 

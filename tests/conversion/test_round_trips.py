@@ -11,7 +11,7 @@ from PIL import Image
 from plsc_tf.data.conversion import run
 from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.readers import base64_text, tfrecord
-from plsc_tf.data.readers.formats import BASE64, FORMATS
+from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.data.readers.python import from_dataset, from_generator
 from tests.conversion import drawn
 
@@ -64,16 +64,6 @@ def test_the_reader_takes_the_index(tmp_path, layout):
     found = drawn.read(tmp_path / "out", layout)
     assert source.labels.tolist() == [label for _, label in found]
     assert [(r.image, r.label) for r in source.records()] == found
-
-
-def test_both_column_orders_and_windows_lines_become_plscs(tmp_path):
-    paths = drawn.write_base64(tmp_path / "a", EXAMPLES[:20], 1, label_first=True)
-    paths += drawn.write_base64(tmp_path / "b", EXAMPLES[20:40], 1, end=b"\r\n")
-    paths += drawn.write_base64(tmp_path / "c", EXAMPLES[40:], 1, end=b"\n\n")
-    converted(FilesInput(BASE64, paths), tmp_path / "out", "base64", shuffle=False)
-    expected = drawn.write_base64(tmp_path / "d", EXAMPLES, 1)
-    text = b"".join((tmp_path / f"out/base64_rank_{k}").read_bytes() for k in range(4))
-    assert text == (tmp_path / "d/part-0").read_bytes() and expected
 
 
 @pytest.mark.parametrize("target", LAYOUTS)

@@ -1,12 +1,9 @@
 """Small pictures and the layouts that hold them, written into tmp_path."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
 from plsc_tf.data import images
-from plsc_tf.data.readers.tfrecord import encode_example, frame
 
 
 def encoded(label, number, size=(12, 10), kind="PNG"):
@@ -15,6 +12,14 @@ def encoded(label, number, size=(12, 10), kind="PNG"):
     pixels[..., 0], pixels[..., 1] = 10 * label, number
     pixels[0, 0, 2] = 255
     return images.encode(pixels, kind)
+
+
+def write_folders(root, names, count=1):
+    """Class folders, each with as many images."""
+    for label, name in enumerate(names):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            (root / name / f"{number}.png").write_bytes(encoded(label, number))
 
 
 @pytest.fixture(scope="session")
@@ -34,14 +39,3 @@ def list_folder(tmp_path):
         lines.append(f"{name} {number % 5}\n")
     (tmp_path / "label.txt").write_text("".join(lines))
     return tmp_path
-
-
-@pytest.fixture
-def write_records():
-    """Writes one TFRecord file of (bytes, label) with FastNN's keys."""
-
-    def write(path, examples):
-        payloads = (encode_example(image, b"png", label) for image, label in examples)
-        pathlib.Path(path).write_bytes(b"".join(map(frame, payloads)))
-
-    return write

@@ -202,17 +202,6 @@ def test_color_jitter_grey_and_cutout_on_plain_images():
     assert 0.05 < max((result == 128).mean() for result in results) <= (21 / 40) ** 2
 
 
-@pytest.mark.parametrize(("down", "right"), [(3, 0), (-4, 2), (0, -5), (20, 0)])
-def test_move_fills_what_comes_in(down, right):
-    expected = np.full_like(PIXELS, 9)
-    for row in range(20):
-        for column in range(16):
-            if 0 <= row - down < 20 and 0 <= column - right < 16:
-                expected[row, column] = PIXELS[row - down, column - right]
-    shift = ops.affine(((1.0, 0.0), (0.0, 1.0)), (-right, -down), SIZE)
-    np.testing.assert_array_equal(ops.warp(tf.constant(PIXELS), shift, 9), expected)
-
-
 def test_a_quarter_turn_is_exact():
     image = PIXELS[:15, :15]
     transform = ops.affine(((0.0, -1.0), (1.0, 0.0)), (0.0, 0.0), (15, 15))

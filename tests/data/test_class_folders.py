@@ -6,14 +6,14 @@ import pytest
 from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.data.readers.layouts import DataRequest
+from tests.data.conftest import write_folders
 
 
 @pytest.fixture
-def folders(tmp_path, picture):
-    for name, count in {"b/two": 2, "a": 3, "b/one": 1}.items():
-        (tmp_path / name).mkdir(parents=True)
-        for number in range(count):
-            (tmp_path / name / f"{number}.PNG").write_bytes(picture(0, number))
+def folders(tmp_path):
+    for count, name in enumerate(("b/one", "b/two", "a"), 1):
+        write_folders(tmp_path, [name], count)
+    (tmp_path / "b/one/0.png").rename(tmp_path / "b/one/0.PNG")
     return tmp_path
 
 
@@ -59,14 +59,7 @@ def test_links_to_other_folders_are_followed(folders, tmp_path_factory, picture)
     assert class_folders(str(folders)).class_names == ("a", "b/one", "b/two", "c")
 
 
-SHARE = 0.25
-
-
-def write(folder, number):
-    for name in ("rose", "tulip"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for index in range(number):
-            (folder / name / f"{index:04d}.png").write_bytes(b"x")
+SHARE, FLOWERS = 0.25, ("rose", "tulip")
 
 
 def names(folder, split, share=SHARE):
@@ -77,29 +70,29 @@ def names(folder, split, share=SHARE):
 
 
 def test_the_splits_are_the_images_once_and_stay_when_others_come(tmp_path):
-    write(tmp_path, 200)
+    write_folders(tmp_path, FLOWERS, 200)
     train, test = names(tmp_path, "train"), names(tmp_path, "test")
     assert not train & test
     assert len(train | test) == 400
     assert len(test) == pytest.approx(SHARE * 400, abs=40)
     assert names(tmp_path, "train", 0.0) == train | test
-    write(tmp_path, 250)
+    write_folders(tmp_path, FLOWERS, 250)
     assert test < names(tmp_path, "test")
     assert not train & names(tmp_path, "test")
 
 
 def test_a_folder_with_a_test_split_is_refused(tmp_path):
-    write(tmp_path / "test", 1)
-    write(tmp_path / "train", 1)
+    write_folders(tmp_path / "test", FLOWERS)
+    write_folders(tmp_path / "train", FLOWERS)
     with pytest.raises(ValueError, match=r"without test images.*held_back=0.25"):
         names(tmp_path, "train")
     assert len(names(tmp_path, "test", 0.0)) == 2
 
 
 def test_a_test_split_without_one_of_the_nested_classes_is_refused(tmp_path):
-    write(tmp_path / "train/plants", 2)
-    write(tmp_path / "test/plants", 1)
+    write_folders(tmp_path / "train/plants", FLOWERS, 2)
+    write_folders(tmp_path / "test/plants", FLOWERS)
     assert len(names(tmp_path, "test", 0.0)) == 2
-    (tmp_path / "test/plants/rose/0000.png").unlink()
+    (tmp_path / "test/plants/rose/0.png").unlink()
     with pytest.raises(ValueError, match="same class folders.*such as .'plants/rose'"):
         names(tmp_path, "test", 0.0)

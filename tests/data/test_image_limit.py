@@ -18,14 +18,14 @@ from plsc_tf.data.load import load, open_source
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.pipeline import Batches
 from plsc_tf.data.preprocessing import build
-from plsc_tf.data.readers.base64_text import encode_line
-from plsc_tf.data.readers.formats import BASE64, TFRECORD
+from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.jobs import convert as convert_command
 from plsc_tf.jobs.builders.data import load_pairs
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
+from tests.conversion import drawn
 from tests.marks import slow
 
 
@@ -147,18 +147,12 @@ def test_a_stream_is_limited_too():
 
 @pytest.mark.parametrize("format", ["tfrecord", "base64"])
 @pytest.mark.parametrize("given", ["source", "tfrecord", "base64"])
-def test_a_conversion_names_an_image_that_is_too_large(
-    list_folder, write_records, given, format
-):
-    pictures = [encode(Image.new("L", (8, 8))), bomb()]
-    part = f"{list_folder}/part-0"
-    if given == "tfrecord":
-        write_records(part, [(data, 0) for data in pictures])
-        source, place = FilesInput(TFRECORD, [part]), "part-0, record 1"
-    elif given == "base64":
-        lines = b"".join(encode_line(data, 0) for data in pictures)
-        (list_folder / "part-0").write_bytes(lines)
-        source, place = FilesInput(BASE64, [part]), "part-0, line 2"
+def test_a_conversion_names_an_image_that_is_too_large(list_folder, given, format):
+    if given in FORMATS:
+        examples = [(encode(Image.new("L", (8, 8))), 0), (bomb(), 0)]
+        paths = drawn.write(given, list_folder, examples, 1)
+        source = FilesInput(FORMATS[given], paths)
+        place = f"{paths[0]}, {'line 2' if given == 'base64' else 'record 1'}"
     else:
         (list_folder / "images/13.png").write_bytes(bomb())
         request = DataRequest(dataset_dir=str(list_folder))

@@ -18,6 +18,7 @@ from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.sampling import Part
 from plsc_tf.data.source import IndexedSource
+from tests.conversion import drawn
 from tests.marks import slow
 
 SIZE = (12, 10)
@@ -254,15 +255,13 @@ def test_what_a_killed_process_left_of_a_cache_is_removed(tmp_path):
     assert len(list((tmp_path / "killed").iterdir())) == 1
 
 
-def test_fingerprints_tell_data_apart_and_not_machines(
-    tmp_path, write_records, picture
-):
+def test_fingerprints_tell_data_apart_and_not_machines(tmp_path, picture):
     examples = [(picture(number % 5, number), number % 5) for number in range(6)]
 
     def fingerprint(folder, examples, batch_size=2, **options):
         (tmp_path / folder).mkdir()
         path = tmp_path / folder / "records"
-        write_records(path, examples)
+        drawn.write_file(path, examples)
         os.utime(path, (1, len(folder)))
         source = tfrecords([str(path)], num_classes=5)
         return _batches(source, batch_size, **options).fingerprint()

@@ -23,11 +23,11 @@ def parse(record):
 
 
 @pytest.fixture
-def files(tmp_path, picture, write_records):
+def files(tmp_path, picture):
     paths = []
     for part, numbers in enumerate([range(7), range(7, 8), range(8, 13)]):
         paths.append(str(tmp_path / f"part-{part}"))
-        write_records(paths[-1], [(picture(k % 4, k), k % 4) for k in numbers])
+        drawn.write_file(paths[-1], [(picture(k % 4, k), k % 4) for k in numbers])
     return paths
 
 
@@ -56,11 +56,11 @@ def test_label_out_of_range_names_file_and_record(files):
 
 
 def test_labels_that_were_corrected_count_though_a_copied_index_is_newer(
-    tmp_path, picture, write_records
+    tmp_path, picture
 ):
     path = tmp_path / "part"
     for right in (0, 1):
-        write_records(str(path), [(picture(k, k), right) for k in range(3)])
+        drawn.write_file(path, [(picture(k, k), right) for k in range(3)])
         begins, lengths = find_records(str(path))
         if not right:
             index = np.stack([begins, lengths, np.zeros(3, np.int64)], axis=1)
@@ -69,11 +69,11 @@ def test_labels_that_were_corrected_count_though_a_copied_index_is_newer(
     assert [record.label for record in source.records()] == [1, 1, 1]
 
 
-def test_offset_and_damaged_record(files, tmp_path, picture, write_records):
+def test_offset_and_damaged_record(files, tmp_path, picture):
     source = tfrecords(files[1:2], labels_offset=2)
     assert int(next(iter(source.epoch(seed=0, epoch=0)))["label"]) == 7 % 4 - 2
     path = tmp_path / "foreign"
-    write_records(path, [(picture(0, 0), 0)])
+    drawn.write_file(path, [(picture(0, 0), 0)])
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(b"no example")
     batches = Batches(tfrecords([str(path)]), 2)

@@ -5,23 +5,15 @@ import struct
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from plsc_tf.data.load import find, info, load, load_val, names, open_source
 from plsc_tf.data.readers.layouts import DataRequest
-from plsc_tf.data.readers.tfrecord import encode_example, frame
+from tests.conversion import drawn
+from tests.data.conftest import write_folders
 
 
 def _request(folder, **fields):
     return DataRequest(dataset_dir=str(folder), **fields)
-
-
-def _write_folders(root, names, count=1):
-    for label, name in enumerate(names):
-        (root / name).mkdir(parents=True)
-        for number in range(count):
-            pixels = np.full((8, 8, 3), 10 * label + number, np.uint8)
-            Image.fromarray(pixels).save(root / name / f"{number}.png")
 
 
 @pytest.fixture
@@ -115,7 +107,7 @@ def test_cifar10_reads_binary_batches(tmp_path):
 
 
 def test_cifar10_reads_class_folders_and_says_what_is_missing(tmp_path):
-    _write_folders(tmp_path / "test", ["cat", "dog"])
+    write_folders(tmp_path / "test", ["cat", "dog"])
     source = open_source("cifar10", _request(tmp_path, split="test"))
     assert source.class_names == ("cat", "dog")
     with pytest.raises(FileNotFoundError, match="no data_batch_1.bin, and no train/"):
@@ -124,19 +116,19 @@ def test_cifar10_reads_class_folders_and_says_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize("name", ["folder", "flowers", "lfw112"])
 def test_class_folders_with_and_without_splits(tmp_path, name):
-    _write_folders(tmp_path, ["rose", "daisy"])
+    write_folders(tmp_path, ["rose", "daisy"])
     assert open_source(name, _request(tmp_path)).class_names == ("daisy", "rose")
     with pytest.raises(FileNotFoundError, match="has no val/.* Found: daisy/, rose/"):
         open_source(name, _request(tmp_path, split="val"))
-    _write_folders(tmp_path / "train", ["tulip"])
-    _write_folders(tmp_path / "val", ["aster"])
+    write_folders(tmp_path / "train", ["tulip"])
+    write_folders(tmp_path / "val", ["aster"])
     assert open_source(name, _request(tmp_path)).class_names == ("tulip",)
     assert open_source(name, _request(tmp_path, split="val")).class_names == ("aster",)
 
 
 @pytest.mark.parametrize("name", ["ms1m", "casia", "image_list"])
 def test_lists_and_records(tmp_path, name):
-    _write_folders(tmp_path / "images", ["a"])
+    write_folders(tmp_path / "images", ["a"])
     (tmp_path / "label.txt").write_text("images/a/0.png 1\n")
     (tmp_path / "label_val.txt").write_text("images/a/0.png 0\nimages/a/0.png 4\n")
     assert open_source(name, _request(tmp_path)).num_classes == 2
@@ -149,8 +141,7 @@ TAKE_RECORDS = [name for name in names() if name not in OTHER_FILES]
 
 @pytest.mark.parametrize("name", TAKE_RECORDS)
 def test_train_files_are_tfrecords(tmp_path, name):
-    payloads = [encode_example(b"x", b"png", label) for label in (1, 2)]
-    (tmp_path / "faces-00").write_bytes(b"".join(map(frame, payloads)))
+    drawn.write_file(tmp_path / "faces-00", [(b"x", 1), (b"x", 2)])
     request = _request(tmp_path, train_files=("faces-*",), labels_offset=1)
     source = open_source(name.upper(), request)
     items = list(source.epoch(seed=0, epoch=0, shuffle=False))
@@ -169,8 +160,8 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
     names = [f"Latin/character{k:02d}" for k in range(1, 4)]
     held_out = [f"Greek/character{k:02d}" for k in range(1, 16)]
     held_out += [f"Korean/character{k:02d}" for k in range(1, 6)]
-    _write_folders(tmp_path, names)
-    _write_folders(tmp_path, held_out, count=20)
+    write_folders(tmp_path, names)
+    write_folders(tmp_path, held_out, count=20)
     assert open_source("omniglot", _request(tmp_path)).class_names == tuple(names)
     val = open_source("omniglot", _request(tmp_path, split="val"))
     assert val.class_names == tuple(sorted(held_out))
@@ -182,7 +173,7 @@ def test_omniglot_holds_five_alphabets_out(tmp_path):
     np.testing.assert_array_equal(left[:, 1] == right[:, 1], pairs.same)
     both = np.sort(np.stack([pairs.left, pairs.right], 1), axis=1)
     assert len(np.unique(both, axis=0)) == 6000 and np.all(both[:, 0] != both[:, 1])
-    _write_folders(tmp_path / "few", held_out[:2], count=2)
+    write_folders(tmp_path / "few", held_out[:2], count=2)
     with pytest.raises(ValueError, match="Too few images"):
         load_val("omniglot", _request(tmp_path / "few"), "held_out")
 

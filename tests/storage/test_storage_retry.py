@@ -1,11 +1,13 @@
-"""What is tried again, what is not, and what TensorFlow's errors become."""
+"""What is tried again, what is not, what ends in time, and TensorFlow's errors."""
 
 import errno
+import threading
 
 import pytest
 import tensorflow as tf
 
 from plsc_tf.storage import remote
+from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 
 QUICK = remote.Retry(tries=3, first_wait_s=0.001)
@@ -65,3 +67,12 @@ def test_faults_that_stay_are_raised_at_once(kind, text, expected, number):
         attempt(call)
     assert caught.value.errno == number
     assert len(calls) == 1
+
+
+def test_a_call_that_hangs_is_given_up():
+    let_go = threading.Event()
+    with Worker() as worker:
+        with pytest.raises(StorageError, match="list it: no answer") as caught:
+            worker.run(let_go.wait, limit_s=0.05, doing="list it")
+    assert caught.value.errno == errno.ETIMEDOUT
+    let_go.set()

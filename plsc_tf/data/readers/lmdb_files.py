@@ -82,7 +82,7 @@ class LmdbRecords(Records):
         self._keys = self._decoded(keys, f"__keys__ of {path}", list)
         self.num_classes = count and self._decoded(count, f"Classes of {path}", int)
         require({*map(type, self._keys)} <= {bytes}, f"Keys of {path} must be bytes")
-        super().__init__([path], len(self._keys))
+        super().__init__([path], [len(self._keys)])
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """See `Records.read`."""

@@ -46,14 +46,14 @@ class Records:
 
     Args:
         names: paths of the files that hold the records.
-        count: number of records.
+        counts: number of records in each file.
     """
 
-    def __init__(self, names: Sequence[str], count: int):
-        self._names, self._count = list(names), count
+    def __init__(self, names: Sequence[str], counts: Sequence[int]):
+        self._names, self._firsts = list(names), np.cumsum([0, *counts])
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._firsts[-1])
 
     def stamp(self) -> str:
         """Returns a string of the files' paths, sizes and modification times."""
@@ -65,8 +65,9 @@ class Records:
         return json.dumps([files.size(name) for name in self._names])
 
     def describe(self, index: int) -> str:
-        """Names a record."""
-        return f"record {index} of {self._names[0]}"
+        """Names a record by its file and its number within the file."""
+        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return f"record {index - self._firsts[file]} of {self._names[file]}"
 
     def read(self, indices: np.ndarray) -> list:
         """Returns the selected records; can be called from any thread."""
@@ -78,7 +79,7 @@ class PackedFiles(Records):
 
     Args:
         names: paths of the files.
-        counts: number of records in each file.
+        counts: see `Records`.
         begins: int64 `[n]`, position of each record's data in its file.
         lengths: int32 or int64 `[n]`, length of each record's data in bytes.
         after: number of bytes after a record's data to read as well.
@@ -93,8 +94,7 @@ class PackedFiles(Records):
         *,
         after: int = 0,
     ):
-        super().__init__(names, len(begins))
-        self._firsts = np.cumsum([0, *counts])
+        super().__init__(names, counts)
         self._begins, self._lengths, self._after = begins, lengths, after
         # An evicted file closes when no thread uses it anymore.
         self._open = functools.lru_cache(_MOST_OPEN)(files.open_random)
@@ -102,11 +102,6 @@ class PackedFiles(Records):
     def contents(self) -> str:
         """Returns a digest of the record lengths; copies of the files share it."""
         return hashlib.sha256(memoryview(self._lengths)).hexdigest()
-
-    def describe(self, index: int) -> str:
-        """Names a record by its file and its number within the file."""
-        file = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        return f"record {index - self._firsts[file]} of {self._names[file]}"
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """Returns the bytes of the selected records; can be called from any thread.

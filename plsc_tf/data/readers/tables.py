@@ -53,30 +53,25 @@ class Tables(Records):
 
     def __init__(self, names: Sequence[str]):
         pyarrow = require_package("pyarrow", "arrow", "The data set hugging_face")
-        self._groups, self._firsts, labels = [], [0], []
+        self._groups, labels, counts = [], [], []
         for name in names:
             try:
                 local.require_file(name)
                 file = _Parquet(name) if name.endswith(".parquet") else _Arrow(name)
                 column = _column(file, _LABELS, pyarrow.types.is_integer)
                 file.image = _column(file, _IMAGES, _holds_images)
-                for group in range(file.count):
-                    values = file.read(group, column)
+                groups = [file.read(group, column) for group in range(file.count)]
+                for group, values in enumerate(groups):
                     require(not values.null_count, f"{name} has rows without labels")
                     labels.append(values.to_numpy().astype(np.int64))
                     self._groups.append((file, group))
-                    self._firsts.append(self._firsts[-1] + len(values))
+                counts.append(sum(map(len, groups)))
             except (pyarrow.ArrowException, OSError) as error:
                 rule = f"{name} must be a sound Parquet or Arrow file: {error}"
                 raise ValueError(f"{rule}. Copy it again.") from error
-        super().__init__(names, self._firsts[-1])
+        super().__init__(names, counts)
+        self._starts = np.cumsum([0, *map(len, labels)])
         self.labels = np.concatenate([np.zeros(0, np.int64), *labels])
-
-    def describe(self, index: int) -> str:
-        """See `Records.describe`."""
-        group = np.searchsorted(self._firsts, index, side="right") - 1
-        file, number = self._groups[group]
-        return f"row {index - self._firsts[group]} of group {number} of {file.name}"
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """See `Records.read`.
@@ -85,12 +80,12 @@ class Tables(Records):
             ValueError: a row has no image.
         """
         images = [b""] * len(indices)
-        groups = np.searchsorted(self._firsts, indices, side="right") - 1
+        groups = np.searchsorted(self._starts, indices, side="right") - 1
         for group in np.unique(groups):
             file, number = self._groups[group]
             column = file.read(number, file.image)
             for place in np.flatnonzero(groups == group):
-                image = column[indices[place] - self._firsts[group]].as_py()
+                image = column[indices[place] - self._starts[group]].as_py()
                 image = image.get("bytes") if isinstance(image, dict) else image
                 if not image:
                     rule = f"{self.describe(indices[place])} has no image"
