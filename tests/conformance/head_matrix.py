@@ -67,7 +67,8 @@ class Stepper:
 
         Returns:
             dict of `losses`, `gradients` of the embeddings, with ranks `ranks`, and
-            with sampling `sampled`, the classes that took part.
+            losses and ranks of a pass without gradients, "losses alone" and
+            "ranks alone", and with sampling `sampled`, the classes that took part.
         """
         dtype = keras.config.floatx()
         outcome = self._step(
@@ -89,9 +90,11 @@ class Stepper:
         with tf.GradientTape() as tape:
             embeddings = x @ self.kernel.value
         step = tf.convert_to_tensor(self.optimizer.iterations)
-        outcome = self.head.loss_and_gradients(
-            embeddings, y, u, self.case.ranks, step=step
-        )
+        batch = embeddings, y, u, self.case.ranks
+        outcome = self.head.loss_and_gradients(*batch, step=step)
+        if self.case.ranks:
+            alone = self.head.loss_and_gradients(*batch, step=step, gradients=False)
+            assert alone.pending == {}  # no products are kept
         given = [outcome.embedding_gradients]
         gradients = [tape.gradient(embeddings, self.kernel.value, given)]
         pending = outcome.pending
@@ -104,6 +107,7 @@ class Stepper:
         found = {"losses": outcome.losses, "gradients": outcome.embedding_gradients}
         if self.case.ranks:
             found["ranks"] = outcome.ranks
+            found |= {"losses alone": alone.losses, "ranks alone": alone.ranks}
         if "chosen" in pending:
             found["sampled"] = pending["chosen"]
         return found
@@ -164,7 +168,9 @@ def check(case, tolerance=1e-5, **options):
         close(found["losses"], wanted["losses"], tolerance)
         close(found["gradients"], wanted["gradients"], tolerance)
         if case.ranks:
-            np.testing.assert_array_equal(found["ranks"], wanted["ranks"])
+            close(found["losses alone"], wanted["losses"], tolerance)
+            for name in ("ranks", "ranks alone"):
+                np.testing.assert_array_equal(found[name], wanted["ranks"])
     for name, value in stepper.weights().items():
         close(value, expected.weights[name], tolerance)
     slots, found = expected.whole_slots(), stepper.slots()
