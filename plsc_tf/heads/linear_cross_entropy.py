@@ -28,18 +28,6 @@ LEAST_BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """Arguments of `linear_cross_entropy` that its graph depends on."""
-
-    label_smoothing: float
-    margins: MarginLoss
-    scale: float
-    logits_mb: float
-    weight_shape: tuple[int, int]
-    in_xla: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class TensorRows:
     """Gives `LocalTiles` the tiles of a tensor `[classes, ...]`."""
 
@@ -58,24 +46,16 @@ class TensorHead(Head):
     Args:
         weight: `[classes, features]`.
         bias: `[classes]`; None with margins.
-        dtype: see `Head`.
-        options: the `Options`.
+        **options: see `Head`.
     """
 
     sharded = True
 
     def __init__(
-        self, weight: tf.Tensor, bias: tf.Tensor | None, dtype: str, options: Options
+        self, weight: tf.Tensor, bias: tf.Tensor | None, **options: Any
     ) -> None:
         classes, features = weight.shape
-        super().__init__(
-            classes,
-            loss=options.margins,
-            scale=options.scale,
-            label_smoothing=options.label_smoothing,
-            logits_mb=options.logits_mb,
-            dtype=dtype,
-        )
+        super().__init__(classes, **options)
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
         self._make_passes(features, 1, kind, math.inf)  # the block limits the logits
         self.exchange = Exchange(classes, None)
@@ -182,9 +162,9 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
         factors = tf.math.divide_no_nan(factors, divisor)
     factors = tf.reshape(factors, [-1])
     rows = tf.reshape(tf.where(counted, labels, 0), [-1])
-    in_xla = private_apis.is_traced_for_xla()
-    shape = tuple(weight.shape)
-    options = Options(label_smoothing, margins, scale, logits_mb, shape, in_xla)
+    options = {"loss": margins, "scale": scale, "logits_mb": logits_mb}
+    options |= {"label_smoothing": label_smoothing, "shape": tuple(weight.shape)}
+    compute = functools.partial(sweep, private_apis.is_traced_for_xla(), **options)
     watched = tuple(k for k, v in tensors.items() if private_apis.is_watched(v))
 
     @tf.custom_gradient
@@ -192,7 +172,7 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
         given = dict(zip(tensors, map(tf.stop_gradient, arguments), strict=True))
         early = () if reduction == "none" else watched
         losses, found = tf.nest.map_structure(
-            tf.stop_gradient, sweep(options, early)(given, rows, factors)
+            tf.stop_gradient, compute(wanted=early)(given, rows, factors)
         )
         value = losses * factors
 
@@ -202,7 +182,7 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
             else:
                 wanted = watched or tuple(tensors)
                 again = factors * tf.reshape(tf.cast(upstream, floatx), [-1])
-                gradients = sweep(options, wanted)(given, rows, again)[1]
+                gradients = compute(wanted=wanted)(given, rows, again)[1]
             return [_like(gradients.get(name), given[name]) for name in given]
 
         if reduction == "none":
@@ -213,29 +193,38 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
 
 
 @functools.lru_cache(maxsize=64)
-def sweep(options: Options, wanted: tuple[str, ...]) -> Callable:
+def sweep(
+    in_xla: bool, *, shape: tuple[int, int], wanted: tuple[str, ...], **options: Any
+) -> Callable:
     """Returns a function that computes losses and the `wanted` gradients.
 
     The function takes a dict of the tensors `x`, `weight` and maybe `bias`, int64
     `[examples]` labels and `[examples]` factors of the losses in the objective. It
     returns (`[examples]` losses without the factors, dict of the objective's gradients
     with respect to `wanted`).
+
+    Args:
+        in_xla: whether the function is called in one that XLA compiles.
+        shape: that of the weight.
+        wanted: names of tensors.
+        **options: those of `TensorHead`, but for the dtype.
     """
+    classes, features = shape
 
     def run(given, labels, factors):
         floatx = keras.config.floatx()
         x, weight, bias = given["x"], given["weight"], given.get("bias")
-        x = tf.reshape(x, [-1, weight.shape[1]])
+        x = tf.reshape(x, [-1, features])
         weight = tf.cast(weight, floatx)
-        if not options.margins.normalized:
-            bias = tf.zeros([weight.shape[0]]) if bias is None else bias
+        if not options["loss"].normalized:
+            bias = tf.zeros([classes]) if bias is None else bias
             bias = tf.cast(bias, floatx)
         dtype = "float32" if x.dtype == floatx else x.dtype.name
-        head = TensorHead(weight, bias, dtype, options)
+        head = TensorHead(weight, bias, dtype=dtype, **options)
         count = x.shape[0] or tf.shape(x)[0]
         block = head.block(count)
         shapes = {"losses": [count]}
-        shapes |= {"x": [count, weight.shape[1]]} if wanted else {}
+        shapes |= {"x": [count, features]} if wanted else {}
         if {"weight", "bias"} & set(wanted):
             shapes |= {k: v.tensor.shape for k, v in head.arrays().items()}
         # Unlike zeros, these are never a constant, which `add_rows` must not change.
@@ -251,7 +240,7 @@ def sweep(options: Options, wanted: tuple[str, ...]) -> Callable:
             index = first + tf.range(block)
             real, zero = index >= start, tf.zeros([], floatx)
             step = head.loss_and_gradients(
-                tf.cast(tf.slice(x, [first, 0], [block, weight.shape[1]]), floatx),
+                tf.cast(tf.slice(x, [first, 0], [block, features]), floatx),
                 tf.gather(labels, index),
                 tf.where(real, tf.gather(factors, index), zero),
                 gradients=bool(wanted),
@@ -260,9 +249,9 @@ def sweep(options: Options, wanted: tuple[str, ...]) -> Callable:
             if wanted:
                 found["x"] = step.embedding_gradients
             for name, value in found.items():
-                sums[name] = add_rows(sums[name], index, value, options.in_xla)
+                sums[name] = add_rows(sums[name], index, value, in_xla)
             if "weight" in sums:
-                head.add_weight_gradients(sums, step.pending, options.in_xla)
+                head.add_weight_gradients(sums, step.pending, in_xla)
             return start + block, sums
 
         _, sums = tf.while_loop(

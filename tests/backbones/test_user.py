@@ -120,15 +120,6 @@ def test_a_network_that_scales_pixels_itself_is_warned_of(scales, warned, caplog
     assert caplog.text.count("scales its images in layer 'own_0' (Rescaling)") == warned
 
 
-@pytest.mark.slow
-def test_keras_applications_own_preprocessing_is_warned_of(caplog):
-    network = keras.applications.MobileNetV3Small(
-        (32, 32, 3), weights=None, include_top=False, pooling="avg"
-    )
-    from_user(network, image_shape=(32, 32, 3))
-    assert "include_preprocessing=False" in caplog.text
-
-
 def test_from_user_lifts_half_precision_to_float32():
     image = keras.Input(SHAPE)
     x = keras.layers.Flatten()(image)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import plsc_tf
 from plsc_tf.heads.tiles import sample_rows
 from tests.conformance.head_case import Case, make_example
 from tests.conformance.head_matrix import Stepper, sampled_classes
@@ -114,10 +113,3 @@ def test_the_head_samples_the_same_classes_before_the_step_and_after_a_restart()
     np.testing.assert_array_equal(asked, sampled[1])
     own = [asked[asked < 57], asked[asked >= 57] - 57]
     assert not np.array_equal(own[0][: len(own[1])], own[1])
-
-
-def test_all_classes_take_part_at_rate_one():
-    strategy = plsc_tf.strategy(1)
-    head = plsc_tf.ShardedHead(5, sample_rate=1)
-    head.build(3, strategy)
-    assert head.sample(tf.constant([1, 2], tf.int64), 0) is None

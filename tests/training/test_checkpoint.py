@@ -146,34 +146,6 @@ def test_a_directory_of_another_training_is_refused(model, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_resumed_training_is_that_of_an_unbroken_one(make_model, tmp_path):
-    """Momentum, dropout and a falling rate, saved at step 6 of 12, in mid-epoch."""
-    data = plsc_tf.load(
-        "mock", batch_size=8, image_size=(16, 16), num_classes=5, num_examples=30
-    )
-    schedule = keras.optimizers.schedules.CosineDecay(0.05, 12)
-
-    def model(replicas):
-        return make_model(
-            replicas, optimizer=lambda: plsc_tf.Momentum(schedule), dropout=0.3
-        )
-
-    whole = model(2)
-    saver = plsc_tf.Checkpoint(str(tmp_path), every_n_steps=6)
-    whole.fit(data, epochs=3, verbose=0, callbacks=[saver])
-    second = model(2)
-    path = str(tmp_path / "step_00000006")
-    start = plsc_tf.Checkpoint(str(tmp_path)).restore(second, path)
-    assert start == {"initial_epoch": 1, "initial_step": 2}
-    second.fit(data, epochs=3, verbose=0, **start)
-    assert second.trainer.position.global_step == 12
-    # The mean of the epoch's four steps, though two of them were made before.
-    assert second.history.history["loss"] == whole.history.history["loss"][1:]
-    np.testing.assert_array_equal(
-        second.head.weights_as_numpy(), whole.head.weights_as_numpy()
-    )
-
-
 def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tmp_path):
     """The run dies between the checkpoint of an epoch's last step and its end."""
 

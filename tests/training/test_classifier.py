@@ -92,19 +92,6 @@ def test_without_a_scope_the_one_device_is_used(pictures):
     assert model.embed(pictures[0]).shape == (20, 8)
 
 
-def test_a_notebooks_cell_may_be_run_twice_and_on_another_number_of_replicas(
-    make_model, pictures
-):
-    runs = []
-    for replicas in (1, 2, 1):
-        model = make_model(replicas, lambda: keras.optimizers.SGD(0.01, momentum=0.9))
-        history = model.fit(*pictures, batch_size=7, epochs=2, verbose=0).history
-        runs.append(history["loss"])
-    assert runs[0][1] < runs[0][0]
-    assert runs[2] == runs[0]
-    np.testing.assert_allclose(runs[1], runs[0], rtol=1e-4)
-
-
 def test_a_model_may_be_compiled_again(make_model, pictures):
     model = make_model(1)
     model.train_on_batch(*pictures)

@@ -28,14 +28,6 @@ def test_the_summary_shows_the_head(softmax, capsys, given):
     ) in text
 
 
-def test_evaluate_takes_data_sets(softmax, pictures):
-    data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)
-    whole = softmax.evaluate(*pictures)
-    assert softmax.evaluate(data) == pytest.approx(whole, rel=1e-5)
-    first = softmax.evaluate(pictures[0][:12], pictures[1][:12])
-    assert softmax.evaluate(data, steps=2) == pytest.approx(first, rel=1e-5)
-
-
 def test_predict_is_embed(softmax, pictures):
     expected = softmax.embed(pictures[0])
     data = tf.data.Dataset.from_tensor_slices(pictures).batch(6)

@@ -162,11 +162,16 @@ def test_a_compiled_update_of_whole_weights_equals_keras(name):
     np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
 
 
-# Optimizers with a rate and a decay, and how the decay of 0.3 is written for the head.
+def l2(rate, decay):
+    return plsc_tf.Momentum(rate, 0.0, l2=decay)
+
+
+# Optimizers with a rate and a decay, which may be a penalty of the updater instead.
 WITH_DECAY = {
     "momentum": lambda rate, decay: plsc_tf.Momentum(rate, l2=decay),
     "adamw": lambda rate, decay: keras.optimizers.AdamW(rate, weight_decay=decay),
     "sgd": lambda rate, decay: keras.optimizers.SGD(rate, weight_decay=decay),
+    "penalty": l2,
 }
 
 
@@ -175,39 +180,26 @@ def test_the_head_has_a_rate_and_a_decay_of_its_own(name):
     make, rule = WITH_DECAY[name], WeightRule(rate_factor=10.0, weight_decay=0.3)
     expected_backbone, _ = keras_alone(lambda: make(0.01, 0.02))
     _, expected_head = keras_alone(lambda: make(0.1, 0.3))
+    own, options = functools.partial(make, 0.01, 0.02), {"head_rule": rule}
+    if make is l2:
+        own, options["l2"] = functools.partial(keras.optimizers.SGD, 0.01), 0.02
     for backbones, head, *_ in (
-        sharded(lambda: make(0.01, 0.02), 2, head_rule=rule),
-        replicated(lambda: make(0.01, 0.02), 1, head_rule=rule),
+        sharded(own, 2, **options),
+        replicated(own, 2, **options),
     ):
-        backbone = backbones[0] if isinstance(backbones, list) else backbones
-        np.testing.assert_allclose(backbone, expected_backbone, rtol=2e-6, atol=1e-6)
+        for backbone in np.reshape(backbones, (-1, 2, 3)):
+            np.testing.assert_allclose(
+                backbone, expected_backbone, rtol=2e-6, atol=1e-6
+            )
         np.testing.assert_allclose(head, expected_head, rtol=2e-6, atol=1e-6)
-
-
-def test_the_heads_decay_is_an_l2_penalty_where_the_optimizer_has_none():
-    def make():
-        return keras.optimizers.SGD(0.1)
-
-    backbone, head = np.float64(BACKBONE), np.float64(HEAD)
-    for of_backbone, of_head in GRADIENTS:
-        backbone -= 0.1 * (of_backbone + 0.02 * backbone)
-        head -= 0.1 * (of_head + 0.3 * head)
-    rule = WeightRule(weight_decay=0.3)
-    for found_backbone, found_head, *_ in (
-        sharded(make, 2, l2=0.02, head_rule=rule),
-        replicated(make, 2, l2=0.02, head_rule=rule),
-    ):
-        np.testing.assert_allclose(found_head, head, rtol=1e-5, atol=1e-6)
-        for copy in np.reshape(found_backbone, (-1, 2, 3)):
-            np.testing.assert_allclose(copy, backbone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", known_options()["optimizer"].choices)
 def test_every_optimizer_of_the_options_is_built_from_settings_and_trains(name):
     options = Settings.from_values(optimizer=name, max_gradient_norm=1.0).optimizer
-    _, l2 = optimizers.build(options, SCHEDULE)
+    _, penalty = optimizers.build(options, SCHEDULE)
     make = functools.partial(optimizers.build, options, SCHEDULE)
-    backbones, head, flags, _ = sharded(lambda: make()[0], 1, l2=l2)
+    backbones, head, flags, _ = sharded(lambda: make()[0], 1, l2=penalty)
     assert flags == [[True]] * STEPS
     for array, before in ((backbones[0], BACKBONE), (head, HEAD)):
         assert np.isfinite(array).all() and (array != before).any()

@@ -107,6 +107,8 @@ def test_what_has_no_end_is_refused(model, numbered):
     with pytest.raises(ValueError, match="Set steps"):
         model.predict(endless)
     assert model.predict(endless, steps=1).shape == (10, 8)
+    whole = model.evaluate(*numbered)
+    assert model.evaluate(endless, steps=2) == pytest.approx(whole, rel=1e-5)
     model.fit(endless, verbose=0, stop_at_step=model.trainer.position.global_step + 1)
 
 
