@@ -29,6 +29,7 @@ from plsc_tf.jobs.evaluate import protocols
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
 from tests.data import recordio_writer as writer
+from tests.data.pickled import Call
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
 SIZE = (12, 10)
@@ -237,24 +238,19 @@ def test_rows_without_numbers_are_refused(tmp_path):
         read_rows(str(tmp_path / "rows.npy"))
 
 
-class View:
+def view(content):
     """Is pickled as an array of bytes that other arrays share."""
-
-    def __init__(self, content):
-        self.content = content
-
-    def __reduce__(self):
-        function = np.ones(1).__reduce_ex__(5)[0]
-        return function, (self.content, np.dtype("u1"), (len(self.content),), "C")
+    function = np.ones(1).__reduce_ex__(5)[0]
+    return Call(function, content, np.dtype("u1"), (len(content),), "C")
 
 
 # A megabyte was copied for hours; it could also be kept ten thousand times.
 def test_a_pickle_repeats_no_image(tmp_path):
     content, path = bytes(300_000), tmp_path / "set.bin"
-    path.write_bytes(pickle.dumps(([View(content)] * 20_000, [True] * 10_000)))
+    path.write_bytes(pickle.dumps(([view(content)] * 20_000, [True] * 10_000)))
     with bounded():
         assert len(load_pairs(str(path)).images) == 1
-    views = [View(content), View(content)]
+    views = [view(content), view(content)]
     path.write_bytes(pickle.dumps((views, [True])))
     with pytest.raises(ValueError, match="more bytes than the file"):
         load_pairs(str(path))

@@ -11,6 +11,7 @@ from PIL import Image
 
 from plsc_tf.data import images, preprocessing
 from plsc_tf.data.pairs import Pairs, load_pairs, write_bin
+from tests.data.pickled import Call
 
 
 @pytest.fixture
@@ -57,18 +58,11 @@ def _refused(path, content, message):
         load_pairs(path)
 
 
-class _Command:
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.marker}",)
-
-
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_malicious_bin_is_refused_and_nothing_runs(tmp_path, pictures, protocol):
     marker = tmp_path / "ran"
-    content = pickle.dumps((pictures[:2], [True], _Command(marker)), protocol)
+    command = Call(os.system, f"touch {marker}")
+    content = pickle.dumps((pictures[:2], [True], command), protocol)
     words = r"evil.bin is refused.*'posix.system'.*trust"
     _refused(tmp_path / "evil.bin", content, words)
     assert not marker.exists()

@@ -10,24 +10,20 @@ import pytest
 
 from plsc_tf import backbones
 from plsc_tf.checkpoints import importers
+from tests.data.pickled import Call
 
 CLASSES, SIZE = 11, 3
 WEIGHT = np.random.default_rng(0).normal(size=(CLASSES, SIZE)).astype(np.float32)
 BACKBONE = {"conv1.weight": np.ones((2, 3, 3, 3), np.float32)}
 
 
-class _Tensor:
-    """Pickles as the call of a function of PyTorch."""
-
-    def __init__(self, *arguments):
-        self.arguments = arguments
-
-    def __reduce__(self):
-        return _rebuild_tensor_v2, (_Storage(), *self.arguments, False, {})
-
-
 class _Storage:
     """Pickles as a persistent ID: 18 numbers, of which the key names the file."""
+
+
+def _tensor(*arguments):
+    """Pickles as the call of a function of PyTorch."""
+    return Call(_rebuild_tensor_v2, _Storage(), *arguments, False, {})
 
 
 class FloatStorage: ...
@@ -55,7 +51,7 @@ def write_by_hand(
     path, *tensor, name="conv1.weight", member="m/data/0", method=zipfile.ZIP_STORED
 ):
     """Writes a state dict with one tensor: its offset, shape and strides."""
-    write_archive(path, {name: _Tensor(*tensor)}, member, method)
+    write_archive(path, {name: _tensor(*tensor)}, member, method)
 
 
 def write_archive(path, content, member="m/data/0", method=zipfile.ZIP_STORED):
@@ -250,7 +246,7 @@ def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
 def test_files_of_another_step_are_named(tmp_path, step):
     for rank, one in enumerate((100, step)):
         content = {"global_step": one, "state_dict_backbone": {}}
-        content["state_dict_softmax_fc"] = {"weight": _Tensor(0, (6, 3), (3, 1))}
+        content["state_dict_softmax_fc"] = {"weight": _tensor(0, (6, 3), (3, 1))}
         write_archive(tmp_path / f"checkpoint_gpu_{rank}.pt", content)
     if step == 100:
         assert importers.read(str(tmp_path)).left == ["global_step"]
@@ -282,17 +278,9 @@ def test_a_file_that_is_cut_off_is_named(torch, tmp_path):
             importers.read(str(path))
 
 
-class Evil:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (self.path, "w")
-
-
 def test_a_file_that_wants_to_run_something_is_refused(torch, tmp_path):
     sign = tmp_path / "it_ran"
-    torch.save({"conv1.weight": Evil(str(sign))}, tmp_path / "model.pt")
+    torch.save({"conv1.weight": Call(open, str(sign), "w")}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match="refused"):
         importers.read(str(tmp_path / "model.pt"))
     assert not sign.exists()

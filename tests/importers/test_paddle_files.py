@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints.importers import paddle_files
+from tests.data.pickled import Call
 from tests.importers.paddle_writer import saved, stream, varint
 
 ARRAY = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
@@ -112,21 +113,13 @@ def test_a_pickle_of_many_arrays(tmp_path):
     np.testing.assert_array_equal(found["y"].open(), ARRAY[0])
 
 
-class Evil:
-    def __init__(self, function, *arguments):
-        self.reduced = function, arguments
-
-    def __reduce__(self):
-        return self.reduced
-
-
 def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path):
     path, sign = tmp_path / "a.w_0.pdparam", tmp_path / "it_ran"
     programs = (
-        Evil(eval, f"open({str(sign)!r}, 'w')"),
-        Evil(eval, f"open({str(sign)!r}, 'w')", {"data": ARRAY}),
-        Evil(exec, f"open({str(sign)!r}, 'w')"),
-        {"a": Evil(open, str(sign), "w")},
+        Call(eval, f"open({str(sign)!r}, 'w')"),
+        Call(eval, f"open({str(sign)!r}, 'w')", {"data": ARRAY}),
+        Call(exec, f"open({str(sign)!r}, 'w')"),
+        {"a": Call(open, str(sign), "w")},
     )
     for program in programs:
         path.write_bytes(pickle.dumps(program))
