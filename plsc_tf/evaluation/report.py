@@ -102,21 +102,22 @@ def long_name(name: str) -> str:
     return long.get(kind, short_name(name))
 
 
+def text(value) -> str:
+    """Returns a result as text; floats get five significant digits."""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
 def format_table(rows) -> str:
     """Aligns names and values in two columns.
 
     Args:
-        rows: (name, value) pairs, one per line. Floats are shown with five significant
-            digits, everything else with `str`. The lines of a multiline value are
-            aligned in the value column.
+        rows: (name, value) pairs, one per line, see `text`. The lines of a multiline
+            value are aligned in the value column.
 
     Returns:
         The table without a trailing newline; empty if there are no rows.
     """
-    rows = [
-        (str(name), f"{value:.5g}" if isinstance(value, float) else str(value))
-        for name, value in rows
-    ]
+    rows = [(str(name), text(value)) for name, value in rows]
     width = max((len(name) for name, _ in rows), default=0)
     indent = "\n" + " " * (width + 2)
     return "\n".join(

@@ -53,44 +53,6 @@ class OperatingPoint:
     false_accepts: float
 
 
-class SortedPairs:
-    """Pairs sorted by distance.
-
-    Args:
-        distances: `[pairs]` float; smaller means more similar.
-        same: `[pairs]` bool, whether both sides show one identity; must contain both
-            True and False.
-    """
-
-    def __init__(self, distances: np.ndarray, same: np.ndarray):
-        self._order = np.argsort(distances, kind="stable")
-        ordered = distances[self._order]
-        self._same = same[self._order]
-        self._last_of_ties = np.append(
-            np.flatnonzero(np.diff(ordered)), len(ordered) - 1
-        )
-        self._distances = np.append(-np.inf, ordered[self._last_of_ties])
-        self._num_different = int(np.count_nonzero(~same))
-
-    def curve(self, weights: np.ndarray) -> Curve:
-        """Computes the curve for weighted pairs.
-
-        Args:
-            weights: `[pairs]` float64, how often each pair counts.
-
-        Returns:
-            The `Curve`, with one point for all pairs at the same distance.
-        """
-        ordered = weights[self._order]
-        accepted, true_accepts = (
-            np.append(0, np.cumsum(counts)[self._last_of_ties])
-            for counts in (ordered, ordered * self._same)
-        )
-        false_accepts = accepted - true_accepts
-        far, tar = (part / part[-1] for part in (false_accepts, true_accepts))
-        return Curve(far, tar, self._distances, self._num_different)
-
-
 def supports(rate: float, num_different: int) -> bool:
     """Returns whether `num_different` pairs are enough to measure a FAR of `rate`."""
     return rate * num_different + 1e-9 >= MIN_ERRORS
@@ -147,14 +109,18 @@ class PairStatistics:
     scored at a threshold chosen on the other folds.
 
     Args:
-        scores: `verification.PairScores`.
+        scores: `verification.PairScores` of both same and different pairs.
         far: target FAR of the calibrated threshold.
         folds: number of folds; 0 omits the metrics that need folds.
     """
 
     def __init__(self, scores, far: float = 1e-3, folds: int = FOLDS):
         self._scores, self._same, self._folds = scores, scores.same, folds
-        self._pairs = SortedPairs(scores.distances, scores.same)
+        self._order = np.argsort(scores.distances, kind="stable")
+        self._ordered_same = scores.same[self._order]
+        ordered = scores.distances[self._order]
+        ties = np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
+        self._last_of_ties, self._limits = ties, np.append(-np.inf, ordered[ties])
         self._rate_of = {f"tar@far={rate:.0e}": rate for rate in FALSE_ACCEPT_RATES}
         self._rate_of[CALIBRATED] = far
         if folds:
@@ -179,9 +145,20 @@ class PairStatistics:
                 values[name] = not_supported("false pairs", rate * count)
         return values
 
-    def curve(self) -> Curve:
-        """Returns the `Curve` of all pairs, unweighted."""
-        return self._pairs.curve(np.ones(len(self._same)))
+    def curve(self, weights: np.ndarray | None = None) -> Curve:
+        """Computes the curve, with one point for all pairs at the same distance.
+
+        Args:
+            weights: float64 `[pairs]`, how often each pair counts; None means once.
+        """
+        ordered = np.ones(len(self._same)) if weights is None else weights[self._order]
+        accepted, true_accepts = (
+            np.append(0, np.cumsum(counts)[self._last_of_ties])
+            for counts in (ordered, ordered * self._ordered_same)
+        )
+        false_accepts = accepted - true_accepts
+        far, tar = (part / part[-1] for part in (false_accepts, true_accepts))
+        return Curve(far, tar, self._limits, int(np.count_nonzero(~self._same)))
 
     def measure(self, weights: np.ndarray) -> dict:
         """Computes the weighted metrics.
@@ -200,7 +177,7 @@ class PairStatistics:
             values["accuracy"] = float(np.nanmean(accuracies))
             values["best_threshold"] = threshold
             values["val_at_far"] = float(np.nanmean(self.validation_rates(weights)[0]))
-        points = self._pairs.curve(weights)
+        points = self.curve(weights)
         rates = self._rate_of.items()
         at = {name: operating_point(points, rate) for name, rate in rates}
         calibrated = at.pop(CALIBRATED).threshold

@@ -65,7 +65,7 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
     """
     for name in ("steps", "loss", "training_accuracy", "training_top5_accuracy"):
         if outcome.get(name) is not None:
-            yield name, text(outcome[name])
+            yield name, report.text(outcome[name])
     if outcome.get("images_per_second"):
         yield "images/s", speed(outcome)
     for name, figures in (outcome.get("verification") or {}).items():
@@ -74,17 +74,12 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
             raw = outcome["raw_pixels"][name]
             yield f"{name}: comparing raw pixels", _plus_minus(raw)
     for name, value in (outcome.get("test") or {}).items():
-        yield f"test {name}", text(value)
+        yield f"test {name}", report.text(value)
     if "checkpoint_dir" in outcome:
         path = outcome["checkpoint_dir"]
         yield "checkpoint", path or "none: no save has succeeded"
     if "unsaved_steps" in outcome:
         yield "NOT SAVED", f"the last {outcome['unsaved_steps']} steps; see the errors"
-
-
-def text(value) -> str:
-    """Returns a result as text; floats get five significant digits."""
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
 def table(settings: Settings, outcome: dict) -> str:

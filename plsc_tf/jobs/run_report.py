@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.evaluation import page
+from plsc_tf.evaluation import page, report
 from plsc_tf.jobs import results
 from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.options.settings import ALL, Settings, select
@@ -49,7 +49,7 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
     folder = settings.checkpoints.model_save_dir
     rows = list(results.rows(outcome))
     known = [name for name in _DETAILS if outcome.get(name) is not None]
-    rows += [(n.replace("_", " "), results.text(outcome[n])) for n in known]
+    rows += [(n.replace("_", " "), report.text(outcome[n])) for n in known]
     command = results.next_command(settings, outcome)
     if ".evaluate " in command:
         folder_of_card = files.parent(files.join(folder, CARD))

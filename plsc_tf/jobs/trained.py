@@ -203,7 +203,7 @@ def load_model(folder, *, backbone=None, head=None):
         strategy = make_strategy()
     flags = stored.get("flags", {})
     if not stored.get("network") and "model_name" in flags:
-        # Earlier versions stored only the options from which to build the network.
+        # An imported checkpoint has only the options from which to build its network.
         settings = Settings.from_values(checkpoint_dir=path)
         parts = Parts(backbone=backbone)
         model = load(settings, with_head, parts, strategy).model
@@ -223,7 +223,7 @@ def _network(path, content, backbone):
     if backbone is not None:
         built = isinstance(backbone, keras.Model)
         return copy_to_strategy(backbone) if built else backbone()
-    reason = "custom layers" if "network" in stored else "saved by an older version"
+    reason = "custom layers"
     if stored.get("network"):
         try:
             make = functools.partial(model_config.make_network, stored["network"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import roc
+from plsc_tf.evaluation.verification import PairScores
 
 
 def points_of(same, different):
@@ -12,7 +13,7 @@ def points_of(same, different):
 
 
 def curve(distances, same):
-    return roc.SortedPairs(distances, same).curve(np.ones(len(same)))
+    return roc.PairStatistics(PairScores(distances, same, None), folds=0).curve()
 
 
 def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():

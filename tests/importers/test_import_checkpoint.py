@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import plsc_tf
 from plsc_tf import import_checkpoint as command
 from plsc_tf.backbones import blocks, faces
 from plsc_tf.jobs import import_checkpoint, trained
@@ -60,6 +61,8 @@ def test_a_plsc_checkpoint_embeds_and_classifies_as_there(plsc, tmp_path):
         found.model.embed(images), embeddings, atol=1e-5 * np.abs(embeddings).max()
     )
     np.testing.assert_array_equal(found.model.head.weights_as_numpy(), WEIGHT)
+    again = plsc_tf.load_model(found.checkpoint)
+    np.testing.assert_allclose(again.embed(images), embeddings, rtol=1e-3)
     keras.backend.clear_session()
 
 

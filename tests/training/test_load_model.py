@@ -202,35 +202,9 @@ def test_the_loss_is_that_of_the_training(tmp_path):
     assert start == {"initial_epoch": 1, "initial_step": 0}
 
 
-def forget_the_network(path):
-    """Makes a checkpoint one of a version that did not keep network and head."""
-    content = manifest.read(str(path))
-    for name in ("network", "head"):
-        del content["state"][name]
-    (path / "manifest.json").write_bytes(manifest.encode(content))
-
-
-def test_a_run_of_the_command_also_of_an_earlier_version(tmp_path):
-    train.train(tiny_run.settings(tmp_path, stop_at_step=2))
+def test_a_run_of_the_command_with_a_loss_of_ones_own(tmp_path, caplog):
+    loss = "dist_tests.jobs.test_own_loss.Cosine"
+    train.train(tiny_run.settings(tmp_path, stop_at_step=2, loss_type=loss))
     found = plsc_tf.load_model(tmp_path)
     assert found.image_size == (16, 16) and found.head.num_classes == 7
-    forget_the_network(tmp_path / "step_00000002")
-    again = plsc_tf.load_model(tmp_path)
-    images = np.random.default_rng(1).integers(0, 256, (6, 16, 16, 3)).astype(np.uint8)
-    np.testing.assert_allclose(again.embed(images), found.embed(images), atol=1e-6)
-    rows = found.head.weights_as_numpy()
-    np.testing.assert_array_equal(again.head.weights_as_numpy(), rows)
-
-
-def test_a_python_checkpoint_of_an_earlier_version_asks_for_its_network(
-    saved, tmp_path, caplog
-):
-    shutil.copytree(saved[0] / "1", tmp_path / "1")
-    forget_the_network(tmp_path / "1")
-    with pytest.raises(
-        ValueError, match=r"network \(saved by an older version\).*backbone="
-    ):
-        plsc_tf.load_model(tmp_path)
-    network = checkpointed.build(1).backbone
-    assert_is(plsc_tf.load_model(tmp_path, backbone=network), saved)
     assert "does not hold the loss of its head" in caplog.text
