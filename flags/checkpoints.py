@@ -58,8 +58,7 @@ class Checkpoints(OptionGroup):
     )
     fs_ugi: Secret = option(
         "",
-        "user,password for fs_name, or @file with both on its first line; the password "
-        "is never shown or saved; PLSC_TF_FS_UGI in the environment is safer (PLSC)",
+        "the user for fs_name; a password after a comma is ignored (PLSC)",
         saved=False,
     )
     fs_checkpoint_dir: str = option(

@@ -243,9 +243,7 @@ def _converted(item, kind):
 
 
 def _without_password(text):
-    """Returns "user,***" for "user,password"; "@file" stays as it is."""
-    if text.startswith("@"):
-        return text
+    """Returns "user,***" for "user,password"."""
     # Older checkpoints hold "***" alone.
     return re.sub(r"[^\w.@/-].*", ",***", text.removeprefix("***"))
 

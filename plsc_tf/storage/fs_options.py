@@ -14,7 +14,6 @@ from plsc_tf.requirements import require
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.paths import scheme_of
 
-UGI_VARIABLE = "PLSC_TF_FS_UGI"
 USER_VARIABLE = "HADOOP_USER_NAME"
 
 
@@ -33,8 +32,7 @@ def download_start(storage):
 
     Raises:
         ValueError: the options contradict each other.
-        OSError: the file that `fs_ugi` names cannot be read, or as for
-            `transfer.download`.
+        OSError: as for `transfer.download`.
     """
     set_user(storage)
     source = remote_dir(storage, "fs_checkpoint_dir")
@@ -89,10 +87,12 @@ def set_user(storage):
     """Sets HADOOP_USER_NAME to the user in `fs_ugi`, unless it is already set.
 
     Raises:
-        ValueError: the user name is empty.
-        OSError: the file that `fs_ugi` names cannot be read.
+        ValueError: there is a password without a user, or the name of a file.
     """
-    user, password = _user_and_password(storage.fs_ugi)
+    user, _, password = storage.fs_ugi.partition(",")
+    rule = "fs_ugi must hold user,password, or the user alone"
+    fits = (user or not password) and not user.startswith("@")
+    require(fits, rule, "Received: no user (the rest is hidden)")
     if not user:
         return
     if os.environ.get(USER_VARIABLE, user) != user:
@@ -105,19 +105,3 @@ def set_user(storage):
             "The password of fs_ugi is not sent: Hadoop's client takes the user's "
             "name, or a Kerberos ticket (kinit)."
         )
-
-
-def _user_and_password(given):
-    """Returns (user, password) from `fs_ugi`, its file, or the environment."""
-    text, origin = given, "fs_ugi"
-    if not text:
-        text, origin = os.environ.get(UGI_VARIABLE, ""), UGI_VARIABLE
-    if text.startswith("@"):
-        origin = f"the file {text[1:]}"
-        with open(os.path.expanduser(text[1:]), encoding="utf-8") as file:
-            text = file.readline()
-    user, _, password = text.strip().partition(",")
-    fits = user or not (password or origin.startswith("the file"))
-    rule = f"{origin} must hold user,password"
-    require(fits, rule, "Received: no user (the rest is hidden)")
-    return user.strip(), password

@@ -13,9 +13,8 @@ PASSWORD = "hidden-word"
 @pytest.fixture(autouse=True)
 def no_user(monkeypatch):
     # Set first, so that what a test sets is taken back as well.
-    for name in (fs_options.USER_VARIABLE, fs_options.UGI_VARIABLE):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    monkeypatch.setenv(fs_options.USER_VARIABLE, "")
+    monkeypatch.delenv(fs_options.USER_VARIABLE)
 
 
 def storage(**values):
@@ -67,17 +66,8 @@ def test_before_and_after_a_training(tmp_path):
     assert os.listdir(tmp_path / "store/saved") == ["results.json"]
 
 
-@pytest.mark.parametrize("form", ["option", "file", "environment", "file of both"])
-def test_the_user_comes_from_the_option_a_file_or_the_environment(
-    form, tmp_path, monkeypatch
-):
-    text, path = f"someone,{PASSWORD}", tmp_path / "ugi"
-    path.write_text(text + "\n")
-    given = {"option": text, "file": f"@{path}"}.get(form, "")
-    if form == "environment":
-        monkeypatch.setenv("PLSC_TF_FS_UGI", text)
-    if form == "file of both":
-        monkeypatch.setenv("PLSC_TF_FS_UGI", f"@{path}")
+@pytest.mark.parametrize("given", ["someone", f"someone,{PASSWORD}"])
+def test_the_user_comes_from_the_option(given):
     fs_options.set_user(storage(fs_ugi=given))
     assert os.environ["HADOOP_USER_NAME"] == "someone"
 
@@ -90,17 +80,14 @@ def test_a_user_that_is_set_stays(monkeypatch, caplog):
     assert PASSWORD not in caplog.text
 
 
-def test_errors_do_not_repeat_the_password(tmp_path):
-    (tmp_path / "ugi").write_text(f",{PASSWORD}")
-    for given in (f",{PASSWORD}", f"@{tmp_path}/ugi"):
+def test_errors_do_not_repeat_the_password():
+    for given in (f",{PASSWORD}", "@/path/of/a/file"):
         with pytest.raises(ValueError, match="must hold user,password") as caught:
             fs_options.set_user(storage(fs_ugi=given))
         assert PASSWORD not in str(caught.value)
     with pytest.raises(ValueError, match=r"Received: fs_ugi='\*\*\*'") as caught:
         storage(fs_ugi=f"someone,{PASSWORD}\nmore")
     assert PASSWORD not in str(caught.value)
-    with pytest.raises(FileNotFoundError, match="absent"):
-        fs_options.set_user(storage(fs_ugi=f"@{tmp_path}/absent"))
 
 
 def test_the_options_do_not_keep_the_password():
