@@ -51,8 +51,7 @@ def resize(images: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
         return images
 
     def resized():
-        result = tf.image.resize(images, size, method="bilinear", antialias=True)
-        return tf.cast(tf.clip_by_value(tf.round(result), 0, 255), tf.uint8)
+        return to_uint8(tf.image.resize(images, size, "bilinear", antialias=True))
 
     if images.shape[-3:-1].is_fully_defined():
         result = resized()
@@ -73,8 +72,7 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
     if image.dtype == tf.string:
         return decode(image)
     if image.dtype != tf.uint8:
-        image = tf.round(tf.clip_by_value(tf.cast(image, tf.float32), 0, 255))
-        image = tf.cast(image, tf.uint8)
+        image = to_uint8(tf.cast(image, tf.float32))
     if image.shape.rank == 2:
         image = image[..., tf.newaxis]
     fits = image.shape.rank == 3 and image.shape[-1] in (1, 3, None)
@@ -83,6 +81,11 @@ def to_rgb(image: tf.Tensor) -> tf.Tensor:
     if image.shape[-1] == 1:
         return tf.image.grayscale_to_rgb(image)
     return image if image.shape[-1] else tf.ensure_shape(image, [None, None, 3])
+
+
+def to_uint8(pixels: tf.Tensor) -> tf.Tensor:
+    """Rounds float pixels to uint8; limits them to 0...255."""
+    return tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
 
 
 def check_range(images: np.ndarray, name: str) -> None:

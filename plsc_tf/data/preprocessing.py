@@ -238,7 +238,7 @@ def _middle(image, shorter, size):
     resized = tf.image.resize(image, wanted, antialias=True)
     top, left = tf.unstack((wanted - size) // 2)
     part = tf.slice(resized, [top, left, 0], [*size, 3])
-    return tf.cast(tf.clip_by_value(tf.round(part), 0, 255), tf.uint8)
+    return images.to_uint8(part)
 
 
 # Class and augmentation of each preprocessing. "face" is PLSC's; most others follow

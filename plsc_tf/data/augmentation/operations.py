@@ -8,6 +8,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data.images import to_uint8
+
 # Luma weights of ITU-R BT.601, which JPEG and Pillow's convert("L") also use.
 LUMA = (0.299, 0.587, 0.114)
 # The resizing methods that `low_resolution` chooses from, without antialiasing (AdaFace
@@ -235,8 +237,3 @@ def _resize(image, size, method):
 
     result = tf.switch_case(method, [resized(name) for name in METHODS])
     return tf.ensure_shape(result, [None, None, 3])
-
-
-def to_uint8(image: tf.Tensor) -> tf.Tensor:
-    """Rounds float pixels to uint8."""
-    return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)

@@ -11,6 +11,7 @@ import math
 import tensorflow as tf
 
 from plsc_tf.data.augmentation import operations as ops
+from plsc_tf.data.images import to_uint8
 
 _SAME = ((1.0, 0.0), (0.0, 1.0))
 
@@ -93,7 +94,7 @@ def saturate(image, amount):
     grey = tf.constant(ops.LUMA, shape=[3, 1]) * tf.ones([1, 3])
     matrix = grey + factor * (tf.eye(3) - grey)
     pixels = tf.matmul(tf.reshape(tf.cast(image, tf.float32), [-1, 3]), matrix)
-    return ops.to_uint8(tf.reshape(pixels, image.shape))
+    return to_uint8(tf.reshape(pixels, image.shape))
 
 
 def contrast(image, amount):
@@ -160,4 +161,4 @@ def _moved(image, matrix, move=(0.0, 0.0)):
 
 
 def _blended(pixels, other, amount):
-    return ops.to_uint8(other + (1 + 0.9 * amount) * (pixels - other))
+    return to_uint8(other + (1 + 0.9 * amount) * (pixels - other))
