@@ -1,6 +1,7 @@
 """Creates Keras initializers from text and returns their distributions."""
 
 import ast
+import functools
 import math
 import typing
 
@@ -45,8 +46,8 @@ def parse(text):
     """
     try:
         call = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        call = None
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        call = None  # no expression, or one that is nested too deeply
     call = call if isinstance(call, ast.Call) else ast.Call(call, [], [])
     name = getattr(call.func, "id", "").lower()
     rule = f"An initializer must be one of {', '.join(NAMES)}"
@@ -54,8 +55,9 @@ def parse(text):
     require(name in NAMES, rule, advice, initializer=repr(text))
     # Without a seed, it would draw one, and change the random numbers of a seeded run.
     options = {} if name in ("constant", "zeros", "ones") else {"seed": 0}
-    values = [_value("value", node) for node in call.args]
-    named = {one.arg: _value(one.arg, one.value) for one in call.keywords}
+    source = functools.partial(ast.get_source_segment, text.strip())
+    values = [_value("value", source(node)) for node in call.args]
+    named = {one.arg: _value(one.arg, source(one.value)) for one in call.keywords}
     try:
         return _kind(name)(*values, **options, **named)
     except (TypeError, ValueError) as error:
@@ -128,14 +130,14 @@ def _kind(name):
     return getattr(initializers, name.title().replace("_", ""))
 
 
-def _value(name, node):
+def _value(name, text):
     """Returns an argument's value: a word or a number."""
-    text = ast.unparse(node).strip("'\"")
+    text = text.strip("'\"")
     if name in ("mode", "distribution"):
         return text
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    require(math.isfinite(number), f"{name} must be a number", **{name: text})
+    require(math.isfinite(number), f"{name} must be a number", value=text)
     return number

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 import plsc_tf
-from tests.boost.test_reduced_step import ROUNDING, carried, run, vector
+from tests.boost.test_reduced_step import ROUNDING, run, vector
 from tests.marks import slow
+from tests.training.checkpointed import snapshot
 
 
 @pytest.fixture
@@ -55,14 +56,14 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
 ):
     model, steps = prepare("float16", replicas, scope)
     run(model, steps, pictures, 2)
-    before = _everything(model)
+    before, weights = snapshot(model), vector(model, "all")
     assert np.any(before["dim_reduce/step"]) and np.any(before["dim_reduce/residual"])
     # Gradients of this size have no float16, while every loss has.
     model.loss_scale.restore({"scale": 2.0**40, "good_steps": 0, "bad_steps": 0})
     result = model.train_on_batch(*pictures)
     assert not result["finite"] and np.isfinite(result["loss"])
     assert steps.last["trials"] == [] and steps.last["accepted"] == 0.0
-    np.testing.assert_equal(_everything(model), before)
+    np.testing.assert_equal(snapshot(model), before)
     assert model.loss_scale.state()["scale"] == 2.0**39
     # A trial may overflow although the batch has not.
     model.loss_scale.restore({"scale": 64.0, "good_steps": 0, "bad_steps": 0})
@@ -72,19 +73,12 @@ def test_an_overflow_moves_nothing_and_lowers_the_scale(
     assert result["step_size"] == 0.0 and np.isfinite(result["loss"])
     assert not np.isfinite(steps.last["trials"]).any()
     assert model.loss_scale.state()["scale"] == 64.0
-    after = _everything(model)
+    after = snapshot(model)
     np.testing.assert_array_equal(after["dim_reduce/step"], before["dim_reduce/step"])
     # Along the residual only; the optimizer goes on with what is not reduced.
     reduced = len(vector(model, scope))
-    moved = (after["weights"] - before["weights"])[:reduced]
+    moved = (vector(model, "all") - weights)[:reduced]
     assert 0 < np.linalg.norm(moved) < 1e-2
     # And the walk goes on.
     model.trainer.updater.bfgs.inverse = inverse
     assert np.isfinite(model.train_on_batch(*pictures)["loss"])
-
-
-def _everything(model):
-    found = {"weights": vector(model, "all")}
-    for i, variable in enumerate(model.backbone.non_trainable_variables):
-        found[f"statistics {i}"] = variable.numpy()
-    return found | carried(model)

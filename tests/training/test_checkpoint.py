@@ -44,14 +44,6 @@ def test_which_checkpoints_there_are(model, tmp_path, options, epochs, expected)
     assert names(tmp_path) == sorted(expected)
 
 
-def test_a_run_that_stops_in_mid_epoch_saves_the_step(model, tmp_path):
-    fit(model, plsc_tf.Checkpoint(tmp_path), stop_at_step=6)
-    assert names(tmp_path) == ["0", "step_00000006"]
-    content = manifest.read(str(tmp_path / "step_00000006"))
-    expected = {"epoch": 1, "step": 2, "global_step": 6, "num_classes": 5}
-    assert expected.items() <= content["state"].items()
-
-
 # What of
 
 
@@ -211,23 +203,6 @@ def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
         state.restore(path, model)
     np.testing.assert_equal(snapshot(model), before)
     np.testing.assert_array_equal(head_of(model, path), expected)
-
-
-def test_weights_only_start_a_training_but_do_not_go_on_with_one(model, tmp_path):
-    fit(model, plsc_tf.Checkpoint(tmp_path, weights_only=True), epochs=1)
-    held = {path.name for path in (tmp_path / "0").rglob("*.*")}
-    others = {name for name in held if not name.startswith("weight-")}
-    assert others == {"backbone.weights.h5", "manifest.json"}
-    fresh = build(2)
-    before = snapshot(fresh)
-    with pytest.raises(ValueError, match="only weights.*Start a new training from it"):
-        plsc_tf.Checkpoint(tmp_path).restore(fresh)
-    np.testing.assert_equal(snapshot(fresh), before)
-    state.restore_weights(str(tmp_path / "0"), fresh)
-    np.testing.assert_array_equal(
-        fresh.head.weights_as_numpy(), model.head.weights_as_numpy()
-    )
-    assert fresh.trainer.position.global_step == 0
 
 
 # Otherwise, it is saved, but every resume refuses it.

@@ -6,7 +6,6 @@ import pytest
 
 import plsc_tf
 from plsc_tf.jobs.builders import optimizers
-from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from plsc_tf.training.weight_rules import WeightRule
 from tests.marks import slow
@@ -82,14 +81,6 @@ def test_norms_and_biases_may_be_spared_from_the_decay(name):
     differ = {k for k in without if not np.array_equal(without[k], decayed[k])}
     kernels = {"conv1/kernel", "conv10/kernel", "bias_like/kernel", "head/weight"}
     assert differ == kernels | {"beta_act/alpha"}
-
-
-def test_names_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="'conv2'.* 5 such layers, .* conv1"):
-        step(OPTIMIZERS["momentum"], {"conv2": OWN})
-    settings = cli.parse(["--weight_decay_on=conv1:1e-4,stage4:0"])
-    decays = settings.optimizer.parsed("weight_decay_on")
-    assert decays == {"conv1": 1e-4, "stage4": 0.0}
 
 
 @pytest.mark.parametrize("kind", [plsc_tf.ShardedHead, slow(plsc_tf.DenseHead)])

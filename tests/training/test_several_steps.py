@@ -8,6 +8,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.training.sentinel import Sentinel
 from tests.marks import slow
+from tests.training.checkpointed import snapshot
 
 
 class Told(keras.callbacks.Callback):
@@ -61,10 +62,9 @@ def trained(make_model, folder, count, bad_step, callbacks, scaled=False, **opti
         sentinel=Sentinel(folder, "skip"),
         stop_at_step=9,
     )
-    state = [v.numpy() for v in (*model.backbone.variables, *model.optimizer.variables)]
     scale = model.loss_scale.state() if scaled else None
     reports = sorted(path.name for path in folder.rglob("*.json"))
-    return [*state, model.head.weights_as_numpy()], scale, reports
+    return list(snapshot(model).values()), scale, reports
 
 
 @pytest.mark.parametrize(

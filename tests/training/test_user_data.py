@@ -12,6 +12,7 @@ from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.python import from_dataset
 from plsc_tf.training import batching
 from plsc_tf.training.user_data import ArrayBatches
+from tests.training.checkpointed import snapshot
 from tests.training.conftest import build
 
 
@@ -200,12 +201,6 @@ BAD = {
 }
 
 
-def trained(model):
-    """All that a step changes."""
-    variables = [*model.backbone.trainable_variables, *model.optimizer.variables]
-    return [model.head.weights_as_numpy(), *(one.numpy() for one in variables)]
-
-
 @pytest.mark.parametrize("kind", BAD)
 def test_mistakes_are_told_whatever_the_container(model, kind):
     images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
@@ -213,7 +208,7 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
     x, y, w = change(images, np.arange(20) % 5, np.ones(20, np.float32))
     data = batched((x, y, w), 10)
     model.trainer.position.global_step = 3
-    before = trained(model)
+    before = snapshot(model)
     for call in (
         lambda: model.fit(x, y, sample_weight=w, verbose=0),
         lambda: model.fit(data, verbose=0),
@@ -223,7 +218,7 @@ def test_mistakes_are_told_whatever_the_container(model, kind):
     ):
         with pytest.raises(ValueError, match=message.replace("...", r"\.\.\.")):
             call()
-    np.testing.assert_equal(trained(model), before)
+    np.testing.assert_equal(snapshot(model), before)
     assert model.trainer.position.global_step == 3
 
 
