@@ -16,8 +16,6 @@ from plsc_tf.evaluation import report
 from plsc_tf.reporting.recorder import StepCallback
 
 FIRST_VALUES = 4
-# Number of head rows to read at a time.
-BLOCK_ROWS = 16384
 
 
 @contextlib.contextmanager
@@ -120,19 +118,14 @@ def statistics(model) -> str:
     """Returns the text that `print_model_statistics` prints.
 
     It consists of Keras's summary of the network, every trainable variable with its
-    shape and the sum of its elements, and the totals. In a cluster, all workers must
-    call it.
+    shape, and the totals.
 
     Args:
         model: the `Classifier`.
     """
     network, head = model.backbone.trainable_variables, model.head.arrays()
-    sums = [(v.path, v, _sum(v.numpy())) for v in network]
-    for name, array in head.items():
-        starts, end = range(0, array.shape[0], BLOCK_ROWS), array.shape[0]
-        blocks = (array.read(low, min(low + BLOCK_ROWS, end)) for low in starts)
-        sums.append((f"head/{name}", array, sum(map(_sum, blocks))))
-    rows = [(name, f"{_shape(array):<20} sum {x:.6g}") for name, array, x in sums]
+    rows = [(variable.path, _shape(variable)) for variable in network]
+    rows += [(f"head/{name}", _shape(array)) for name, array in head.items()]
     fixed, _ = _size(model.backbone.non_trainable_variables)
     count, size = _size(network)
     head_count, head_size = _size(head.values())
@@ -177,10 +170,6 @@ def _size(arrays):
         sum(count for count, _ in counts),
         sum(count * tf.as_dtype(dtype).size for count, dtype in counts),
     )
-
-
-def _sum(values):
-    return float(np.asarray(values, np.float32).sum(dtype=np.float64))
 
 
 def _shape(array):

@@ -32,11 +32,8 @@ def test_content_is_statistics_and_first_values(make_model, pictures):
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_statistics_count_and_sum(make_model, dense):
-    model = make_model(dense=dense)
-    text = layers.statistics(model)
-    weights = model.head.weights_as_numpy().astype(np.float64)
-    assert f"{weights.sum():.6g}"[:6] in text
+def test_statistics_count(make_model, dense):
+    text = layers.statistics(make_model(dense=dense))
     # Keras's table of layers.
     assert re.search(r"conv \(Conv2D\) .* \(None, 3, 3, 4\) .* 112 ", text)
     # 3·3·3·4 + 4, 36·6 + 6, and the head's 5·6.

@@ -188,5 +188,5 @@ def test_the_log_shows_layers_statistics_and_devices(seen):
     assert re.search(r"Dense embedding_dense +5×8 float32  mean", layers)
     assert re.search(r"embedding_dense/kernel +1024×8 float32", layers)
     statistics = text.split("Model statistics:")[1]
-    assert re.search(r"head/weight +7×8 +sum -?\d", statistics)
+    assert re.search(r"head/weight +7×8\n", statistics)
     assert re.search(r"device:CPU:1 .* 24 of the head; ", text)  # 3 of 7 classes

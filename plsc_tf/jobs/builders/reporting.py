@@ -101,26 +101,23 @@ class RunReporter:
         return [*callbacks.values(), *self._hooks]
 
     def begin(self, model, changes: dict) -> None:
-        """Logs the model before the training; call it on all workers, the chief logs.
+        """Logs the model before the training, only on the chief.
 
         Args:
             model: the `Classifier`.
             changes: the options that the resume changed, `{name: [old, new]}`.
         """
+        if not self.group.is_chief:
+            return
         texts = {}
         if self.options.print_model_statistics:
             texts["Model statistics"] = layers.statistics
         if self.options.log_device_placement:
             texts["Device placement"] = layers.placement
         for title, describe in texts.items():
-            call = functools.partial(describe, model)
-            # Reading the head needs all workers, so errors are guarded only without a
-            # cluster.
-            text = self.guarded(title, call) if self.group.size == 1 else call()
-            if text and self.group.is_chief:
+            if text := self.guarded(title, functools.partial(describe, model)):
                 logging.info("%s:\n%s", title, text)
-        stores_starts = self.options.run_report or self.options.metrics_files
-        if self.group.is_chief and stores_starts:
+        if self.options.run_report or self.options.metrics_files:
             add = functools.partial(run_report.add_start, self.folder, model, changes)
             self.guarded(run_report.STARTS, add)
 
