@@ -12,7 +12,8 @@ import pytest
 from blake3 import blake3
 from hdfs_driver import RemoteCallError
 
-LOCAL = "tests.storage.test_storage_files:"
+from tests.storage.test_storage_files import EVERYWHERE
+
 TAKE, LOCK = "hdfs_checks:take_lock", "hdfs_checks:lock"
 
 
@@ -21,18 +22,9 @@ def digest(content):
     return [len(content), blake3(content).hexdigest()]
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "round_trip",
-        "a_file_is_read_in_chunks_and_in_parts",
-        "what_is_absent_is_named",
-        "files_are_no_folders_and_folders_no_files",
-        "rename_overwrites_nothing",
-    ],
-)
+@pytest.mark.parametrize("test", EVERYWHERE)
 def test_operations_do_what_they_do_on_a_disk(driver, folder, test):
-    driver.call(f"{LOCAL}test_{test}", f"{folder}/{test}")
+    driver.call("hdfs_checks:on_new_folder", test, f"{folder}/{test}")
 
 
 def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):

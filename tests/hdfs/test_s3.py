@@ -14,6 +14,7 @@ from hdfs_driver import RemoteCallError
 from hdfs_trainings import OPTIONS
 
 from plsc_tf.parallel.addresses import free_ports
+from tests.storage.test_storage_files import EVERYWHERE
 
 
 def start_server():
@@ -61,10 +62,7 @@ def start(environment, tmp_path):
 
 def test_operations_do_what_they_do_on_a_disk(start):
     driver = start()
-    tests = "round_trip a_file_is_read_in_chunks_and_in_parts what_is_absent_is_named "
-    tests += "files_are_no_folders_and_folders_no_files rename_overwrites_nothing "
-    tests += "an_iterable_that_fails_leaves_no_part"
-    for test in tests.split():
+    for test in (*EVERYWHERE, "an_iterable_that_fails_leaves_no_part"):
         driver.call("hdfs_checks:on_new_folder", test, f"s3://bucket/{test}")
 
 

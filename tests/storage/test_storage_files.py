@@ -15,6 +15,9 @@ from plsc_tf.storage.errors import StorageError
 from tests import programs, small_disk
 
 CONTENT = bytes(range(256)) * 40_000  # 10.24 MB: more than a chunk
+# The tests here that also run on HDFS and S3.
+EVERYWHERE = """round_trip a_file_is_read_in_chunks_and_in_parts what_is_absent_is_named
+    files_are_no_folders_and_folders_no_files rename_overwrites_nothing""".split()
 
 
 def test_round_trip(root):
