@@ -66,20 +66,6 @@ def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
     return tuple(checked)
 
 
-def is_local(host: str) -> bool:
-    """Returns whether `host` is this machine, by trying to bind a socket to it.
-
-    Raises:
-        OSError: the name cannot be resolved on this machine.
-    """
-    for family, *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-        probe = socket.socket(family, socket.SOCK_STREAM)
-        with probe, contextlib.suppress(OSError):
-            probe.bind(address)
-            return True
-    return False
-
-
 def free_ports(host: str, count: int) -> list[int]:
     """Returns `count` currently free ports, assigned by the kernel."""
     with contextlib.ExitStack() as stack:

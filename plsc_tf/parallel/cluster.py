@@ -83,8 +83,8 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
 
     Raises:
         ValueError: the flags or the environment are malformed or describe an unusable
-            cluster; TF_CONFIG and the flags differ; or this machine matches no entry of
-            cluster_node_ips, or more than one.
+            cluster; TF_CONFIG and the flags differ; or this machine's entry of
+            cluster_node_ips is unknown.
         OSError: cluster_secret_file cannot be read or created.
     """
     cluster = _find_cluster(options, environ)
@@ -269,14 +269,15 @@ def _own_index(options, environ):
     """Returns this machine's index in cluster_node_ips.
 
     The index comes from task_index or node_ip if either is set, else from the index of
-    the Kubernetes pod, else from the address on which this machine can listen.
+    the Kubernetes pod.
     """
-    named = _named_index(options)
+    named, entries = _named_index(options), options.cluster_node_ips
     if named is not None:
         return named
-    entries = options.cluster_node_ips
-    if _POD_INDEX not in environ:
-        return _local_index(options)
+    if len(entries) == 1:
+        return 0
+    rule = "cluster_node_ips does not say which of its entries is this machine"
+    require(_POD_INDEX in environ, rule, "Set node_ip or task_index on each machine")
     text = environ[_POD_INDEX]
     fits = text.isdecimal() and int(text) < len(entries)
     rule = f"{_POD_INDEX}={text!r}, but cluster_node_ips has {len(entries)} entries"
@@ -306,23 +307,3 @@ def _find(node_ip, machines):
     advice = "Write it as in that list, with its port if the host has several entries"
     require(len(named) == 1, rule, advice, matches=len(named))
     return named[0]
-
-
-def _local_index(options):
-    """Returns the index of the only entry that is an address of this machine."""
-    matches, unknown = [], []
-    for i, (host, _) in enumerate(_machines(options)):
-        try:
-            if addresses.is_local(host):
-                matches.append(i)
-        except (OSError, UnicodeError) as error:
-            unknown.append(f"{host} ({getattr(error, 'strerror', None) or error})")
-    if len(matches) == 1:
-        return matches[0]
-    count = "several entries match" if matches else "no entry matches"
-    hint = f" Unknown host names: {', '.join(unknown)}." if unknown else ""
-    raise ValueError(
-        f"Cannot tell which of cluster_node_ips={','.join(options.cluster_node_ips)} "
-        f"is this machine: {count} its addresses.{hint} Set node_ip or "
-        "task_index on each machine."
-    )

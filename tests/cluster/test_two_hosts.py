@@ -44,16 +44,15 @@ class Launchers:
     def __init__(self, hosts, folder):
         self._folder = folder
         addresses = ",".join(host.address for host in hosts)
-        words = [sys.executable, "-m", "plsc_tf.launch"]
+        words = [sys.executable, "-m", "plsc_tf.launch", "--max_restarts=1"]
         words += [f"--cluster_node_ips={addresses}", f"--log_dir={folder}"]
-        words += ["--max_restarts=1", "--", *TRAINING]
-        words += [f"--model_save_dir={folder / 'run'}"]
+        training = [*TRAINING, f"--model_save_dir={folder / 'run'}"]
         self._launchers = []
         for i, host in enumerate(hosts):
+            command = host.command(*words, f"--task_index={i}", "--", *training)
             with open(folder / f"launcher-{i}.log", "w") as log:
-                self._launchers.append(
-                    subprocess.Popen(host.command(*words), stdout=log, stderr=log)
-                )
+                process = subprocess.Popen(command, stdout=log, stderr=log)
+                self._launchers.append(process)
 
     def log(self, kind, index):
         """The output of the "launcher" or the "worker" of a host."""

@@ -141,8 +141,6 @@ def test_a_tf_config_that_cannot_train_is_refused(environ, message):
         # A port comes from the entry, else from node_port.
         (("a:5", "[FE80::1]"), {"node_port": 9, "task_index": 0}, ("a:5", IPV6), 0),
         (("a:5", "a:6"), {"node_ip": "a:6"}, ("a:5", "a:6"), 1),
-        # This machine; 203.0.113.0/24 is for documentation, and no machine has it.
-        (("203.0.113.1:1", "127.0.0.1:1"), {}, ("203.0.113.1:1", "127.0.0.1:1"), 1),
     ],
 )
 def test_flags_give_addresses_and_place(hosts, options, addresses, index):
@@ -160,9 +158,7 @@ def test_the_index_of_a_pod_says_which_machine_this_is():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cluster_node_ips": ("203.0.113.1", "203.0.113.2")}, "no entry matches"),
-        ({"cluster_node_ips": ("203.0.113.1", "no.invalid")}, "Unknown host names: no"),
-        ({"cluster_node_ips": ("127.0.0.1:1", "127.0.0.1:2")}, "several entries match"),
+        ({"cluster_node_ips": ("a", "b")}, "Set node_ip or task_index on each"),
         (
             {"cluster_node_ips": ("a", "b"), "node_ip": "c"},
             "ip=c must .*matches=0",
