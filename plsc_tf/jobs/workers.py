@@ -155,17 +155,18 @@ def joined(settings):
         facts = {"cluster": False, "alone": True, "gpus": on_gpus}
         effects.log_unused(settings, facts)
         if private_apis.uses_nccl(strategy):
-            _try_collectives(settings, strategy, None)
+            _try_collectives(settings, strategy, SingleWorker())
         yield Workers(SingleWorker(), strategy)
         return
     group = _MEMBERSHIP.join(cluster, settings)
     votes = None
     try:
-        versions = {one.__name__: one.__version__ for one in (plsc_tf, tf, keras, np)}
-        versions["python"] = platform.python_version()
+        packages = plsc_tf, tf, keras, np
+        facts = {f"versions.{one.__name__}": one.__version__ for one in packages}
+        facts["versions.python"] = platform.python_version()
         flags = settings.as_dict() | dict.fromkeys(LOCATION_OPTIONS)
-        flags = {name: repr(value) for name, value in flags.items()}
-        preflight.compare(group.gather("facts", {"versions": versions, "flags": flags}))
+        facts |= {f"flags.{name}": repr(value) for name, value in flags.items()}
+        preflight.compare(group.gather("facts", facts))
         if _MEMBERSHIP.strategy is None:
             _MEMBERSHIP.strategy = _start_servers(group, cluster, settings)
             _try_collectives(settings, _MEMBERSHIP.strategy, group)

@@ -48,6 +48,10 @@ class SingleWorker:
     index = 0
     size = 1
     is_chief = True
+    names = ("This process",)
+
+    def report_activity(self, activity: str) -> None:
+        """Does nothing, because no other worker asks for it."""
 
     def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
         """Returns the values of all workers: `[value]`."""

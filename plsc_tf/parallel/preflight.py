@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
+from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.requirements import require
 
 # Extra seconds, beyond the time limit, that a worker waits for the others' results.
@@ -18,17 +18,16 @@ def compare(facts: Sequence[dict]) -> None:
     """Checks that all workers have the same versions, flags and data.
 
     Args:
-        facts: one dict per worker with strings, numbers and nested dicts, such as
-            {"versions": {"tensorflow": "2.17.1"}, "flags": {…}, "data": "sha"}.
+        facts: one dict per worker, such as {"versions.tensorflow": "2.17.1",
+            "flags.batch_size": 64, "data": "sha"}.
 
     Raises:
         ValueError: the facts differ; the message lists the differences and the
             workers' values.
     """
-    flat = [{name: repr(value) for name, value in _flatten(one)} for one in facts]
     different = []
-    for name in sorted(set().union(*flat)):
-        values = [one.get(name, "not set") for one in flat]
+    for name in sorted(set().union(*facts)):
+        values = [repr(one[name]) if name in one else "not set" for one in facts]
         if len(set(values)) > 1:
             different.append(f"  {name}: {_describe(values)}")
     if not different:
@@ -41,7 +40,7 @@ def compare(facts: Sequence[dict]) -> None:
 
 def try_collectives(
     strategy: tf.distribute.Strategy,
-    group: Any,
+    group: Group | SingleWorker,
     timeout_s: float,
     gradient_dtype: str = "float32",
 ) -> None:
@@ -49,7 +48,7 @@ def try_collectives(
 
     Args:
         strategy: the `tf.distribute.Strategy` used for training.
-        group: the workers' `plsc_tf.parallel.group.Group`, or None.
+        group: the workers' `Group`, or `SingleWorker`.
         timeout_s: time limit in seconds.
         gradient_dtype: the type in which gradients are summed.
 
@@ -67,16 +66,12 @@ def try_collectives(
     fits = gradient_dtype != "bfloat16" or not private_apis.uses_nccl(strategy)
     advice = "Use gradient_dtype=float32, or float16 with use_fp16"
     require(fits, "TensorFlow's NCCL cannot sum bfloat16", advice)
-    if group:
-        group.report_activity("trying the collectives")
+    group.report_activity("trying the collectives")
     problem = _attempt(strategy, timeout_s, gradient_dtype)
-    problems = [problem]
-    if group:
-        group.report_activity("tried the collectives")
-        wait_s = timeout_s + PATIENCE_S
-        problems = group.gather("preflight: collectives", problem, timeout_s=wait_s)
-    names = group.names if group else ["This process"]
-    lines = [f"  {n}: {p}" for n, p in zip(names, problems, strict=True) if p]
+    group.report_activity("tried the collectives")
+    wait_s = timeout_s + PATIENCE_S
+    problems = group.gather("preflight: collectives", problem, timeout_s=wait_s)
+    lines = [f"  {n}: {p}" for n, p in zip(group.names, problems, strict=True) if p]
     if not lines:
         return
     raise RuntimeError(
@@ -131,14 +126,6 @@ def _wrong_result(strategy, gradient_dtype):
                 values = found.numpy().ravel().tolist()
                 return f"{name}: expected {expected}, received {values}"
     return None
-
-
-def _flatten(facts, prefix=""):
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _describe(shown):

@@ -9,20 +9,16 @@ import tensorflow as tf
 import plsc_tf as plsc
 from plsc_tf import private_apis
 from plsc_tf.parallel import preflight
-from plsc_tf.parallel.group import Group
+from plsc_tf.parallel.group import Group, SingleWorker
 from tests.parallel.test_group import make_clusters, on_each
 
 MOST_S = 120
 
-FACTS = {
-    "versions": {"plsc_tf": "0.1.0", "tensorflow": "2.17.1"},
-    "flags": {"learning_rate": 0.1, "model_name": "resnet18"},
-    "data": "ab12",
-}
+FACTS = {"versions.tensorflow": "2.17.1", "flags.learning_rate": 0.1, "data": "ab12"}
 
 
 def differing(**flags):
-    return {**FACTS, "flags": {**FACTS["flags"], **flags}}
+    return FACTS | {f"flags.{name}": value for name, value in flags.items()}
 
 
 def finding(facts):
@@ -50,24 +46,24 @@ def test_long_values_are_shown():
 
 
 def test_the_collectives_of_one_machine_work():
-    preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
+    preflight.try_collectives(plsc.strategy(num_replicas=2), SingleWorker(), MOST_S)
 
 
 def test_a_failing_collective_is_an_error(monkeypatch):
     monkeypatch.setattr(preflight, "all_sum", lambda value: value)
     with pytest.raises(RuntimeError, match=r"all_sum float32: expected 2, .*\[1.0\]"):
-        preflight.try_collectives(plsc.strategy(num_replicas=2), None, MOST_S)
+        preflight.try_collectives(plsc.strategy(num_replicas=2), SingleWorker(), MOST_S)
 
 
 def test_nccl_is_not_asked_for_bfloat16(monkeypatch):
     monkeypatch.setattr(private_apis, "uses_nccl", lambda strategy: True)
     strategy = plsc.strategy(num_replicas=2)
     with pytest.raises(ValueError, match="cannot sum bfloat16. Use gradient_dtype="):
-        preflight.try_collectives(strategy, None, MOST_S, "bfloat16")
+        preflight.try_collectives(strategy, SingleWorker(), MOST_S, "bfloat16")
     # What else training exchanges is of types that NCCL takes.
     asked = []
     monkeypatch.setattr(preflight, "all_sum", lambda v: asked.append(v.dtype) or v * 2)
-    preflight.try_collectives(strategy, None, MOST_S, "float16")
+    preflight.try_collectives(strategy, SingleWorker(), MOST_S, "float16")
     assert set(asked) == {tf.float32, tf.float16}
 
 
