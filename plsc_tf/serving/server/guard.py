@@ -250,7 +250,18 @@ class Bodies:
         length = request.content_length
         if length is not None and length > self._limit:
             raise self._too_large()
-        body = await self._receive(request)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._seconds):
+                async for part in request.content.iter_any():
+                    body += part
+                    # A length that is only announced must not keep others out.
+                    self.hold(len(body))
+                    if len(body) > self._limit:
+                        raise self._too_large()
+        except TimeoutError:
+            raise self._too_slow() from None
+        request.protocol.body_received()
         return await self.parse(len(body), parse, body, *arguments)
 
     async def receive(self, message: Awaitable):
@@ -335,21 +346,6 @@ class Bodies:
             others[-1].size, others[-1].is_ended = 0, True
             others[-1].task.cancel()
             requests.remove(others[-1])
-
-    async def _receive(self, request):
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._seconds):
-                async for part in request.content.iter_any():
-                    body += part
-                    # A length that is only announced must not keep others out.
-                    self.hold(len(body))
-                    if len(body) > self._limit:
-                        raise self._too_large()
-        except TimeoutError:
-            raise self._too_slow() from None
-        request.protocol.body_received()
-        return body
 
     def _too_many(self):
         message = "The server is receiving too many requests."
