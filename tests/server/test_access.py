@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import socket
@@ -22,8 +21,10 @@ from plsc_tf.flags.server import Server
 from plsc_tf.options import cli
 from plsc_tf.serving.client import ServiceError
 from plsc_tf.serving.plsc_server import PLSCServer
+from tests.conformance import guide_commands
+from tests.programs import ROOT
 
-GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "public_server.md"
+GUIDE = ROOT / "docs" / "public_server.md"
 EMPTY = {"base64_string": []}
 KEYS = {
     "app": "embed",
@@ -40,8 +41,7 @@ def line(name, rights, key=None):
 
 
 def blocks(language, word):
-    found = re.findall(f"```{language}\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
-    return [block for block in found if word in block]
+    return [one for one in guide_commands.blocks(GUIDE, language) if word in one]
 
 
 def bearer(name):

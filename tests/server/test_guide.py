@@ -44,6 +44,7 @@ def test_named_options_exist_and_defaults_are_right():
 
 
 def test_named_metrics_exist(server):
-    text = ask(server, "GET", "/metrics")[1]
+    _, text, headers = ask(server, "GET", "/metrics")
+    assert headers["Content-Type"].startswith("text/plain")
     for name in set(re.findall(r"`(plsc_tf_\w+)", GUIDE)):
         assert f"# TYPE {name} " in text, name

@@ -171,7 +171,7 @@ def test_answers_that_are_read_in_part_keep_no_connection(model_dir, how):
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         link.connect(("127.0.0.1", server["port"]))
         request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        link.sendall(10 * request)
+        link.sendall(20 * request)  # answers of 58 KB: more than the kernel keeps
         time.sleep(0.4)
         if how != "silent":
             link.shutdown(socket.SHUT_WR) if how == "half" else link.sendall(b"GET")
@@ -180,7 +180,7 @@ def test_answers_that_are_read_in_part_keep_no_connection(model_dir, how):
         with contextlib.suppress(ConnectionError):
             while some := link.recv(1 << 16):
                 received += some
-    assert received.count(b"HTTP/1.1 200") < 10
+    assert received.count(b"HTTP/1.1 200") < 20
 
 
 CHUNKS = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -153,14 +153,6 @@ def test_status_and_metadata(server, channel, stub):
     assert set(found.signature_def) == set(signatures)
 
 
-def test_health_and_metrics(server):
-    assert ask(server, "GET", "/healthz")[:2] == (200, {"status": "serving"})
-    status, text, headers = ask(server, "GET", "/metrics")
-    assert status == 200
-    assert headers["Content-Type"].startswith("text/plain")
-    assert "plsc_tf_model_version 1.0" in text
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [

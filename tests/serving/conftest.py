@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.images import encode
+from plsc_tf.parallel.strategy import strategy
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
 from tests.serving import tiny
@@ -19,11 +20,13 @@ def _accuracy(embed):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory, logical_devices):
-    """(network, version folder): normalized, every format, with a card."""
+    """(network, version folder): normalized, every format, with a card.
+
+    Network and export are made on two replicas, inside the scope of their strategy.
+    """
     folder = tmp_path_factory.mktemp("serving")
     (folder / "card.json").write_text(json.dumps(tiny.CARD))
     (folder / "card.html").write_text("<p>page")
-    network = tiny.network()
     extras = Extras(
         formats=tuple(tiny.FORMATS),
         calibration=tiny.images(20, seed=5),
@@ -31,5 +34,6 @@ def exported(tmp_path_factory, logical_devices):
         accuracy=_accuracy,
         card=EvaluationCard.read(str(folder / "card.json")),
     )
-    target = export_saved_model(network, folder / "face", normalize=True, extras=extras)
-    return network, target
+    with strategy(num_replicas=2).scope():
+        network, options = tiny.network(), {"normalize": True, "extras": extras}
+        return network, export_saved_model(network, folder / "face", **options)

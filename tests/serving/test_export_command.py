@@ -76,13 +76,14 @@ def test_everything_at_once(run):
 def test_the_card_of_another_checkpoint_is_refused(run, tmp_path):
     settings, folder = run
     content = json.loads((folder / "card" / "card.json").read_text())
-    content["model"]["weights_sha256"] = "0" * 64
-    (tmp_path / "card.json").write_text(json.dumps(content))
     asked = settings.replace(
         card=str(tmp_path / "card.json"), export_dir=str(tmp_path / "export")
     )
-    with pytest.raises(ValueError, match="must describe the exported model"):
-        export.export_checkpoint(asked)
+    for model, received in (({"weights_sha256": "0" * 64}, "0000"), ({}, "None")):
+        (tmp_path / "card.json").write_text(json.dumps({**content, "model": model}))
+        told = f"must describe the exported model, .*Received: .*_sha256={received}"
+        with pytest.raises(ValueError, match=told):
+            export.export_checkpoint(asked)
     assert not (tmp_path / "export").exists()
 
 

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data import images as image_ops
-from plsc_tf.parallel.strategy import strategy
 from plsc_tf.serving.export import export_saved_model
 from tests import programs
 from tests.server.server_tools import picture
@@ -26,26 +25,6 @@ served = tf.saved_model.load(folder).signatures["serving_default"]
 np.save(result, served(encoded)["embedding"].numpy())
 sys.exit("plsc_tf" in sys.modules)
 """
-
-
-@pytest.fixture(scope="module")
-def network():
-    """The network on two replicas, every weight away from its first value."""
-    with strategy(num_replicas=2).scope():
-        return tiny.network()
-
-
-@pytest.fixture(scope="module")
-def exported(network, tmp_path_factory):
-    """The network's first version folder, exported inside a strategy's scope."""
-    folder = tmp_path_factory.mktemp("face")
-    with strategy(num_replicas=2).scope():
-        return pathlib.Path(export_saved_model(network, folder))
-
-
-def embed(network, encoded):
-    images = [image_ops.resize(image_ops.decode(one), SIZE) for one in encoded]
-    return network(tf.cast(tf.stack(images), tf.float32), training=False).numpy()
 
 
 def serve(folder, signature, inputs):
@@ -70,38 +49,39 @@ def test_half_precision_is_for_training_only(tmp_path, set_policy):
     assert half.layers[2].compute_dtype == "float16"
 
 
-def test_a_process_without_plsc_tf_gives_the_networks_embeddings(
-    network, exported, tmp_path
-):
+def test_a_process_without_plsc_tf_gives_the_networks_embeddings(exported, tmp_path):
+    network, folder = exported
     encoded = [picture(0), picture(1, file_format="PNG"), picture(2, SIZE[::-1])]
     for index, one in enumerate(encoded):
         (tmp_path / str(index)).write_bytes(one)
-    arguments = [str(exported), "0", "1", "2", "result.npy"]
+    arguments = [folder, "0", "1", "2", "result.npy"]
     programs.run("-c", LOAD_ELSEWHERE, *arguments, cwd=tmp_path)
     result = np.load(tmp_path / "result.npy")
     assert result.dtype == np.float32
-    np.testing.assert_allclose(result, embed(network, encoded), rtol=1e-5, atol=1e-6)
-    assert np.ptp(result, axis=0).min() > 0.01, "the pictures must differ"
+    images = [image_ops.resize(image_ops.decode(one), SIZE) for one in encoded]
+    expected = network(tf.cast(tf.stack(images), tf.float32), training=False).numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert np.ptp(result, axis=0).max() > 0.01, "the pictures must differ"
 
 
 def test_a_bad_image_is_an_error_of_its_request(exported):
+    _, folder = exported
     with pytest.raises(tf.errors.InvalidArgumentError):
-        serve(exported, "serving_default", [picture(0), picture(1)[:40]])
+        serve(folder, "serving_default", [picture(0), picture(1)[:40]])
     with pytest.raises(tf.errors.InvalidArgumentError):
-        serve(exported, "serving_default", [b"not an image"])
+        serve(folder, "serving_default", [b"not an image"])
 
 
 def test_the_folder_holds_what_tensorflow_serving_expects(exported):
-    assert exported.name == "1"
-    names = {path.name for path in exported.iterdir()}
+    folder = pathlib.Path(exported[1])
+    names = {path.name for path in folder.iterdir()}
     needed = {"saved_model.pb", "variables", "assets.extra"}
     assert needed <= names <= needed | {"fingerprint.pb", "assets"}
-    assert [path.name for path in exported.parent.iterdir()] == ["1"]
-    card = tiny.read(exported, "model_card.json")
+    assert [path.name for path in folder.parent.iterdir()] == ["1"]
+    card = tiny.read(folder, "model_card.json")
     told = card["image_size"], card["embedding_size"], card["normalize"]
-    assert told == (list(SIZE), tiny.EMBEDDING, False)
-    proof = tiny.read(exported, "proof.json")
-    assert (proof["pictures"], proof["basis"]) == (3, "images of noise")
+    assert told == (list(SIZE), tiny.EMBEDDING, True)
 
 
 class Classifier:
@@ -126,6 +106,8 @@ def test_only_variables_that_the_embedding_reads_are_written(tmp_path):
     np.testing.assert_allclose(result, 0.5, atol=1e-6)
     card = tiny.read(folder, "model_card.json")
     assert (card["normalize"], card["steps"]) == (True, 7)
+    proof = tiny.read(folder, "proof.json")
+    assert (proof["pictures"], proof["basis"]) == (3, "images of noise")
     # Versions count on from the largest and are never overwritten.
     assert pathlib.Path(folder).name == "5"
     with pytest.raises(FileExistsError, match="4 already exists.*Use version=6"):
