@@ -83,11 +83,6 @@ class Importing(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.import_checkpoint`."""
 
     import_from: str = option("", "local folder or file of the checkpoint to import")
-    import_format: str = option(
-        "auto",
-        "arcface_torch, plsc, or auto (by the files)",
-        choices="auto arcface_torch plsc",
-    )
 
 
 class Launching(OptionGroup, saved=False):

@@ -34,9 +34,6 @@ class Logging(OptionGroup):
     tracker: tuple[str, ...] = option(
         (), "send settings, figures and report", choices="wandb mlflow tensorboard"
     )
-    metrics_files: bool = option(
-        True, "write the values of progress lines to metrics.jsonl and metrics.csv"
-    )
     angles_every_n_iters: Count = _charts(
         0, "steps between histograms of angles to class centers; 0: none"
     )

@@ -37,7 +37,7 @@ def import_checkpoint(settings):
     rule = "Set import_from to the folder or file of a checkpoint"
     require(options.import_from, rule, import_from="''")
     path = _target(settings.checkpoints)
-    source = importers.read(options.import_from, options.import_format)
+    source = importers.read(options.import_from)
     settings = _completed(settings, source)
     backbone = recipe.build_backbone(settings)
     importers.assign(source, backbone)

@@ -25,14 +25,13 @@ class MetricsFiles(Sink):
 
     Args:
         folder: the run's folder.
-        written: whether to write the files; if False, rows are only kept in memory.
 
     Attributes:
         rows: list of `{"step": int, name: number}`, in ascending order of steps.
     """
 
-    def __init__(self, folder: str, written: bool = True):
-        self.rows, self.written = [], written
+    def __init__(self, folder: str):
+        self.rows: list[dict] = []
         self._jsonl, self._csv = files.join(folder, JSONL), files.join(folder, CSV)
         self._guards = {path: Guard(path) for path in (self._jsonl, self._csv)}
         # Before `begin`, writing would replace the rows in existing files.
@@ -40,8 +39,6 @@ class MetricsFiles(Sink):
 
     def begin(self, step: int) -> None:
         """Reads the run's existing rows up to `step`."""
-        if not self.written:
-            return
         self.flush()
         both = Guard(f"{self._jsonl} and {CSV}")
         earlier = both(lambda: read(self._jsonl), [])

@@ -139,7 +139,6 @@ def test_nothing_is_overwritten(plsc, tmp_path):
         ({"emb_size": 5}, "emb_size=5"),
         ({"loss_type": "dist_softmax"}, "has no bias"),
         ({"model_name": "lenet"}, "another architecture"),
-        ({"import_format": "arcface_torch"}, "no model.pt"),
         ({"import_from": ""}, "Set import_from to"),
     ],
 )
@@ -152,8 +151,8 @@ def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem
 
 
 def test_the_commands_options_are_known_to_its_command_line():
-    names = "import_from import_format model_name num_classes emb_size checkpoint_dir"
-    values = ("a", "plsc", "iresnet50", "5", "4", "b")
+    names = "import_from model_name num_classes emb_size checkpoint_dir"
+    values = ("a", "iresnet50", "5", "4", "b")
     arguments = [f"--{n}={v}" for n, v in zip(names.split(), values, strict=True)]
     given = cli.parse(arguments, command.GROUPS)
-    assert (given.importing.import_from, given.importing.import_format) == ("a", "plsc")
+    assert given.importing.import_from == "a"

@@ -39,12 +39,11 @@ class Source:
     left: list[str] = dataclasses.field(default_factory=list)
 
 
-def read(path: str, format: str = "auto") -> Source:
+def read(path: str) -> Source:
     """Opens a checkpoint of arcface_torch or PLSC and checks that it is complete.
 
     Args:
         path: the checkpoint's folder, or one of its files.
-        format: a key of `FORMATS`, or "auto".
 
     Raises:
         FileNotFoundError: the path does not exist, or a part of the checkpoint is
@@ -53,13 +52,13 @@ def read(path: str, format: str = "auto") -> Source:
             do not fit together.
     """
     folder, names = _files(path)
-    if format == "auto":
-        formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
-        rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
-        found = layers.listed(names) or "none"
-        require(len(formats) == 1, rule, "Set import_format if it is one", files=found)
-        (format,) = formats
-    return Source(format=format, **FORMATS[format].read(folder, names))
+    formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
+    rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
+    found = layers.listed(names) or "none"
+    advice = "Set import_from to one of its files if the folder has others"
+    require(len(formats) == 1, rule, advice, files=found)
+    (name,) = formats
+    return Source(format=name, **FORMATS[name].read(folder, names))
 
 
 def assign(source: Source, backbone: keras.Model) -> None:

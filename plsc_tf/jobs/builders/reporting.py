@@ -52,8 +52,7 @@ class RunReporter:
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
         self._board = files.join(self.folder, TENSORBOARD)
-        written = options.metrics_files and group.is_chief
-        self.metrics = MetricsFiles(self.folder, written=written)
+        self.metrics = MetricsFiles(self.folder)
         self.recorder = Recorder()
         self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.load_callbacks(options.hooks)
@@ -117,9 +116,8 @@ class RunReporter:
         for title, describe in texts.items():
             if text := self.guarded(title, functools.partial(describe, model)):
                 logging.info("%s:\n%s", title, text)
-        if self.options.run_report or self.options.metrics_files:
-            add = functools.partial(run_report.add_start, self.folder, model, changes)
-            self.guarded(run_report.STARTS, add)
+        add = functools.partial(run_report.add_start, self.folder, model, changes)
+        self.guarded(run_report.STARTS, add)
 
     def finish(self, model, outcome, batches, pairs):
         """Writes the projector's files and the report; call it on all workers.
