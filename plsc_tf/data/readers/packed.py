@@ -147,8 +147,8 @@ def packed_source(
             if `labeled`, (images, labels); or the argument of `parse`,
             strings of any number. Raises ValueError if a record is damaged. It holds
             the interpreter's lock, so it should do little.
-        parse: function that maps these strings and the records' numbers, int64
-            `[block]`, to what `unpack` returns otherwise; runs inside tf.data.
+        parse: function that maps these strings, `[block]`, to what `unpack` returns
+            otherwise; runs inside tf.data.
         labeled: whether the examples get the labels that `unpack` returns.
         labels: int64 `[num_examples]`, or None if they are in the records.
         num_classes: number of classes; None if unknown.
@@ -168,7 +168,7 @@ def packed_source(
         found = tf.nest.flatten(tf.numpy_function(read, [indices], types, False))
         strings, *numbers = (tf.ensure_shape(column, [None]) for column in found)
         if parse is not None:
-            return parse(strings, indices)
+            return parse(strings)
         return (strings, *numbers) if labeled else strings
 
     return IndexedSource(

@@ -91,8 +91,7 @@ def _for_blocks(parse_fn, labels_offset):
 
     signature = (spec, tf.TensorSpec([], label.dtype))
 
-    def parse_all(records, numbers):
-        del numbers
+    def parse_all(records):
         images, labels = tf.map_fn(parse_one, records, fn_output_signature=signature)
         return images, tf.cast(labels, tf.int64) - labels_offset
 
