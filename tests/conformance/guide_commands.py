@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import re
 import shlex
+import subprocess
 
 from plsc_tf.options import cli
 from plsc_tf.parallel.launch import plan
@@ -48,6 +49,14 @@ def lines(path):
         for line in block.replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 yield " ".join(line.split())
+
+
+def run_curl(text):
+    """Runs lines of `curl`, none of which may fail; returns what they print."""
+    line = text.replace("curl ", "curl -sSf ")
+    done = subprocess.run(["bash", "-euc", line], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def commands():

@@ -6,16 +6,11 @@ import numpy as np
 
 from plsc_tf.data import figures, images
 from tests.conversion import drawn
-from tests.importers.paddle_writer import write_checkpoint
-from tests.importers.theirs import Plsc
 from tests.seeds.plsc_folder import make_train_data
 
 PEOPLE = ("ann", "bob", "cem", "dora", "eve", "finn")
 NUM_CLASSES = 50
 SIZE = 112
-# Of the checkpoint that output/119 is, as PLSC 0.1 writes it: a small ResNet50.
-PLSC_CLASSES, PLSC_SIZE, PLSC_SHAPE = 50, 6, (16, 16)
-_STAGES, _WIDTHS = (3, 4, 14, 3), (64, 128, 256, 512)
 # Eyes, nose, corners of the mouth, as ArcFace's pictures have them.
 POINTS = "38.3 51.7 73.5 51.5 56.0 71.7 41.5 92.4 70.7 92.2"
 
@@ -80,13 +75,3 @@ def _train_data(folder):
         sides = [(first + i, first + i + (i % 2)) for i in range(20)]
         pictures = [jpeg(who, k) for pair in sides for k, who in enumerate(pair)]
         (folder / f"{name}.bin").write_bytes(pickle.dumps((pictures, same)))
-
-
-def plsc_checkpoint(folder):
-    """A checkpoint of PLSC 0.1, of two replicas."""
-    folder.mkdir(parents=True)
-    network, random = Plsc(), np.random.default_rng(0)
-    pixels = random.integers(0, 256, (2, *PLSC_SHAPE, 3)).astype(np.uint8)
-    network.embed(pixels, _STAGES, _WIDTHS, PLSC_SIZE)
-    rows = random.normal(size=(2, PLSC_CLASSES // 2, PLSC_SIZE))
-    write_checkpoint(folder, network.weights, rows.astype(np.float32))

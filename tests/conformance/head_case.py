@@ -65,6 +65,7 @@ MOMENTUM = {"momentum": 0.75, "l2": 0.0625}
 NESTEROV = {"momentum": 0.75, "nesterov": True}
 ADAM = {"beta_1": 0.875, "beta_2": 0.96875, "epsilon": 2.0**-10}
 ADAMW = ADAM | {"weight_decay": 0.25}
+LARS = {"momentum": 0.75, "coefficient": 0.5}
 # (optimizer, rule of the oracle, its arguments).
 OPTIMIZERS = {
     "momentum": (lambda: plsc_tf.Momentum(RATE, **MOMENTUM), "plsc_momentum", MOMENTUM),
@@ -81,11 +82,8 @@ OPTIMIZERS = {
         "sgd",
         {"momentum": 0.75},
     ),
-}
-# Rules that look at whole weights, which shards must act as.
-LARS = {"momentum": 0.75, "coefficient": 0.5}
-LAYER_WISE = {
-    "lars": (lambda: Lars(RATE, **LARS, l2=0.0625), "lars", LARS | {"decay": 0.0625})
+    # Its rule looks at whole weights, which shards must act as.
+    "lars": (lambda: Lars(RATE, **LARS, l2=0.0625), "lars", LARS | {"decay": 0.0625}),
 }
 
 
@@ -160,7 +158,7 @@ def make_example(case):
 
 def update(optimizer, weights, gradients, slots, step):
     """`oracle.update` for one of `OPTIMIZERS`, over dicts of arrays."""
-    _, rule, given = (OPTIMIZERS | LAYER_WISE)[optimizer]
+    _, rule, given = OPTIMIZERS[optimizer]
     names, bound = list(weights), BOUND if "clipnorm" in optimizer else None
     groups = [[name] for name in names] if optimizer == "clipnorm" else [names]
     moved, kept = {}, {}

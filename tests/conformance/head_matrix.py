@@ -43,7 +43,7 @@ class Stepper:
             )
             self.head = kind(classes, **settings)
             self.head.build(cases.EMBEDDING, self.strategy)
-            self.optimizer = (cases.OPTIMIZERS | cases.LAYER_WISE)[case.optimizer][0]()
+            self.optimizer = cases.OPTIMIZERS[case.optimizer][0]()
         arrays = self.head.arrays()
         arrays["weight"].write(0, example.weight)
         if "bias" in arrays:
@@ -197,9 +197,14 @@ def part_of_matrix(replicas, tiling):
                 if dense and tiling not in ("kept", "recomputed"):
                     continue
                 number = next(count)
-                optimizer = rotate(cases.OPTIMIZERS, number)
-                ranks = number % 4 == 0
-                yield Case(loss, replicas, tiling, sampling, optimizer, dense, ranks)
+                centers = 1 if "softmax" in loss else rotate((1, 2, 3), number)
+                yield Case(
+                    *(loss, replicas, tiling, sampling),
+                    optimizer=rotate(cases.OPTIMIZERS, number),
+                    dense=dense,
+                    ranks=number % 4 == 0,
+                    sub_centers=centers,
+                )
 
 
 def main(replicas, tiling):

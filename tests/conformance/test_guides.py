@@ -170,14 +170,6 @@ def _texts(tree):
             )
 
 
-def python_blocks(name, *words):
-    """The blocks of Python of a guide that have one of the words."""
-    blocks = guides.blocks(ROOT / "docs" / name, "python")
-    found = [block for block in blocks if any(word in block for word in words)]
-    assert len(found) >= len(words), f"{name}: no block with {words}"
-    return found
-
-
 def run_block(block, names):
     exec(compile(block, "guide.md", "exec"), names)  # noqa: S102
 
@@ -194,7 +186,9 @@ def test_scripts_from_plsc(folder, monkeypatch):
     pictures = [figures.draw(0, label, 0, (16, 16)) for label in range(6)]
     pairs = [(pictures[i], pictures[i // 2 * 2], i % 2 == 0) for i in range(6)] * 4
     names = {"my_pairs": pairs, "my_images": pictures}
-    train, tiny, readers = python_blocks("from_plsc.md", "ins.train()", "Tiny", "_read")
+    blocks = guides.blocks(ROOT / "docs" / "from_plsc.md", "python")
+    words = ("ins.train()", "Tiny", "_read")
+    train, tiny, readers = (b for b in blocks if any(word in b for word in words))
     run_block(train, names)
     assert (folder / "saved_model" / "0" / "manifest.json").is_file()
     run_block(tiny, names)
@@ -218,16 +212,3 @@ def test_every_setter_is_in_the_table():
     assert setters - {"set_image_num"} == named
     options = set(re.findall(r"`([a-z]\w+)`", " ".join(row[1] for row in rows)))
     assert options - {"dist_"} <= set(known_options())
-
-
-def test_options_from_fastnn_exist():
-    from plsc_tf.options.other_systems import ignored_name
-    from plsc_tf.options.settings import known_options
-
-    text = (ROOT / "docs" / "from_fastnn.md").read_text(encoding="utf-8")
-    named = set()
-    for title in ("The same name", "Without effect"):
-        section = text.split(f"## {title}")[1].split("\n## ")[0]
-        named |= set(re.findall(r"`([a-z]\w+)`", section))
-    ignored = {name for name in named if ignored_name(name)}
-    assert named - {*known_options(), *ignored} <= {"ring", "nccl"}

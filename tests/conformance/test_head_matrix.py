@@ -4,8 +4,6 @@ Every choice always runs, in few cases and mostly on two replicas, because traci
 most of the time; the other cases and the whole matrix run with `pytest -m slow`.
 """
 
-import dataclasses
-
 import keras
 import pytest
 
@@ -15,8 +13,8 @@ from tests.conformance.head_matrix import check
 from tests.marks import slow
 
 REPLICAS = (1, 2, 3, 4)
-# Together with `SUB_CENTERS`, these have every loss, optimizer, tiling, sampling, ...
-DIAGONAL = [
+# Every loss, optimizer, tiling, sampling, number of centers, ...
+CASES = [
     Case("arcface", 4, "partly", "sampled", "lars"),
     Case("softmax", 3, "recomputed", "positives", "clipnorm"),
     Case("cosface", 2, "recomputed", "positives", "lars", sub_centers=3),
@@ -28,54 +26,19 @@ DIAGONAL = [
     Case("filtered", 2, "untiled", "large", "momentum"),
     Case("smoothed_softmax", 1, "partly", "all", "momentum"),
     Case("smoothed_curricularface", 2, "kept", "all", "momentum", sub_centers=3),
-]
-
-
-# The losses that carry something from step to step, or ask the replicas for more.
-DENSE = [
-    Case("softmax", 4, "recomputed", optimizer="adam", dense=True, ranks=True),
-    Case("curricularface", 3, "kept", optimizer="clipnorm", dense=True),
-    Case("magface", 2, "recomputed", optimizer="global_clipnorm", dense=True),
-]
-# Every loss with cosines, every kind of tiling and sampling, 1, 2, 3 and 4 replicas.
-SUB_CENTERS = [
-    Case("arcface", 1, "kept", "all", "momentum", ranks=True, sub_centers=3),
-    Case("cosface", 2, "recomputed", "sampled", "adam", sub_centers=3),
-    Case("combined", 4, "partly", "positives", "nesterov", sub_centers=2),
-    Case("adaface", 4, "untiled", "sampled", "clipnorm", ranks=True, sub_centers=3),
-    Case("curricularface", 2, "partly", "all", "global_clipnorm", sub_centers=3),
-    Case("magface", 4, "recomputed", "all", "adamw", ranks=True, sub_centers=2),
-    Case("filtered", 2, "kept", "positives", "momentum", sub_centers=3),
-    Case("smoothed_curricularface", 4, "partly", "all", "momentum", sub_centers=3),
     Case("smoothed_arcface", 3, "kept", optimizer="adam", dense=True, sub_centers=2),
-    Case("arcface", 2, "untiled", "large", "momentum", sub_centers=3),
-    Case("arcface", 2, "untiled", "large_sampled", "momentum", sub_centers=3),
-]
-LARS = [
-    Case("softmax", 2, "kept", "all", "lars"),
-    Case("arcface", 3, "kept", "all", "lars", dense=True),
+    slow(Case("arcface", 2, "untiled", "large", "momentum", sub_centers=3)),
+    slow(Case("arcface", 2, "untiled", "large_sampled", "momentum", sub_centers=3)),
 ]
 # No clipping: norms are summed in float32 (see `plsc_tf.training.updates`).
 FLOAT64 = [
     Case("adaface", 3, "recomputed", "sampled", "adam"),
-    Case("smoothed_softmax", 2, "partly", "all", "momentum"),
-    Case("arcface", 4, "partly", "positives", "adam", sub_centers=3),
+    slow(Case("smoothed_softmax", 2, "partly", "all", "momentum")),
+    slow(Case("arcface", 4, "partly", "positives", "adam", sub_centers=3)),
 ]
 
 
-def quick(cases):
-    """Marks cases as slow that have no loss, optimizer, ... of their own."""
-    seen = set()
-    for case in cases:
-        choices = set(dataclasses.asdict(case).items())
-        yield case if choices - seen else slow(case)
-        seen |= choices
-
-
-CASES = [*DIAGONAL, *LARS, *SUB_CENTERS, *DENSE]
-
-
-@pytest.mark.parametrize("case", quick(CASES), ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_two_steps_equal_the_oracle(case):
     check(case)
 
@@ -88,11 +51,7 @@ def float64():
     keras.config.set_floatx("float32")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [FLOAT64[0], *(slow(one) for one in FLOAT64[1:])],
-    ids=str,
-)
+@pytest.mark.parametrize("case", FLOAT64, ids=str)
 def test_in_float64_only_rounding_is_left(case, float64):
     check(case, tolerance=1e-9)
 

@@ -18,17 +18,6 @@ def cells(path, kind=None):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_newcomer_can_read_it(path):
-    assert "".join(cells(path)[0]["source"]).startswith("# ")
-    for cell in cells(path, "code"):
-        lines = [line for line in "".join(cell["source"]).splitlines() if line]
-        # The file of the fifth one is shown in full.
-        assert len(lines) <= 20 or "write_text" in lines[0], lines
-        assert not any(line.startswith(("%", "!", "?")) for line in lines)
-    assert sum(bool(cell["outputs"]) for cell in cells(path, "code")) >= 4
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_nothing_of_a_machine_is_stored(path):
     stored = json.dumps(
         [

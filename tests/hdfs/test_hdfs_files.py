@@ -1,11 +1,9 @@
 """Files on a real HDFS, checked by a client of another make, also when servers fail."""
 
 import errno
-import json
 import os
 import signal
 import time
-from hashlib import sha256
 
 import hdfs_driver
 import pytest
@@ -112,40 +110,3 @@ def test_the_second_writer_is_refused_until_the_first_is_killed(
     driver.call(TAKE, "third", folder, options)
     driver.call(LOCK, "third", "check")
     driver.call(LOCK, "third", "release")
-
-
-def test_a_copy_resumes_and_damage_is_noticed(
-    driver, folder, tmp_path, seen_by_another_client, written_by_another_client
-):
-    content = {"0/rows/a.npy": b"a" * 100_000, "0/backbone.npz": b"b" * 50_000}
-    # As checkpoints of format 2 list their files.
-    listed = {}
-    for name, text in content.items():
-        entry = {"bytes": len(text), "sha256": sha256(text).hexdigest()}
-        listed[name.removeprefix("0/")] = entry
-    content["0/manifest.json"] = json.dumps({"files": listed}).encode()
-    content["results.json"] = b"{}"
-    run, back = tmp_path / "run", tmp_path / "back"
-    for name, text in content.items():
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_bytes(text)
-    driver.call("hdfs_checks:write", f"{folder}/results.json", "{}")
-    driver.call("hdfs_checks:write", f"{folder}/0/backbone.npz.plsc-part", "half")
-
-    def copy(function, *paths):
-        return driver.call("hdfs_checks:copy", function, *map(str, paths))
-
-    assert copy("upload", run, folder)[:2] == [3, 1]
-    expected = {name: digest(text) for name, text in content.items()}
-    assert seen_by_another_client(folder) == expected
-    assert copy("upload", run, folder) == [0, 4, 0]
-    assert copy("download", folder, back)[:2] == [4, 0]
-    assert {name: (back / name).read_bytes() for name in content} == content
-    written_by_another_client(f"{folder}/0/backbone.npz", "c" * 50_000)
-    with pytest.raises(RemoteCallError, match=r"0/backbone.npz differs from"):
-        copy("upload", run, folder)
-    with pytest.raises(RemoteCallError, match="backbone.npz is damaged: .* checksum"):
-        copy("download", folder, tmp_path / "again")
-    # Without its manifest it is not a checkpoint.
-    assert not (tmp_path / "again/0/backbone.npz").exists()
-    assert not (tmp_path / "again/0/manifest.json").exists()

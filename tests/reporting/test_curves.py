@@ -64,14 +64,6 @@ def test_resumes_are_marked():
     assert chart.svg().count(">resumed<") == 1  # once in the legend
 
 
-def test_colors_repeat_if_there_are_more_curves():
-    names = [f"verification/set{number}_accuracy" for number in range(12)]
-    rows = [{"step": step, **dict.fromkeys(names, 0.5)} for step in (1, 2)]
-    (chart,) = curves.all_of(rows)
-    labels = [line.get_label() for line in axes_of(chart).get_lines()]
-    assert labels == [f"verification set{number} accuracy" for number in range(12)]
-
-
 @pytest.mark.parametrize(("count", "marker"), [(1, "o"), (2, "")])
 def test_one_point_can_be_seen(count, marker):
     rows = [{"step": 5 + i, "loss": 3.0} for i in range(count)]

@@ -1,15 +1,14 @@
 """What docs/serving.md shows works."""
 
 import re
-import subprocess
 
 import pytest
 from server_tools import ask
 
-from tests.programs import ROOT
+from tests.conformance import guide_commands
 
-GUIDE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-SHELL = re.findall(r"```shell\n(.*?)```", GUIDE, re.DOTALL)
+PATH = guide_commands.ROOT / "docs" / "serving.md"
+GUIDE = PATH.read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -21,15 +20,12 @@ def here(tmp_path, monkeypatch, pictures):
 
 
 def test_curl_lines(server, here):
-    lines = [line for block in SHELL for line in block.splitlines() if "curl" in line]
-    block = "\n".join(lines).replace("localhost:8010", f"localhost:{server['port']}")
-    done = subprocess.run(
-        ["bash", "-euc", block.replace("curl ", "curl -sSf ")], capture_output=True
-    )
-    assert done.returncode == 0, done.stderr
-    for words in (b'"instance":', b'"predictions":', b"AVAILABLE", b"signature_def"):
-        assert words in done.stdout
-    assert b'{"name":"ada","faces":1}' in done.stdout
+    lines = [line for line in guide_commands.lines(PATH) if "curl" in line]
+    text = "\n".join(lines).replace("localhost:8010", f"localhost:{server['port']}")
+    found = guide_commands.run_curl(text)
+    for words in ('"instance":', '"predictions":', "AVAILABLE", "signature_def"):
+        assert words in found
+    assert '{"name":"ada","faces":1}' in found
     assert ask(server, "POST", "/gallery/remove", {"name": "ada"})[0] == 200
 
 
