@@ -82,16 +82,13 @@ def test_a_nested_file_is_found_beside_its_parent(tmp_path, monkeypatch):
     ("text", "message"),
     [
         ("seed=1\nbatchsize=3", "run.cfg:2: unknown option 'batchsize'. .*batch_size"),
-        ("--batchsize=3", "run.cfg:1: unknown option 'batchsize'.*'batch_size'"),
         ("batch_size", "run.cfg:1: expected '=' after.*Did you mean batch_size="),
         *(
             (line, "expected '=' after 'batch_size'. Did you mean batch_size=")
             for line in ("batch_size: 7", "batch_size:7", "--batch_size : 7")
         ),
-        ("--batchsize 64", "run.cfg:1: expected '=' after.*Did you mean batch_size="),
         ("--batch_size", "run.cfg:1: 'batch_size' needs a value"),
         ("train it well", "run.cfg:1: unexpected 'train it well'"),
-        ("123", "run.cfg:1: unexpected '123'"),
         ("batch_size=many", "run.cfg:1: batch_size must be a whole number"),
         ('dataset_dir="a', "run.cfg:1: the quotes must enclose"),
         ('dataset_dir="a" b', "run.cfg:1: the quotes must enclose"),

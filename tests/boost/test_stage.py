@@ -86,26 +86,6 @@ def test_both_stages(first, tmp_path):
     assert len(searches(folder)) == 8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scope", ["backbone", "all"])
-@pytest.mark.parametrize("half", [{}, {"use_bf16": True}, {"use_fp16": True}])
-def test_any_snapshot_is_a_start_in_any_precision(first, tmp_path, scope, half):
-    outcome = second(
-        first,
-        tmp_path / "stage_2",
-        num_epochs=1,
-        checkpoint_dir=str(first / "snapshots" / "step_00000003"),
-        dim_reduce_scope=scope,
-        **half,
-    )
-    assert outcome["steps"] == 4
-    rows = searches(tmp_path / "stage_2")
-    accepted = [row for row in rows if row["accepted"]]
-    assert accepted
-    assert all(row["trials"][-1] < row["loss"] for row in accepted)
-    assert all(np.isfinite(row["loss"]) for row in rows)
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

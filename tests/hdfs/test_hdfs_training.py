@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from blake3 import blake3
 
 TRAIN = "hdfs_trainings:train"
 
@@ -137,7 +138,9 @@ def test_a_datanode_killed_in_mid_save_costs_that_checkpoint_only(
     assert not [name for name in seen_by_another_client(folder) if "writing" in name]
 
 
-def test_plscs_scripts_upload_and_download_models(hdfs, driver, folder, tmp_path):
+def test_plscs_scripts_upload_and_download_models(
+    hdfs, driver, folder, tmp_path, seen_by_another_client
+):
     directory = folder.removeprefix(hdfs.uri)
     up, down = tmp_path / "up", tmp_path / "down"
 
@@ -147,7 +150,10 @@ def test_plscs_scripts_upload_and_download_models(hdfs, driver, folder, tmp_path
 
     first, second = run("UPLOAD", up), run("DOWNLOAD", down)
     manifest = "saved_model/0/manifest.json"
-    assert (down / manifest).read_bytes() == (up / manifest).read_bytes()
+    content = (up / manifest).read_bytes()
+    assert (down / manifest).read_bytes() == content
+    seen = seen_by_another_client(folder)
+    assert [len(content), blake3(content).hexdigest()] in seen.values()
     # It starts from the weights of the first, and saves in another folder.
     assert (first["steps"], second["steps"]) == (2, 2)
     assert second["loss"] < first["loss"]
