@@ -2,13 +2,8 @@
 
 import functools
 
-from plsc_tf.flags import checks
 from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option
 
-_WORKER = checks.rule(
-    "be worker, because there are no parameter servers",
-    lambda job: job.lower() == "worker",
-)
 # Options that belong to one machine or one start; `flags.cfg` must not repeat them.
 _unsaved = functools.partial(option, saved=False)
 _in_cluster = functools.partial(_unsaved, applies="cluster")
@@ -27,9 +22,7 @@ class Cluster(OptionGroup):
     task_index: Count | None = _unsaved(
         None, "index of this machine in cluster_node_ips (FastNN)"
     )
-    job_name: str = _unsaved(
-        "worker", "kind of process; must be worker (FastNN)", check=_WORKER
-    )
+    job_name: str = _unsaved("worker", "kind of process; must be worker (FastNN)")
     node_port: int | None = _in_cluster(
         None,
         "port of the first worker; None: 6170, or any on a single machine (Paddle)",
@@ -76,8 +69,10 @@ class Cluster(OptionGroup):
     )
 
     REFUSED = {
+        "no job_name=worker,Worker": "job_name must be worker, because there are no "
+        "parameter servers.",
         # In FastNN's files, task_index=0 without hosts means "one machine".
         "node_ip and no cluster_node_ips or task_index and no cluster_node_ips": (
             "node_ip and task_index each select an entry of cluster_node_ips. Set it."
-        )
+        ),
     }
