@@ -132,6 +132,17 @@ def set_policy():
 
 
 @pytest.fixture
+def float64(set_policy):
+    """Makes everything that is made in a test float64."""
+    import keras
+
+    keras.config.set_floatx("float64")
+    set_policy("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+@pytest.fixture
 def gfile_root(tmp_path, monkeypatch):
     """The `file://` URL of a folder that is accessed through TensorFlow's file systems.
 

@@ -4,7 +4,6 @@ Every choice always runs, in few cases and mostly on two replicas, because traci
 most of the time; the other cases and the whole matrix run with `pytest -m slow`.
 """
 
-import keras
 import pytest
 
 from tests import programs
@@ -41,14 +40,6 @@ FLOAT64 = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_two_steps_equal_the_oracle(case):
     check(case)
-
-
-@pytest.fixture
-def float64():
-    """Everything that is made in a test is float64."""
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx("float32")
 
 
 @pytest.mark.parametrize("case", FLOAT64, ids=str)

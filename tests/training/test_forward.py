@@ -156,20 +156,12 @@ def zoo_model(name, replicas, **options):
     return recipe.build_model(settings, plsc_tf.strategy(replicas), Precision())
 
 
-@pytest.fixture
-def float64(set_policy):
-    """In float32, small pictures magnify rounding: norms over a few numbers."""
-    keras.config.set_floatx("float64")
-    set_policy("float64")
-    yield
-    keras.config.set_floatx("float32")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.usefixtures("float64")
 def test_every_network(name, replicas):
+    # In float32, small pictures magnify rounding: norms over a few numbers.
     # XLA draws other masks.
     options = {"model_options": "drop_path=0"} if name == "vit_t" else {}
     model = zoo_model(name, replicas, dropout=0.0, **options)
