@@ -1,5 +1,6 @@
 """Progress display: a line redrawn in place on a terminal, otherwise log lines."""
 
+import datetime
 import shutil
 import sys
 import threading
@@ -130,9 +131,5 @@ class Progress:
 
 
 def format_seconds(seconds: float) -> str:
-    """Formats a duration as `1:02:03` or `2:03`; negative durations become 0."""
-    minutes, seconds = divmod(max(round(seconds), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02d}:{seconds:02d}"
-    return f"{minutes}:{seconds:02d}"
+    """Formats a duration as `1:02:03`; negative durations become 0."""
+    return str(datetime.timedelta(seconds=max(round(seconds), 0)))

@@ -14,8 +14,6 @@ from plsc_tf.reporting.recorder import Guard, Recorder, Sink
 from plsc_tf.requirements import require
 from plsc_tf.training.schedules import rate_of_last_step
 
-__all__ = ["Tracking", "TrainingLog", "Validation", "Verification", "format_seconds"]
-
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Verification(keras.callbacks.Callback):

@@ -7,7 +7,7 @@ import pytest
 import plsc_tf
 from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.recorder import Recorder
-from plsc_tf.training.callbacks import TrainingLog, format_seconds
+from plsc_tf.training.callbacks import TrainingLog
 
 
 class Pairs:
@@ -122,10 +122,3 @@ def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     for row in (every.rows[0], every.rows[1]):
         assert row["epoch/seconds"] > 0
         assert row["epoch/seconds"] == pytest.approx(4 * row["epoch/seconds_per_step"])
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(-5, "0:00"), (0, "0:00"), (61.4, "1:01"), (3723, "1:02:03")]
-)
-def test_format_seconds(seconds, text):
-    assert format_seconds(seconds) == text
