@@ -22,18 +22,13 @@ from tests.checkpoints.small import (
     save_run,
     seal,
 )
-
-
-def all_files(folder):
-    return sorted(
-        str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()
-    )
+from tests.folders import contents
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 def test_what_three_replicas_saved_loads_on_any_number(tmp_path, replicas):
     save(tmp_path / "0", step=5, epoch=1)
-    assert all_files(tmp_path / "0") == FILES
+    assert list(contents(tmp_path / "0")) == FILES
     target = Target(replicas)
     state = target.restore(tmp_path / "0")
     assert target.holds(5)
@@ -106,7 +101,8 @@ def test_the_manifest_is_written_last_and_then_the_folder_gets_its_name(
 
         def watched(path, *args, **options):
             (folder,) = tmp_path.iterdir()
-            seen[f"{name} {path.rpartition('/')[2]}"] = (folder.name, all_files(folder))
+            held = list(contents(folder))
+            seen[f"{name} {path.rpartition('/')[2]}"] = folder.name, held
             return function(path, *args, **options)
 
         monkeypatch.setattr(files, name, watched)

@@ -1,6 +1,5 @@
 """Checkpoints that are not what was written: noticed, named, and nothing is loaded."""
 
-import pathlib
 import re
 import shutil
 
@@ -9,6 +8,7 @@ import pytest
 from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from tests.checkpoints.small import FILES, Target, save, save_run
+from tests.folders import contents
 
 GOOD, BAD = "step_00000020", "step_00000030"
 
@@ -46,7 +46,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damage):
     DAMAGES[damage](run / BAD / file, run / GOOD / file)
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = contents(run)
     with pytest.raises(DamagedCheckpointError) as caught:
         catalog.newest(str(run))
     message = str(caught.value)
@@ -55,7 +55,7 @@ def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damag
     # A manifest of step 20 is whole; it just cannot be that of this folder.
     named = "belong to step 20" if (file, damage) == (FILES[1], "replace") else file
     assert named in message
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert contents(run) == before
     target, kind, said = Target(), DamagedCheckpointError, f"is damaged: {file}"
     if file == FILES[1] and damage == "remove":
         kind, said = FileNotFoundError, "is not a complete checkpoint"
@@ -69,9 +69,8 @@ def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damag
     assert catalog.newest(str(run), on_damaged="previous") == str(run / GOOD)
     names = sorted(p.name for p in run.iterdir())
     assert names == ["step_00000010", GOOD, f"{BAD}.damaged-1"]
-    for path, content in before.items():
-        moved = pathlib.Path(str(path).replace(BAD, f"{BAD}.damaged-1"))
-        assert moved.read_bytes() == content
+    moved = {name.replace(BAD, f"{BAD}.damaged-1"): before[name] for name in before}
+    assert contents(run) == moved
     # The run goes on and saves this step again, and it may happen again.
     save(run / BAD, 30)
     assert catalog.newest(str(run)) == str(run / BAD)

@@ -13,6 +13,7 @@ from plsc_tf.checkpoints.rows import Rows, StoredRows
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows
 from tests.classes.tiny import rows_of
+from tests.folders import contents
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
 SLOT = WEIGHT * 10
@@ -30,17 +31,9 @@ def ones(low, high):
     return np.ones((high - low, 2), np.float32)
 
 
-def snapshot(path):
-    return {
-        p: (p.read_bytes(), p.stat().st_mtime_ns)
-        for p in sorted(pathlib.Path(path).rglob("*"))
-        if p.is_file()
-    }
-
-
 def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
     old, new = source(tmp_path / "old"), str(tmp_path / "new")
-    before = snapshot(old)
+    before = contents(old)
     labels = LabelsMap(7, removed=[1], merged=[[5, 2]], added=2)
     added = np.array([[7, 8], [9, 10]], np.float32)
     changes = Edit(
@@ -50,7 +43,7 @@ def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
         flags={"model_save_dir": "there"},
     )
     editing.edit(old, new, changes)
-    assert snapshot(old) == before
+    assert contents(old) == before
     # 0 3 4 6 stay, 2 and 5 are one, 1 is gone.
     assert labels.new_labels.tolist() == [0, -1, 1, 2, 3, 1, 4]
     weight, slot = rows_of(new), rows_of(new, "weight/velocity")

@@ -8,6 +8,8 @@ import pathlib
 import numpy as np
 from PIL import Image
 
+from tests.folders import contents
+
 
 def images(count, classes=7, seed=0):
     """(encoded image, label) pairs, JPEG, PNG and GIF in turn, all different."""
@@ -115,12 +117,8 @@ def overwrite(path, position, data):
 
 def digests(folder):
     """{name: SHA-256} of all files below a folder."""
-    folder = pathlib.Path(folder)
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    files = contents(folder).items()
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files}
 
 
 def _split(examples, files):

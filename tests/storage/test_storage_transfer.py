@@ -8,6 +8,7 @@ from blake3 import blake3
 
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.errors import StorageError
+from tests.folders import contents
 
 CONTENT = {"rows/a.npy": b"a" * 1000, "backbone.npz": b"b" * 500}
 
@@ -30,20 +31,12 @@ def run(tmp_path, request):
     return folder
 
 
-def content_of(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_a_copy_is_the_same_and_a_second_one_copies_nothing(run, tmp_path):
     target = tmp_path / "target"
     done = transfer.upload(run, target)
     assert (done.copied, done.skipped) == (4, 0)
-    assert done.num_bytes == sum(len(text) for text in content_of(run).values())
-    assert content_of(target) == content_of(run)
+    assert done.num_bytes == sum(len(text) for text in contents(run).values())
+    assert contents(target) == contents(run)
     done = transfer.upload(run, target)
     assert (done.copied, done.skipped, done.num_bytes) == (0, 4, 0)
 
@@ -55,7 +48,7 @@ def test_a_copy_that_broke_off_goes_on(run, tmp_path):
     (target / "7/rows/a.npy.plsc-part").write_bytes(b"aaa")
     done = transfer.download(str(run), str(target))
     assert (done.copied, done.skipped) == (3, 1)
-    assert content_of(target) == content_of(run)
+    assert contents(target) == contents(run)
 
 
 def test_parts_and_skipped_names_are_not_copied(run, tmp_path):
@@ -64,7 +57,7 @@ def test_parts_and_skipped_names_are_not_copied(run, tmp_path):
     (run / "log.txt.plsc-part").touch()
     transfer.upload(run, tmp_path / "target", skip=("*.writing-*",))
     names = {"7/manifest.json", "log.txt", *(f"7/{name}" for name in CONTENT)}
-    assert set(content_of(tmp_path / "target")) == names
+    assert set(contents(tmp_path / "target")) == names
 
 
 @pytest.mark.parametrize("text", [b"other", b"B" * 500])
