@@ -100,11 +100,12 @@ def test_a_pulled_cable_ends_both_and_the_launchers_go_on(hosts, tmp_path):
     one = [*TRAINING, "--num_replicas=2", f"--model_save_dir={tmp_path / 'one'}"]
     programs.run("-m", "plsc_tf.train", *one)
     expected = cluster_driver.losses(tmp_path / "one")
-    lines = [line.split() for line in (tmp_path / "run/losses.txt").open()]
-    found = [(int(step), float.fromhex(loss)) for step, loss in lines]
+    found = [line.split() for line in (tmp_path / "run/losses.txt").open()]
     assert {step for step, _ in found} == set(expected)
     np.testing.assert_allclose(
-        [loss for _, loss in found], [expected[step] for step, _ in found], rtol=1e-5
+        [float.fromhex(loss) for _, loss in found],
+        [expected[step] for step, _ in found],
+        rtol=1e-5,
     )
     for index in (0, 1):
         log = launchers.log("worker", index)
