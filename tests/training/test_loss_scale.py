@@ -71,17 +71,6 @@ def test_a_scale_above_its_minimum_explains_a_skip():
     assert fixed.explains_skip()
 
 
-def test_a_restored_scale_goes_on_like_the_first():
-    steps = [GOOD, BAD, BAD, GOOD, GOOD, GOOD, GOOD, BAD, GOOD]
-    options = {"incr_every_n_steps": 3}
-    expected = run(LossScale(16.0, **options), *steps)
-    first = LossScale(16.0, **options)
-    before = run(first, *steps[:5])
-    second = LossScale(**options)
-    second.restore(first.state())
-    assert before + run(second, *steps[5:]) == expected
-
-
 @pytest.mark.parametrize(
     "options",
     [
