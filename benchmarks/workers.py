@@ -17,7 +17,7 @@ import time
 
 from benchmarks import machine, options, processes
 from plsc_tf.flags.option import OptionGroup, option
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 
 
 class WorkersCase(OptionGroup):
@@ -63,8 +63,7 @@ class _Cluster:
 
     def __init__(self, size, case, stack):
         fork = multiprocessing.get_context("fork")
-        ports = free_ports("127.0.0.1", size)
-        addresses = tuple(f"127.0.0.1:{port}" for port in ports)
+        addresses = free_addresses(size)
         cores = sorted(os.sched_getaffinity(0))
         self._pipes = []
         for index in range(size):

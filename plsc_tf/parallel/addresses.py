@@ -66,10 +66,10 @@ def check(addresses: Iterable[str], origin: str) -> tuple[str, ...]:
     return tuple(checked)
 
 
-def free_ports(host: str, count: int) -> list[int]:
-    """Returns `count` currently free ports, assigned by the kernel."""
+def free_addresses(count: int) -> tuple[str, ...]:
+    """Returns `count` addresses 127.0.0.1:port whose ports are free at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for opened in sockets:
-            opened.bind((host, 0))
-        return [opened.getsockname()[1] for opened in sockets]
+            opened.bind(("127.0.0.1", 0))
+        return tuple(join(*opened.getsockname()) for opened in sockets)

@@ -13,7 +13,7 @@ import sys
 import time
 
 from benchmarks import processes
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from tests.seeds.plsc_folder import make_train_data
 
 STEPS = 15
@@ -41,18 +41,13 @@ MOCK = [
 NO_TEST = ["--nowith_test"]
 
 
-def addresses(count):
-    """So many addresses of this machine that nobody listens on."""
-    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
-
-
 class Cluster:
     """Workers that were started; `end` waits for them."""
 
     def __init__(self, folder, count, arguments, *, each=None):
         self.folder = pathlib.Path(folder).absolute()
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
-        places = addresses(count)
+        places = free_addresses(count)
         self.logs = [self.folder / f"worker-{i}.log" for i in range(count)]
         self.workers, here, self.listening = [], os.getcwd(), set()
         self.ports = [f":{int(place.rpartition(':')[2]):04X}" for place in places]

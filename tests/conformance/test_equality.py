@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from plsc_tf.parallel.group import SingleWorker
 from tests import programs
 from tests.conformance.loss_curve import CASES, losses
@@ -39,8 +39,7 @@ def cluster_curves():
     """`{(workers, index): {case: 20 losses}}` of processes that train together."""
     found = {}
     for count in WORKERS:
-        ports = free_ports("127.0.0.1", count)
-        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        addresses = ",".join(free_addresses(count))
         words = "-m", "tests.conformance.loss_curve", addresses
         ended = programs.run_together([(*words, index) for index in range(count)])
         for index, done in enumerate(ended):

@@ -10,7 +10,7 @@ import urllib.request
 
 import hdfs_packages
 
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 
 JAVA_OPTIONS = (
     "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true"
@@ -44,8 +44,8 @@ class Hdfs:
         self._folder = pathlib.Path(folder)
         self._processes = {}
         self._begun_at = {}
-        port, self._web_port = free_ports("127.0.0.1", 2)
-        self.uri = f"hdfs://127.0.0.1:{port}"
+        address, self._web = free_addresses(2)
+        self.uri = f"hdfs://{address}"
         self._configure()
 
     def start_all(self):
@@ -105,7 +105,7 @@ class Hdfs:
     def wait(self, limit_s=60):
         """Waits until the NameNode answers and the DataNode has reported to it."""
         query = "jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
-        address = f"http://127.0.0.1:{self._web_port}/{query}"
+        address = f"http://{self._web}/{query}"
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             try:
@@ -159,7 +159,7 @@ class Hdfs:
             "dfs.webhdfs.enabled": "false",
             "dfs.namenode.name.dir": f"file://{self._folder}/names",
             "dfs.datanode.data.dir": f"file://{self._folder}/data",
-            "dfs.namenode.http-address": f"127.0.0.1:{self._web_port}",
+            "dfs.namenode.http-address": self._web,
             "dfs.datanode.address": "127.0.0.1:0",
             "dfs.datanode.http.address": "127.0.0.1:0",
             "dfs.datanode.ipc.address": "127.0.0.1:0",

@@ -10,7 +10,7 @@ import hdfs_driver
 import pytest
 from hdfs_driver import RemoteCallError
 
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses, split
 
 # Hadoop before 3.3 looks into a package that Java 17 does not export.
 EXPORTS = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
@@ -22,7 +22,7 @@ def environment(hdfs_servers, tmp_path):
     if not pathlib.Path("/usr/sbin/krb5kdc").exists():
         pytest.skip("Kerberos: no KDC: apt-get install krb5-kdc krb5-admin-server")
     script = pathlib.Path(__file__).with_name("kdc.sh")
-    (port,) = free_ports("127.0.0.1", 1)
+    _, port = split(*free_addresses(1))
     kdc = subprocess.Popen(["sh", script, tmp_path, str(port)])
     end = time.monotonic() + 60
     while not (tmp_path / "ticket").exists():

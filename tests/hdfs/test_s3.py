@@ -13,7 +13,7 @@ import pytest
 from hdfs_driver import RemoteCallError
 from hdfs_trainings import OPTIONS
 
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from tests.storage.test_storage_files import EVERYWHERE
 
 
@@ -67,8 +67,8 @@ def test_operations_do_what_they_do_on_a_disk(start):
 
 
 def test_a_server_that_is_down_is_an_error_and_not_absence(start):
-    (port,) = free_ports("127.0.0.1", 1)
-    driver = start(AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
+    (address,) = free_addresses(1)
+    driver = start(AWS_ENDPOINT_URL=f"http://{address}")
     for call in ("exists", "s3://bucket/run", 1, 0.1, 60), ("list_dir", "s3://bucket"):
         with pytest.raises(RemoteCallError, match="StorageError: Could not .*connect"):
             driver.call(f"hdfs_checks:{call[0]}", *call[1:])

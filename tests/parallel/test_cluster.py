@@ -240,8 +240,8 @@ def test_other_sources_come_before_slurm():
     assert resolve(Options(), environ).source == "TF_CONFIG"
 
 
-def test_free_ports_are_free_and_differ():
-    ports = addresses.free_ports("127.0.0.1", 20)
-    assert len(set(ports)) == 20
-    for port in ports:
-        socket.create_server(("127.0.0.1", port)).close()
+def test_free_addresses_are_free_and_differ():
+    found = addresses.free_addresses(20)
+    assert len(set(found)) == 20
+    for address in found:
+        socket.create_server(addresses.split(address)).close()

@@ -9,7 +9,7 @@ import pytest
 
 from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from tests import programs
 from tests.marks import slow
 from tests.parallel import collectives_worker as worker
@@ -29,8 +29,7 @@ def results(place, rounded):
     if place == "devices":
         commands = [(*words, 3)]
     else:
-        ports = free_ports("127.0.0.1", place)
-        addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        addresses = ",".join(free_addresses(place))
         commands = [(*words, addresses, index) for index in range(place)]
     first, *_ = programs.run_together(commands, timeout=MOST_S)
     return json.loads(first.out.splitlines()[-1])

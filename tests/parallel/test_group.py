@@ -11,7 +11,7 @@ import time
 import pytest
 
 from plsc_tf.parallel import group as groups, joining, wire
-from plsc_tf.parallel.addresses import free_ports, split
+from plsc_tf.parallel.addresses import free_addresses, split
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.group import Group, JoinError
 from plsc_tf.parallel.joining import ChiefJoin
@@ -20,7 +20,7 @@ MOST_S = 60
 
 
 def make_clusters(size, secret=b"known to the workers only"):
-    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", size))
+    addresses = free_addresses(size)
     return [Cluster(addresses, index, "test", secret) for index in range(size)]
 
 
@@ -285,7 +285,7 @@ def test_a_repeated_message_is_not_accepted():
             )
             connection.close()
 
-        places = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
+        places = free_addresses(2)
         await asyncio.start_server(record, *split(places[0]))
         await asyncio.start_server(receive, *split(places[1]))
         worker = await wire.Connection.open(places[0], 9, b"secret")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from tests import programs
 
 WORKER = pathlib.Path(__file__).with_name("group_worker.py")
@@ -18,7 +18,7 @@ MOST_S = 60
 
 @pytest.fixture
 def addresses():
-    return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 3)]
+    return [*free_addresses(3)]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from plsc_tf.parallel.addresses import free_ports
+from plsc_tf.parallel.addresses import free_addresses
 from plsc_tf.training import watchdog
 from plsc_tf.training.watchdog import Watchdog, who_is_behind
 from tests import programs
@@ -59,7 +59,7 @@ def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
 
 
 def test_the_worker_that_holds_up_the_others_is_named_by_all():
-    addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
+    addresses = free_addresses(2)
     worker_1 = re.escape(f"Worker 1 ({addresses[1]})")
     finding = (
         rf"failed: no progress for \d+ s\. {worker_1} is still in: reading the batch "

@@ -41,10 +41,7 @@ class Plan:
         Raises:
             JoinError: a worker cannot listen on its address.
         """
-        members = self.addresses
-        if members is None:
-            ports = addresses.free_ports(_HERE, self.size)
-            members = tuple(addresses.join(_HERE, port) for port in ports)
+        members = self.addresses or addresses.free_addresses(self.size)
         clusters = [Cluster(members, i, "launcher") for i in self.local]
         for cluster in clusters if self.size > 1 else ():
             joining.listen(cluster).close()
