@@ -129,7 +129,8 @@ class Lars(Momentum):
         value = keras.ops.convert_to_tensor(variable)
         if not self._is_vector(variable):
             if self.whole:
-                norms = map(keras.ops.norm, (value, gradient))
+                # `keras.ops.norm` takes no kernels of convolutions.
+                norms = map(tf.norm, (value, gradient))
                 rate = rate * self.trust(*norms)
             if private_apis.uses_weight_decay(self, variable):
                 gradient = gradient + self.l2 * value

@@ -25,7 +25,7 @@ CASES = [
     Case("filtered", 2, "untiled", "large", "momentum"),
     Case("smoothed_softmax", 1, "partly", "all", "momentum"),
     Case("smoothed_curricularface", 2, "kept", "all", "momentum", sub_centers=3),
-    Case("smoothed_arcface", 3, "kept", optimizer="adam", dense=True, sub_centers=2),
+    Case("smoothed_arcface", 3, "kept", optimizer="lars", dense=True, sub_centers=2),
     slow(Case("arcface", 2, "untiled", "large", "momentum", sub_centers=3)),
     slow(Case("arcface", 2, "untiled", "large_sampled", "momentum", sub_centers=3)),
 ]
