@@ -87,7 +87,11 @@ def _plain(member):
 
 ARROW = ["pyarrow>=21"]
 LMDB = ["lmdb>=1.4", "msgpack>=1,<2"]
-DEV = ["mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"]
+ALIGN = ["mtcnn>=1,<2"]
+DEV = [
+    *("mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"),
+    "scikit-image>=0.26",
+]
 
 setup(
     name="plsc_tf",
@@ -139,7 +143,7 @@ setup(
         "blake3>=1,<2",
     ],
     extras_require={
-        "dev": [*DEV, *ONNX, *SERVING, *ARROW, *LMDB],
+        "dev": [*DEV, *ONNX, *SERVING, *ARROW, *LMDB, *ALIGN],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
@@ -149,6 +153,7 @@ setup(
             "ruff",
         ],
         "gpu": ["tensorflow[and-cuda]>=2.17.1,<2.22"],
+        "align": ALIGN,
         "arrow": ARROW,
         "hdfs": ARROW,
         "s3": ARROW,

@@ -1,10 +1,29 @@
-"""Defines the options of check, convert, embed, import_checkpoint and launch."""
+"""Defines the options of align, check, convert, embed, import_checkpoint and launch."""
 
 from plsc_tf.flags import checks
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
+from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
 _records = option_if("output_dir or nranks")
 _shards = option_if("output_dir and no nranks")
+
+
+class Alignment(OptionGroup, saved=False):
+    """Options of `python -m plsc_tf.align`."""
+
+    detector: str = option(
+        "mtcnn",
+        "mtcnn, or a function 'module:name' from photographs to points of faces",
+        applies="no landmarks",
+    )
+    faces: str = option(
+        "largest", "which faces of a photograph", choices="largest central all"
+    )
+    min_face_size: Amount = option(
+        32.0, "drop faces of fewer pixels, as high as the aligned face"
+    )
+    min_sharpness: Amount = option(
+        0.0, "drop faces with a smaller variance of the Laplacian"
+    )
 
 
 class Checking(OptionGroup, saved=False):

@@ -1,7 +1,7 @@
 """The public names for type checkers; `__init__.py` reads them from here."""
 
 from plsc_tf import backbones as backbones, testing as testing
-from plsc_tf.data.alignment import align as align
+from plsc_tf.data.alignment import align_face as align_face
 from plsc_tf.data.load import load as load
 from plsc_tf.data.pairs import load_pairs as load_pairs
 from plsc_tf.entry import Entry as Entry

@@ -10,7 +10,7 @@ import sys
 
 COMMANDS = (
     *("train", "evaluate", "export", "embed", "serve"),
-    *("launch", "check", "convert", "classes", "import_checkpoint"),
+    *("align", "launch", "check", "convert", "classes", "import_checkpoint"),
 )
 
 

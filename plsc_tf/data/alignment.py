@@ -85,14 +85,14 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.stack([*columns, zeros, zeros], axis=1).astype(np.float32)
 
 
-def align(
+def align_face(
     image: bytes | np.ndarray,
     points: np.ndarray,
     image_size: tuple[int, int] = (112, 112),
 ) -> np.ndarray:
     """Cuts a face out of a photograph, rotated and scaled as networks expect it.
 
-    Example: `face = plsc_tf.align(open("photo.jpg", "rb").read(), points)`.
+    Example: `face = plsc_tf.align_face(open("photo.jpg", "rb").read(), points)`.
 
     Args:
         image: an encoded JPEG or PNG, or uint8 `[h, w, 3]`, RGB.

@@ -16,7 +16,14 @@ from plsc_tf.flags.boost import Boost
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
-from plsc_tf.flags.commands import Checking, Conversion, Embedding, Importing, Launching
+from plsc_tf.flags.commands import (
+    Alignment,
+    Checking,
+    Conversion,
+    Embedding,
+    Importing,
+    Launching,
+)
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation, Scoring
 from plsc_tf.flags.export import Export
@@ -52,6 +59,7 @@ class Settings:
     checkpoints: Checkpoints = Checkpoints()
     evaluation: Evaluation = Evaluation()
     scoring: Scoring = Scoring()
+    alignment: Alignment = Alignment()
     embedding: Embedding = Embedding()
     export: Export = Export()
     importing: Importing = Importing()

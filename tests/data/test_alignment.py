@@ -54,15 +54,15 @@ def test_one_photograph_by_its_points():
     points = np.round(alignment.REFERENCE * 2 + [20, 60]).astype(int)
     for number, (x, y) in enumerate(points):
         photograph[y - 4 : y + 5, x - 4 : x + 5] = 50 * (number + 1)
-    face = plsc_tf.align(photograph, points, (56, 56))
+    face = plsc_tf.align_face(photograph, points, (56, 56))
     for number, (x, y) in enumerate(np.round(alignment.REFERENCE / 2).astype(int)):
         assert face[y, x].tolist() == [50 * (number + 1)] * 3
     encoded = tf.io.encode_png(photograph).numpy()
-    np.testing.assert_array_equal(plsc_tf.align(encoded, points, (56, 56)), face)
+    np.testing.assert_array_equal(plsc_tf.align_face(encoded, points, (56, 56)), face)
     with pytest.raises(ValueError, match=r"\[5, 2\].*\(1, 5, 2\)"):
-        plsc_tf.align(photograph, points[None])
+        plsc_tf.align_face(photograph, points[None])
     with pytest.raises(ValueError, match="an encoded JPEG or PNG"):
-        plsc_tf.align(b"no picture", points)
+        plsc_tf.align_face(b"no picture", points)
 
 
 def test_faces_are_cut_out_as_large_as_those_of_training():

@@ -124,7 +124,9 @@ def sums(model, framed):
 def aligned(pixels, points):
     """Cut out as training images are, of 112 pixels, and framed like them."""
     frame = preprocessing.build("inception", (SIZE, SIZE))
-    return np.stack([frame.evaluate(plsc_tf.align(image, points)) for image in pixels])
+    return np.stack(
+        [frame.evaluate(plsc_tf.align_face(image, points)) for image in pixels]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,158 @@
+"""`python -m plsc_tf.align`: the faces it cuts out, its report, and its resume."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+import plsc_tf
+from plsc_tf.data.alignment import REFERENCE
+from tests import commands
+
+NEAR, FAR, TINY = REFERENCE + 60, REFERENCE * 0.5 + [5, 100], REFERENCE * 0.2 + 90
+# The faces in a photograph, by its width.
+FACES = {240: [NEAR], 241: [FAR, NEAR], 242: [], 243: [TINY], 245: [FAR]}
+NAMES = "ann/1.png", "ann/2.jpg", "bob/none.png", "bob/tiny.png", "bob/flat.gif"
+DETECTOR = """
+import json
+faces = json.load(open("faces_by_width.json"))
+seen = []
+def detect(photos):
+    seen.append(len(photos))
+    return [faces[str(photo.shape[1])] for photo in photos]
+"""
+
+
+def entries(report):
+    _, *lines = map(json.loads, report.read_text().splitlines())
+    return {entry["image"]: entry for entry in lines}
+
+
+def pixels_of(path):
+    return np.asarray(Image.open(path))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """A folder of photographs, and a module with a detector of their faces."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "in/ann").mkdir(parents=True)
+    (folder / "in/bob").mkdir()
+    rng = np.random.default_rng(0)
+    names = dict(
+        zip(
+            FACES,
+            ("ann/1.png", "ann/2.jpg", "bob/none.png", "bob/tiny.png", "bob/flat.gif"),
+            strict=True,
+        )
+    )
+    for width, name in names.items():
+        pixels = rng.integers(0, 256, (244, width, 3), np.uint8)
+        Image.fromarray(pixels // 64 if "flat" in name else pixels).save(
+            folder / "in" / name
+        )
+    turned = Image.fromarray(np.rot90(pixels_of(folder / "in/ann/1.png")))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    turned.save(folder / "in/ann/turned.png", exif=exif)
+    (folder / "in/bob/broken.jpg").write_bytes(b"\xff\xd8\xff no photograph")
+    faces = {width: np.array(faces).tolist() for width, faces in FACES.items()}
+    (folder / "faces_by_width.json").write_text(json.dumps(faces))
+    (folder / "found_by_width.py").write_text(DETECTOR)
+    return folder
+
+
+@pytest.fixture
+def align(photos, monkeypatch):
+    monkeypatch.syspath_prepend(photos)
+    return lambda *words: commands.run(
+        "align",
+        "--images=in",
+        "--detector=found_by_width:detect",
+        *words,
+        folder=photos,
+    )
+
+
+def test_each_photograph_has_its_face_or_a_reason(photos, align):
+    told, out = align("--output_dir=out", "--min_sharpness=500"), photos / "out"
+    found = entries(photos / "out.jsonl")
+    assert {name: entry["result"] for name, entry in found.items()} == {
+        "ann/1.png": "aligned",
+        "ann/2.jpg": "several",
+        "ann/turned.png": "aligned",
+        "bob/broken.jpg": "unreadable",
+        "bob/flat.gif": "blurred",
+        "bob/none.png": "none",
+        "bob/tiny.png": "small",
+    }
+    written = sorted(str(path.relative_to(out)) for path in out.rglob("*.*"))
+    assert written == ["ann/1.png", "ann/2.jpg", "ann/turned.png"]
+    wanted = plsc_tf.align_face((photos / "in/ann/1.png").read_bytes(), NEAR)
+    for name in ("1.png", "turned.png"):
+        np.testing.assert_array_equal(pixels_of(out / "ann" / name), wanted)
+    (largest,) = found["ann/2.jpg"]["faces"]
+    np.testing.assert_allclose(largest["points"], NEAR, atol=0.01)
+    assert Image.open(photos / "out.png").height > 4 * 112
+    assert "without a face" in told.out
+
+
+def test_central_and_all_faces(photos, align):
+    align("--output_dir=central", "--faces=central")
+    (face,) = entries(photos / "central.jsonl")["ann/2.jpg"]["faces"]
+    np.testing.assert_allclose(face["points"], NEAR, atol=0.01)
+    align("--output_dir=all", "--faces=all", "--min_face_size=0")
+    found = entries(photos / "all.jsonl")
+    names = [face["file"] for face in found["ann/2.jpg"]["faces"]]
+    assert names == ["ann/2.jpg", "ann/2.jpg-2.jpg"]
+    assert (photos / "all" / names[1]).exists()
+    (tiny,) = found["bob/tiny.png"]["faces"]
+    assert tiny["side"] == pytest.approx(112 / 5, abs=0.1)
+
+
+def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
+    import found_by_width
+
+    align("--output_dir=again")
+    report = photos / "again.jsonl"
+    before = report.read_bytes()
+    lines = before.splitlines(keepends=True)
+    report.write_bytes(b"".join(lines[:4]) + lines[4][:20])
+    found_by_width.seen.clear()
+    assert align("--output_dir=again").status == 0
+    assert report.read_bytes() == before
+    assert found_by_width.seen == [len(lines) - 5]  # one of the others is unreadable
+    told = align("--output_dir=again", "--faces=all").err
+    assert "other photographs or options" in told
+    assert "already exists" in align("--output_dir=in/bob", "--images=in/ann").err
+    assert "must not be in output_dir" in align("--output_dir=in").err
+
+
+def test_points_from_a_file(photos):
+    row = " ".join(map(str, NEAR.ravel()))
+    names = "1.png", "2.jpg", "turned.png"
+    (photos / "points.txt").write_text("".join(f"{name} {row}\n" for name in names))
+    words = "--images=in/ann", "--landmarks=points.txt", "--output_dir=by_points"
+    assert commands.run("align", *words, folder=photos).status == 0
+    # Points are those of the stored pixels.
+    stored = np.rot90(pixels_of(photos / "in/ann/1.png"))
+    found = pixels_of(photos / "by_points/turned.png")
+    np.testing.assert_array_equal(found, plsc_tf.align_face(stored, NEAR))
+
+
+def test_mtcnn_and_the_pixels_of_scikit_image(tmp_path):
+    skimage = pytest.importorskip("skimage")
+    pytest.importorskip("mtcnn")
+    photo = skimage.data.astronaut()
+    Image.fromarray(photo).save(tmp_path / "astronaut.png")
+    told = commands.run("align", "--images=.", "--output_dir=faces", folder=tmp_path)
+    assert told.status == 0, told
+    (face,) = entries(tmp_path / "faces.jsonl")["astronaut.png"]["faces"]
+    points = np.array(face["points"])
+    seen = [[204, 101], [246, 103], [224, 125], [206, 140], [243, 142]]
+    np.testing.assert_allclose(points, seen, atol=5)
+    fit = skimage.transform.SimilarityTransform.from_estimate(points, REFERENCE)
+    wanted = skimage.transform.warp(photo, fit.inverse, output_shape=(112, 112))
+    found = pixels_of(tmp_path / "faces/astronaut.png")
+    assert np.abs(found - 255 * wanted).max() <= 1
