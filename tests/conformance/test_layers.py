@@ -28,7 +28,7 @@ ROOMS = (
     ("options",),
     ("jobs",),
     (
-        *("check", "classes", "convert", "embed", "evaluate", "export"),
+        *("align", "check", "classes", "convert", "embed", "evaluate", "export"),
         *("import_checkpoint", "launch", "serve", "train"),
         "entry_setters",
     ),
