@@ -11,6 +11,7 @@ the first (RFC 9649).
 """
 
 import struct
+import zlib
 
 import tensorflow as tf
 
@@ -19,8 +20,15 @@ from plsc_tf.requirements import require
 MAX_MEGAPIXELS = 16.0
 # The decoder goes through the whole image for each scan of a progressive JPEG, of which
 # encoders write about ten. A scan takes at least ten bytes, so there is no need to
-# count them if pixels times bytes is at most the second number.
+# count them if pixels (of whole blocks of 8 x 8) times bytes is at most the second
+# number.
 _MOST_SCANS, _FEW = 100, 1 << 34
+# Arithmetic coding, which no encoder uses, takes four times as long. Its markers may
+# also lie in other data, of images with the usual scans.
+_ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD, 0xD0))]
+_USUAL_SCANS = 12
+# Bytes of a PNG that may unpack to any size.
+_SHORT = 1 << 16
 # libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
 _MOST_TEXTS = 10
 # Encoders fill the blocks of a GIF, with up to 255 bytes.
@@ -63,7 +71,8 @@ def checked(
     if not tf.executing_eagerly():
         sizes = jpeg_sizes(flat) if sizes is None else sizes
         pixels = tf.reduce_prod(tf.cast(sizes, tf.int64), axis=1)
-        few_scans = pixels * tf.cast(tf.strings.length(flat), tf.int64) <= _FEW
+        decoded = tf.reduce_prod(tf.cast(sizes + 7, tf.int64), axis=1)
+        few_scans = decoded * tf.cast(tf.strings.length(flat), tf.int64) <= _FEW
         fits = (pixels > 0) & (pixels <= int(max_megapixels * 1e6))
         small = tf.reduce_all(fits & few_scans)
     passed = tf.cond(small, lambda: flat, in_python)
@@ -104,16 +113,19 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
             texts = data.count(b"zTXt") + data.count(b"iTXt")
-            return pixels if pixels and texts <= _MOST_TEXTS else None
+            fits = texts <= _MOST_TEXTS and _unpacks(data, 16 * pixels)
+            return pixels if pixels and fits else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
         height, width, _ = tf.io.extract_jpeg_shape(data).numpy().tolist()
         pixels = _area(width, height)
-        # In the data of a scan, 0xFF is never followed by this byte.
-        if pixels * len(data) > _FEW and data.count(b"\xff\xda") > _MOST_SCANS:
-            return None
-        return pixels or None
-    except (IndexError, StopIteration, struct.error, tf.errors.InvalidArgumentError):
+        # In the data of a scan, 0xFF is never followed by these bytes.
+        plain = not any(marker in data for marker in _ARITHMETIC)
+        most = _MOST_SCANS if plain else _USUAL_SCANS
+        return pixels or None if data.count(b"\xff\xda") <= most else None
+    except (IndexError, StopIteration, struct.error, zlib.error):
+        return None
+    except tf.errors.InvalidArgumentError:
         return None
 
 
@@ -152,6 +164,22 @@ def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:
     plain = begins & is_in(two_numbers(place)[:, 0], _FRAMES)
     # The sides follow the marker, a length and the number of bits.
     return tf.where(plain[:, tf.newaxis], two_numbers(place + 5), 0)
+
+
+def _unpacks(data, most):
+    """Returns whether a PNG's pixels unpack to a size that an image can need.
+
+    libpng also unpacks what follows them.
+    """
+    unpack, position = zlib.decompressobj(), 8
+    while position + 8 <= len(data) and len(data) > _SHORT:
+        length, kind = struct.unpack_from(">I4s", data, position)
+        chunk = data[position + 8 : position + 8 + length] if kind == b"IDAT" else b""
+        position += length + 12
+        while chunk and most >= 0:
+            most -= len(unpack.decompress(chunk, _SHORT << 6))
+            chunk = unpack.unconsumed_tail
+    return most >= 0
 
 
 def _webp(data):

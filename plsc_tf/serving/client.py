@@ -33,9 +33,9 @@ _BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
 # length is negative.
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
-# Bytes of the longest answer, and its most lists and objects: an image has two.
+# Bytes of the longest answer, and its most numbers, lists and strings.
 _MOST_BYTES = 1 << 26
-_MOST_LISTS = 100_000
+_MOST_PARTS = 1 << 22
 # Seconds to wait for an answer if timeout is None.
 _WITHOUT_TIMEOUT = 1e6
 
@@ -320,8 +320,10 @@ class _Server:
             avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
-        # Three bytes of empty lists would become 64 bytes of memory.
-        if data.count(b"[") + data.count(b"{") > _MOST_LISTS:
+        # As objects of Python, a few bytes may take a hundred; as text with one character
+        # beyond ASCII, a byte takes four.
+        parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
+        if parts > _MOST_PARTS or not data.isascii():
             return response.status, None
         try:
             return response.status, json.loads(data)

@@ -53,10 +53,10 @@ class App:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stopping.set)
 
-    async def read_images(self, request: web.Request) -> dict:
+    async def read_images(self, request: web.Request, *keys: str) -> dict:
         """Reads a request of PLSC's formats; see `rest.read_images`."""
         most = self.options.max_request_images
-        return await self.bodies.read(request, rest.read_images, most)
+        return await self.bodies.read(request, rest.read_images, most, keys)
 
     async def serve(self, ready: Callable, handle_signals: bool = False) -> None:
         """Serves until `stop`, SIGTERM or SIGINT.

@@ -28,6 +28,9 @@ _LINGER_SECONDS = 2.0
 _IDLE, _HEAD, _BODY, _REQUEST = range(4)
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
+# Bytes of a request's head: no other limit counts them, and as text in Python a byte
+# may take five.
+_HEAD_BYTES = 32 * 1024
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
 # Requests with more bytes are parsed outside the event loop.
@@ -54,13 +57,12 @@ class Protocol(web.RequestHandler):
             # This class closes idle connections sooner.
             keepalive_timeout=2 * _IDLE_SECONDS,
             lingering_time=_LINGER_SECONDS,
-            # Each may have 8 KB, which no limit of memory counts.
             max_headers=64,
         )
         self._options, self._connections = options, connections
         # Unlike `transport`, it stays until the last bytes are written.
         self._link = None
-        self._phase, self._timers = _IDLE, {}
+        self._phase, self._timers, self._head_bytes = _IDLE, {}, 0
 
     @property
     def busy(self) -> bool:
@@ -105,8 +107,12 @@ class Protocol(web.RequestHandler):
             return
         # aiohttp itself passes no bytes to go on with those that it has.
         if data and self._phase == _IDLE:
-            self._phase = _HEAD
+            self._phase, self._head_bytes = _HEAD, 0
             self._limit(self._end_reading, self._options.receive_timeout)
+        self._head_bytes += len(data)
+        if self._phase == _HEAD and self._head_bytes > _HEAD_BYTES:
+            self._link.abort()
+            return
         super().data_received(data)
 
     def pause_writing(self) -> None:

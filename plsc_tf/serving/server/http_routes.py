@@ -201,7 +201,7 @@ class GalleryRoutes:
 
     async def enrol(self, request: web.Request) -> web.Response:
         """Enrolls faces: {"name", "base64_string": [...]} -> {"name", "faces"}."""
-        body = await self._app.read_images(request)
+        body = await self._app.read_images(request, "name")
         name = _name(body)
         embeddings = await self._embed(self._app.models.get(), body)
         faces = await self._change(request, self._gallery.enrol, name, embeddings)
@@ -215,7 +215,7 @@ class GalleryRoutes:
         If the request has no threshold, the model card's threshold is used; a null
         threshold returns candidates with any cosine.
         """
-        body = await self._app.read_images(request)
+        body = await self._app.read_images(request, "count", "threshold")
         count, threshold = body.get("count", 1), body.get("threshold")
         images = len(body["base64_string"])
         most = min(_MOST_CANDIDATES, max(1, _MOST_TOGETHER // images))

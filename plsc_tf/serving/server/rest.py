@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import google.protobuf
 import numpy as np
@@ -65,12 +65,14 @@ def _parse(text):
         raise invalid(f"JSON Parse error: {error}") from None
 
 
-def read_images(body: bytes, most: int) -> dict:
+def read_images(body: bytes, most: int, keys: Sequence[str]) -> dict:
     """Reads a request of PLSC's formats and decodes its images.
 
     Args:
         body: the request's JSON.
         most: largest number of images.
+        keys: further keys of the request that are returned. Others could fill the
+            memory until the answer.
 
     Returns:
         The request's JSON object, with a list of bytes as `base64_string`.
@@ -84,10 +86,11 @@ def read_images(body: bytes, most: int) -> dict:
     if not isinstance(texts, list):
         raise invalid("base64_string must be a list of base64 strings.")
     check_count(len(texts), most)
-    images = request["base64_string"] = [decode_base64(text) for text in texts]
+    images = [decode_base64(text) for text in texts]
     if None in images:
         raise invalid(f"Item {images.index(None)} of base64_string is not base64.")
-    return request
+    kept = {key: request[key] for key in keys if key in request}
+    return {**kept, "base64_string": images}
 
 
 def write_json(value) -> bytes:
