@@ -68,10 +68,10 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
     try:
         stream = io.BytesIO(content)
         stream = gzip.open(stream) if path.endswith(".gz") else stream
-        # A kilobyte could unpack to a megabyte; this is more than any images need.
-        data = stream.read((1 << 26) + 100 * len(content))
+        # A kilobyte could unpack to a megabyte; those of EMNIST unpack to five.
+        data = stream.read((1 << 26) + 8 * len(content))
         magic, shape = data[:4], struct.unpack_from(f">{rank}I", data, 4)
-        values = data[4 + 4 * rank :]
+        values = memoryview(data)[4 + 4 * rank :]
         if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):
             raise ValueError(f"it begins with {magic.hex()}")
         if len(values) != math.prod(shape):

@@ -200,7 +200,7 @@ def plot(variances, components):
 def read_description(path: str) -> dict | None:
     """Returns the description of a projection, or None if it has none."""
     place = f"{path}.json"
-    return json.loads(files.read(place)) if files.exists(place) else None
+    return files.read_json(place) if files.exists(place) else None
 
 
 def _read_header(path):

@@ -14,8 +14,6 @@ FORMAT = 3
 # The format before it differs only in its checksums, which are SHA-256.
 READABLE = (2, FORMAT)
 NAME = "manifest.json"
-# A manifest takes about 1 MB for 100 million classes.
-MAX_BYTES = 1 << 28
 
 
 class DamagedCheckpointError(ValueError):
@@ -57,9 +55,7 @@ def read(path: str) -> dict:
             f"{path} is not a complete checkpoint: it has no {NAME}."
         )
     try:
-        if files.size(name) > MAX_BYTES:
-            raise ValueError(f"has more than {MAX_BYTES:,} bytes")
-        content = json.loads(files.read(name))
+        content = files.read_json(name)
         if content.pop("checksum") != _checksum(content):
             raise ValueError("does not match its own checksum")
         if type(content["format"]) is not int or content["format"] in READABLE:

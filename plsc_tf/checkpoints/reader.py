@@ -17,6 +17,7 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, files
+from plsc_tf.storage.arrays import check_members
 
 THREADS = 2
 # Size of an HDF5 value of variable length, which refers to its bytes.
@@ -148,6 +149,8 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
     """
     name, described = content["training"]["file"], content["training"]["variables"]
     file = files.read(files.join(path, name))
+    with _naming(path, name):
+        check_members(name, file)
     with _naming(path, name), np.load(io.BytesIO(file)) as stored:
         members = stored.zip.infolist()
         packed = any(member.compress_type for member in members)

@@ -234,8 +234,11 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
             f"{path} lists {len(missing)} images that do not exist, such as "
             f"{missing[0]!r}. Set images_dir to the folder that contains them."
         )
-    encoded, columns = map(files.read, located), zip(*pairs, strict=True)
-    return Pairs(name, list(encoded), *columns, files=tuple(located), path=path)
+    # A file may have many names.
+    kept: dict[bytes, bytes] = {}
+    encoded = [kept.setdefault(one, one) for one in map(files.read, located)]
+    columns = zip(*pairs, strict=True)
+    return Pairs(name, encoded, *columns, files=tuple(located), path=path)
 
 
 def _listed_pairs(path: str) -> Iterator[tuple[str, str, bool]]:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 # Maximum number of opcodes, and the bytes of a pickle that allow one more: an opcode of
-# one byte can take a hundred bytes of memory.
-_MOST_OPCODES, _BYTES_PER_OPCODE = 200_000, 16
+# one byte can take 350 bytes of memory.
+_MOST_OPCODES, _BYTES_PER_OPCODE = 200_000, 128
 # Integers below this number, as keys, do not slow down a dict.
 _MOST_KEYS = 10_000
 

@@ -22,7 +22,7 @@ def read(save_dir: str) -> dict:
     if not files.exists(path):
         return {}
     try:
-        return {**json.loads(files.read(path))}
+        return {**files.read_json(path)}
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} must contain a JSON object. Delete it; the checkpoints remain."

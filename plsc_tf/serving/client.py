@@ -320,8 +320,8 @@ class _Server:
             avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
-        # As objects of Python, a few bytes may take a hundred; as text with one character
-        # beyond ASCII, a byte takes four.
+        # As objects of Python, a few bytes may take a hundred; in a text with one
+        # character beyond ASCII, each takes four.
         parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
         if parts > _MOST_PARTS or not data.isascii():
             return response.status, None

@@ -1,6 +1,5 @@
 """Reads an evaluation card and extracts the thresholds that an export stores."""
 
-import json
 from typing import NamedTuple
 
 from plsc_tf.requirements import require
@@ -37,7 +36,7 @@ class EvaluationCard(NamedTuple):
                 "-m plsc_tf.evaluate --card_dir=DIR."
             )
         try:
-            content = dict(json.loads(files.read(path)))
+            content = dict(files.read_json(path))
             facts = [content.get("model", {}), *content["sets"].values()]
             inner = [one.get("threshold") or {} for one in facts]
             known = content["version"] == 1

@@ -9,6 +9,8 @@ _FILES = ("lock", "audit.log", "gallery.db")
 # The end of a journal that names a file, which SQLite then removes. Only a transaction
 # over several databases writes one.
 _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
+# Steps of SQLite's machine to read the list of tables.
+_MOST_STEPS = 100_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS people (
@@ -47,7 +49,10 @@ def create_tables(base: sqlite3.Connection) -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
         model.executescript(_SCHEMA)
         query = "SELECT name, type, sql FROM sqlite_master"
+        # A forged list of tables could be read for ever.
+        base.set_progress_handler(lambda: True, _MOST_STEPS)
         own, found = (set(one.execute(query)) for one in (model, base))
+    base.set_progress_handler(None, 0)
     if not found <= own:
         raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
     base.executescript(_SCHEMA)

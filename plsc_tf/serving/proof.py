@@ -1,7 +1,5 @@
 """Checks that the files of an export reproduce the network's embeddings."""
 
-import json
-
 import numpy as np
 
 from plsc_tf.evaluation.embedding_store import unit
@@ -93,7 +91,7 @@ def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
 
 def table(folder: str) -> list[tuple[str, str]]:
     """Returns the content of an export's proof.json as rows [(subject, result)]."""
-    content = json.loads(files.read(files.join(folder, "assets.extra", "proof.json")))
+    content = files.read_json(files.join(folder, "assets.extra", "proof.json"))
     rows = [("compared on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
         parts = [f"largest difference {row['max_difference']:.2g}"]

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fnmatch
 import functools
+import json
 import os
 import re
 import shutil
@@ -32,6 +33,9 @@ from plsc_tf.storage.remote import Retry
 
 # Hadoop's client copies the whole buffer of each read and write to the Java heap.
 CHUNK_BYTES = 8 << 20
+# Most bytes of a JSON file: as objects of Python, they may take thirty times as much. A
+# checkpoint's manifest takes about 1 MB for 100 million classes.
+JSON_BYTES = 1 << 25
 RETRY = Retry()
 _WILDCARD = re.compile(r"[*?[]")
 
@@ -196,6 +200,19 @@ def open_random(path, retry=RETRY):
 def read(path, start=0, stop=None, retry=RETRY):
     """Returns a file's bytes `[start, stop)`; raises like `open_read`."""
     return b"".join(open_read(path, CHUNK_BYTES, start, stop, retry))
+
+
+def read_json(path):
+    """Returns the content of a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not JSON, or has more than `JSON_BYTES`.
+    """
+    rule = f"{path} must have at most {JSON_BYTES:,} bytes"
+    length = size(path)
+    require(length <= JSON_BYTES, rule, bytes=f"{length:,}")
+    return json.loads(read(path))
 
 
 def checksum(path, algorithm=checksums.DEFAULT):

@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import fnmatch
 import functools
-import json
 import os
 import tempfile
 import time
@@ -180,7 +179,7 @@ def _listed(source_dir, sizes):
 def _entries(path):
     """Returns the "files" entry of our manifest; {} for another program's manifest."""
     try:
-        entries = json.loads(files.read(path))["files"]
+        entries = files.read_json(path)["files"]
         keys = ("bytes", checksums.algorithm_of(entries))
         return {name: {key: entries[name][key] for key in keys} for name in entries}
     except (KeyError, TypeError, AttributeError):

@@ -1,10 +1,12 @@
 """Folders and lists made by an attacker: a clear error, and bounded time and memory."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 import pickle
 import signal
+import struct
 import subprocess
 import time
 import tracemalloc
@@ -14,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.boost.projection import Projection
+from plsc_tf.checkpoints.importers import torch_files
 from plsc_tf.data.checks.check import check
 from plsc_tf.data.faults import reason
 from plsc_tf.data.load import load, open_source
@@ -22,12 +25,15 @@ from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.data.readers.tfrecord import masked_checksum, read_records
+from plsc_tf.data.unpickle import load_plain
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
 from plsc_tf.jobs.embed.image_list import list_images, points_of
 from plsc_tf.jobs.evaluate import protocols
 from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
+from plsc_tf.storage import files
 from tests.data import recordio_writer as writer
 from tests.data.pickled import Call
 
@@ -309,3 +315,34 @@ def fail_with(error):
         raise error
 
     return command
+
+
+# As objects of Python, each of these takes ten to thirty times the size of the file.
+def test_files_that_grow_in_memory_are_refused(tmp_path):
+    path = str(tmp_path / "results.json")
+    pathlib.Path(path).write_bytes(b"[" + b"{}," * (11 << 20) + b"0]")
+    with pytest.raises(ValueError, match="must have at most 33,554,432 bytes"):
+        files.read_json(path)
+    pathlib.Path(path).write_bytes(b"PK\1\2" * 65_537)
+    with pytest.raises(ValueError, match="must have at most 65,536 members"):
+        torch_files.load(path)
+    header = struct.pack("<Q", 60 << 20)
+    header += struct.pack("<I", masked_checksum(header))
+    with open(path, "wb") as file:
+        file.write(header)
+        file.truncate(61 << 20)
+    with pytest.raises(ValueError, match="record 0, must have at most 50,331,648"):
+        list(read_records(path))
+    pathlib.Path(path).write_bytes(b"\x80\4" + b"]" * 300_000 + b".")
+    with pytest.raises(ValueError, match="opcodes"):
+        load_plain(pathlib.Path(path).read_bytes() + bytes(30 << 20), path)
+
+
+# An image of 20 MB with a hundred spellings of its name took 2 GB.
+def test_an_image_with_many_names_is_kept_once(tmp_path, picture):
+    (tmp_path / "a.png").write_bytes(picture(0, 0))
+    names = [f"{'./' * number}a.png" for number in range(8)]
+    lines = [f"{first} {second} 1\n" for first, second in itertools.pairwise(names)]
+    (tmp_path / "pairs.txt").write_text("".join(lines))
+    pairs = load_pairs(str(tmp_path / "pairs.txt"))
+    assert len(pairs.images) == 8 and len(set(map(id, pairs.images))) == 1

@@ -3,6 +3,7 @@
 import pickle
 import random
 import struct
+import zlib
 
 import pytest
 import tensorflow as tf
@@ -92,6 +93,31 @@ def test_the_scans_of_a_jpeg_are_limited():
     data = encode(Image.new("L", (4096, 4096)), "JPEG", progressive=True)
     assert num_pixels(data) == 2**24
     assert num_pixels(data + 100 * b"\xff\xda") is None
+
+
+# A kilobyte held one of the server's two threads for ten seconds.
+def test_arithmetic_coding_has_the_usual_scans_only():
+    data = encode(Image.new("L", (64, 64)), "JPEG", progressive=True)
+    more = data + 12 * b"\xff\xda"
+    assert num_pixels(more) == 4096
+    assert num_pixels(more.replace(b"\xff\xc2", b"\xff\xca")) is None
+
+
+# It is decoded in blocks of 8 x 8: 26 KB took twelve seconds.
+def test_the_scans_of_a_narrow_jpeg_are_limited():
+    data = encode(Image.new("L", (1, 40_000)), "JPEG", progressive=True)
+    data += 10_000 * b"\xff\xda------"
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 100 scans"):
+        tf.function(checked)(tf.constant([data]))
+
+
+# libpng unpacks what follows the pixels: 8 MB held a thread for 23 seconds.
+def test_a_png_has_no_more_than_its_pixels():
+    content = encode(Image.effect_noise((300, 300), 50), "PNG")
+    assert num_pixels(content) == 90_000 and len(content) > 1 << 16
+    packed = zlib.compress(bytes(300) + bytes(100 << 20))
+    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    assert num_pixels(content[:33] + chunk + content[-12:]) is None
 
 
 def test_the_compressed_texts_of_a_png_are_limited():

@@ -176,6 +176,8 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
         (HEAD + b"\r\n", b" " * (1 << 20)),
         (HEAD + b"Content-Length: 99999999999999\r\n\r\n", b""),
         (CHUNKED + b"-1\r\n", b" " * (1 << 20)),
+        (HEAD + b"\r\n" + '{"x": "\U0001f600"}'.encode(), b""),
+        (HEAD + b'\r\n{"instance": [[2]], "x": [' + b"0," * (4 << 20) + b"0]}", b""),
         # or stop them with an error that none of them expects.
         (CHUNKED + b"-5\r\n", b""),
         (HEAD + b"\r\n" + b"[" * 100_000, b""),

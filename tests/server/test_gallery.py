@@ -1,6 +1,7 @@
 """The gallery finds the nearest people exactly, and loses nothing."""
 
 import concurrent.futures
+import contextlib
 import errno
 import os
 import random
@@ -313,6 +314,34 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
         Gallery(tmp_path / "people")
     assert private.read_text() == "thesis"
     assert private.stat().st_mode & 0o777 != 0o600
+
+
+def interior_page(children):
+    """A page of SQLite's tree of 512 bytes; see its file format, section 1.6."""
+    cells = [struct.pack(">IB", child, 90) for child in children[:-1]]
+    starts = [512 - 5 * number for number in range(1, len(cells) + 1)]
+    head = struct.pack(">B2xHHxI", 5, len(cells), starts[-1], children[-1])
+    head += struct.pack(f">{len(cells)}H", *starts)
+    return head.ljust(starts[-1], b"\0") + b"".join(reversed(cells))
+
+
+# SQLite read the list of tables for ever: the server did not start, nor end by Ctrl-C.
+def test_a_list_of_tables_without_an_end_is_refused(tmp_path):
+    with Gallery(tmp_path / "people", 4):
+        pass
+    path = tmp_path / "people/gallery.db"
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.executescript("PRAGMA page_size = 512; VACUUM")
+    data = path.read_bytes()
+    assert data[100] == 5  # the list has several pages
+    last, pages = int.from_bytes(data[108:112], "big"), len(data) // 512
+    tree = [interior_page([pages + 2 + k] * 60) for k in range(10)]
+    tree.append(data[512 * (last - 1) : 512 * last])
+    root = data[:28] + struct.pack(">I", pages + 11) + data[32:108]
+    root += struct.pack(">I", pages + 1) + data[112:512]
+    path.write_bytes(root + data[512:] + b"".join(tree))
+    with pytest.raises(OSError, match="interrupted"):
+        Gallery(tmp_path / "people")
 
 
 # Otherwise, the next person is stored, but the gallery does not open again.

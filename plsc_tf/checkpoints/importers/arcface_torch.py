@@ -143,11 +143,13 @@ def _weights(state, path):
     """Returns the backbone's weights as arrays, without those unused in inference."""
     rule = f"{path} holds a {type(state).__name__}, not a state dict of tensors"
     require(isinstance(state, dict), rule)
-    # The numbers of batches that layers have seen are single numbers.
+    # The numbers of batches that layers have seen are single numbers. As float32, bytes
+    # would take four times the file.
     state = {
         name: one
         for name, one in state.items()
         if isinstance(name, str) and isinstance(one, np.ndarray) and one.ndim
+        if one.itemsize > 1
     }
     torch_files.check_size(path, sum(one.nbytes for one in state.values()))
     # DistributedDataParallel adds the prefix "module." to every name.

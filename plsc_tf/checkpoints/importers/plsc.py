@@ -8,7 +8,6 @@ binary format (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
 remaining classes.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ import numpy as np
 from plsc_tf.checkpoints.importers import layers, paddle_files
 from plsc_tf.checkpoints.importers.layers import Names
 from plsc_tf.requirements import require
+from plsc_tf.storage import files
 
 NAMES = Names(".w_0", ".b_0", ".w_1", ".w_2", True)
 META = "meta.json"
@@ -124,8 +124,7 @@ def hint(weights: Mapping[str, np.ndarray]) -> str:
 def _read_meta(folder):
     path = os.path.join(folder, META)
     try:
-        with open(path, encoding="utf-8") as file:
-            meta = json.load(file)
+        meta = files.read_json(path)
         names = ("pretrain_nranks", "emb_dim", "num_classes")
         return {name: int(meta[name]) for name in names}
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:

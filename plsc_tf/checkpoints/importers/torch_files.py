@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.requirements import require
+from plsc_tf.storage import arrays
 
 _DTYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Bool": "?"}
 _DTYPES |= {"Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1", "Byte": "u1"}
@@ -39,6 +40,7 @@ def load(path: str) -> Any:
     with open(path, "rb") as file:
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            arrays.check_members(path, mapped)
             data, places = _archive(path, mapped)
         except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
             raise ValueError(

@@ -197,7 +197,7 @@ class _Conversion:
     def _stored_state(self):
         path = os.path.join(self._folder, _JOURNAL)
         if os.path.exists(path):
-            journal = json.loads(files.read(path))
+            journal = files.read_json(path)
             if journal["fingerprint"] == self._fingerprint:
                 logging.info("Resuming the conversion in %s.", self._folder)
                 return journal["state"]

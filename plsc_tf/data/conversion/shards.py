@@ -132,7 +132,7 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     if empty or not os.path.lexists(output_dir):
         return None
     try:
-        content = json.loads(files.read(os.path.join(output_dir, MANIFEST)))
+        content = files.read_json(os.path.join(output_dir, MANIFEST))
     except (FileNotFoundError, ValueError):
         content = {}
     content = content if isinstance(content, dict) else {}

@@ -24,6 +24,9 @@ from plsc_tf.storage import files
 HEADER, FOOTER = 12, 4
 _LENGTH_AND_CHECKSUM = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
+# Most bytes of a record: as an example, they may take twenty times as much. An
+# uncompressed image of 16 megapixels takes 48 MB.
+_LONGEST = 3 << 24
 _IMAGE, _FORMAT, _LABEL = "image/encoded", "image/format", "image/class/label"
 
 
@@ -184,6 +187,8 @@ def _places(file, position=0, number=0):
                     "is not a TFRecord file: the checksum of the record's length is "
                     "wrong. Copy or write it again."
                 )
+            rule = f"{file.path}, record {number}, must have at most {_LONGEST:,} bytes"
+            require(length <= _LONGEST, rule, bytes=f"{length:,}")
             end = position + HEADER + length + FOOTER
         if end > file.size:
             raise ValueError(

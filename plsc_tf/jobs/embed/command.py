@@ -1,7 +1,6 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
 
@@ -98,7 +97,7 @@ def _exported_model(settings):
     card_path = files.join(path, _CARD)
     rule = f"{path} must be an export of plsc_tf, with {_CARD} about its images"
     require(files.exists(card_path), rule)
-    card = json.loads(files.read(card_path))
+    card = files.read_json(card_path)
     name, flip = card.get("preprocessing", "resize"), options.flip
     rule = f"plsc_tf.embed cannot apply the preprocessing (prepare=) of {path}"
     require(name != "custom", rule, "Call its signature serving_default instead")
