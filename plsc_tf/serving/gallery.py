@@ -102,11 +102,12 @@ class Gallery(contextlib.AbstractContextManager):
             self._base = sqlite3.connect(path, check_same_thread=False)
             stack.callback(self._base.close)
             try:
+                # First, because every other command reads the list of tables too.
+                gallery_database.create_tables(self._base)
                 # With FULL, a power loss right after an enrollment loses nothing.
                 self._base.execute("PRAGMA synchronous = FULL")
                 # The file keeps no face that was removed.
                 self._base.execute("PRAGMA secure_delete = ON")
-                gallery_database.create_tables(self._base)
                 problem = self._one("PRAGMA integrity_check(1)")
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)

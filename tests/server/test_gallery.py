@@ -316,11 +316,10 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
     assert private.stat().st_mode & 0o777 != 0o600
 
 
-def interior_page(children):
-    """A page of SQLite's tree of 512 bytes; see its file format, section 1.6."""
-    cells = [struct.pack(">IB", child, 90) for child in children[:-1]]
-    starts = [512 - 5 * number for number in range(1, len(cells) + 1)]
-    head = struct.pack(">B2xHHxI", 5, len(cells), starts[-1], children[-1])
+def page_of(kind, cells, last=b""):
+    """A page of SQLite's tree of tables, of 512 bytes; see its file format, 1.6."""
+    starts = [512 - len(cells[0]) * number for number in range(1, len(cells) + 1)]
+    head = struct.pack(">B2xHHx", kind, len(cells), starts[-1]) + last
     head += struct.pack(f">{len(cells)}H", *starts)
     return head.ljust(starts[-1], b"\0") + b"".join(reversed(cells))
 
@@ -329,17 +328,22 @@ def interior_page(children):
 def test_a_list_of_tables_without_an_end_is_refused(tmp_path):
     with Gallery(tmp_path / "people", 4):
         pass
-    path = tmp_path / "people/gallery.db"
+    path, name = tmp_path / "people/gallery.db", "sqlite_autoindex_about_1"
     with contextlib.closing(sqlite3.connect(path)) as base:
         base.executescript("PRAGMA page_size = 512; VACUUM")
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (root,) = base.execute(query, [name]).fetchone()
     data = path.read_bytes()
     assert data[100] == 5  # the list has several pages
-    last, pages = int.from_bytes(data[108:112], "big"), len(data) // 512
-    tree = [interior_page([pages + 2 + k] * 60) for k in range(10)]
-    tree.append(data[512 * (last - 1) : 512 * last])
-    root = data[:28] + struct.pack(">I", pages + 11) + data[32:108]
-    root += struct.pack(">I", pages + 1) + data[112:512]
-    path.write_bytes(root + data[512:] + b"".join(tree))
+    pages = len(data) // 512
+    row = bytes([6, 23, 61, 23, 1, 0]) + f"index{name}about{chr(root)}".encode()
+    tree = [page_of(13, [bytes([len(row), 100]) + row])]
+    for number in range(pages + 1, pages + 11):
+        child = struct.pack(">I", number)
+        tree.append(page_of(5, [child + b"Z"] * 60, child))
+    head = data[:28] + struct.pack(">I", pages + 11) + data[32:108]
+    head += struct.pack(">I", pages + 11) + data[112:512]
+    path.write_bytes(head + data[512:] + b"".join(tree))
     with pytest.raises(OSError, match="interrupted"):
         Gallery(tmp_path / "people")
 
