@@ -97,9 +97,10 @@ class _Edited:
         self._source, self._content, self._edit = source, content, changes
         self.kind = "weights" if weights_only else content["kind"]
         self.state = _state(source, content, changes, self.kind)
-        self._dense = _dense_slots(source, content) if self.kind == "training" else {}
+        if self.kind == "training":
+            _check_slots(source, content)
         names = [n for n in content["arrays"] if "/" not in n or not weights_only]
-        self._check_fills({*names, *self._dense.values()})
+        self._check_fills(set(names))
         self.arrays = {name: self._stored(name) for name in names}
 
     def backbone_file(self):
@@ -107,31 +108,20 @@ class _Edited:
         return self._copy(self._content["backbone"]["file"])
 
     def variables_file(self):
-        """Returns the variables needed to resume, with the head's slots edited."""
-        if not self._dense:
-            return self._copy(self._content["training"]["file"])
-        described = self._content["training"]["variables"]
-        stored = reader.read_variables(self._source, self._content, described)
-        for name, slot in self._dense.items():
-            edited = self._edited(name, slot, rows.in_memory(stored[name]))
-            stored[name] = edited.read(*edited.local_range())
-        return writer.numpy_archive(stored)
+        """Yields the unchanged file of the variables needed to resume."""
+        return self._copy(self._content["training"]["file"])
 
     def describe_backbone(self):
         """Returns the description of the source's backbone."""
         return self._content["backbone"]["weights"]
 
     def describe_variables(self):
-        """Returns the source's description, with the new number of classes."""
-        first = 1 if self._edit.dominant is None else 2
-        described = dict(self._content["training"]["variables"])
-        for name in self._dense:
-            old = described[name]
-            shape = [self._edit.labels.num_classes, *old["shape"][first:]]
-            described[name] = {**old, "shape": shape}
-        return described
+        """Returns the source's description of the variables needed to resume."""
+        return self._content["training"]["variables"]
 
-    def _edited(self, name, slot, stored):
+    def _stored(self, name):
+        """Returns the edited rows of a file, stored as they were."""
+        source = stored = StoredRows(self._source, self._content["arrays"][name])
         if self._edit.dominant is not None:
             stored = rows.one_center(stored, self._edit.dominant)
         merge, added = rows.merge_means, self._edit.added
@@ -140,19 +130,14 @@ class _Edited:
         elif name == "weight" and "bias" not in self._content["arrays"]:
             merge = rows.merge_directions
         if name != "weight":
-            fill, shape = self._edit.fills.get(slot), stored.shape[1:]
+            fill, shape = self._edit.fills.get(name), stored.shape[1:]
 
             def added(low, high):
                 return np.full((high - low, *shape), fill)
 
-        return EditedRows(stored, self._edit.labels, merge=merge, added=added)
-
-    def _stored(self, name):
-        """Returns the edited rows of a file, stored as they were."""
-        stored = StoredRows(self._source, self._content["arrays"][name])
-        edited = self._edited(name, name, stored)
-        if packing.is_packed(stored.stored_dtype):
-            return rows.packed(edited, stored.stored_dtype)
+        edited = EditedRows(stored, self._edit.labels, merge=merge, added=added)
+        if packing.is_packed(source.stored_dtype):
+            return rows.packed(edited, source.stored_dtype)
         return edited
 
     def _check_fills(self, names):
@@ -182,27 +167,15 @@ def _state(source, content, changes, kind):
     return state
 
 
-def _dense_slots(source, content):
-    """Returns `{variable: slot}` for a replicated head; finds the slots by shape.
+def _check_slots(source, content):
+    """Raises ValueError if the optimizer's slots of the class weights are not arrays.
 
-    The slots of a replicated head are stored with the optimizer's other variables, in
-    the optimizer's order of slots.
-
-    Raises:
-        ValueError: a backbone weight has the same shape.
+    Those of a replicated head are among the optimizer's variables, under numbers.
     """
-    slots = {}
-    if any("/" in name for name in content["arrays"]):
-        return slots
-    shapes = [weight["shape"] for weight in content["backbone"]["weights"]]
-    for name in sorted({"weight", "bias"} & set(content["arrays"])):
-        shape = content["arrays"][name]["shape"]
-        variables = content["training"]["variables"]
-        of_optimizer = [v for v in sorted(variables) if v.startswith("optimizer/")]
-        alike = [v for v in of_optimizer if variables[v]["shape"] == shape]
-        rule = f"{source} must have no backbone weight of the same shape as its {name}"
-        reason = "Their optimizer state cannot be told apart"
-        advice = f"{reason}. Write only the weights: --edit_weights_only"
-        require(not alike or shape not in shapes, rule, advice, shape=shape)
-        slots.update({one: f"{name}/{number}" for number, one in enumerate(alike)})
-    return slots
+    arrays, variables = content["arrays"], content["training"]["variables"]
+    shapes = [one["shape"] for one in arrays.values()]
+    slots = [n for n in variables if variables[n]["shape"] in shapes]
+    among = any(name.startswith("optimizer/") for name in slots)
+    rule = f"The optimizer's slots of the replicated head in {source} cannot be edited"
+    sharded = any("/" in name for name in arrays)
+    require(sharded or not among, rule, "Leave them out: --edit_weights_only")

@@ -12,8 +12,6 @@ from plsc_tf.storage import files
 
 # New label of a removed class.
 REMOVED = -1
-# A description lists fewer runs of remaining classes than this.
-_RUNS = 10_000
 # Number of labels in one chunk of a text file.
 _LINES = 65536
 _SPACES = re.compile(r"[\t\n\r]")
@@ -74,20 +72,13 @@ class LabelsMap:
             names: the new classes' names, if they have any.
 
         Returns:
-            a dict with `from` and `to`: numbers of classes; `runs`: `[first old label,
-            first new label, number of classes]` for each run of remaining classes, in
-            order, or None if there are very many, which only `write` lists; `merged`:
-            `[new label, [old labels]]`; `added`: number of new classes; `added_names`.
+            a dict with `from` and `to`: numbers of classes; `merged`: `[new label, [old
+            labels]]`; `added`: number of new classes; `added_names`. `write` lists all
+            classes.
         """
-        breaks = np.flatnonzero(np.diff(self.origins) != 1) + 1
-        runs, new = None, self.new_labels
-        if len(breaks) < _RUNS:
-            origins = filter(len, np.split(self.origins, breaks))
-            runs = [[int(x[0]), int(new[x[0]]), len(x)] for x in origins]
         return {
-            "from": len(new),
+            "from": len(self.new_labels),
             "to": self.num_classes,
-            "runs": runs,
             "merged": [[new, old.tolist()] for new, old in self.groups.items()],
             "added": self.added,
             "added_names": list(names),

@@ -121,11 +121,6 @@ def one_center(stored: Rows, chosen: np.ndarray) -> Rows:
     return Rows((stored.shape[0], *stored.shape[2:]), stored.dtype, read)
 
 
-def in_memory(array: np.ndarray) -> Rows:
-    """Returns the rows of a numpy array."""
-    return Rows(array.shape, array.dtype.name, lambda low, high: array[low:high])
-
-
 def packed(rows: Rows, dtype: tf.DType) -> Rows:
     """Returns rows as they are stored in 8 bits, see `plsc_tf.parallel.packing`.
 

@@ -110,7 +110,9 @@ class Content:
     def variables_file(self) -> Iterable[memoryview]:
         """Returns the buffers of a numpy archive of `variables`."""
         arrays = {name: np.asarray(value) for name, value in self.variables.items()}
-        return numpy_archive(arrays)
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy 2
+        return [memoryview(buffer.getvalue())]
 
     def describe_backbone(self) -> list[dict]:
         """Returns the paths, shapes and data types of the weights in the file."""
@@ -125,13 +127,6 @@ class Content:
             name: {"shape": list(value.shape), "dtype": tf.as_dtype(value.dtype).name}
             for name, value in self.variables.items()
         }
-
-
-def numpy_archive(arrays: dict[str, Any]) -> Iterable[memoryview]:
-    """Returns the buffers of an uncompressed numpy archive of named arrays."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy 2
-    return [memoryview(buffer.getvalue())]
 
 
 def save(

@@ -17,7 +17,6 @@ from tests.classes.tiny import (
     draw_classes,
     rows_of,
     run_command,
-    settings_of,
 )
 
 
@@ -134,31 +133,6 @@ def test_a_training_goes_on_in_the_same_folder(trained, edited):
     trained_on = rows_of(root / "edited" / "1")
     assert trained_on.shape == (9, 8)
     assert not np.array_equal(trained_on, rows_of(root / "edited" / "0"))
-
-
-@pytest.mark.slow
-def test_slots_of_a_head_on_every_replica_are_edited(trained, tmp_path):
-    settings = settings_of(
-        tmp_path,
-        dataset_dir=str(trained[1]),
-        loss_type="arcface",
-        sub_centers=1,
-        num_replicas=1,
-    )
-    train.train(settings)
-    run_command(
-        f"--model_save_dir={tmp_path / 'run'}",
-        f"--edit_dir={tmp_path / 'edited'}",
-        "--remove_classes=0",
-        "--add_classes=1",
-    )
-    old = np.load(tmp_path / "run" / "0" / "training.npz")
-    new = np.load(tmp_path / "edited" / "0" / "training.npz")
-    (slot,) = [name for name in old if old[name].shape == (6, 8)]
-    np.testing.assert_array_equal(new[slot][:5], old[slot][1:])
-    np.testing.assert_array_equal(new[slot][5:], np.full((1, 8), 0.1, np.float32))
-    for name in set(old) - {slot}:
-        np.testing.assert_array_equal(new[name], old[name])
 
 
 EDIT, NOISE = {"edit_dir": "edited"}, {"noise_report": "noise.json"}

@@ -62,17 +62,16 @@ def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
         assert copied == pathlib.Path(old, name).read_bytes()
 
 
-def test_slots_among_the_optimizers_variables_are_edited(tmp_path):
+def test_slots_among_the_optimizers_variables_are_left_out_on_request(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
-    content.variables = {"optimizer/0000": SLOT, "optimizer/0001": SLOT[:2] + 3}
+    content.variables = {"optimizer/0000": SLOT}
     writer.save(str(old), content)
-    labels, fills = LabelsMap(7, removed=[1], added=1), {"weight/0": 0.5}
-    editing.edit(str(old), str(new), Edit(labels, added=ones, fills=fills))
-    slots = np.load(new / "training.npz")
-    expected = np.concatenate([np.delete(SLOT, 1, axis=0), [[0.5, 0.5]]])
-    np.testing.assert_array_equal(slots["optimizer/0000"], expected)
-    np.testing.assert_array_equal(slots["optimizer/0001"], SLOT[:2] + 3)
+    edit = Edit(LabelsMap(7, removed=[1]))
+    with pytest.raises(ValueError, match="replicated head .* --edit_weights_only"):
+        editing.edit(str(old), str(new), edit)
+    editing.edit(str(old), str(new), edit, weights_only=True)
+    np.testing.assert_array_equal(rows_of(new), np.delete(WEIGHT, 1, axis=0))
 
 
 def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(tmp_path):
@@ -138,7 +137,6 @@ def test_the_map_is_written_and_told_by_the_state(tmp_path):
         "source": old,
         "from": 7,
         "to": 6,
-        "runs": [[0, 0, 3], [4, 3, 2]],
         "merged": [[0, [0, 6]]],
         "added": 1,
         "added_names": ["Eve"],
@@ -207,10 +205,3 @@ def test_groups_of_labels_come_from_text_or_a_file(tmp_path):
     path.write_text("3 x\n")
     with pytest.raises(ValueError, match="line 1: expected labels"):
         read_groups(str(path))
-
-
-# A manifest of them would be as large as a checkpoint, and slow to read.
-def test_a_map_does_not_list_many_runs():
-    removed = range(0, 30_000, 2)
-    assert LabelsMap(30_000, removed=removed).describe()["runs"] is None
-    assert len(LabelsMap(30_000, removed=removed[:-6000]).describe()["runs"]) == 9000

@@ -135,11 +135,10 @@ def _fills(content, run, weights_only):
     optimizer.build(rows)
     for row in rows:
         prefix = f"{row.name}_"
-        slots = [one for one in optimizer.variables if one.name.startswith(prefix)]
-        for number, slot in enumerate(slots):
-            name = slot.name.removeprefix(prefix)
-            first = float(np.ravel(slot.numpy())[0])
-            fills[f"{row.name}/{name}"] = fills[f"{row.name}/{number}"] = first
+        for slot in optimizer.variables:
+            if slot.name.startswith(prefix):
+                name = slot.name.removeprefix(prefix)
+                fills[f"{row.name}/{name}"] = float(np.ravel(slot.numpy())[0])
     return fills
 
 
