@@ -82,12 +82,6 @@ class Server(OptionGroup, saved=False):
     drain_timeout: Amount = option(20.0, "seconds to complete requests after SIGTERM")
 
     gallery_dir: str = option("", "folder of a gallery of known faces; empty: none")
-    gallery_dtype: str = option(
-        "float32",
-        "type of a new gallery's numbers; float16 halves its size",
-        choices="float32 float16",
-        applies="gallery_dir",
-    )
 
     def __post_init__(self):
         super().__post_init__()

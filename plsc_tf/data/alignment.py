@@ -1,16 +1,25 @@
-"""Aligns faces in photographs to the position networks expect, by five points.
+"""Finds faces in photographs, and aligns them to the position networks expect.
 
 The points are the centers of the left and the right eye, the tip of the nose, and the
 left and the right corner of the mouth. Left and right are as seen in the image.
 """
 
+import contextlib
+import io
+import struct
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import tensorflow as tf
+from PIL import ExifTags, Image, ImageOps
 
+from plsc_tf import dotted_paths
 from plsc_tf.data import images
 from plsc_tf.data.augmentation import operations
-from plsc_tf.data.faults import reason
-from plsc_tf.requirements import require
+from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.image_limit import check_size
+from plsc_tf.requirements import require, require_package
+from plsc_tf.storage import files
 
 # Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
@@ -24,6 +33,13 @@ REFERENCE = np.array(
     ]
 )
 _REFERENCE_SIDE = 112
+# Function from uint8 `[h, w, 3]` photographs to the points of the faces in each of
+# them, `[faces, 5, 2]`.
+Detector = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+# MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
+# the area. Its first network needs the least side.
+_LONGEST, _SHORTEST = 1024, 24
 
 
 def stored_size(size: tuple[int, int]) -> tuple[int, int]:
@@ -111,10 +127,9 @@ def align_face(
     transform = transforms(np.asarray(points)[np.newaxis], size)[0]
     try:
         pixels = images.to_rgb(image)
-    except (tf.errors.OpError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"image must be an encoded JPEG or PNG: {reason(error)}"
-        ) from error
+    except READ_ERRORS as error:
+        problem = f"image must be an encoded JPEG or PNG: {reason(error)}"
+        raise ValueError(problem) from error
     return cut_out(pixels, tf.constant(transform), size).numpy()
 
 
@@ -130,3 +145,76 @@ def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf
         uint8 `[height, width, 3]`; black outside the photograph.
     """
     return operations.warp(image, transform, 0, size)
+
+
+def find_detector(name: str) -> Detector:
+    """Returns a detector.
+
+    Args:
+        name: "mtcnn" (Zhang et al., "Joint face detection and alignment using
+            multi-task cascaded convolutional networks", 2016), or the dotted path of a
+            function, as in "my_module:detect".
+
+    Raises:
+        ImportError: the package mtcnn, the module or the function does not exist.
+    """
+    if name != "mtcnn":
+        return dotted_paths.load(name, "detector", ":")
+    model = require_package("mtcnn", "align", "detector=mtcnn").MTCNN()
+
+    def detect(photos):
+        smaller = [_fit(photo) for photo in photos]
+        # Columns: the photograph, a box, a score, x of the five points, y of them.
+        found = model.detect_faces(smaller, output_type="numpy", fit_to_image=False)
+        for number, (photo, small) in enumerate(zip(photos, smaller, strict=True)):
+            points = found[found[:, 0] == number, 6:].reshape(-1, 2, 5)
+            yield points.transpose(0, 2, 1) * (len(photo) / len(small))
+
+    return detect
+
+
+def _fit(photo):
+    """Returns a photograph for MTCNN; one that is too small has no face."""
+    if min(photo.shape[:2]) < _SHORTEST:
+        return np.zeros((_SHORTEST, _SHORTEST, 3), np.uint8)
+    picture = Image.fromarray(photo)
+    picture.thumbnail((_LONGEST, _LONGEST))
+    return np.asarray(picture)
+
+
+def open_photo(path: str, most: float, upright: bool = True) -> np.ndarray:
+    """Decodes a photograph to uint8 `[h, w, 3]`.
+
+    Args:
+        path: path of the file, on any store.
+        most: largest photograph, in megapixels.
+        upright: whether to turn it as its EXIF data say.
+
+    Raises:
+        ValueError: it does not exist or cannot be decoded.
+    """
+    try:
+        content = files.read(path)
+        check_size(content, most)
+        picture = Image.fromarray(images.decode(content).numpy())
+    except (*READ_ERRORS, FileNotFoundError, ValueError) as error:
+        raise ValueError(reason(error)) from error
+    # Pillow's errors for damaged EXIF data.
+    with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
+        turn = ExifTags.Base.Orientation
+        picture.getexif()[turn] = Image.open(io.BytesIO(content)).getexif().get(turn, 1)
+    return np.asarray(ImageOps.exif_transpose(picture) if upright else picture)
+
+
+def sharpness(face: np.ndarray) -> float:
+    """Returns the variance of the Laplacian of a face's gray levels.
+
+    It is small for blurred and for enlarged faces (Pech-Pacheco et al., "Diatom
+    autofocusing in brightfield microscopy", 2000).
+
+    Args:
+        face: uint8 `[h, w, 3]`.
+    """
+    gray = face.mean(axis=2)
+    neighbors = gray[:-2, 1:-1] + gray[2:, 1:-1] + gray[1:-1, :-2] + gray[1:-1, 2:]
+    return float((neighbors - 4 * gray[1:-1, 1:-1]).var())

@@ -13,8 +13,13 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from plsc_tf.data import contact_sheet, images
-from plsc_tf.data.alignment import cut_out, transforms
-from plsc_tf.data.detection import find_detector, open_photo, sharpness
+from plsc_tf.data.alignment import (
+    cut_out,
+    find_detector,
+    open_photo,
+    sharpness,
+    transforms,
+)
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
@@ -168,7 +173,10 @@ class _Aligner:
         for k in order.tolist():
             pixels = cut_out(photo, tf.constant(back[k]), (_SIDE, _SIDE)).numpy()
             face = {"points": np.round(points[k], 2).tolist()}
-            face |= {"side": round(sides[k].item(), 1), "sharpness": sharpness(pixels)}
+            face |= {
+                "side": round(sides[k].item(), 1),
+                "sharpness": sharpness(pixels),
+            }
             if face["side"] < self._options.min_face_size:
                 face["dropped"] = "small"
             elif face["sharpness"] < self._options.min_sharpness:

@@ -27,7 +27,6 @@ LONGEST_NAME = 256
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
 _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
-_DTYPES = ("float32", "float16")
 # Errors that changed values cause.
 _DAMAGE = (TypeError, OverflowError, UnicodeError, MemoryError)
 
@@ -56,7 +55,6 @@ class Gallery(contextlib.AbstractContextManager):
         folder: str | os.PathLike,
         dim: int | None = None,
         *,
-        dtype: str = "float32",
         model: str = "",
     ):
         """Opens a gallery, or creates one.
@@ -64,8 +62,6 @@ class Gallery(contextlib.AbstractContextManager):
         Args:
             folder: path of the gallery; created if missing.
             dim: embedding size; required for a new gallery.
-            dtype: number format of a new gallery, "float32" or "float16"; with float16,
-                cosines differ by at most 0.001.
             model: identifies the model that computes the embeddings, for example the
                 server's fingerprint of a model; embeddings of different models cannot
                 be compared. If empty, the model is not checked.
@@ -111,8 +107,8 @@ class Gallery(contextlib.AbstractContextManager):
                 problem = self._one("PRAGMA integrity_check(1)")
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
-                about = self._about(dim, dtype, model)
-                self.dim, self.dtype = int(about["dim"]), about["dtype"]
+                about = self._about(dim, model)
+                self.dim = int(about["dim"])
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
@@ -120,15 +116,14 @@ class Gallery(contextlib.AbstractContextManager):
                 raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
 
-    def _about(self, dim, dtype, model):
+    def _about(self, dim, model):
         stored = about = dict(self._base.execute("SELECT key, value FROM about"))
-        valid = dim is not None and dim >= 1 and dtype in _DTYPES
-        rule = "A new gallery requires dim (embedding size); dtype: float32 or float16"
-        require(about or valid, rule, dim=dim, dtype=dtype)
-        about = {"dim": dim, "dtype": dtype, "model": model} | about
+        valid = dim is not None and dim >= 1
+        require(about or valid, "A new gallery requires dim (embedding size)", dim=dim)
+        about = {"dim": dim, "dtype": "float32", "model": model} | about
         # With another type, the embeddings' bytes would be taken for pointers.
         number = re.fullmatch(r"\d{1,9}", str(about["dim"]))
-        if about["dtype"] not in _DTYPES or not number:
+        if about["dtype"] != "float32" or not number:
             raise TypeError("it has no valid dim or dtype")
         rule = f"The gallery {self._folder!r} has dim={about['dim']}"
         require(dim in (None, int(about["dim"])), rule, dim=dim)
@@ -149,7 +144,7 @@ class Gallery(contextlib.AbstractContextManager):
         if (self._one(query) or 0) > 4 * LONGEST_NAME:
             raise TypeError(f"a name has more than {LONGEST_NAME} characters")
         room = self._one("SELECT count(*) FROM faces")
-        self._rows = np.zeros((room, self.dim), self.dtype)
+        self._rows = np.zeros((room, self.dim), np.float32)
         self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
         self._count = 0
         columns = "id, name, embedding, checksum"
@@ -159,7 +154,7 @@ class Gallery(contextlib.AbstractContextManager):
             if any(_sum_of(*face) != checksum for *face, checksum in some):
                 raise TypeError("a face, its person or its checksum has changed")
             owners, _, data, _ = zip(*some, strict=True)
-            rows = np.ndarray((len(data), self.dim), self.dtype, b"".join(data))
+            rows = np.ndarray((len(data), self.dim), np.float32, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
             if min(owners) < 1 or not np.allclose(lengths, 1, atol=0.01):
                 raise TypeError("an embedding does not have length 1, or no person")
@@ -232,7 +227,7 @@ class Gallery(contextlib.AbstractContextManager):
         fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME
         rule = f"name must be a string of 1 to {LONGEST_NAME} characters"
         require(fits, rule, name=f"{name!r:.80}")
-        rows = self._unit(embeddings).astype(self.dtype)
+        rows = self._unit(embeddings)
         data = [row.tobytes() for row in rows]
         with self._lock:
             with self._transaction():
@@ -350,7 +345,7 @@ def nearest(
 
     Args:
         queries: float32 `[q, dim]`.
-        rows: float32 or float16 `[n, dim]`.
+        rows: float32 `[n, dim]`.
         owner: int `[n]`, the person of each row; rows of 0 are not searched.
         count: maximum number of people to find for each query.
 
@@ -364,8 +359,8 @@ def nearest(
     step = max(1, _BLOCK_NUMBERS // rows.shape[1])
     most = count * math.ceil(len(rows) / step)
     for start in range(0, len(rows), step):
-        block = rows[start : start + step].astype(np.float32, copy=False)
-        owners, products = owner[start : start + step], queries @ block.T
+        owners = owner[start : start + step]
+        products = queries @ rows[start : start + step].T
         # Only the best of a person's faces counts, however many there are.
         order = np.argsort(owners, kind="stable")
         firsts = np.flatnonzero(np.diff(owners[order], prepend=0))

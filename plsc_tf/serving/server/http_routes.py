@@ -177,7 +177,6 @@ class GalleryRoutes:
         self._gallery = Gallery(
             app.options.gallery_dir,
             model.embedding_size,
-            dtype=app.options.gallery_dtype,
             model=model.fingerprint,
         )
         audit.open_log(app.options.gallery_dir).close()
