@@ -34,11 +34,6 @@ class Classes(OptionGroup, saved=False):
     noise_margin: Amount = _noise(
         0.2, "difference in cosine by which another center must be nearer"
     )
-    noise_split: Amount = _noise(
-        6.0,
-        "deviations by which two groups of a class must be less alike than usual "
-        "to count as two classes",
-    )
     noise_sheets: str = _noise("", "folder for contact sheets of the findings (PNG)")
     new_list: str = option("", "file for a list of the images with the correct labels")
 

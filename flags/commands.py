@@ -18,12 +18,8 @@ class Alignment(OptionGroup, saved=False):
     faces: str = option(
         "largest", "which faces of a photograph", choices="largest central all"
     )
-    min_face_size: Amount = option(
-        32.0, "drop faces of fewer pixels, as high as the aligned face"
-    )
-    min_sharpness: Amount = option(
-        0.0, "drop faces with a smaller variance of the Laplacian"
-    )
+    min_face_size: Amount = option(32.0, "drop smaller faces, by their side in pixels")
+    min_sharpness: Amount = option(0.0, "drop faces with less variance of their edges")
 
 
 class Checking(OptionGroup, saved=False):
@@ -49,7 +45,6 @@ class Conversion(OptionGroup, saved=False):
     pairs: str = option(
         "", "for bin: pairs.txt of LFW, CALFW or CPLFW, or lines 'left right 1'"
     )
-    pairs_dir: str = _shards("", "folder of the pairs' images; empty: that of the file")
     num_shards: Positive = _shards(
         8, "number of files, of nearly equal length; best a multiple of the replicas"
     )

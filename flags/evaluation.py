@@ -39,9 +39,6 @@ class Scoring(OptionGroup, saved=False):
         "", "file with lines 'name identity' of known images; needs probes"
     )
     probes: str = option("", "file with lines 'name identity' of images to identify")
-    picture_dir: str = option(
-        "", "images' folder; empty: that of the list", applies="pair_lists or gallery"
-    )
     embeddings: str = option(
         "", "saved embeddings to evaluate, .npy [n, emb_size]; names from the .txt file"
     )

@@ -78,9 +78,6 @@ class Precision(OptionGroup):
         "checkpoint and leave the batch out, or skip the batch",
         choices="stop rollback skip",
     )
-    max_nonfinite: Positive = option(
-        5, "rollbacks or skips before a stop", applies="on_nonfinite=rollback,skip"
-    )
 
     REFUSED = {
         "amp_level=o0 and use_fp16 or amp_level=o0 and use_bf16": "amp_level=O0 is "

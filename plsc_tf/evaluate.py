@@ -13,7 +13,7 @@ from plsc_tf.options import cli
 GROUPS = (
     *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
     *("cluster", "no step_timeout", "no gradient_bucket_mb", "no gradient_dtype"),
-    "scoring",
+    *("scoring", "image_dir"),
 )
 
 

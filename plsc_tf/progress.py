@@ -90,11 +90,11 @@ class Progress:
         self._done += done
         self._before += done
 
-    def add(self, done: int, note: str = "") -> None:
+    def add(self, done: int) -> None:
         """Counts additional work and shows a line if it is due."""
         with self._lock:
             self._done += done
-            self._report(self._done / self._total if self._total else 0, note)
+            self._report(self._done / self._total if self._total else 0)
 
     def set_done(self, done: int, share: float) -> None:
         """Sets the amount of finished work and its share of the total."""
@@ -106,7 +106,7 @@ class Progress:
         """Ends the terminal's line."""
         self._shown.end()
 
-    def _report(self, share, note=""):
+    def _report(self, share):
         """Shows a line if it is due."""
         now = time.monotonic()
         if now - self._last < self._every_s:
@@ -122,7 +122,7 @@ class Progress:
         parts = [text, f"{self._amount(rate)}/s"]
         if share and rate:
             parts.append(f"ETA {format_seconds(self._done * (1 / share - 1) / rate)}")
-        self._shown.show(0, ", ".join(parts + [note] * bool(note)))
+        self._shown.show(0, ", ".join(parts))
 
     def _amount(self, number):
         if self._unit == "bytes":

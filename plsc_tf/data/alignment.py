@@ -196,7 +196,8 @@ def open_photo(path: str, most: float, upright: bool = True) -> np.ndarray:
     try:
         content = files.read(path)
         check_size(content, most)
-        picture = Image.fromarray(images.decode(content).numpy())
+        pixels = images.decode(content).numpy()
+        picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
     except (*READ_ERRORS, FileNotFoundError, ValueError) as error:
         raise ValueError(reason(error)) from error
     # Pillow's errors for damaged EXIF data.

@@ -24,9 +24,8 @@ MAX_MEGAPIXELS = 16.0
 # number.
 _MOST_SCANS, _FEW = 100, 1 << 34
 # Arithmetic coding, which no encoder uses, takes four times as long. Its markers may
-# also lie in other data, of images with the usual scans.
+# also lie in other data.
 _ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD, 0xD0))]
-_USUAL_SCANS = 12
 # Bytes of a PNG that may unpack to any size.
 _SHORT = 1 << 16
 # libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
@@ -120,9 +119,9 @@ def num_pixels(data: bytes) -> int | None:
         height, width, _ = tf.io.extract_jpeg_shape(data).numpy().tolist()
         pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by these bytes.
-        plain = not any(marker in data for marker in _ARITHMETIC)
-        most = _MOST_SCANS if plain else _USUAL_SCANS
-        return pixels or None if data.count(b"\xff\xda") <= most else None
+        scans = data.count(b"\xff\xda")
+        scans *= 8 if any(marker in data for marker in _ARITHMETIC) else 1
+        return pixels or None if scans <= _MOST_SCANS else None
     except (IndexError, StopIteration, struct.error, zlib.error):
         return None
     except tf.errors.InvalidArgumentError:

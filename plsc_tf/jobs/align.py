@@ -29,15 +29,15 @@ from plsc_tf.storage.writer_lock import WriterLock
 # Photographs in memory at a time; pixels of a face; photographs of each result on the
 # contact sheet.
 _BATCH, _SIDE, _SHOWN = 16, 112, 10
-# The results of photographs, and what the table calls them.
-_RESULTS = {
-    "aligned": "with a face",
-    "several": "with several faces",
-    "none": "without a face",
-    "small": "face too small",
-    "blurred": "face too blurred",
-    "unreadable": "unreadable",
-}
+# The results of photographs, in the order of the table and the sheet.
+_RESULTS = (
+    "aligned",
+    "several faces",
+    "no face",
+    "too small",
+    "too blurred",
+    "unreadable",
+)
 
 
 def align(settings):
@@ -62,9 +62,10 @@ def align(settings):
     require(folder and files.is_local(folder), rule, output_dir=repr(folder))
     listed = image_list.list_images(given.images, given.image_dir, given.landmarks)
     names, paths, points = listed
-    below = f"{os.path.abspath(folder)}/"
-    inside = [path for path in paths if os.path.abspath(path).startswith(below)]
-    require(not inside, "The photographs must not be in output_dir", inside=inside[:1])
+    # They would be found as photographs.
+    place = os.path.abspath(given.images)
+    inside = os.path.commonpath([place, os.path.abspath(folder)]) == place
+    require(not inside, "output_dir must not be in the folder of the photographs")
     facts = {**dataclasses.asdict(options), "landmarks": given.landmarks}
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     report, most = f"{folder}.jsonl", settings.server.max_megapixels
@@ -112,9 +113,9 @@ def _write(report, names, paths, aligner, done):
     ):
         for start in range(done, len(names), _BATCH):
             batch = slice(start, start + _BATCH)
-            photos, problems = zip(*pool.map(aligner.read, paths[batch]), strict=True)
+            photos = list(pool.map(aligner.read, paths[batch]))
             faces = aligner.find(photos, batch)
-            entries = pool.map(aligner.cut, names[batch], photos, problems, faces)
+            entries = pool.map(aligner.cut, names[batch], photos, faces)
             # After a kill, faces without a line here are written again.
             file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
             file.flush()
@@ -137,30 +138,31 @@ class _Aligner:
         self._detect = find_detector(options.detector) if points is None else None
 
     def read(self, path):
-        """Returns a photograph and "", or None and why it is unreadable."""
+        """Returns a photograph, or a text that says why it is unreadable."""
         try:
             # Landmarks are those of the stored pixels.
-            return open_photo(path, self._most, upright=self._points is None), ""
+            return open_photo(path, self._most, upright=self._points is None)
         except ValueError as error:
-            return None, str(error)
+            return str(error)
 
     def find(self, photos, batch):
         """Returns the points of the faces in each readable photograph of a batch."""
         if self._points is not None:
             return self._points[batch, np.newaxis]
-        good = [photo for photo in photos if photo is not None]
+        good = [photo for photo in photos if not isinstance(photo, str)]
         found = list(self._detect(good)) if good else []
         rule = "The detector must return the faces of each photograph"
         require(len(found) == len(good), rule, photographs=len(good), lists=len(found))
         faces = iter(found)
-        return [() if photo is None else next(faces) for photo in photos]
+        return [() if isinstance(photo, str) else next(faces) for photo in photos]
 
-    def cut(self, name, photo, problem, points):
+    def cut(self, name, photo, points):
         """Writes the faces of a photograph; returns its entry of the report."""
-        if problem:
-            return {"image": name, "result": "unreadable", "reason": problem}
+        if isinstance(photo, str):
+            return {"image": name, "result": "unreadable", "reason": photo}
         if not len(points):
-            return {"image": name, "result": "none"}
+            return {"image": name, "result": "no face"}
+        points = np.asarray(points, np.float64)
         back = transforms(points, (_SIDE, _SIDE))
         # The side, in pixels of the photograph, of the square that becomes the face.
         sides = _SIDE * np.hypot(back[:, 0], back[:, 1])
@@ -172,19 +174,16 @@ class _Aligner:
         faces = []
         for k in order.tolist():
             pixels = cut_out(photo, tf.constant(back[k]), (_SIDE, _SIDE)).numpy()
-            face = {"points": np.round(points[k], 2).tolist()}
-            face |= {
-                "side": round(sides[k].item(), 1),
-                "sharpness": sharpness(pixels),
-            }
+            face = {"points": points[k].tolist(), "side": sides[k].item()}
+            face["sharpness"] = sharpness(pixels)
             if face["side"] < self._options.min_face_size:
-                face["dropped"] = "small"
+                face["dropped"] = "too small"
             elif face["sharpness"] < self._options.min_sharpness:
-                face["dropped"] = "blurred"
+                face["dropped"] = "too blurred"
             else:
                 face["file"] = _save(self._folder, name, len(faces), pixels)
             faces.append(face)
-        result = "several" if len(points) > len(order) else "aligned"
+        result = "several faces" if len(points) > len(order) else "aligned"
         if not any("file" in face for face in faces):
             result = faces[0]["dropped"]
         return {"image": name, "result": result, "faces": faces}
@@ -221,5 +220,4 @@ def _summarize(report, folder, paths, most):
     if pictures := [(result, shown[result]) for result in _RESULTS if shown[result]]:
         contact_sheet.draw(f"{folder}.png", pictures)
         rows.append(("contact sheet", f"{folder}.png"))
-    kinds = [(text, counts[result]) for result, text in _RESULTS.items()]
-    return rows + [(text, f"{count:,}") for text, count in kinds if count]
+    return rows + [(key, f"{counts[key]:,}") for key in _RESULTS if counts[key]]

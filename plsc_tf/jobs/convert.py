@@ -48,7 +48,7 @@ def convert(settings, groups=ALL):
         if not (options.output_dir or options.is_plsc):
             return rows
     if options.pairs:
-        return rows + _write_pairs(options)
+        return rows + _write_pairs(options, settings.embedding.image_dir)
     plan = _make_plan(settings)
     source, facts = _open_input(settings)
     source.max_megapixels = settings.server.max_megapixels
@@ -57,11 +57,11 @@ def convert(settings, groups=ALL):
     return _table(plan.output_dir, content, existed) + rows
 
 
-def _write_pairs(options):
+def _write_pairs(options, image_dir):
     """Writes verification pairs to a .bin file; returns the rows of a table."""
     rule = f"Set output_dir, the folder for the .bin file of {options.pairs}"
     require(options.output_dir, rule)
-    pairs = load_pairs(options.pairs, options.pairs_dir or None)
+    pairs = load_pairs(options.pairs, image_dir or None)
     path = paths.join(options.output_dir, f"{pairs.name}.bin")
     size = write_bin(path, pairs)
     return [

@@ -40,7 +40,7 @@ SILENT = {
     *("num_classes", "num_parallel_batches", "prefetch_buffer_size", "batch_size"),
     *("num_preprocessing_threads", "datasets_use_caching", "datasets_cache_dir"),
     *("task_type", "stop_at_step", "deterministic", "global_batch_size"),
-    *("head_tile_rows", "head_logits_mb", "calc_acc", "on_nonfinite", "max_nonfinite"),
+    *("head_tile_rows", "head_logits_mb", "calc_acc", "on_nonfinite"),
     *("dim_reduce_timeout", "snapshot_every_n_steps", "snapshots_per_epoch"),
     *("snapshot_start_epoch", "snapshot_max", "snapshot_dir"),
 }

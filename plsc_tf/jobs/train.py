@@ -177,9 +177,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             callbacks=[*watchdog, *callbacks],
             stop_at_step=settings.training.stop_at_step or None,
             sentinel=Sentinel(
-                settings.checkpoints.model_save_dir,
-                settings.precision.on_nonfinite,
-                limit=settings.precision.max_nonfinite,
+                settings.checkpoints.model_save_dir, settings.precision.on_nonfinite
             ),
             **start,
         )

@@ -2,19 +2,13 @@
 
 import functools
 import io
-import itertools
-import mmap
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from plsc_tf.requirements import require
 from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
-
-_MOST_MEMBERS = 1 << 16
 
 
 def read(path: str) -> np.ndarray:
@@ -37,19 +31,6 @@ def read(path: str) -> np.ndarray:
         raise
     except Exception as error:  # numpy raises errors of many types
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
-
-
-def check_members(path: str, content: bytes | mmap.mmap) -> None:
-    """Raises ValueError if a zip archive has so many members that they fill the memory.
-
-    Args:
-        path: path of the archive, for the message.
-        content: its bytes.
-    """
-    # For each entry of an archive's directory, zipfile keeps almost a kilobyte.
-    entries = itertools.islice(re.finditer(b"PK\1\2", content), _MOST_MEMBERS + 1)
-    rule = f"{path} must have at most {_MOST_MEMBERS:,} members"
-    require(sum(1 for _ in entries) <= _MOST_MEMBERS, rule)
 
 
 def npy_header(shape: Sequence[int], dtype: npt.DTypeLike) -> bytes:

@@ -209,8 +209,7 @@ def read_json(path):
         OSError: it cannot be read.
         ValueError: it is not JSON, or has more than `JSON_BYTES`.
     """
-    rule = f"{path} must have at most {JSON_BYTES:,} bytes"
-    length = size(path)
+    length, rule = size(path), f"{path} must have at most {JSON_BYTES:,} bytes"
     require(length <= JSON_BYTES, rule, bytes=f"{length:,}")
     return json.loads(read(path))
 

@@ -74,8 +74,7 @@ class Sentinel:
         if self.action == "stop" or self.count > self.limit:
             fix = "set on_nonfinite=skip or rollback to continue without this batch"
             if self.action != "stop":
-                message += f" max_nonfinite={self.limit} allows no more such steps."
-                fix = "raise max_nonfinite"
+                fix = f"find the cause: there were more than {self.limit} such steps"
             raise FloatingPointError(
                 f"{message} This step did not change the weights. {advice}, or {fix}."
             )

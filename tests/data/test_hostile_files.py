@@ -324,7 +324,7 @@ def test_files_that_grow_in_memory_are_refused(tmp_path):
     with pytest.raises(ValueError, match="must have at most 33,554,432 bytes"):
         files.read_json(path)
     pathlib.Path(path).write_bytes(b"PK\1\2" * 65_537)
-    with pytest.raises(ValueError, match="must have at most 65,536 members"):
+    with pytest.raises(ValueError, match="it has too many members"):
         torch_files.load(path)
     header = struct.pack("<Q", 60 << 20)
     header += struct.pack("<I", masked_checksum(header))

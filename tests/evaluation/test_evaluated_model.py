@@ -179,7 +179,7 @@ def test_images_by_lists_and_by_templates(trained, model, tmp_path):
         "probes": str(tmp_path / "unknown.txt"),
     }
     sets = {"template_dirs": (str(tmp_path / "set"),)}
-    place = {"picture_dir": str(folder / "val")}
+    place = {"image_dir": str(folder / "val")}
     table = evaluate_run(folder / "run", **lists, **sets, **place)
     assert table["pairs: pairs"] == len(left)
     assert table["x: images"] == len(names)
@@ -202,7 +202,7 @@ def test_an_image_that_is_missing_is_named(trained, tmp_path):
     write_lists(tmp_path, [*names[:-1], "gone.jpg"], ids)
     lists = {"pair_lists": (str(tmp_path / "pairs.txt"),)}
     with pytest.raises(ValueError, match="gone.jpg cannot be read"):
-        evaluate_run(folder / "run", **lists, picture_dir=str(folder / "val"))
+        evaluate_run(folder / "run", **lists, image_dir=str(folder / "val"))
     # A set that was requested beside the lists is not left out, the default neither.
     with pytest.raises(FileNotFoundError, match="lfw"):
         evaluate_run(folder / "run", **lists, val_targets=("lfw",))

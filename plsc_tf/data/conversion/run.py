@@ -245,7 +245,7 @@ class _Conversion:
                 count += len(batch.records)
                 state["position"] = batch.position
                 state["done"] += batch.done
-                progress.add(batch.done, f"{count:,} records")
+                progress.add(batch.done)
                 if self._is_due():
                     commit()
         num_shards = self._plan.num_shards

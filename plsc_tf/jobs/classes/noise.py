@@ -22,6 +22,9 @@ from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files, outputs
 
+# Deviations by which two groups of a class must be less alike than usual to count as
+# two classes.
+_SPLIT = 6.0
 # Maximum number of findings per kind in the report, and on a sheet.
 _LISTED, _ROWS = 200, 30
 # Images per class on a sheet, and their (height, width).
@@ -143,7 +146,7 @@ def find(store, options):
     thresholds = {
         "pair": options.noise_pair,
         "margin": options.noise_margin,
-        "split": options.noise_split,
+        "split": _SPLIT,
     }
     pairs = label_noise.closest_pairs(store)
     duplicates = pairs.above(thresholds["pair"])

@@ -91,7 +91,7 @@ class _Evaluation:
     """
 
     def __init__(self, settings):
-        self.scoring = settings.scoring
+        self.scoring, self.image_dir = settings.scoring, settings.embedding.image_dir
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
         seed, far = settings.training.seed, self.scoring.card_far
         self.options = Options(samples, seed, far)
@@ -114,7 +114,7 @@ class _Evaluation:
         """
         scoring, options = self.scoring, self.options
         for path in scoring.pair_lists:
-            folder = scoring.picture_dir or files.parent(path)
+            folder = self.image_dir or files.parent(path)
             report, listed, pairs = protocols.pair_list(path, source, folder, options)
             self.add(report)
             if scoring.card_dir:
@@ -131,7 +131,7 @@ class _Evaluation:
             self.add(protocols.tinyface(scoring.tinyface_dir, source, options))
         if scoring.gallery:
             lists = scoring.gallery, scoring.probes
-            self.add(protocols.search(*lists, source, scoring.picture_dir, options))
+            self.add(protocols.search(*lists, source, self.image_dir, options))
 
     def add_pairs(self, name, pairs, scores):
         """Adds the report on a verification set."""

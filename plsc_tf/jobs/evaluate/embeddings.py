@@ -61,7 +61,7 @@ class Pictures:
                 path.
         """
         paths = [files.join(folder, name) for name in names]
-        advice = f"Set picture_dir if the images are not in {folder or '.'}."
+        advice = f"Set image_dir if the images are not in {folder or '.'}."
         for _, *block in self.rows(paths, points, advice=advice):
             yield tuple(block)
 
