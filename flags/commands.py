@@ -10,14 +10,8 @@ _shards = option_if("output_dir and no nranks")
 class Alignment(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.align`."""
 
-    detector: str = option(
-        "mtcnn",
-        "mtcnn, or a function 'module:name' from photographs to points of faces",
-        applies="no landmarks",
-    )
-    faces: str = option(
-        "largest", "which faces of a photograph", choices="largest central all"
-    )
+    detector: str = option("mtcnn", "mtcnn or 'module:name'", applies="no landmarks")
+    faces: str = option("largest", "which faces", choices="largest central all")
     min_face_size: Amount = option(32.0, "drop smaller faces, by their side in pixels")
     min_sharpness: Amount = option(0.0, "drop faces with less variance of their edges")
 

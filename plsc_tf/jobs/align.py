@@ -30,14 +30,7 @@ from plsc_tf.storage.writer_lock import WriterLock
 # contact sheet.
 _BATCH, _SIDE, _SHOWN = 16, 112, 10
 # The results of photographs, in the order of the table and the sheet.
-_RESULTS = (
-    "aligned",
-    "several faces",
-    "no face",
-    "too small",
-    "too blurred",
-    "unreadable",
-)
+_RESULTS = "aligned", "several faces", "no face", "small", "blurred", "unreadable"
 
 
 def align(settings):
@@ -177,9 +170,9 @@ class _Aligner:
             face = {"points": points[k].tolist(), "side": sides[k].item()}
             face["sharpness"] = sharpness(pixels)
             if face["side"] < self._options.min_face_size:
-                face["dropped"] = "too small"
+                face["dropped"] = "small"
             elif face["sharpness"] < self._options.min_sharpness:
-                face["dropped"] = "too blurred"
+                face["dropped"] = "blurred"
             else:
                 face["file"] = _save(self._folder, name, len(faces), pixels)
             faces.append(face)
