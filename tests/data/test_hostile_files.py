@@ -51,13 +51,13 @@ def alarm():
 
 @contextlib.contextmanager
 def bounded():
-    """Fails if its body takes more than a second of a processor or 200 MB."""
+    """Fails if its body takes 200 MB, or as long as a second of a fast processor."""
     tracemalloc.start()
     start = time.process_time()
     yield
     seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 1 and peak < 200e6
+    assert seconds < 3 and peak < 200e6
 
 
 def replace(path, kind):

@@ -115,9 +115,9 @@ def test_views_and_types(torch, tmp_path):
     path = tmp_path / "model.pt"
     torch.save(state, path)
     found = importers.read(str(path)).backbone
-    assert list(found) == list(state)
-    for name, tensor in state.items():
-        np.testing.assert_array_equal(found[name], tensor.detach().float().tolist())
+    assert list(found) == list(state)[:-2]  # no weights are bytes
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, state[name].detach().float().tolist())
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_bias_of_other_classes_than_the_weights_is_noticed(folder):
     write(folder, f"dist@arcface@rank@{RANKS - 1:05d}.b_0", BIAS[-1:])
     (folder / "meta.json").unlink()
     with pytest.raises(ValueError, match="same number of classes.*'bias': 10"):
-        importers.read(str(folder), "plsc")
+        importers.read(str(folder))
 
 
 def test_two_checkpoints_in_one_folder_are_refused(folder):

@@ -96,7 +96,7 @@ def test_the_log_tells_loss_rate_speed_and_the_time_left(any_model, pictures, ca
 
 def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_path):
     schedule = keras.optimizers.schedules.PolynomialDecay(0.08, 8, 0.0)
-    sink = MetricsFiles(str(tmp_path), written=False)
+    sink = MetricsFiles(str(tmp_path))
     log = training_log(3, sink)
     fit(make_model(optimizer=lambda: plsc_tf.Momentum(schedule)), pictures, [log])
     rates = {row["step"]: row.get("learning_rate") for row in sink.rows}
@@ -108,7 +108,7 @@ def test_the_rate_of_a_line_is_that_of_its_last_step(make_model, pictures, tmp_p
 def test_figures_are_means_of_a_line_and_speed_is_without_the_first_step(
     any_model, pictures, tmp_path
 ):
-    every, each = (MetricsFiles(str(tmp_path), written=False) for _ in range(2))
+    every, each = (MetricsFiles(str(tmp_path)) for _ in range(2))
     fit(any_model, pictures, [training_log(4, every), training_log(1, each)])
     losses = [row["loss"] for row in each.rows]
     assert [row["step"] for row in every.rows] == [4, 8]

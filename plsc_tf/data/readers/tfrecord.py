@@ -187,14 +187,14 @@ def _places(file, position=0, number=0):
                     "is not a TFRecord file: the checksum of the record's length is "
                     "wrong. Copy or write it again."
                 )
-            rule = f"{file.path}, record {number}, must have at most {_LONGEST:,} bytes"
-            require(length <= _LONGEST, rule, bytes=f"{length:,}")
             end = position + HEADER + length + FOOTER
         if end > file.size:
             raise ValueError(
                 f"{file.path} is cut off: record {number} at byte {position} ends "
                 f"beyond the file's end, byte {file.size}. Copy or write it again."
             )
+        rule = f"{file.path}, record {number}, must have at most {_LONGEST:,} bytes"
+        require(length <= _LONGEST, rule, bytes=f"{length:,}")
         yield position + HEADER, length
         position, number = end, number + 1
 
