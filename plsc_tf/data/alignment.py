@@ -200,11 +200,13 @@ def open_photo(path: str, most: float, upright: bool = True) -> np.ndarray:
         picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
     except (*READ_ERRORS, FileNotFoundError, ValueError) as error:
         raise ValueError(reason(error)) from error
+    if not upright:
+        return np.asarray(picture)
     # Pillow's errors for damaged EXIF data.
     with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
         turn = ExifTags.Base.Orientation
         picture.getexif()[turn] = Image.open(io.BytesIO(content)).getexif().get(turn, 1)
-    return np.asarray(ImageOps.exif_transpose(picture) if upright else picture)
+    return np.asarray(ImageOps.exif_transpose(picture))
 
 
 def sharpness(face: np.ndarray) -> float:

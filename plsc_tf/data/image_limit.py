@@ -26,8 +26,9 @@ _MOST_SCANS, _FEW = 100, 1 << 34
 # Arithmetic coding, which no encoder uses, takes four times as long. Its markers may
 # also lie in other data.
 _ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD, 0xD0))]
-# Bytes of a PNG that may unpack to any size.
-_SHORT = 1 << 16
+# Bytes of a PNG that may unpack to any size, and pixels beyond which it is not
+# unpacked: the default limit refuses it, and a forged size must not cost seconds.
+_SHORT, _LARGE = 1 << 16, 1 << 24
 # libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
 _MOST_TEXTS = 10
 # Encoders fill the blocks of a GIF, with up to 255 bytes.
@@ -112,8 +113,8 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
             texts = data.count(b"zTXt") + data.count(b"iTXt")
-            fits = texts <= _MOST_TEXTS and _unpacks(data, 16 * pixels)
-            return pixels if pixels and fits else None
+            fits = pixels > _LARGE or _unpacks(data, 16 * pixels)
+            return pixels if pixels and fits and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
         height, width, _ = tf.io.extract_jpeg_shape(data).numpy().tolist()

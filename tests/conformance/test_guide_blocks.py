@@ -168,7 +168,7 @@ def _figures(world, here):
 
 
 def _from_plsc(world, here):
-    """PyTorch is no part of `.[dev]`: PLSC's files of a small ResNet50."""
+    """PLSC's files of a small ResNet50, because `.[dev]` does not install PyTorch."""
     folder, network = here / "output" / "119", Plsc()
     folder.mkdir()
     pixels = np.zeros((2, 16, 16, 3), np.uint8)

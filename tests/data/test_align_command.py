@@ -76,7 +76,7 @@ def align(photos, monkeypatch):
 
 
 def test_each_photograph_has_its_face_or_a_reason(photos, align):
-    told, out = align("--output_dir=out", "--min_sharpness=500"), photos / "out"
+    result, out = align("--output_dir=out", "--min_sharpness=500"), photos / "out"
     found = entries(photos / "out.jsonl")
     assert {name: entry["result"] for name, entry in found.items()} == {
         "ann/1.png": "aligned",
@@ -95,7 +95,7 @@ def test_each_photograph_has_its_face_or_a_reason(photos, align):
     (largest,) = found["ann/2.jpg"]["faces"]
     np.testing.assert_allclose(largest["points"], NEAR, atol=0.01)
     assert Image.open(photos / "out.png").height > 4 * 112
-    assert "blurred" in told.out
+    assert "blurred" in result.out
 
 
 def test_central_and_all_faces(photos, align):
@@ -123,8 +123,8 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     assert align("--output_dir=again").status == 0
     assert report.read_bytes() == before
     assert found_by_width.seen == [len(lines) - 5]  # one of the others is unreadable
-    told = align("--output_dir=again", "--faces=all").err
-    assert "other photographs or options" in told
+    result = align("--output_dir=again", "--faces=all").err
+    assert "other photographs or options" in result
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
     assert "must not be in the folder" in align("--output_dir=in").err
 
@@ -147,8 +147,8 @@ def test_mtcnn_and_the_pixels_of_scikit_image(tmp_path):
     photo = skimage.data.astronaut()
     (tmp_path / "in").mkdir()
     Image.fromarray(photo).save(tmp_path / "in/astronaut.png")
-    told = commands.run("align", "--images=in", "--output_dir=faces", folder=tmp_path)
-    assert told.status == 0, told
+    result = commands.run("align", "--images=in", "--output_dir=faces", folder=tmp_path)
+    assert result.status == 0, result
     (face,) = entries(tmp_path / "faces.jsonl")["astronaut.png"]["faces"]
     points = np.array(face["points"])
     seen = [[204, 101], [246, 103], [224, 125], [206, 140], [243, 142]]

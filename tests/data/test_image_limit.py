@@ -117,7 +117,11 @@ def test_a_png_has_no_more_than_its_pixels():
     assert num_pixels(content) == 90_000 and len(content) > 1 << 16
     packed = zlib.compress(bytes(300) + bytes(100 << 20))
     chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
-    assert num_pixels(content[:33] + chunk + content[-12:]) is None
+    forged = content[:33] + chunk + content[-12:]
+    assert num_pixels(forged) is None
+    # A size that is refused anyway is not unpacked first.
+    size = struct.pack(">II", 60_000, 60_000)
+    assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2
 
 
 def test_the_compressed_texts_of_a_png_are_limited():
