@@ -40,7 +40,7 @@ def decompose(
             dimensions.
     """
     gram = np.zeros((len(rows), len(rows)))
-    for _, block in _centered(rows, size, name):
+    for block in _centered(rows, size, name):
         gram += block @ block.T
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
@@ -55,25 +55,15 @@ def decompose(
     return (vectors[:, :components] / deviations[:components]).T, values / total
 
 
-def project(
-    rows: Sequence[Any], size: int, mixing: np.ndarray, write: Callable
-) -> np.ndarray:
-    """Computes the projection P = M X̄ and passes it to `write`, block by block.
+def project(rows: Sequence[Any], size: int, mixing: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the columns of the projection P = M X̄, in order, as `[k, m]` float32.
 
     Args:
         rows, size: see `decompose`.
         mixing: M, as returned by `decompose`.
-        write: function of (first column, `[k, m]` float32), called in column order.
-
-    Returns:
-        P Pᵀ, `[k, k]` float64.
     """
-    product = np.zeros((len(mixing), len(mixing)))
-    for low, block in _centered(rows, size):
-        part = (mixing @ block).astype(np.float32)
-        write(low, part)
-        product += square(part)
-    return product
+    for block in _centered(rows, size):
+        yield (mixing @ block).astype(np.float32)
 
 
 def orthonormal(mixing: np.ndarray, product: np.ndarray) -> np.ndarray:
@@ -93,8 +83,8 @@ def square(part: np.ndarray) -> np.ndarray:
     return wide @ wide.T
 
 
-def _centered(rows, size, name=str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (first column, block of all centered rows)."""
+def _centered(rows, size, name=str) -> Iterator[np.ndarray]:
+    """Yields the centered rows, some columns at a time."""
     step = max(1, BLOCK // len(rows))
     for low in range(0, size, step):
         block = np.empty((len(rows), min(step, size - low)))
@@ -107,4 +97,4 @@ def _centered(rows, size, name=str) -> Iterator[tuple[int, np.ndarray]]:
                     f"first in {name(place)}. Remove it from weight_load_dir."
                 )
         block -= block.mean(axis=0)
-        yield low, block
+        yield block

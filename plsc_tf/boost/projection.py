@@ -4,13 +4,9 @@ The adjacent file `<name>.json` describes the weights of its columns, its snapsh
 the explained variances; `<name>.svg` plots the variances.
 """
 
-import functools
 import io
 import json
 import math
-import os
-import shutil
-import tempfile
 import time
 
 import numpy as np
@@ -19,8 +15,7 @@ from absl import logging
 from plsc_tf.boost import pca
 from plsc_tf.evaluation.charts import Chart
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
-from plsc_tf.storage.paths import local_path
+from plsc_tf.storage import arrays, files
 
 # Number of columns to read at a time when checking a projection.
 _CHECKED = 1 << 19
@@ -45,17 +40,19 @@ class Projection:
         self.path = path
         if not files.exists(path):
             raise FileNotFoundError(f"pca_mat_path '{path}' does not exist.")
-        self.shape, self._dtype, self._offset = _read_header(path)
+        self.shape, self._by_columns, self._dtype, self._offset = _read_header(path)
 
     def columns(self, low, high):
         """Reads the columns `[low, high)` as `[k, high − low]` float32."""
-        size = self._dtype.itemsize
-        columns = np.empty((self.shape[0], high - low), np.float32)
-        for row in range(self.shape[0]):
-            start = self._offset + size * (row * self.shape[1] + low)
-            raw = files.read(self.path, start, start + size * (high - low))
-            columns[row] = np.frombuffer(raw, self._dtype)
-        return columns
+        count, size = self.shape
+        spans = [(row * size + low, row * size + high) for row in range(count)]
+        if self._by_columns:
+            spans = [(count * low, count * high)]
+        places = self._offset + self._dtype.itemsize * np.array(spans)
+        content = b"".join(files.read(self.path, *place) for place in places.tolist())
+        numbers = np.frombuffer(content, self._dtype).astype(np.float32, copy=False)
+        order = "F" if self._by_columns else "C"
+        return numbers.reshape((count, high - low), order=order)
 
     def check(self, layout, components):
         """Checks that the projection fits the model and has orthonormal rows.
@@ -84,28 +81,10 @@ class Projection:
         require(off <= pca.TOLERANCE, rule, _ADVICE, deviation=f"{off:.3g}")
 
 
-def _allocate(path, shape):
-    """Creates a NumPy file of its full size.
-
-    Raises:
-        OSError: the disk has too little free space.
-    """
-    try:
-        mapped = np.lib.format.open_memmap(path, "w+", "<f4", shape)
-        # Reserving all space now avoids minutes of wasted work on a full disk.
-        with open(path, "r+b") as file:
-            os.posix_fallocate(file.fileno(), mapped.offset, mapped.nbytes)
-    except OSError as error:
-        free = shutil.disk_usage(os.path.dirname(path)).free
-        raise OSError(
-            error.errno,
-            f"The projection needs {4 * math.prod(shape):,} bytes at {path}, and "
-            f"{free:,} are free. Set another model_save_dir, or lower n_component",
-        ) from error
-
-
 def make(path, snapshots, layout, components):
     """Computes a projection from snapshots and stores it at `path`.
+
+    Rounding errors may make the rows of P non-orthonormal; P is then computed again.
 
     Args:
         path: path of the NumPy file to write, on any store.
@@ -114,40 +93,25 @@ def make(path, snapshots, layout, components):
         components: k, the number of components.
 
     Raises:
-        OSError: the disk has too little free space.
+        OSError: the store has too little free space.
         ValueError: the snapshots span fewer than k dimensions, or contain NaN or
             infinity.
     """
-    begun = time.perf_counter()
+
+    def name(place):
+        return next(p.name for p in layout.pieces if p.start <= place < p.stop)
+
+    begun, size = time.perf_counter(), layout.size
     files.make_dirs(files.parent(path))
-    local = files.is_local(path)
-    if local:
-        # The fixed name lets this run overwrite a killed run's scratch file.
-        scratch = f"{os.path.abspath(local_path(path))}.writing"
-    else:
-        handle, scratch = tempfile.mkstemp(".writing", "pca_mat-")
-        os.close(handle)
-    shape = (components, layout.size)
-    try:
-        _allocate(scratch, shape)
-
-        def write(low, part):
-            # Mapped only for this call: mapped pages count as the process's memory.
-            mapped = np.load(scratch, "r+")
-            mapped[:, low : low + part.shape[1]] = part
-
-        variances, off = _compute(write, snapshots, layout, components)
-        if local:
-            with open(scratch, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(scratch, local_path(path))
-        else:
-            files.write(path, functools.partial(files.open_read, scratch))
-    finally:
-        if os.path.exists(scratch):
-            os.remove(scratch)
+    mixing, variances = pca.decompose(snapshots, size, components, name)
+    product = _write(path, snapshots, size, mixing)
+    if pca.deviation(product) > pca.TOLERANCE / 10:
+        product = _write(path, snapshots, size, pca.orthonormal(mixing, product))
+    off = pca.deviation(product)
+    rule = f"The snapshots differ too little: {off:.3g} from orthonormal components"
+    require(off <= pca.TOLERANCE, rule, "Lower it", n_component=components)
     described = {
-        "shape": list(shape),
+        "shape": [components, size],
         "weights": layout.describe(),
         "snapshots": [one.path for one in snapshots],
         "explained_variance": variances.tolist(),
@@ -160,27 +124,25 @@ def make(path, snapshots, layout, components):
     logging.info(f"{path}: {share:.2%} of the variance, made in {seconds:.1f} s.")
 
 
-def _compute(write, snapshots, layout, components):
-    """Runs both passes, and a third if rounding errors make the rows non-orthonormal.
+def _write(path, snapshots, size, mixing):
+    """Writes P = M X̄ column by column, as it is computed; returns P Pᵀ."""
+    shape, product = (len(mixing), size), np.zeros((len(mixing), len(mixing)))
 
-    Returns:
-        (explained variances, deviation of P Pᵀ from the identity).
-    """
+    def chunks():
+        yield arrays.npy_header(shape, "<f4", by_columns=True)
+        for part in pca.project(snapshots, size, mixing):
+            product[...] += pca.square(part)
+            yield np.ascontiguousarray(part.T)
 
-    def name(place):
-        return next(p.name for p in layout.pieces if p.start <= place < p.stop)
-
-    size = layout.size
-    mixing, variances = pca.decompose(snapshots, size, components, name)
-    product = pca.project(snapshots, size, mixing, write)
-    if pca.deviation(product) > pca.TOLERANCE / 10:
-        mixing = pca.orthonormal(mixing, product)
-        product = pca.project(snapshots, size, mixing, write)
-    off = pca.deviation(product)
-    fits = off <= pca.TOLERANCE
-    rule = f"The snapshots differ too little: {off:.3g} from orthonormal components"
-    require(fits, rule, "Lower it", n_component=components)
-    return variances, off
+    try:
+        files.replace(path, chunks())
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"The projection needs {4 * math.prod(shape):,} bytes at {path}: {error}. "
+            "Set another model_save_dir, or lower n_component",
+        ) from error
+    return product
 
 
 def plot(variances, components):
@@ -204,12 +166,12 @@ def read_description(path: str) -> dict | None:
 
 
 def _read_header(path):
-    """Returns (shape, dtype, offset of the data) of a NumPy file."""
+    """Returns (shape, whether it is column by column, dtype, offset of the data)."""
     try:
         file = io.BytesIO(files.read(path, 0, min(files.size(path), _HEADER)))
         major, minor = np.lib.format.read_magic(file)
         read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
-        shape, fortran, dtype = read(file)
+        shape, by_columns, dtype = read(file)
         offset = file.tell()
     except OSError:
         raise
@@ -217,13 +179,10 @@ def _read_header(path):
         raise ValueError(
             f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."
         ) from error
-    if fortran or len(shape) != 2 or dtype.kind != "f":
-        order = "column by column" if fortran else "row by row"
-        raise ValueError(
-            f"pca_mat '{path}' must be a matrix of floats [n_component, weights], row "
-            f"by row. Received: {dtype} {list(shape)}, {order}."
-        )
+    rule = f"pca_mat '{path}' must be a matrix of floats [n_component, weights]"
+    fits = len(shape) == 2 and dtype.kind == "f"
+    require(fits, rule, dtype=dtype, shape=list(shape))
     size = offset + math.prod(shape) * dtype.itemsize
     rule = f"pca_mat '{path}' must have {size:,} bytes; copy it again"
     require(files.size(path) == size, rule, bytes=files.size(path))
-    return tuple(shape), dtype, offset
+    return tuple(shape), by_columns, dtype, offset

@@ -33,9 +33,11 @@ def read(path: str) -> np.ndarray:
         raise ValueError(f"{path} is not a .npy file of numbers: {error}") from error
 
 
-def npy_header(shape: Sequence[int], dtype: npt.DTypeLike) -> bytes:
-    """Returns the header of a .npy file in format 1.0, with rows in C order."""
+def npy_header(
+    shape: Sequence[int], dtype: npt.DTypeLike, by_columns: bool = False
+) -> bytes:
+    """Returns the header of a .npy file in format 1.0, in C or in Fortran order."""
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(np.dtype(dtype))
-    array = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}
+    array = {"descr": descr, "fortran_order": by_columns, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(stream, array)
     return stream.getvalue()

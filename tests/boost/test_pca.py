@@ -36,12 +36,11 @@ def small_blocks(monkeypatch):
 def components(matrix, wanted=WANTED):
     rows = [Row(values) for values in matrix]
     found = pca.decompose(rows, matrix.shape[1], wanted)
-    parts = []
-    product = pca.project(
-        rows, matrix.shape[1], found[0], lambda low, part: parts.append((low, part))
-    )
-    assert [low for low, _ in parts] == sorted({low for low, _ in parts})
-    return found, np.concatenate([part for _, part in parts], axis=1), product
+    return found, projected(rows, found[0])
+
+
+def projected(rows, mixing):
+    return np.concatenate(list(pca.project(rows, SIZE, mixing)), axis=1)
 
 
 def whole_svd(matrix):
@@ -51,10 +50,9 @@ def whole_svd(matrix):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_the_span_is_that_of_a_whole_svd(matrix):
-    found, projection, product = components(matrix)
+    found, projection = components(matrix)
     assert projection.shape == (WANTED, SIZE) and projection.dtype == np.float32
     np.testing.assert_allclose(projection @ projection.T, np.eye(WANTED), atol=1e-5)
-    np.testing.assert_allclose(product, projection @ projection.T, atol=1e-6)
     _, singular, right = whole_svd(matrix)
     exact, _ = np.linalg.qr(projection.astype(np.float64).T)
     # What of the one span is outside the other: the largest principal angle's sine.
@@ -68,20 +66,19 @@ def test_signs_are_settled(matrix):
     # The largest entry of each left singular vector is positive.
     left = whole_svd(matrix)[0][:, :WANTED]
     largest = left[np.argmax(np.abs(left), axis=0), np.arange(WANTED)]
-    _, projection, _ = components(matrix)
+    _, projection = components(matrix)
     right = (whole_svd(matrix)[2][:WANTED].T * np.sign(largest)).T
     np.testing.assert_allclose(projection, right, atol=1e-5)
 
 
 def test_rows_are_made_orthonormal_again(matrix):
-    found, _, _ = components(matrix)
+    found, _ = components(matrix)
     skewed = found[0] + 0.05 * np.roll(found[0], 1, 0)
     rows = [Row(values) for values in matrix]
-    product = pca.project(rows, SIZE, skewed, lambda low, part: None)
+    product = pca.square(projected(rows, skewed))
     assert pca.deviation(product) > 0.01
-    exact = pca.orthonormal(skewed, product)
-    product = pca.project(rows, SIZE, exact, lambda low, part: None)
-    assert pca.deviation(product) < pca.TOLERANCE
+    exact = projected(rows, pca.orthonormal(skewed, product))
+    assert pca.deviation(pca.square(exact)) < pca.TOLERANCE
 
 
 def test_equal_snapshots_span_too_little(matrix):

@@ -22,6 +22,8 @@ def test_the_file_is_plain_numpy(projections, whole):
     matrix = np.load(path)
     assert matrix.dtype == np.float32 and matrix.shape == (5, whole.size)
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(5), atol=1e-5)
+    found = projection.Projection(path).columns(10, 20)
+    np.testing.assert_array_equal(found, matrix[:, 10:20])
     described = json.loads(open(f"{path}.json").read())
     assert described["weights"] == whole.describe()
     assert len(described["snapshots"]) == 9
@@ -33,7 +35,7 @@ def test_it_is_the_same_when_made_again(projections, whole, folder, tmp_path):
     path = str(tmp_path / "again.npy")
     found = trajectory.open_folder(folder, whole, 5)
     # What a process that was killed may have left.
-    (tmp_path / "again.npy.writing").write_bytes(b"x" * 1_000_000)
+    (tmp_path / "again.npy.writing-new").write_bytes(b"x" * 1_000_000)
     projection.make(path, found, whole, 5)
     names = {place.name for place in tmp_path.iterdir()}
     assert names == {"again.npy", "again.npy.json", "again.svg"}
@@ -113,7 +115,7 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
     found = trajectory.open_folder(copy, whole, 5)
     with pytest.raises(ValueError, match="step_00000010 contains NaN.*gamma"):
         projection.make(str(tmp_path / "p.npy"), found, whole, 5)
-    assert not list(tmp_path.glob("*.npy*")) and not list(tmp_path.glob("*.writing"))
+    assert not list(tmp_path.glob("*.npy*"))
 
 
 def test_a_file_system_that_takes_no_more(folder, whole, tmp_path):
