@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable
 from io import BytesIO
 
@@ -57,12 +56,10 @@ class Layout:
 
     Attributes:
         pieces: tuple of `Piece`.
-        shapes: shapes of all backbone weights, to compare with a snapshot.
         variables: the mirrored `keras.Variable`s of the pieces, in the same order.
     """
 
     pieces: tuple
-    shapes: list
     variables: tuple
 
     @property
@@ -102,8 +99,7 @@ def layout_of(model, scope):
     for name, shape, dataset, rows in weights:
         pieces.append(Piece(name, tuple(shape), start, dataset, rows))
         start = pieces[-1].stop
-    shapes = [tuple(weight.shape) for weight in network.weights]
-    return Layout(tuple(pieces), shapes, tuple(variables))
+    return Layout(tuple(pieces), tuple(variables))
 
 
 def _datasets(network):
@@ -141,9 +137,8 @@ class Snapshot:
         self.path, self._heartbeat = path, heartbeat
         content = manifest.read(path)
         self.step = content["state"]["global_step"]
-        _compare(path, content, layout)
         classes = [piece for piece in layout.pieces if piece.rows]
-        arrays = [content["arrays"][piece.rows] for piece in classes]
+        arrays = [_class_rows(path, content, piece) for piece in classes]
         names = [part["file"] for array in arrays for part in array["parts"]]
         reader.verify(path, content, [content["backbone"]["file"], *names])
         self._parts = [
@@ -193,19 +188,15 @@ def _of_rows(rows, low, high):
     return whole[low - first * width : high - first * width]
 
 
-def _compare(path, content, layout):
-    """Raises ValueError if a snapshot is of another model."""
-    shapes = [tuple(weight["shape"]) for weight in content["backbone"]["weights"]]
-    if shapes != layout.shapes:
-        pairs = itertools.zip_longest(shapes, layout.shapes)
-        stored, own = next(pair for pair in pairs if pair[0] != pair[1])
-        _refuse(path, f"a weight of shape {stored} where this model has {own}")
-    for piece in (piece for piece in layout.pieces if piece.rows):
-        if piece.rows not in content["arrays"]:
-            _refuse(path, "no class weights, which dim_reduce_scope=all needs")
-        shape = content["arrays"][piece.rows]["shape"]
-        if tuple(shape) != piece.shape:
-            _refuse(path, f"{piece.name} of shape {shape}, not {list(piece.shape)}")
+def _class_rows(path, content, piece):
+    """Returns the manifest's entry of class weights; refuses another model's."""
+    array = content["arrays"].get(piece.rows)
+    if array is None:
+        _refuse(path, "no class weights, which dim_reduce_scope=all needs")
+    if tuple(array["shape"]) != piece.shape:
+        own = list(piece.shape)
+        _refuse(path, f"{piece.name} of shape {array['shape']}, not {own}")
+    return array
 
 
 def _refuse(path, problem):
