@@ -82,7 +82,10 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
         ({"loss_type": "arcface", "sample_rate": 0.1}, "put dist_ before"),
         ({"loss_type": "softmax", "head_tile_rows": 9}, "put dist_ before"),
         # Dimension reduction.
-        ({"boost_config_dict": "{'boots': {}}"}, "boots=.*Did you mean 'boost'"),
+        (
+            {"boost_config_dict": "{'boots': {'mode': 'auto'}}"},
+            "boots.mode='auto'.*Did you mean 'boost.mode'",
+        ),
         ({"boost_config_dict": "{'dim_reduce': {'roh': 1}}"}, "dim_reduce.roh=1"),
         ({"boost_config_dict": "{'boost': {'adasum': True}}"}, "adasum=True"),
         ({"boost_config_dict": "{"}, "must be a dictionary .* in JSON or Python"),

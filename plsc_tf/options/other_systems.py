@@ -204,25 +204,20 @@ def read_boost_config(text: str) -> dict:
     Raises:
         ValueError: the dictionary cannot be read, or has unknown keys.
     """
-    values = {}
+    values, options = {}, {}
     for part, content in _dictionary(text, text).items():
-        if part not in ("boost", "common", "dim_reduce"):
-            _refuse(part, content, ("boost", "common", "dim_reduce"))
         for key, value in _dictionary(content, text).items():
             values[f"{part}.{key}"] = value
-    options = {}
-    mode, on = values.get("boost.mode", "manual"), values.get("boost.dim_reduce")
-    if mode not in ("auto", "manual"):
-        _refuse("boost.mode", mode, ("auto", "manual"))
-    if on not in (None, True, False):
-        _refuse("boost.dim_reduce", on, ("true", "false"))
-    if on is not None:
-        options["dim_reduce"] = on and mode == "manual"
     for key, value in values.items():
         if key not in _KEYS and (key not in _OTHER_TRICKS or value is not False):
             _refuse(key, value, _KEYS)
         if key.startswith("dim_reduce."):
             options[key.partition(".")[2]] = "" if value is None else value
+    mode, on = values.get("boost.mode", "manual"), values.get("boost.dim_reduce")
+    if mode not in ("auto", "manual"):
+        _refuse("boost.mode", mode, ("auto", "manual"))
+    if on is not None:
+        options["dim_reduce"] = on if mode == "manual" else False
     return options
 
 
