@@ -183,7 +183,7 @@ class ReducedStepper:
             accepted share of the full step, or 0.
         """
         bfgs = self.model.trainer.updater.bfgs
-        figures, carried = self._find(batch)
+        figures, passes, cut = self._find(batch)
         figures = {name: self._host(value) for name, value in figures.items()}
         healthy, loss = bool(figures["healthy"]), float(figures["loss"])
         gradient = figures["projected"].astype(np.float64)
@@ -191,14 +191,14 @@ class ReducedStepper:
         if healthy:
             direction, inverse = bfgs.direction(gradient)
         wanted = tf.constant(direction, keras.config.floatx())
-        direction, path = self._point(carried, figures["projected"], wanted)
+        direction, path = self._point(passes, cut, figures["projected"], wanted)
         direction = self._host(direction).astype(np.float64)
         slope, accepted, tried = math.nan, 0.0, []
         if healthy and np.isfinite(direction).all():
             # Exactly rounded sums are the same on every machine.
             slope = math.fsum(gradient * direction)
             accepted, tried = self._search(batch, path, loss, slope)
-        outcome = self._move(carried, path, _scalar(accepted))
+        outcome = self._move(passes, path, _scalar(accepted))
         outcome = {name: float(self._host(value)) for name, value in outcome.items()}
         finite = bool(outcome["finite"])
         if finite and accepted:
@@ -249,27 +249,24 @@ class ReducedStepper:
             [passes.loss, unhealthy, updater.space.project(cut)]
         )
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
-        carried = {k: v for k, v in vars(passes).items() if v is not None}
-        left = {str(i): passes.gradients[i] for i in updater.left}
-        carried |= {
-            "own": cut,
-            "gradients": {k: v for k, v in left.items() if v is not None},
-            "pending": _evened(pending, model.head),
-            "healthy": healthy,
-        }
+        passes = passes._replace(
+            gradients=[passes.gradients[i] for i in updater.left],
+            pending=_evened(pending, model.head),
+            healthy=healthy,
+        )
         figures = {"loss": loss, "healthy": healthy, "projected": projected}
-        return figures, carried
+        return figures, passes, cut
 
-    def _direction(self, carried, projected, wanted):
+    def _direction(self, passes, cut, projected, wanted):
         """Computes the replica's step, which covers all mirrored weights."""
         space = self.model.trainer.updater.space
         # All replicas use replica 0's direction: others may differ in the last bit.
         first = tf.cast(collectives.replica_id() == 0, wanted.dtype)
         direction = collectives.all_sum(first * wanted)
         gamma = self.plan.options.dim_reduce_gamma
-        moves, residuals = space.lift(direction, projected, carried["own"], gamma)
+        moves, residuals = space.lift(direction, projected, cut, gamma)
         path = {"moves": moves, "flat": space.gather(moves), "residuals": residuals}
-        path["random"] = carried["random"]
+        path["random"] = passes.random
         if residuals:
             path["residual"] = space.gather(residuals)
         return direction, path
@@ -298,15 +295,10 @@ class ReducedStepper:
                 tile.assign(value)
         return collectives.all_sum(loss)
 
-    def _commit(self, carried, path, size):
+    def _commit(self, passes, path, size):
         """Applies the whole update, or nothing, on one replica."""
         model, updater = self.model, self.model.trainer.updater
-        names = replica_step.StepGradients.__dataclass_fields__
-        values = dict.fromkeys(names) | carried
-        values["gradients"] = [carried["gradients"].get(str(i)) for i in updater.left]
-        values["pending"] = _without_padding(carried["pending"])
-        del values["own"]
-        passes = replica_step.StepGradients(**values)
+        passes = passes._replace(pending=_without_padding(passes.pending))
         finite, sums = replica_step.update(model, passes)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
@@ -335,7 +327,7 @@ class ReducedStepper:
 def _evened(pending, head):
     """Gives `pending` equal keys on all replicas, even if one has fewer tiles."""
     if pending is None:
-        return {}
+        return None
     rows = head.weight
     count = -(-rows.split.size(0) // rows.tile_rows)
     missing = {"row_scalar": tf.zeros([0]), "products": tf.zeros([0])}
@@ -345,7 +337,7 @@ def _evened(pending, head):
 
 def _without_padding(pending):
     """Reverses `_evened`."""
-    if not pending:
+    if pending is None:
         return None
     tiles = [
         {name: value for name, value in tile.items() if value.shape != (0,)}

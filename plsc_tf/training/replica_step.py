@@ -4,9 +4,8 @@ In reading order: `train_step` is the whole step, `gradients` runs both passes, 
 changes the weights, and `finish` keeps or reverts all other state.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -37,9 +36,10 @@ def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
     return finish(model, passes, *update(model, passes))
 
 
-@dataclasses.dataclass
-class StepGradients:
+class StepGradients(NamedTuple):
     """Results of one replica's forward and backward pass.
+
+    This is a tuple so that a `tf.function` can accept and return it.
 
     Attributes:
         gradients: the replica's share of each replicated weight's gradient, times the
