@@ -10,7 +10,6 @@
 Each setter sets options of the commands; docs/options.md documents them.
 """
 
-import itertools
 import json
 import sys
 import threading
@@ -308,25 +307,17 @@ class Entry:
 
 def _embed(found, reader):
     """Embeds a reader's images with `found`, the result of `trained.load`."""
-    from plsc_tf.data import images
     from plsc_tf.data.readers import python
-    from plsc_tf.jobs.builders.data import framing
+    from plsc_tf.jobs.builders.data import load_batches
 
-    frame = framing(found.settings).evaluate
+    def labeled():
+        for item in python.samples(reader):
+            yield item[0] if isinstance(item, tuple) else item, 0
+
+    source = python.from_generator(labeled, name="predict_reader")
     size = found.settings.evaluation.test_batch_size
-
-    def framed():
-        for number, item in enumerate(python.samples(reader)):
-            image = item[0] if isinstance(item, tuple) else item
-            image = python.to_picture(image, "predict_reader", number)
-            image = images.decode(image) if isinstance(image, bytes) else image
-            yield frame(images.to_rgb(image)).numpy()
-
-    embeddings, rows = [], framed()
-    while batch := list(itertools.islice(rows, size)):
-        embeddings.append(found.model.embed(np.stack(batch), size))
-    require(embeddings, "predict_reader yields no images")
-    return np.concatenate(embeddings)
+    batches = load_batches(found.settings, size, "test", source).epoch(0)
+    return np.concatenate([found.model.embed(images, size) for images, _ in batches])
 
 
 def _table(rows):

@@ -114,16 +114,10 @@ class LinearCrossEntropy(keras.layers.Layer):
 
     def get_config(self):
         """Returns the arguments; an embedding is shared by the loaded model."""
-        config = super().get_config()
+        names = "num_classes use_bias ignore_index label_smoothing logits_mb".split()
+        config = {name: getattr(self, name) for name in names}
         tied_to = self.tied_to and keras.saving.serialize_keras_object(self.tied_to)
-        return config | {
-            "num_classes": self.num_classes,
-            "tied_to": tied_to,
-            "use_bias": self.use_bias,
-            "ignore_index": self.ignore_index,
-            "label_smoothing": self.label_smoothing,
-            "logits_mb": self.logits_mb,
-        }
+        return super().get_config() | config | {"tied_to": tied_to}
 
     @classmethod
     def from_config(cls, config):
