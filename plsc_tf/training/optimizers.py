@@ -24,7 +24,6 @@ class Momentum(keras.optimizers.Optimizer):
         momentum: decay of the velocity.
         l2: factor of the L2 penalty's gradient (PLSC: 5e-4); weights excluded with
             `exclude_from_weight_decay` have no penalty.
-        nesterov: use Nesterov momentum, as torch.optim.SGD defines it.
         **kwargs: arguments of `keras.optimizers.Optimizer`.
 
     Raises:
@@ -36,7 +35,6 @@ class Momentum(keras.optimizers.Optimizer):
         learning_rate: Any = 0.1,
         momentum: float = 0.9,
         l2: float = 5e-4,
-        nesterov: bool = False,
         name: str = "momentum",
         **kwargs,
     ) -> None:
@@ -45,7 +43,6 @@ class Momentum(keras.optimizers.Optimizer):
         require(l2 >= 0, "l2 must not be negative", l2=l2)
         self.momentum = momentum
         self.l2 = l2
-        self.nesterov = nesterov
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates one velocity per variable; without momentum, none."""
@@ -64,8 +61,7 @@ class Momentum(keras.optimizers.Optimizer):
         if self.l2 and private_apis.uses_weight_decay(self, variable):
             gradient = gradient + self.l2 * keras.ops.convert_to_tensor(variable)
         moved = self._velocity_after(variable, gradient)
-        direction = gradient + self.momentum * moved if self.nesterov else moved
-        self.assign_sub(variable, learning_rate * direction)
+        self.assign_sub(variable, learning_rate * moved)
 
     def _velocity_after(self, variable, change):
         """Updates a variable's velocity and returns it."""
@@ -78,8 +74,7 @@ class Momentum(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
-        names = ("momentum", "l2", "nesterov")
-        return super().get_config() | {name: getattr(self, name) for name in names}
+        return super().get_config() | {"momentum": self.momentum, "l2": self.l2}
 
 
 @keras.saving.register_keras_serializable("plsc_tf")
@@ -145,6 +140,4 @@ class Lars(Momentum):
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
-        config = {**super().get_config(), "coefficient": self.coefficient}
-        del config["nesterov"]
-        return config
+        return {**super().get_config(), "coefficient": self.coefficient}

@@ -166,10 +166,10 @@ def sgd(w, g, slots, step, *, rate, momentum=0.9, nesterov=False):
     return w + (momentum * m - rate * g if nesterov else m), {"momentum": m}
 
 
-def plsc_momentum(w, g, slots, step, *, rate, momentum=0.9, nesterov=False):
+def plsc_momentum(w, g, slots, step, *, rate, momentum=0.9):
     """Paddle and PyTorch: the rate stays outside of the slot."""
     v = momentum * slots.get("velocity", 0.0) + g
-    return w - rate * (g + momentum * v if nesterov else v), {"velocity": v}
+    return w - rate * v, {"velocity": v}
 
 
 def adam(w, g, slots, step, *, rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):

@@ -27,7 +27,7 @@ def test_three_steps_by_hand_with_a_change_of_rate():
 def test_without_momentum_there_is_no_velocity_to_update_or_restore(tmp_path):
     # w -= lr (g + l2 w) = 0.5 (1 + 0.1)
     variable = keras.Variable(np.array([1.0], np.float32))
-    optimizer = plsc_tf.Momentum(0.5, momentum=0.0, l2=0.1, nesterov=True)
+    optimizer = plsc_tf.Momentum(0.5, momentum=0.0, l2=0.1)
     optimizer.apply([np.array([1.0], np.float32)], [variable])
     np.testing.assert_allclose(variable.numpy(), [0.45], rtol=1e-6)
     assert len(optimizer.variables) == 2  # iterations and learning rate
@@ -44,7 +44,7 @@ def test_without_momentum_there_is_no_velocity_to_update_or_restore(tmp_path):
 
 
 def test_config_round_trip():
-    optimizer = plsc_tf.Momentum(0.2, momentum=0.8, l2=0.01, nesterov=True)
+    optimizer = plsc_tf.Momentum(0.2, momentum=0.8, l2=0.01)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert copy.get_config() == optimizer.get_config()
 
