@@ -60,9 +60,6 @@ def rule(words: str, holds: Callable) -> Callable:
 
 growing = rule("be increasing numbers", lambda n: list(n) == sorted(set(n)))
 pair = rule("be two numbers, the smaller first", lambda n: len(n) == 2 and n[0] <= n[1])
-growing_pair = rule(
-    "be two different numbers, the smaller first", lambda n: len(n) == 2 and n[0] < n[1]
-)
 unique = rule("name each item once", lambda items: len(set(items)) == len(items))
 json_file = rule("end in .json", lambda path: not path or path.endswith(".json"))
 npy_file = rule("end in .npy", lambda path: not path or path.endswith(".npy"))

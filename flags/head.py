@@ -7,26 +7,29 @@ from plsc_tf.flags import checks
 from plsc_tf.flags.conditions import name_in
 from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
 
-# The margins that each loss uses.
-MARGINS = {
-    "softmax": (),
-    "arcface": ("margin1", "margin", "margin3"),
-    "cosface": ("margin3",),
-    "sphereface": ("margin1",),
-    "adaface": ("margin",),
-    "curricularface": ("margin",),
-    "magface": (),
+# {loss: {its option: the fields of the loss that it sets}}; see heads/margins.py.
+_GRADIENT = {"margin_gradient": "gradient"}
+FIELDS: dict[str, dict[str, str]] = {
+    "softmax": {},
+    "arcface": {"margin1": "m1", "margin": "m2", "margin3": "m3", **_GRADIENT},
+    "cosface": {"margin3": "m3", **_GRADIENT},
+    "sphereface": {"margin1": "m1", **_GRADIENT},
+    "adaface": {"margin": "m", "adaface_h": "h", "adaface_t_alpha": "t_alpha"},
+    "curricularface": {"margin": "m"},
+    "magface": {
+        "magface_norms": "l_a u_a",
+        "magface_margins": "l_m u_m",
+        "magface_lambda_g": "lambda_g",
+    },
 }
-# PLSC 0.2's names of the margins, in the formula cos(m1 x angle + m2) - m3.
-SYMBOLS = {"margin1": "m1", "margin": "m2", "margin3": "m3"}
 _sharded = option_if("loss_type=dist_*")
 _cosines = option_if("no loss_type=softmax")
 _adaface = option_if("loss_type=adaface")
 _magface = option_if("loss_type=magface")
 # The losses that use each margin.
 _LOSSES_OF = {
-    margin: ",".join(loss for loss, names in MARGINS.items() if margin in names)
-    for margin in SYMBOLS
+    margin: ",".join(loss for loss, fields in FIELDS.items() if margin in fields)
+    for margin in ("margin1", "margin", "margin3")
 }
 
 
@@ -47,9 +50,9 @@ class Head(OptionGroup):
 
     loss_type: str = option(
         "dist_arcface",
-        f"{', '.join(MARGINS)}, or your own plsc_tf.MarginLoss; "
+        f"{', '.join(FIELDS)}, or your own plsc_tf.MarginLoss; "
         "dist_ splits the classes over replicas (PLSC)",
-        choices=" ".join([*MARGINS, *(f"dist_{loss}" for loss in MARGINS)]),
+        choices=" ".join([*FIELDS, *(f"dist_{loss}" for loss in FIELDS)]),
         dotted=True,
     )
     margin: float | None = _margin("margin")(
@@ -79,7 +82,7 @@ class Head(OptionGroup):
         (10.0, 110.0),
         "norms between which the margin varies (MagFace l_a, u_a)",
         within="(0, inf)",
-        check=checks.growing_pair,
+        check=checks.pair,
     )
     magface_margins: tuple[float, ...] = _magface(
         (0.45, 0.8),
@@ -188,8 +191,13 @@ class Head(OptionGroup):
         """True if the classes are sharded over the replicas."""
         return self.loss_type.startswith("dist_")
 
-    def margins(self) -> dict[str, float]:
-        """Returns `{option: value}` for the margins that are set and the loss uses."""
-        # A user's own loss defines its margins in code.
-        values = {name: getattr(self, name) for name in MARGINS.get(self.loss, ())}
-        return {name: value for name, value in values.items() if value is not None}
+    def fields(self) -> dict:
+        """Returns `{field of the loss: value}` for the options that are not None."""
+        values: dict = {}
+        # A user's own loss defines its fields in code.
+        for name, fields in FIELDS.get(self.loss, {}).items():
+            value = getattr(self, name)
+            if value is not None:
+                numbers = value if isinstance(value, tuple) else (value,)
+                values |= zip(fields.split(), numbers, strict=True)
+        return values

@@ -14,6 +14,7 @@ import dataclasses
 from absl import logging
 
 from plsc_tf.checkpoints import manifest
+from plsc_tf.flags.head import FIELDS
 from plsc_tf.jobs.builders import heads
 from plsc_tf.jobs.builders.data import preprocessing_name
 from plsc_tf.options import effects
@@ -21,11 +22,8 @@ from plsc_tf.options.other_systems import unknown_option
 from plsc_tf.options.settings import Settings, known_options
 
 # Options of the loss. A change to one that the loss does not use is ignored.
-LOSS = (
-    *("loss_type", "margin", "margin1", "margin3", "adaface_h", "adaface_t_alpha"),
-    *("magface_norms", "magface_margins", "magface_lambda_g"),
-    "interclass_filtering_threshold",
-)
+LOSS = {option for fields in FIELDS.values() for option in fields}
+LOSS |= {"loss_type", "interclass_filtering_threshold"}
 # Options of the data set. Its files may move, but their content must not change.
 DATA = ("dataset_name", "labels_offset", "min_images_per_class", "held_back")
 LOCATIONS = ("dataset_dir", "train_files")

@@ -3,12 +3,12 @@
 import dataclasses
 
 from plsc_tf import dotted_paths
-from plsc_tf.flags.head import MARGINS, SYMBOLS
+from plsc_tf.flags.head import FIELDS
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 
 _CONSTANTS = vars(margins) | vars(adaptive_margins)
-LOSSES = {name: _CONSTANTS[name.upper()] for name in MARGINS}
+LOSSES = {name: _CONSTANTS[name.upper()] for name in FIELDS}
 
 
 def make_loss(head) -> margins.MarginLoss:
@@ -17,22 +17,11 @@ def make_loss(head) -> margins.MarginLoss:
     Args:
         head: the `Head` options; a margin that is None means the loss's own default.
     """
-    loss, options = LOSSES.get(head.loss), head.margins()
+    loss = LOSSES.get(head.loss)
     if loss is None:
         loss = load_loss(head.loss)
-    elif isinstance(loss, margins.Margins):
-        options = {SYMBOLS[name]: value for name, value in options.items()}
-        if head.loss != "softmax":
-            options["gradient"] = head.margin_gradient
-        loss = dataclasses.replace(loss, **options)
-    elif head.loss == "magface":
-        norms, bounds = head.magface_norms, head.magface_margins
-        loss = adaptive_margins.MagFace(*norms, *bounds, head.magface_lambda_g)
     else:
-        constants = {"m": options["margin"]} if options else {}
-        if head.loss == "adaface":
-            constants |= {"h": head.adaface_h, "t_alpha": head.adaface_t_alpha}
-        loss = dataclasses.replace(loss, **constants)
+        loss = dataclasses.replace(loss, **head.fields())
     threshold = head.interclass_filtering_threshold
     if threshold and head.loss != "softmax":
         return margins.InterclassFilter(loss, threshold)
