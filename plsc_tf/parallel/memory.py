@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from plsc_tf import private_apis
 from plsc_tf.parallel.gpu_figures import GPUS, Gpu
-from plsc_tf.requirements import require
 
 # Files with a container's memory limit, for cgroup v2 and v1.
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -41,14 +40,11 @@ def devices(
     """Returns the devices that `plsc_tf.strategy(num_replicas)` would use.
 
     Args:
-        num_replicas: as for `strategy`; may exceed this machine's number of GPUs if
-            `memory_gb` or `gpu` is given.
+        num_replicas: as for `strategy`; may exceed this machine's number of GPUs, to
+            plan for more of the same kind.
         memory_gb: memory of each device in 10⁹ bytes; None is that of `gpu` or, without
             it, reads it from this machine.
         gpu: GPU of another machine; None uses the devices of this machine.
-
-    Raises:
-        ValueError: the machine has fewer GPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     kind = "GPU" if gpus or gpu else "CPU"
@@ -60,9 +56,6 @@ def devices(
         return Devices(kind, count, int(memory_gb * 1e9), shared=False, gpu=gpu)
     if not gpus:
         return Devices(kind, count, machine_memory() // count, shared=True)
-    rule = f"num_replicas={count}, but this machine has {len(gpus)} GPU(s)"
-    example = "for example --device_kind=A100-80 or --device_memory_gb=80"
-    require(count <= len(gpus), rule, f"To plan for another, describe it: {example}")
     limits = private_apis.gpu_memory_limits()
     return Devices(kind, count, min(limits[:count]), shared=False, gpu=gpu)
 
