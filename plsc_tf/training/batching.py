@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.parallel.rows import device_kind, local_devices
+from plsc_tf.parallel.rows import local_devices
 from plsc_tf.parallel.strategy import local_replicas
 from plsc_tf.requirements import require
 
@@ -206,28 +206,21 @@ def send(
         local: whether `tensors` are only this process's part of it, see `own_range`.
         pool: threads that copy the parts to the replicas' devices in the background. A
             copy to a GPU begins when the GPU has done all work that it already has, and
-            blocks its thread until then. None copies to GPUs only, in this thread.
+            blocks its thread until then. None copies when the result is called.
 
     Returns:
-        Function that waits for the copies and returns each replica's `[b, ...]`.
+        Function that waits for the copies and returns each replica's `[b, ...]`; call
+        it once.
     """
     own = local_replicas(strategy)
     here = own if local else range(strategy.num_replicas_in_sync)
     first = own.start - here.start
     with tf.device("CPU"):
         columns = [tf.split(t, len(here)) if len(here) > 1 else [t] for t in tensors]
-    parts: list[Any] = list(zip(*columns, strict=True))[first : first + len(own)]
-    if pool is not None:
-        devices = local_devices(strategy)
-        parts = [pool.submit(_copy, *one) for one in zip(parts, devices, strict=True)]
-    elif device_kind(strategy) == "GPU":
-        parts = list(map(_copy, parts, local_devices(strategy)))
-
-    def wait():
-        done = [part if isinstance(part, tuple) else part.result() for part in parts]
-        return per_replica(strategy, done)
-
-    return wait
+    parts = list(zip(*columns, strict=True))[first : first + len(own)]
+    copy: Callable = map if pool is None else pool.map
+    copied = copy(_copy, parts, local_devices(strategy))
+    return lambda: per_replica(strategy, list(copied))
 
 
 def per_replica(strategy: tf.distribute.Strategy, values: Sequence[Any]) -> Any:

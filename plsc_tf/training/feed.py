@@ -75,26 +75,6 @@ class Position:
         }
 
 
-def passes(data: Any, done: int) -> Iterator[Any]:
-    """Yields a user's batches again and again, independently of epochs.
-
-    A resumed run skips the batches it has already trained on, which is correct if the
-    data set always yields the same batches.
-
-    Args:
-        data: a data set with `one_pass`.
-        done: number of batches to skip.
-    """
-    start = done % data.steps_per_epoch if data.steps_per_epoch else done
-    while True:
-        count = -1
-        for count, batch in enumerate(data.epoch(0, start)):  # noqa: B007 - is read
-            yield batch
-        if count < 0 and not start:
-            return  # the data set is empty
-        start = 0
-
-
 def batches_of_epoch(
     model: Classifier,
     data: Any,
@@ -109,7 +89,7 @@ def batches_of_epoch(
     Args:
         model: the `Classifier`.
         data: the training data.
-        batches: the result of `passes`, or None to read the epoch.
+        batches: iterator of the data's batches, or None to read the epoch.
         class_weight: `{label: weight}`, or None.
         count: maximum number of batches to take, or None for all.
 

@@ -129,9 +129,10 @@ class Trainer:
         )
         limit = steps_per_epoch or stop_at_step
         user_data.check_endless(data, limit, "steps_per_epoch")
-        passes = None
-        if steps_per_epoch and getattr(data, "one_pass", False):
-            passes = feed.passes(data, initial_epoch * steps_per_epoch + initial_step)
+        stream = None
+        if steps_per_epoch and hasattr(data, "endless"):
+            done = initial_epoch * steps_per_epoch + initial_step
+            stream = iter(data.endless(done))
         model.stop_training = False
         position.epoch, position.step = initial_epoch, initial_step
         if not initial_step:
@@ -149,7 +150,7 @@ class Trainer:
             while position.epoch < epochs and not model.stop_training:
                 callbacks.on_epoch_begin(position.epoch)
                 left = self._steps_left(steps_per_epoch, stop_at_step)
-                batches = feed.batches_of_epoch(model, data, passes, class_weight, left)
+                batches = feed.batches_of_epoch(model, data, stream, class_weight, left)
                 batches = self.calls.gathered(batches)
                 logs = self._run_epoch(batches, callbacks, sentinel)
                 self._stop_at(stop_at_step)

@@ -28,10 +28,6 @@ class DatasetBatches:
         ValueError: the data set yields other elements, or none.
     """
 
-    # With steps_per_epoch, an epoch continues where the previous one ended, as in
-    # Keras.
-    one_pass = True
-
     def __init__(self, dataset: tf.data.Dataset) -> None:
         spec = dataset.element_spec
         fits = isinstance(spec, tuple) and len(spec) in (2, 3)
@@ -39,7 +35,11 @@ class DatasetBatches:
         require(fits, rule, elements=spec)
         rule = "The data set must yield images in batches [batch, height, width, 3]"
         require(spec[0].shape.rank == 4, rule, "Call .batch()", elements=spec)
-        self._dataset = dataset
+        options = tf.data.Options()
+        # With autotuning, the end of every epoch waits for a planning thread, up to two
+        # minutes on two cores. `data.pipeline` disables it as well.
+        options.autotune.enabled = False
+        self._dataset = dataset.with_options(options)
         self.batch_size = spec[0].shape[0]
         if self.batch_size is None:
             first = next(iter(dataset), None)
@@ -56,11 +56,17 @@ class DatasetBatches:
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """Returns the data set from batch `start_step` on, the same in every epoch."""
         del epoch  # a `tf.data.Dataset` does not depend on the epoch
-        options = tf.data.Options()
-        # With autotuning, the end of every epoch waits for a planning thread, up to two
-        # minutes on two cores. `data.pipeline` disables it as well.
-        options.autotune.enabled = False
-        return self._dataset.skip(start_step).with_options(options)
+        return self._dataset.skip(start_step)
+
+    def endless(self, done: int) -> tf.data.Dataset:
+        """Returns the data set again and again, without the first `done` batches.
+
+        With steps_per_epoch, an epoch continues where the previous one ended, as in
+        Keras. A resumed run skips the batches it has already trained on, which is
+        correct if the data set always yields the same batches.
+        """
+        done = done % self.steps_per_epoch if self.steps_per_epoch else done
+        return self._dataset.repeat().skip(done)
 
 
 @dataclasses.dataclass
