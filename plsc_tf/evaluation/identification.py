@@ -122,17 +122,6 @@ def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
     }
 
 
-def cumulative_matches(result: Search, highest: int = 100) -> np.ndarray:
-    """Returns the CMC curve: rank-k rates for k = 1, 2, ...
-
-    It ends at `highest` or the number of identities, whichever is smaller.
-    """
-    ranks = range(1, min(highest, result.num_identities) + 1)
-    chosen = np.sort(result.ranks[result.mated])
-    hits = np.searchsorted(chosen, ranks, side="right")
-    return hits / max(len(chosen), 1)
-
-
 def tpir_at_fpir(
     result: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
 ) -> dict:

@@ -11,8 +11,8 @@ from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 
 # The main metric of a set is the first of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
-# Number of histogram bins and ROC curve points.
-_BINS, _POINTS = 50, 240
+# Number of histogram bins, ROC curve points and ranks of the CMC curve.
+_BINS, _POINTS, _RANKS = 50, 240, 100
 
 
 @dataclasses.dataclass
@@ -122,17 +122,16 @@ class SetReport:
 
     def add_matches(self, search: identification.Search) -> None:
         """Adds the CMC curve if any probe has a mate."""
-        if not search.mated.any():
+        rates = identification.rank_rates(search, range(1, _RANKS + 1))
+        if not rates:
             return
-        matches = identification.cumulative_matches(search)
-        points = np.column_stack([np.arange(1, len(matches) + 1), matches])
         self._add_chart(
             "cmc",
-            _rounded(matches),
+            _rounded(rates.values()),
             "Share of mated probes whose identity ranks among the first k.",
             ("rank k", "rank-k identification rate"),
-            ((1, max(len(matches), 2)), _limits(matches)),
-            {self.name: points},
+            ((1, max(len(rates), 2)), _limits([*rates.values()])),
+            {self.name: [*rates.items()]},
         )
 
 

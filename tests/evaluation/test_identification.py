@@ -69,8 +69,8 @@ def test_rates_by_hand():
         num_identities=8,
     )
     assert rank_rates(found) == {1: 0.5, 5: 0.75}
-    curve = identification.cumulative_matches(found)
-    np.testing.assert_allclose(curve, [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1, 1])
+    curve = rank_rates(found, range(1, 101))
+    assert [*curve.values()] == [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1]
     assert rank_rates(found, weights=np.array([3, 0, 1, 0, 1.0])) == {1: 0.75, 5: 1.0}
 
 
