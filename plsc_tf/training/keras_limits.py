@@ -13,9 +13,6 @@ METRICS = {"accuracy": 1, "top5_accuracy": 5}
 _FIT = {
     "validation_split": "pass held-back images as validation_data",
     "validation_batch_size": "pass validation_data as a tf.data.Dataset of batches",
-    "workers": "plsc_tf.load starts its own workers",
-    "use_multiprocessing": "plsc_tf.load starts its own workers",
-    "max_queue_size": "plsc_tf.load has its own queue",
 }
 _COMPILE = {
     "loss": "pass it to the head: plsc_tf.ShardedHead(classes, loss=plsc_tf.ARCFACE)",

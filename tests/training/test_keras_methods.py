@@ -60,7 +60,6 @@ def test_weights_of_examples_and_classes_multiply(make_model, pictures):
         ({"class_weight": [1, 1, 1, 1, 2]}, r"\{label: weight\}"),
         ({"validation_data": (1, 2, 3, 4)}, "validation_data .*length=4"),
         ({"validation_split": 0.1}, "validation_split.*validation_data"),
-        ({"workers": 4}, "workers.*plsc_tf.load"),
         ({"epoch": 2}, "no argument 'epoch'.*docstring"),
     ],
 )

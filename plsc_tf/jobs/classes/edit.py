@@ -133,13 +133,9 @@ def _fills(content, run, weights_only):
     own = [name for name in arrays if "/" not in name]
     rows = [keras.Variable(np.zeros((1, *arrays[n]["shape"][1:])), name=n) for n in own]
     optimizer.build(rows)
-    for row in rows:
-        prefix = f"{row.name}_"
-        for slot in optimizer.variables:
-            if slot.name.startswith(prefix):
-                name = slot.name.removeprefix(prefix)
-                fills[f"{row.name}/{name}"] = float(np.ravel(slot.numpy())[0])
-    return fills
+    first = {slot.name: np.ravel(slot.numpy())[0] for slot in optimizer.variables}
+    names = {name: name.replace("/", "_") for name in arrays}
+    return fills | {n: float(first[s]) for n, s in names.items() if s in first}
 
 
 def _table(source, target, labels, unnamed):
