@@ -5,7 +5,7 @@ import shutil
 import sys
 import threading
 import time
-from typing import TextIO
+from collections.abc import Callable
 
 from absl import logging
 
@@ -19,48 +19,36 @@ class ProgressLine:
 
     Args:
         total: total amount of work, for a progress bar; None shows no bar.
-        stream: output stream; None means stderr.
     """
 
-    def __init__(self, total: int | None = None, stream: TextIO | None = None):
-        self._total, self._stream = total, stream
-        self._open = False
-        self._drawn = 0.0
+    def __init__(self, total: int | None = None):
+        self._total, self._open, self._drawn = total, False, 0.0
 
-    @property
-    def on_terminal(self) -> bool:
-        """True if the stream is a terminal."""
-        return self._to().isatty()
+    def show(self, done: int, text: Callable[[], str], due: bool = True) -> None:
+        """Shows the line: in the log if it is due; on a terminal, also in between.
 
-    def show(self, done: int, text: str) -> None:
-        """Shows the line on the terminal or in the log."""
-        if self.on_terminal:
-            self.redraw(done, text)
-        else:
-            logging.info("%s", text)
-
-    def needs_redraw(self, now: float) -> bool:
-        """Returns whether to redraw a terminal's line; `now` is `time.monotonic()`."""
-        return now - self._drawn >= REDRAW_S and self.on_terminal
-
-    def redraw(self, done: int, text: str) -> None:
-        """Replaces the previous line; the text is cut to the terminal's width."""
-        width, bar = shutil.get_terminal_size().columns, ""
-        if self._total:
-            marks = min(round(BAR * done / self._total), BAR)
-            bar = f"[{'=' * marks:<{BAR}}] "
-        self._to().write(f"\r\x1b[K{f'{bar}{text}'[: max(width - 1, BAR)]}")
-        self._to().flush()
-        self._open, self._drawn = True, time.monotonic()
+        Args:
+            done: amount of finished work.
+            text: function that returns the line, which is cut to the terminal's width.
+            due: whether to show it in any case.
+        """
+        now, terminal = time.monotonic(), sys.stderr.isatty()
+        if due and not terminal:
+            logging.info("%s", text())
+        if terminal and (due or now - self._drawn >= REDRAW_S):
+            width, bar = shutil.get_terminal_size().columns, ""
+            if self._total:
+                marks = min(round(BAR * done / self._total), BAR)
+                bar = f"[{'=' * marks:<{BAR}}] "
+            sys.stderr.write(f"\r\x1b[K{f'{bar}{text()}'[: max(width - 1, BAR)]}")
+            sys.stderr.flush()
+            self._open, self._drawn = True, now
 
     def end(self) -> None:
         """Moves to a new line if a line is open on the terminal."""
         if self._open:
-            self._to().write("\n")
+            sys.stderr.write("\n")
             self._open = False
-
-    def _to(self):
-        return self._stream or sys.stderr
 
 
 class Progress:
@@ -80,7 +68,7 @@ class Progress:
     ):
         self._doing, self._total, self._unit = doing, total, unit
         self._shown = ProgressLine()
-        self._every_s = REDRAW_S if self._shown.on_terminal else log_every_s
+        self._every_s = REDRAW_S if sys.stderr.isatty() else log_every_s
         self._begun = self._last = time.monotonic()
         self._done = self._before = 0
         self._lock = threading.Lock()
@@ -122,7 +110,7 @@ class Progress:
         parts = [text, f"{self._amount(rate)}/s"]
         if share and rate:
             parts.append(f"ETA {format_seconds(self._done * (1 / share - 1) / rate)}")
-        self._shown.show(0, ", ".join(parts))
+        self._shown.show(0, lambda: ", ".join(parts))
 
     def _amount(self, number):
         if self._unit == "bytes":

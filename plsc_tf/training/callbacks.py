@@ -169,14 +169,12 @@ class TrainingLog(keras.callbacks.Callback):
         if self.model.trainer.step_result:  # empty if the step was skipped
             self._since_line.append(self.model.trainer.step_result)
         self._count(seconds, step)
-        if self._since_line and self._is_due(step):
-            values = self._values()
+        due = self._is_due(step)
+        if self._since_line and (line := self._line):
+            self._shown(lambda: line.show(step, lambda: self._text(step), due))
+        if self._since_line and due:
+            self.recorder.scalars(step, self._values())
             self._since_line, self._of_line = [], []
-            self.recorder.scalars(step, values)
-            if line := self._line:
-                self._shown(lambda: line.show(step, self._text(step, values)))
-        elif self._since_line and self._line:
-            self._shown(lambda: self._redraw(step, now))
         if any(step % n == 0 for n in self.interruptions):
             self.pause()
 
@@ -209,10 +207,6 @@ class TrainingLog(keras.callbacks.Callback):
             f"to the number of examples, at most {steps * self.global_batch_size}."
         )
 
-    def _redraw(self, step, now):
-        if self._line.needs_redraw(now):
-            self._line.redraw(step, self._text(step, self._values()))
-
     def _is_due(self, step):
         return step % self.every_n_steps == 0 or step == self.total_steps
 
@@ -240,8 +234,8 @@ class TrainingLog(keras.callbacks.Callback):
             values["images_per_second"] = self._speed(len(times), sum(times))
         return values
 
-    def _text(self, step, values):
-        values = dict(values)
+    def _text(self, step):
+        values = self._values()
         rate = values.pop("learning_rate")
         speed = values.pop("images_per_second", self.images_per_second)
         scale = values.pop("loss_scale", None)
