@@ -9,6 +9,7 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
+from plsc_tf.data.readers.packed import Records
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -35,12 +36,7 @@ def layout(request: layouts.DataRequest) -> layouts.Layout:
 
 def _binary(request: layouts.DataRequest, batches: list[str]) -> layouts.ArraysLayout:
     """Returns the layout of the batches: a label byte and three 32x32 planes each."""
-    firsts = np.cumsum([0, *(_count(path) for path in batches)])
-
-    def describe(index: int) -> str:
-        part = int(np.searchsorted(firsts, index, side="right")) - 1
-        return f"image {index - firsts[part]} of {batches[part]}"
-
+    describe = Records(batches, list(map(_count, batches))).describe
     names, classes = ",".join(batches), INFO.num_classes
     return layouts.ArraysLayout(
         request, "cifar10", classes, names, lambda: _read(batches), describe

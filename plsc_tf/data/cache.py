@@ -19,7 +19,7 @@ from plsc_tf.requirements import require
 from plsc_tf.storage import arrays
 
 _PARTIAL = ".partial"
-_IMAGES, _LABELS, _DONE = "pictures.npy", "labels.npy", "cache.json"
+_IMAGES, _LABELS = "pictures.npy", "labels.npy"
 
 
 def in_memory(source: Source, blocks: tf.data.Dataset) -> IndexedSource:
@@ -60,8 +60,8 @@ def on_disk(
     known = {"made": steps, "shape": list(shape), "source": source.fingerprint()}
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
-    if not _is_done(place):
-        _fill(place, lambda path: _write(path, shape, blocks, source.name, known))
+    if not os.path.exists(place):
+        _fill(place, lambda path: _write(path, shape, blocks))
         logging.info("%s: cached %d images in %s", source.name, shape[0], place)
     images = arrays.read(os.path.join(place, _IMAGES))
     labels = arrays.read(os.path.join(place, _LABELS))
@@ -81,10 +81,6 @@ def _cached(source, labels, fetch):
     return IndexedSource(name, labels, fetch, num_classes=classes, describe=describe)
 
 
-def _is_done(place):
-    return os.path.exists(os.path.join(place, _DONE))
-
-
 def _fill(place, write):
     """Writes a temporary folder and renames it to `place` once it is complete.
 
@@ -99,13 +95,13 @@ def _fill(place, write):
             # Remove what a killed process left behind on this machine.
             for path in glob.glob(f"{glob.escape(own)}*{_PARTIAL}"):
                 shutil.rmtree(path, ignore_errors=True)
-        if not _is_done(place):
+        if not os.path.exists(place):
             partial = f"{own}{uuid.uuid4().hex[:8]}{_PARTIAL}"
             try:
                 write(partial)
                 os.rename(partial, place)
             except OSError:
-                if not _is_done(place):
+                if not os.path.exists(place):
                     raise
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -114,8 +110,8 @@ def _fill(place, write):
             os.remove(lock.name)
 
 
-def _write(place, shape, blocks, name, known):
-    """Writes the cache's files; the last one marks the cache as complete."""
+def _write(place, shape, blocks):
+    """Writes the cache's files."""
     os.makedirs(place)
     images = np.lib.format.open_memmap(
         os.path.join(place, _IMAGES), "w+", np.uint8, shape
@@ -127,5 +123,3 @@ def _write(place, shape, blocks, name, known):
         count += len(some)
     images.flush()
     np.save(os.path.join(place, _LABELS), labels)
-    with open(os.path.join(place, _DONE), "w", encoding="utf-8") as stream:
-        json.dump({"name": name, **known}, stream)

@@ -109,12 +109,10 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
                 return layouts.records(request, own_name, classes, parse_fn)
         if hasattr(module, "layout"):
             return module.layout(request)
-    if hasattr(module, "examples"):
-        return layouts.SourceLayout(request, module.examples)
-    raise ValueError(
-        f"The data set {name!r} has only a parse_fn, for TFRecord files of the train "
-        f"split. Set train_files. Received: train_files=(), split={request.split!r}."
-    )
+    rule = f"The data set {name!r} reads only TFRecord files, for the train split"
+    fits = hasattr(module, "examples")
+    require(fits, rule, "Set train_files", train_files=(), split=repr(split))
+    return layouts.SourceLayout(request, module.examples)
 
 
 def _with_records(request):
@@ -184,9 +182,8 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     Args:
         name: name of the data set; see `load`.
         request: request for the data set; its dataset_dir is the folder of targets.
-        target: path of a .bin or .txt file, the base name of
-            <dataset_dir>/<target>.bin, or the name of a verification set that the data
-            set defines.
+        target: path of a .bin or .txt file, the base name of one in dataset_dir, or
+            the name of a verification set that the data set defines.
 
     Raises:
         FileNotFoundError: there is no such set; the message lists the paths tried.
@@ -195,7 +192,7 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
         request, tried = _with_keys(request), [target]
         if request.dataset_dir:
             below = paths.join(request.dataset_dir, target)
-            tried = [f"{below}.bin", below, target]
+            tried = [f"{below}.bin", f"{below}.txt", below, target]
         for path in tried:
             if path.endswith((".bin", ".txt")) and files.exists(path):
                 return load_pairs(path)

@@ -100,13 +100,10 @@ class Pairs:
         """
         size, stored = tuple(image_size) if image_size else None, self.images
         if self.framing is not None:
-            if size not in (None, self.framing.image_size):
-                height, width = self.framing.image_size
-                raise ValueError(
-                    f"The preprocessing {self.framing.name!r} resizes the images of "
-                    f"{self.name!r} to {height} x {width} pixels. Received: "
-                    f"{image_size=}. Leave out image_size."
-                )
+            wanted, name = self.framing.image_size, self.framing.name
+            rule = f"The preprocessing {name!r} resizes the images of {self.name!r} to "
+            good = size in (None, wanted)
+            require(good, f"{rule}{wanted}", "Leave it out", image_size=image_size)
         elif isinstance(stored, np.ndarray) and size in (None, stored.shape[1:3]):
             return stored if rows is None else stored[rows]
         rows = range(len(stored)) if rows is None else rows
@@ -172,12 +169,9 @@ def load_pairs(
     name = name or path.rpartition("/")[2].rpartition(".")[0]
     if path.endswith(".bin"):
         return _load_bin(path, name)
-    if path.endswith(".txt"):
-        return _load_pairs_txt(path, images_dir, name)
-    raise ValueError(
-        "A verification set must be a .bin (insightface) or a .txt (pairs). "
-        f"Received: path={path!r}."
-    )
+    rule = "A verification set must be a .bin (insightface) or a .txt (pairs)"
+    require(path.endswith(".txt"), rule, path=repr(path))
+    return _load_pairs_txt(path, images_dir, name)
 
 
 def _load_bin(path: str, name: str) -> Pairs:
@@ -276,12 +270,10 @@ def _lines_in_twos(path: str, rows):
     for i in range(0, len(rows), 2):
         number, one = rows[i]
         other = rows[i + 1][1] if i + 1 < len(rows) else []
-        if len(one) != 2 or one[1:] != other[1:] or not one[1].isdecimal():
-            raise ValueError(
-                f"{path}, line {number}: expected a pair, two lines 'image number' "
-                "with the same number (0: two people, 1 or more: one person). "
-                f"Received: {' '.join(one)[:60]!r} and {' '.join(other)[:60]!r}."
-            )
+        good = len(one) == 2 and one[1:] == other[1:] and one[1].isdecimal()
+        rule = f"{path}, line {number}: expected a pair, two lines 'image number' with "
+        rule += "the same number (0: two people, 1 or more: one person)"
+        require(good, rule, first=repr(one)[:60], second=repr(other)[:60])
         fold = int(one[1])
         kinds[fold > 0].append((fold, one[0], other[0]))
     for kind in kinds:

@@ -7,6 +7,7 @@ template's media are added up, and the sum is normalized. NumPy only.
 import numpy as np
 
 from plsc_tf.evaluation.verification import unit
+from plsc_tf.requirements import require
 
 
 def pool(embeddings, templates, media, weights=None):
@@ -52,9 +53,6 @@ def find(ids, wanted, what):
     """
     rows = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     missing = np.flatnonzero(ids[rows] != wanted)
-    if len(missing):
-        raise ValueError(
-            f"The list of images has no image for {len(missing)} templates of {what}, "
-            f"such as template {wanted[missing[0]]}."
-        )
+    rule = f"The list of images must have an image for each template of {what}"
+    require(not len(missing), rule, missing=len(missing), first=wanted[missing[:1]])
     return rows

@@ -146,9 +146,7 @@ def check_resumed(path: str, stored: dict, given: Sequence[str]) -> None:
         ValueError: the parts differ.
     """
     before = stored.get("given", [])
-    if sorted(before) != sorted(given):
-        names = [" and ".join(parts) or "no parts" for parts in (before, given)]
-        raise ValueError(
-            f"{path} was trained with {names[0]} from Python. Received: {names[1]}. "
-            f"Pass the same, or start from checkpoint_dir={path} in a new folder."
-        )
+    then, now = (" and ".join(parts) or "no parts" for parts in (before, given))
+    advice = f"Pass the same, or start from checkpoint_dir={path} in a new folder"
+    same, rule = sorted(before) == sorted(given), f"{path} was trained with {then}"
+    require(same, f"{rule} from Python", advice, given=now)

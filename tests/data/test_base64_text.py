@@ -102,7 +102,7 @@ def test_two_columns_of_digits_are_in_plscs_documented_order():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"", "a tab and a label. Received: ''"),
+        (b"", "a tab and a label. Received: line=b''"),
         (TEXT, "a tab and a label"),
         (TEXT + b" 3", "a tab and a label"),
         (TEXT + b"\t3\t4", "a tab and a label"),
@@ -112,7 +112,7 @@ def test_two_columns_of_digits_are_in_plscs_documented_order():
         (TEXT + b"\t" + b"9" * 30, "expected a label, a whole"),
         (b"\t3", "expected an image in base64"),
         (TEXT[:-1] + b"\t3", "multiple of 4"),
-        (b"\xff\x00A\t3", r"Received: '\\\\xff\\x00A'"),
+        (b"\xff\x00A\t3", r"Received: text=b'\\xff\\x00A'"),
     ],
 )
 def test_wrong_lines_are_refused(line, words):

@@ -87,7 +87,7 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
     # A folder of nothing but TFRecords needs no names.
     assert open_source("my_dots", DataRequest(str(tmp_path))).num_examples == 3
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"has only a parse_fn.*train_files=\(\)"):
+    with pytest.raises(ValueError, match=r"reads only TFRecord.*train_files=\(\)"):
         open_source("my_dots", DataRequest(str(tmp_path / "empty")))
     sys.modules.pop("my_dots")
 

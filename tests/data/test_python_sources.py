@@ -84,7 +84,7 @@ NO_LABELS = [1.5, float("nan"), float("inf"), 2**63, "one", None, [1, 2], {}]
     [
         *((image, 0, "dots must yield .* at example 0") for image in NO_IMAGES),
         *((b"x", label, "yield .image, label. with a whole") for label in NO_LABELS),
-        ([1, 2, 3], 0, r"Received at example 0: shape=\(3,\)"),
+        ([1, 2, 3], 0, r"at example 0. Received: shape=\(3,\)"),
         (np.zeros((6, 4, 3)) - 0.5, 0, "0...255; the model normalizes"),
     ],
 )
@@ -196,7 +196,7 @@ def test_pairs_of_arrays_and_of_files():
 
 
 def test_wrong_pairs_say_which():
-    with pytest.raises(ValueError, match="at pair 1: "):
+    with pytest.raises(ValueError, match="at pair 1. Received: "):
         good, bad = (chw(9), chw(9), 1), (chw(9), 1)
         pairs_from_reader(lambda: iter([good, bad]))
     with pytest.raises(ValueError, match="pixels in 0...255"):

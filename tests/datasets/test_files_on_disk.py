@@ -96,7 +96,7 @@ def test_cifar10_reads_binary_batches(tmp_path):
     np.testing.assert_array_equal(source.labels, [1, 9, 2, 9, 3, 9, 4, 9, 5, 9])
     item = list(source.epoch(seed=0, epoch=0, shuffle=False))[4]
     assert item["image"][5, 6].numpy().tolist() == [3, 0, 255]
-    assert source.describe(4).endswith(f"image 0 of {tmp_path}/data_batch_3.bin")
+    assert source.describe(4).endswith(f"record 0 of {tmp_path}/data_batch_3.bin")
     (tmp_path / "data_batch_2.bin").write_bytes(b"123")
     with pytest.raises(ValueError, match="data_batch_2.bin must be a CIFAR-10"):
         open_source("cifar10", _request(tmp_path))
@@ -131,7 +131,7 @@ def test_lists_and_records(tmp_path, name):
     assert open_source(name, _request(tmp_path, split="val")).num_classes == 5
 
 
-OTHER_FILES = ("base64_text", "hugging_face", "lmdb", "mock")
+OTHER_FILES = ("base64_text", "hugging_face", "lmdb", "mock", "webdataset")
 TAKE_RECORDS = [name for name in names() if name not in OTHER_FILES]
 
 

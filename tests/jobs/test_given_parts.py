@@ -94,8 +94,8 @@ def test_a_trained_model_is_evaluated_and_exported(finished):
 @pytest.mark.parametrize(
     ("left_out", "message"),
     [
-        (("source",), "and source from Python. Received: backbone and optimizer"),
-        (("backbone", "optimizer", "source"), "from Python. Received: no parts"),
+        (("source",), "and source from Python. Received: given=backbone and opt"),
+        (("backbone", "optimizer", "source"), "from Python. Received: given=no parts"),
     ],
 )
 def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):

@@ -34,7 +34,6 @@ KINDS = {
     "missing_file": Kind("listed files that do not exist"),
     "unreadable": Kind("files that cannot be read"),
     "damaged_record": Kind("damaged places in record files"),
-    "missing_records": Kind("records that are missing", removed=False),
     "empty": Kind("empty images"),
     "not_an_image": Kind("files that are not images"),
     "unsupported_format": Kind("images of a format that training does not decode"),

@@ -251,27 +251,22 @@ class RecordioImages(Listing):
         self._finder = ImageFinder(layout.rec)
 
     def _items(self, findings):
-        finder, share, images = self._finder, 0.0, 0
+        finder, share = self._finder, 0.0
         try:
             for image in finder.find():
                 # The number of classes becomes known when record 0 is read.
                 self.num_classes = self.num_classes or finder.num_classes
                 if image.error is not None:
                     fault = "empty" if image.is_empty else "label_not_whole"
-                    fault = fault if image.header else "damaged_record"
+                    fault = fault if image.end else "damaged_record"
                     item = Item(faults=[(fault, str(image.error))])
                 else:
                     share = min(image.end / finder.file.size, 1.0)
                     item = Item(image.label, content=finder.content(image))
                 item.share, item.place = share, b"record %d" % image.key
-                images += 1
                 yield item
         except ValueError as error:
             findings.add("damaged_record", self.name, str(error))
-        missing = (finder.num_images or 0) - images
-        if missing > 0:
-            detail = f"record 0 gives {finder.num_images} images; found {images}"
-            findings.add("missing_records", self.name, detail, missing)
 
 
 def open_listing(name: str, request: DataRequest) -> Listing:

@@ -6,7 +6,6 @@ JSON.
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -124,7 +123,7 @@ class FilesInput(_Input):
 
     def fingerprint(self) -> dict:
         """Returns facts that identify these files and change when the files change."""
-        found = [[path, files.size(path), _changed(path)] for path in self.paths]
+        found = [[path, *files.stat(path)] for path in self.paths]
         labels = {"labels_offset": self._offset, "num_classes": self._num_classes}
         return {"files": found, **labels}
 
@@ -199,8 +198,3 @@ class SourceInput(_Input):
         else:
             self._check(image)
         return *output.pack(image, label), label
-
-
-def _changed(path):
-    """Returns a local file's modification time in nanoseconds; 0 for other files."""
-    return os.stat(path).st_mtime_ns if files.is_local(path) else 0

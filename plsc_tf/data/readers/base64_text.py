@@ -20,7 +20,8 @@ from plsc_tf.storage import files
 
 # A line may contain a large photograph.
 LONGEST_LINE = 64 << 20
-_MOST_DIGITS = 18
+# Digits of a label, and bytes of a line that messages show.
+_MOST_DIGITS, _SHOWN = 18, 60
 _FILE_LIST = "file_list.txt"
 
 
@@ -54,7 +55,7 @@ def base64_files(
     return packed_source(name, packed, unpack, **known)
 
 
-def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_lines(path: str) -> tuple[np.ndarray, ...]:
     """Locates the images in a base64 file.
 
     Returns:
@@ -71,8 +72,7 @@ def find_lines(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
         table.extend((end - len(line) + line.index(text), len(text), label))
-    begins, lengths, labels = np.array(table, np.int64).reshape(-1, 3).T.copy()
-    return begins, lengths, labels
+    return tuple(np.array(table, np.int64).reshape(-1, 3).T.copy())
 
 
 def read_lines(
@@ -136,21 +136,16 @@ def parse_line(line: bytes) -> tuple[bytes, int]:
     label, tab, text = line.partition(b"\t")
     if not label.isdigit() or text.isdigit():
         text, tab, label = line.rpartition(b"\t")
-    if not tab or b"\t" in text:
-        raise ValueError(
-            f"expected an image in base64, a tab and a label. Received: {_shown(line)}."
-        )
+    good = tab and b"\t" not in text
+    rule = "expected an image in base64, a tab and a label"
+    require(good, rule, line=line[:_SHOWN])
     # Check the digits, because int() accepts blanks, signs and underscores.
-    if not label.isdigit() or len(label) > _MOST_DIGITS:
-        raise ValueError(
-            "expected a label, a whole number of at most "
-            f"{_MOST_DIGITS} digits. Received: {_shown(label)}."
-        )
-    if not text or len(text) % 4:
-        raise ValueError(
-            "expected an image in base64, whose length is a multiple of 4. "
-            f"Received: {_shown(text)} of {len(text)} characters."
-        )
+    good = label.isdigit() and len(label) <= _MOST_DIGITS
+    rule = f"expected a label, a whole number of at most {_MOST_DIGITS} digits"
+    require(good, rule, label=label[:_SHOWN])
+    good = text and not len(text) % 4
+    rule = "expected an image in base64, whose length is a multiple of 4"
+    require(good, rule, text=text[:_SHOWN], characters=len(text))
     return text, int(label)
 
 
@@ -182,9 +177,3 @@ def decode(text: bytes) -> bytes:
 def encode_line(image: bytes, label: int) -> bytes:
     """Returns the line `base64<TAB>label`, with its newline."""
     return binascii.b2a_base64(image, newline=False) + b"\t%d\n" % label
-
-
-def _shown(text):
-    """Returns the beginning of a text in printable form."""
-    shown = bytes(text[:60]).decode("ascii", "backslashreplace")
-    return repr(shown) + ("..." if len(text) > 60 else "")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from plsc_tf.data.readers import base64_text, tfrecord
+from plsc_tf.requirements import require
 
 # Leading bytes of the formats that `plsc_tf.data.images.decode` supports.
 _BEGINNINGS = {b"\xff\xd8\xff": b"jpeg", b"\x89PNG\r\n\x1a\n": b"png", b"GIF8": b"gif"}
@@ -52,13 +53,10 @@ def _pack_example(image, label):
 
 def _kind(image):
     """Returns an image's format; a list could name a private file of its reader."""
-    for beginning, kind in _BEGINNINGS.items():
-        if image.startswith(beginning):
-            return kind
-    raise ValueError(
-        "expected a JPEG, PNG or GIF file. Received: bytes that begin with "
-        f"{image[:8]!r}. `python -m plsc_tf.check` lists all such files."
-    )
+    kinds = [_BEGINNINGS[begin] for begin in _BEGINNINGS if image.startswith(begin)]
+    advice = "`python -m plsc_tf.check` lists all files that are not"
+    require(kinds, "expected a JPEG, PNG or GIF file", advice, begins=image[:8])
+    return kinds[0]
 
 
 # PLSC's lines; written as `base64<TAB>label`.

@@ -222,11 +222,9 @@ def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:
     """
     images, same = [], []
     for number, item in enumerate(samples(reader)):
-        if not isinstance(item, tuple) or len(item) != 3:
-            raise ValueError(
-                f"{name} must yield (left image, right image, same). "
-                f"Received at pair {number}: {reprlib.repr(item)}."
-            )
+        good = isinstance(item, tuple) and len(item) == 3
+        rule = f"{name} must yield (left image, right image, same) at pair {number}"
+        require(good, rule, pair=reprlib.repr(item))
         images += [to_picture(image, name, number) for image in item[:2]]
         same.append(bool(item[2]))
     order = np.arange(len(images))
@@ -277,13 +275,11 @@ def to_picture(image, name: str, number: int) -> bytes | np.ndarray:
         image = image.transpose(1, 2, 0)
     if image.ndim == 2:
         image = image[..., np.newaxis]
-    shaped = image.ndim == 3 and image.shape[-1] in (1, 3) and image.size
-    if not shaped or image.dtype.kind not in "buif" or not np.isfinite(image).all():
-        raise ValueError(
-            f"{name} must yield images as bytes or arrays [height, width, 3] of finite "
-            f"numbers in 0...255. Received at example {number}: shape={image.shape}, "
-            f"dtype={image.dtype}. If both are valid, the image has NaN or infinity."
-        )
+    good = image.ndim == 3 and image.shape[-1] in (1, 3) and image.size
+    good = good and image.dtype.kind in "buif" and np.isfinite(image).all()
+    rule = f"{name} must yield images as bytes or arrays [height, width, 3] of finite "
+    rule += f"numbers in 0...255, without NaN, also at example {number}"
+    require(good, rule, shape=image.shape, dtype=image.dtype)
     if number < _CHECKED:
         check_range(image, f"Image {number} of {name}")
     if image.dtype != np.uint8:

@@ -42,40 +42,25 @@ class Record:
     Attributes:
         key: number of the record in the .idx or, without .idx, in the file.
         position: position of its first frame.
-        start: position of its data, or of its first part's data.
-        length: length of its data in bytes, including magic numbers between parts.
-        end: position of the next record.
-        parts: number of frames.
+        end: position of the next record; 0 if unknown.
+        begin: position of the image, or of the first frame if there are several.
+        length: length in bytes from `begin`.
         flag: number of float labels after the image header; 0 if the label is in the
             header.
-        header: length of header and labels in bytes; the encoded image follows. 0 if
-            unknown.
+        is_empty: whether it has only an image header.
         label: the first label.
         error: the reason why it is not an image, or None.
     """
 
     key: int
     position: int = 0
-    start: int = 0
-    length: int = 0
     end: int = 0
-    parts: int = 1
+    begin: int = 0
+    length: int = 0
     flag: int = 0
-    header: int = 0
+    is_empty: bool = False
     label: float = 0
     error: ValueError | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """(position, length) of the image, or of the frames if there are several."""
-        if self.parts > 1:
-            return self.position, self.end - self.position
-        return self.start + self.header, self.length - self.header
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the record has only an image header."""
-        return self.header == self.length
 
 
 def recordio_source(
@@ -99,32 +84,20 @@ def recordio_source(
             message gives the file, and the byte or line.
     """
     table, finder = array.array("q"), ImageFinder(rec)
-    # Header lengths of multi-part records, by number; about one in a million is one.
-    split = {}
     for record in finder.find():
         if record.error is not None:
             raise record.error
-        if record.parts > 1:
-            split[len(table) // 4] = record.header
-        table.extend((record.key, *record.place, record.label))
+        table.extend((record.key, record.begin, record.length, record.label))
     keys, begins, lengths, labels = np.array(table, np.int64).reshape(-1, 4).T.copy()
-    good = finder.num_images in (None, len(keys))
-    rule = f"{rec}: record 0 gives the number of images as {finder.num_images}"
-    require(good, rule, "Copy the .rec and the .idx again", images=len(keys))
     require(len(keys), f"{rec} has no images. Its size is {finder.file.size} bytes")
 
     def describe(number: int) -> str:
         return f"record {keys[number]} of {rec}, at byte {begins[number]}"
 
-    def join(data: bytes, number: int) -> bytes:
-        if number not in split:
-            return data
-        return join_parts(data, describe(number))[split[number] :]
-
     return packed_source(
         rec,
         PackedFiles([rec], [len(keys)], begins, lengths),
-        lambda records, numbers: list(map(join, records, numbers.tolist())),
+        lambda records, numbers: [image_of(data, rec) for data in records],
         labels=labels - labels_offset,
         num_classes=num_classes or finder.num_classes,
         describe=describe,
@@ -151,8 +124,14 @@ class ImageFinder:
         self._idx = rec.removesuffix(".rec") + ".idx"
 
     def find(self) -> Iterator[Record]:
-        """Yields images and faulty records, in the order of the .idx or the file."""
+        """Yields images and faulty records, in the order of the .idx or the file.
+
+        Raises:
+            ValueError: at the end, if there are fewer images than record 0 gives, or
+                more.
+        """
         records = self._indexed() if files.exists(self._idx) else self._scanned()
+        count = 0
         for number, record in enumerate(records):
             try:
                 if record.error is None:
@@ -160,15 +139,17 @@ class ImageFinder:
             except ValueError as error:
                 record.error = error
             if record is not None:
+                count += 1
                 yield record
+        path, number = self.file.path, self.num_images
+        rule = f"{path}: record 0 gives the number of images as {number}"
+        advice = "Copy the .rec and the .idx again"
+        require(number in (None, count), rule, advice, images=count)
 
     def content(self, record: Record) -> bytes:
         """Returns the encoded image of a record."""
-        begin, length = record.place
-        data = self.file.read(begin, length)
-        if record.parts == 1:
-            return data
-        return join_parts(data, f"{self.file.path}, byte {begin}")[record.header :]
+        place = f"{self.file.path}, byte {record.begin}"
+        return image_of(self.file.read(record.begin, record.length), place)
 
     def _indexed(self) -> Iterator[Record]:
         """Yields the records listed in the .idx."""
@@ -177,12 +158,10 @@ class ImageFinder:
             fields = line.split()
             if not fields:
                 continue
+            place, advice = f"{self._idx}, line {number}", "Remove it, or copy it again"
             valid = all(field.isdigit() and len(field) <= 18 for field in fields)
-            if not valid or len(fields) != 2:
-                raise ValueError(
-                    f"{self._idx}, line {number}: expected two whole numbers, key and "
-                    f"position. Received: {line!r}. Remove the .idx, or copy it again."
-                )
+            rule = f"{place}: expected two whole numbers, key and position"
+            require(valid and len(fields) == 2, rule, advice, line=line)
             key, position = map(int, fields)
             try:
                 record = find_record(self.file, position, key)
@@ -191,9 +170,7 @@ class ImageFinder:
                 record = Record(key, error=ValueError(hint))
             total += record.end - record.position
             # Reading a large record for each of many lines would take days.
-            rule = f"{self._idx}, line {number}: records overlap"
-            fits = total <= self.file.size + 3
-            require(fits, rule, "Remove the .idx, or copy it again")
+            require(total <= self.file.size + 3, f"{place}: records overlap", advice)
             yield record
 
     def _scanned(self) -> Iterator[Record]:
@@ -217,19 +194,17 @@ class ImageFinder:
             return None
         label = record.label
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
-        if record.is_empty:
-            raise ValueError(f"{place}: expected an image. Received: only a header.")
+        require(not record.is_empty, f"{place}: expected an image after the header")
         # NaN fails this check because it is not equal to itself. Labels are float32,
         # which represents all whole numbers exactly only up to 2^24.
-        if not (label == label // 1 and abs(label) < 2**31):
-            raise ValueError(
-                f"{place}: expected a whole number as label. Received: {label!r}."
-            )
+        good = label == label // 1 and abs(label) < 2**31
+        require(good, f"{place}: expected a whole number as label", label=label)
         record.label = int(label)
         return record
 
     def _read_counts(self, record: Record) -> None:
-        data = self.file.read(record.start + _IMAGE_HEADER.size, 8)
+        place = record.position + _FRAME + _IMAGE_HEADER.size
+        data = self.file.read(place, 8)
         first, last = struct.unpack("<2f", data)
         if not (1 <= first <= last < 2**31):
             raise _fault(
@@ -279,7 +254,21 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
         raise _fault(file, position, f"{expected}, received {total}")
     if flag:
         (label,) = struct.unpack_from("<f", head, _IMAGE_HEADER.size)
-    return Record(key, position, start, total, end, parts, flag, header, label)
+    place = start + header, total - header
+    if parts > 1:
+        place = position, end - position
+    return Record(key, position, end, *place, flag, header == total, label)
+
+
+def image_of(data: bytes, place: str) -> bytes:
+    """Returns an image from its bytes, or from all frames of its record.
+
+    No image begins with a magic number: a writer would have split it there.
+    """
+    if not data.startswith(MAGIC):
+        return data
+    data = join_parts(data, place)
+    return data[_IMAGE_HEADER.size + 4 * int.from_bytes(data[:4], "little") :]
 
 
 def join_parts(data: bytes, place: str) -> bytes:

@@ -107,17 +107,16 @@ def _checked_pair(returned):
     Raises:
         ValueError: the result is not (image, label).
     """
-    pair = isinstance(returned, tuple | list) and len(returned) == 2
-    if pair and all(tf.is_tensor(one) for one in returned):
+    good = isinstance(returned, tuple | list) and len(returned) == 2
+    if good := good and all(map(tf.is_tensor, returned)):
         image, label = returned
         encoded = image.dtype == tf.string and image.shape.rank == 0
         pixels = image.dtype == tf.uint8 and image.shape.rank in (2, 3)
-        if (encoded or pixels) and label.dtype.is_integer and label.shape.rank == 0:
-            return image, label
-    raise ValueError(
-        "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
-        f"channels], and a whole number. Received: {returned}."
-    )
+        whole = label.dtype.is_integer and label.shape.rank == 0
+        good = (encoded or pixels) and whole
+    rule = "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
+    require(good, f"{rule}channels], and a whole number", returned=returned)
+    return returned
 
 
 def _named(packed, number, function, record):
@@ -165,14 +164,13 @@ def read_records(
         yield count, end, file.read(begin - HEADER, end - begin + HEADER)
 
 
-def find_records(path: str) -> tuple[np.ndarray, np.ndarray]:
+def find_records(path: str) -> tuple[np.ndarray, ...]:
     """Returns the positions and the lengths of all records' data.
 
     Does not read the data. Raises the errors of `read_records`.
     """
     numbers = itertools.chain.from_iterable(_places(RandomAccessFile(path)))
-    begins, lengths = np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy()
-    return begins, lengths
+    return tuple(np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy())
 
 
 def _places(file, position=0, number=0):

@@ -47,12 +47,10 @@ def load_callbacks(names):
 
 
 def _make(path):
-    if not all(dotted_paths.split(path)):
-        hint = did_you_mean(path, LEFT_OUT)
-        raise ValueError(
-            f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
-            f"such as my_package.module:Callback. Received: {path!r}.{hint}"
-        )
+    rule = f"A hook is one of {', '.join(LEFT_OUT)}, or the path of a Keras callback, "
+    rule += "such as my_package.module:Callback"
+    hint = did_you_mean(path, LEFT_OUT)
+    require(all(dotted_paths.split(path)), rule, hook=f"{path!r}.{hint}")
     hook = dotted_paths.load(path, "hook", separator=":")
     if callable(hook) and not isinstance(hook, keras.callbacks.Callback):
         hook = hook()

@@ -37,12 +37,9 @@ def list_images(
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
         names = list(_read(images, lambda text: (text, ())))
-    elif image_dir:
-        raise ValueError(
-            "image_dir requires images to be a list file. Received: "
-            f"image_dir={image_dir!r}, images={images!r}, which is a folder."
-        )
     else:
+        rule = "image_dir requires images to be a list file, not a folder"
+        require(not image_dir, rule, image_dir=repr(image_dir), images=repr(images))
         folder, names = images, _names_below(images)
     if landmarks:
         points, _ = points_of(names, landmarks)
@@ -100,12 +97,10 @@ def _read(path, split):
         if not text:
             continue
         name, values = split(text)
-        if values is None:
-            raise ValueError(
-                f"{path}, line {number}: expected an image and ten numbers (x and y of "
-                f"five points). Received: {text[:120]!r}."
-            )
-        require(name not in entries, f"{path}, line {number}: {name!r} is listed twice")
+        place = f"{path}, line {number}"
+        rule = f"{place}: expected an image and ten numbers (x and y of five points)"
+        require(values is not None, rule, line=repr(text[:120]))
+        require(name not in entries, f"{place}: {name!r} is listed twice")
         entries[name] = values
     require(entries, f"{path} is empty. Expected an image on each line")
     return entries
