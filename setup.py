@@ -90,7 +90,7 @@ LMDB = ["lmdb>=1.4", "msgpack>=1,<2"]
 ALIGN = ["mtcnn>=1,<2"]
 DEV = [
     *("mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"),
-    "scikit-image>=0.26",
+    *("scikit-image>=0.26", "webdataset>=1,<2"),
 ]
 
 setup(

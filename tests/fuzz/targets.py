@@ -3,9 +3,11 @@
 import base64
 import dataclasses
 import gzip
+import io
 import pickle
 import random
 import struct
+import tarfile
 from collections.abc import Callable
 
 import numpy as np
@@ -130,6 +132,18 @@ def _idx(shape, values):
     return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + values
 
 
+def _shard(encoded):
+    """A shard of WebDataset."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as shard:
+        for number, data in enumerate(encoded):
+            for ending, text in (("jpg", data), ("cls", b"%d" % number)):
+                member = tarfile.TarInfo(f"José/{number}.{ending}")
+                member.size = len(text)
+                shard.addfile(member, io.BytesIO(text))
+    return content.getvalue()
+
+
 def targets():
     """{name: Target} of everything that is read from files."""
     encoded = pictures()
@@ -174,6 +188,7 @@ def targets():
         "rec": Target("train.rec", [rec], "recordio", others={"train.idx": idx}),
         "rec_alone": Target("train.rec", alone, "recordio"),
         "rec_idx": Target("train.idx", [idx], "recordio", others={"train.rec": rec}),
+        "tar": Target("train.tar", [_shard(encoded)], "webdataset"),
         "bin": Target("val.bin", bins, look=_decode),
         "pairs": Target("pairs.txt", pairs, others=people, look=_decode),
         "idx": Target(image_file, [digits], "mnist", others=labels),

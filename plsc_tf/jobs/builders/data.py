@@ -144,11 +144,11 @@ def _classes_to_request(settings) -> int | None:
     dataset = settings.dataset
     if "num_classes" in settings.given or dataset.dataset_name == "mock":
         return dataset.num_classes
-    if not dataset.train_files:
-        return None
-    # Records do not store the number of classes, but the data set's module may know it.
+    # TFRecords do not store it, but the data set's module may know it.
     module = data_load.find(dataset.dataset_name)
-    return None if data_load.info(module).num_classes else dataset.num_classes
+    known = data_load.info(module)
+    records = dataset.train_files and (known.tfrecords or hasattr(module, "parse_fn"))
+    return dataset.num_classes if records and not known.num_classes else None
 
 
 def with_classes(settings: Settings, batches) -> Settings:

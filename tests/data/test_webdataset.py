@@ -1,0 +1,158 @@
+"""WebDataset's shards, written by its own library and by Python's tarfile."""
+
+import gzip
+import io
+import os
+import tarfile
+
+import numpy as np
+import pytest
+
+from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.load import load, open_source
+from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.jobs.builders.data import load_batches
+from plsc_tf.options.settings import Settings
+from tests.data.conftest import encoded
+
+LABELS = [0, 2, 1, 1, 0, 2, 2]
+IMAGES = [encoded(label, number) for number, label in enumerate(LABELS)]
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """A folder with two shards of four and three images, and one of a test split."""
+    webdataset = pytest.importorskip("webdataset", reason="pip install '.[dev]'")
+    shards = {"train-0": range(4), "train-1": range(4, 7), "test-0": [1]}
+    for name, rows in shards.items():
+        with webdataset.TarWriter(str(tmp_path / f"{name}.tar")) as writer:
+            for row in rows:
+                sample = {"png": IMAGES[row], "cls": LABELS[row], "json": {"age": row}}
+                writer.write({"__key__": f"people/{row:04d}", **sample})
+    return tmp_path
+
+
+def open_shards(folder, **fields):
+    return open_source("webdataset", DataRequest(dataset_dir=str(folder), **fields))
+
+
+def test_the_images_and_labels_come_back_in_any_order(shards):
+    source = open_shards(shards)
+    assert (source.num_examples, source.num_classes) == (7, 3)
+    np.testing.assert_array_equal(source.labels, LABELS)
+    assert [record.image for record in source.records(start=2)] == IMAGES[2:]
+    assert source.describe(4) == f"record 0 of {shards}/train-1.tar"
+    epoch = list(source.epoch(seed=3, epoch=1, shuffle=True))
+    seen = [int(item["index"]) for item in epoch]
+    assert sorted(seen) == list(range(7)) != seen
+    assert [item["image"].numpy() for item in epoch] == [IMAGES[k] for k in seen]
+    resumed = source.epoch(seed=3, epoch=1, shuffle=True, start=5)
+    assert [int(item["index"]) for item in resumed] == seen[5:]
+    assert open_shards(shards).fingerprint() == source.fingerprint()
+    assert open_shards(shards, split="test").labels.tolist() == [2]
+
+
+def test_the_check_the_pipeline_and_the_settings_read_them(shards):
+    request = DataRequest(dataset_dir=str(shards))
+    items = open_listing("webdataset", request).items(None)
+    assert [item.label for item in items] == LABELS
+    ((pixels, labels),) = load("webdataset", shards, batch_size=7, image_size=(12, 10))
+    np.testing.assert_array_equal(np.rint(pixels[:, 1, 1, 0] / 10), labels)
+    chosen = (f"{shards}/train-*.tar",)
+    settings = Settings().replace(dataset_name="webdataset", train_files=chosen)
+    assert load_batches(settings, 7).num_classes == 3
+
+
+def write(path, members, **options):
+    """Writes (name, content or type of a link) of each member."""
+    with tarfile.open(path, "w", **options) as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                member.linkname, content = "a.png", content.encode()
+                member.type, content = content, b""
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_long_names_folders_and_other_files_of_every_kind_of_tar(tmp_path, form):
+    folder = f"{'deep/' * 30}José" if form != tarfile.USTAR_FORMAT else "deep/" * 22
+    members = [("README.txt", b"faces"), (folder, tarfile.DIRTYPE.decode())]
+    for number in range(2):
+        key = f"{folder}/{number}"
+        members += [(f"{key}.seg.png", b"mask"), (f"{key}.PNG", IMAGES[number])]
+        members += [(f"{key}.cls", b"%d\n" % number)]
+    write(tmp_path / "train.tar", members, format=form)
+    source = open_shards(tmp_path)
+    assert source.labels.tolist() == [0, 1]
+    assert [record.image for record in source.records()] == IMAGES[:2]
+
+
+GOOD = [("a.png", IMAGES[0]), ("a.cls", b"0"), ("b.png", IMAGES[1]), ("b.cls", b"2")]
+
+
+def changed(folder, change):
+    write(folder / "train.tar", GOOD)
+    data = bytearray((folder / "train.tar").read_bytes())
+    (folder / "train.tar").write_bytes(change(data))
+
+
+def forged(size):
+    """Changes the size in the first header, and its checksum."""
+
+    def change(data):
+        data[124:136] = size
+        data[148:156] = b" " * 8
+        data[148:156] = b"%06o\0 " % sum(data[:512])
+        return data
+
+    return lambda folder: changed(folder, change)
+
+
+def members(**extra):
+    more = [(name.replace("_", "."), content) for name, content in extra.items()]
+    return lambda folder: write(folder / "train.tar", [*GOOD, *more])
+
+
+ONE = "must have one image .* and next to it a label"
+OUT = "no link or name outside"
+LINK, HARD, DEVICE = (kind.decode() for kind in (b"2", b"1", b"3"))
+DAMAGES = {
+    "compressed": (lambda f: changed(f, gzip.compress), "byte 0: expected a header"),
+    "cut": (lambda f: changed(f, lambda d: d[:1800]), "byte 1024: expected a member"),
+    "cut between": (
+        lambda f: changed(f, lambda d: d[:1024]),
+        "byte 1024: expected a h",
+    ),
+    "a flipped bit": (
+        lambda f: changed(f, lambda d: d[:1030] + b"?" + d[1031:]),
+        "byte 1024: expected a header",
+    ),
+    "a huge size": (forged(b"77777777777\0"), "byte 0: expected a member of at most"),
+    "a negative size": (forged(b"-0000000777\0"), "byte 0: expected a member of at m"),
+    "no samples": (lambda f: write(f / "train.tar", []), "holds no records"),
+    "no label": (members(c_png=b"p"), f"'c' {ONE}.*images=1, labels=.."),
+    "no image": (members(c_cls=b"1"), f"'c' {ONE}.*images=0"),
+    "two images": (members(c_png=b"p", c_gif=b"p", c_cls=b"1"), "images=2"),
+    "a name as label": (members(c_png=b"p", c_cls=b"cat"), f"'c' {ONE}.*cat"),
+    "apart": (members(c_png=b"p", d_png=b"p", c_cls=b"1"), f"'c' {ONE}"),
+    "a symbolic link": (members(c_png=LINK), OUT),
+    "a hard link": (members(c_png=HARD), OUT),
+    "a device": (members(c_png=DEVICE), OUT),
+    "a name outside": (members(**{"a/../../c_png": b"p"}), OUT),
+    "a whole path": (members(**{"/etc/c_png": b"p"}), OUT),
+    "a FIFO": (lambda f: os.mkfifo(f / "train.tar"), "train.tar is not a file"),
+    "no shard": (lambda f: None, r"has no train\*.tar"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_shards_are_named(tmp_path, damage):
+    make, message = DAMAGES[damage]
+    make(tmp_path)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_shards(tmp_path)
