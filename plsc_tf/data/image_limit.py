@@ -169,14 +169,14 @@ def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:
 def _unpacks(data, most):
     """Returns whether a PNG's pixels unpack to a size that an image can need.
 
-    libpng also unpacks what follows them.
+    libpng also unpacks what follows them, up to the end of the compressed data.
     """
     unpack, position = zlib.decompressobj(), 8
-    while position + 8 <= len(data) and len(data) > _SHORT:
+    while position + 8 <= len(data) and len(data) > _SHORT and not unpack.eof:
         length, kind = struct.unpack_from(">I4s", data, position)
         chunk = data[position + 8 : position + 8 + length] if kind == b"IDAT" else b""
         position += length + 12
-        while chunk and most >= 0:
+        while chunk and most >= 0 and not unpack.eof:
             most -= len(unpack.decompress(chunk, _SHORT << 6))
             chunk = unpack.unconsumed_tail
     return most >= 0

@@ -338,9 +338,8 @@ class ShardedRows(TiledRows):
             piece = packing.pack(tf.convert_to_tensor(piece), tile.dtype)
             if self.sparse:
                 tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
-            elif (start, stop) == (0, tile.shape[0]):
-                tile.assign(piece)
             else:
+                # A new buffer for each tile would fragment the memory.
                 _overwrite(tile, start, stop, piece)
 
 

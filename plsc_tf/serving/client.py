@@ -36,6 +36,8 @@ _FAILURES = (OSError, http.client.HTTPException, ValueError)
 # Bytes of the longest answer, and its most numbers, lists and strings.
 _MOST_BYTES = 1 << 26
 _MOST_PARTS = 1 << 22
+# Bytes of the longest answer that holds no embeddings.
+_MOST_OTHER_BYTES = 1 << 16
 # Seconds to wait for an answer if timeout is None.
 _WITHOUT_TIMEOUT = 1e6
 
@@ -321,9 +323,11 @@ class _Server:
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         # As objects of Python, a few bytes may take a hundred; in a text with one
-        # character beyond ASCII, each takes four.
+        # character beyond ASCII, each takes four. Only embeddings are long.
         parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
-        if parts > _MOST_PARTS or not data.isascii():
+        odd = not data.isascii() or parts > _MOST_PARTS
+        unlike = response.status != 200 or b"\\" in data
+        if odd or (unlike and len(data) > _MOST_OTHER_BYTES):
             return response.status, None
         try:
             return response.status, json.loads(data)

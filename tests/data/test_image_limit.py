@@ -1,5 +1,6 @@
 """Sizes are read from headers, never from rubbish; too large images are bad records."""
 
+import os
 import pickle
 import random
 import struct
@@ -119,6 +120,13 @@ def test_a_png_has_no_more_than_its_pixels():
     chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
     forged = content[:33] + chunk + content[-12:]
     assert num_pixels(forged) is None
+    # What follows the end of the compressed data is left alone: one byte of it held the
+    # server for ever.
+    packed = zlib.compress(os.urandom(1 << 16) + bytes(1 << 23)) + b"x"
+    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    size = struct.pack(">II", 1000, 1000)
+    more = chunk * 20 + content[-12:]
+    assert num_pixels(content[:16] + size + content[24:33] + more) == 1_000_000
     # A size that is refused anyway is not unpacked first.
     size = struct.pack(">II", 60_000, 60_000)
     assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2

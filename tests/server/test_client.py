@@ -162,6 +162,7 @@ def test_answers_that_are_none(pictures):
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
+LONG = b"\x7f" * 100_000
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -178,6 +179,8 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
         (CHUNKED + b"-1\r\n", b" " * (1 << 20)),
         (HEAD + b"\r\n" + '{"x": "\U0001f600"}'.encode(), b""),
         (HEAD + b'\r\n{"instance": [[2]], "x": [' + b"0," * (4 << 20) + b"0]}", b""),
+        (HEAD + b'\r\n{"instance": [[2]], "x": "\\ud83d\\ude00%s"}' % LONG, b""),
+        (b'HTTP/1.1 400 No\r\n\r\n{"error": "%s"}' % LONG, b""),
         # or stop them with an error that none of them expects.
         (CHUNKED + b"-5\r\n", b""),
         (HEAD + b"\r\n" + b"[" * 100_000, b""),

@@ -228,6 +228,6 @@ def tls_arguments(options) -> dict:
     # asyncio's own limits are longer.
     return {
         "ssl": context,
-        "ssl_handshake_timeout": options.receive_timeout,
+        "ssl_handshake_timeout": min(5.0, options.receive_timeout),
         "ssl_shutdown_timeout": 2.0,
     }

@@ -123,7 +123,7 @@ class App:
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                protocol, options.host, options.port, backlog=1024, **self._tls
+                protocol, options.host, options.port, backlog=128, **self._tls
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error

@@ -28,7 +28,7 @@ DEFAULT_SIGNATURE = "serving_default"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
 # The headers of images with more bytes together are read outside the event loop.
-_LARGE = 1 << 20
+_LARGE = 1 << 16
 # Height and width of the warm-up image.
 _SIDE = 112
 # Seconds before a version that could not be loaded is tried again: after the first
