@@ -118,7 +118,8 @@ def file_reader(
 
     @tf.autograph.experimental.do_not_convert
     def read_in_python(path):
-        return tf.numpy_function(read, [path], tf.string, stateful=False)
+        content = tf.numpy_function(read, [path], tf.string, stateful=False)
+        return tf.ensure_shape(content, [])
 
     return read_in_python
 
