@@ -22,6 +22,8 @@ _SWITCH = {
 }
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
+# Characters of the longest text: some checks take quadratic time.
+_MOST_TEXT = 1 << 16
 _BRACKETS = {"[": "]", "(": ")"}
 # Comparisons and words for the ends of an interval.
 _ENDS = {
@@ -155,6 +157,8 @@ class Option:
                 one of the choices.
         """
         value = self._typed(value)
+        if len(text := str(value)) > _MOST_TEXT and (self.run_check or not self.many):
+            self._refuse(text[:60], f" It has more than {_MOST_TEXT} characters.")
         if self.run_check and value is not None:
             self.run_check(self.name, value)
         return value

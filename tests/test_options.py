@@ -73,6 +73,8 @@ def test_refused_texts_say_what_was_expected(name, text):
         *(("switch", value) for value in (2, "true")),
         *(("word", value) for value in (None, "two\nlines")),
         *(("sizes", value) for value in (3, "3")),
+        # Checks of such a text took minutes.
+        ("word", "a" * 100_000),
         *(("names", value) for value in (b"lfw", "lfw,,agedb", ("a,b",), ("",))),
     ],
 )

@@ -28,7 +28,7 @@ _MOST_SCANS, _FEW = 100, 1 << 34
 _ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD, 0xD0))]
 # Bytes of a PNG that may unpack to any size, and pixels beyond which it is not
 # unpacked: the default limit refuses it, and a forged size must not cost seconds.
-_SHORT, _LARGE = 1 << 16, 1 << 24
+_SHORT, _LARGE = 1 << 10, 1 << 24
 # libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
 _MOST_TEXTS = 10
 # Encoders fill the blocks of a GIF, with up to 255 bytes.
@@ -177,7 +177,7 @@ def _unpacks(data, most):
         chunk = data[position + 8 : position + 8 + length] if kind == b"IDAT" else b""
         position += length + 12
         while chunk and most >= 0 and not unpack.eof:
-            most -= len(unpack.decompress(chunk, _SHORT << 6))
+            most -= len(unpack.decompress(chunk, _SHORT << 10))
             chunk = unpack.unconsumed_tail
     return most >= 0
 
@@ -215,7 +215,9 @@ def _gif(data):
 
 def _area(width, height):
     # Resizing changes the height first: a row of pixels becomes as many rows as others.
-    return width * max(height, width // 100) if height else 0
+    # And in a narrow image, a row takes as long as ten pixels.
+    wide = max(width, min(10, height // 1000))
+    return wide * max(height, width // 100) if width and height else 0
 
 
 def _color_bytes(flags):

@@ -127,6 +127,13 @@ def test_a_png_has_no_more_than_its_pixels():
     size = struct.pack(">II", 1000, 1000)
     more = chunk * 20 + content[-12:]
     assert num_pixels(content[:16] + size + content[24:33] + more) == 1_000_000
+    # 64 KB that unpack to 64 MB took half a second, 64 at a time.
+    packed = zlib.compress(bytes(1 << 23))
+    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    assert len(packed) < 9_000 and num_pixels(content[:33] + chunk) is None
+    # A row of a pixel takes as long as ten pixels.
+    size = struct.pack(">II", 1, 1_000_000)
+    assert num_pixels(content[:16] + size + content[24:33]) == 10_000_000
     # A size that is refused anyway is not unpacked first.
     size = struct.pack(">II", 60_000, 60_000)
     assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2

@@ -121,10 +121,22 @@ def test_silent_connections_keep_nobody_out(model_dir):
                 assert links[7].recv(1) == b""
             links[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert links[2].recv(12) == b"HTTP/1.1 200"
-            # Nor do those with a key that send no body.
+            # Nor do they end the upload of a client with a key.
             head = (
                 f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
             )
+            upload = socket.create_connection(("127.0.0.1", server["port"]), 20)
+            stack.enter_context(upload).sendall(
+                f"{head}Content-Length: 2\r\n\r\n".encode()
+            )
+            assert upload.recv(1000).startswith(b"HTTP/1.1 100")
+            for _ in range(6):
+                link = socket.create_connection(("127.0.0.1", server["port"]), 20)
+                stack.enter_context(link)
+            assert ask(server, "GET", "/healthz")[0] == 200
+            upload.sendall(b"{}")
+            assert upload.recv(12) == b"HTTP/1.1 400"
+            # Nor do those with a key that send no body.
             for _ in range(3):
                 link = socket.create_connection(("127.0.0.1", server["port"]), 20)
                 stack.enter_context(link).sendall(

@@ -74,12 +74,18 @@ class Protocol(web.RequestHandler):
         """True if no request has arrived completely and no answer is being written."""
         return self._phase in (_HEAD, _BODY) or not self.busy
 
+    @property
+    def early(self) -> bool:
+        """True if it is silent, and no head with a key has arrived either."""
+        return self.silent and self._phase != _BODY
+
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accepts the connection, or answers 503 if there are too many requests."""
         if len(self._connections) >= self._options.max_connections:
             # Those that send no request must not keep others out.
             silent = (one for one in self._connections if one.silent)
-            if not (oldest := next(silent, None)):
+            early = (one for one in self._connections if one.early)
+            if not (oldest := next(early, None) or next(silent, None)):
                 transport.write(_BUSY)
                 transport.close()
                 return
@@ -117,13 +123,15 @@ class Protocol(web.RequestHandler):
 
     def pause_writing(self) -> None:
         """Starts the time limit for the client to read its answer."""
-        self._limit(self._link.abort, self._options.receive_timeout)
-        super().pause_writing()
+        if self._link:  # TLS writes before `connection_made`
+            self._limit(self._link.abort, self._options.receive_timeout)
+            super().pause_writing()
 
     def resume_writing(self) -> None:
         """Stops the time limit for the client to read its answer."""
-        self._limit(self._link.abort, None)
-        super().resume_writing()
+        if self._paused:
+            self._limit(self._link.abort, None)
+            super().resume_writing()
 
     def head_received(self, has_body: bool) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""

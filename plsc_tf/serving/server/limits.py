@@ -7,7 +7,7 @@ the headers of images; the model's decoder rejects invalid files.
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.serving.server.errors import invalid, too_large
 
-# A byte may take as long as some pixels, since a short PNG may unpack to 64 MB.
+# A byte may take as long as some pixels, since a short PNG may unpack to 1 MB.
 _PIXELS_PER_BYTE = 2
 # And a compressed text of a PNG, which may unpack to 8 MB.
 _PIXELS_PER_TEXT = 1 << 20

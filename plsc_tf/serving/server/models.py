@@ -27,7 +27,8 @@ from plsc_tf.storage import files, transfer
 DEFAULT_SIGNATURE = "serving_default"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
-# The headers of images with more bytes together are read outside the event loop.
+# The headers of images with more bytes together are read outside the event loop, as are
+# PNGs, which are unpacked.
 _LARGE = 1 << 16
 # Height and width of the warm-up image.
 _SIDE = 112
@@ -128,7 +129,8 @@ class LoadedModel:
             raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
         check_count(len(values), self._options.max_request_images)
         pixels = [0] * len(values)
-        if dtype.kind == "O" and sum(map(len, values)) > _LARGE:
+        png = any(one[:4] == b"\x89PNG" for one in values if dtype.kind == "O")
+        if png or (dtype.kind == "O" and sum(map(len, values)) > _LARGE):
             pixels = await asyncio.to_thread(self._pixels, values)
         elif dtype.kind == "O":
             pixels = self._pixels(values)
