@@ -75,6 +75,7 @@ class Embedding(OptionGroup, saved=False):
     images: str = option("", "folder of images, or a list with one per line")
     image_dir: str = option("", "folder of the listed images; empty: that of the list")
     landmarks: str = option("", "file with lines 'image x y x y x y x y x y' in pixels")
+    detect: str = option("", "detector of faces, mtcnn or 'module:name'; empty: none")
     output: str = option(
         "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
     )
@@ -84,7 +85,10 @@ class Embedding(OptionGroup, saved=False):
     )
     normalize: bool = option(False, "finally, divide each embedding by its length")
 
-    REFUSED = {"saved_model and checkpoint_dir": "Set only one of these two options."}
+    REFUSED = {
+        "saved_model and checkpoint_dir": "Set only one of these two options.",
+        "detect and landmarks": "Set only one of these two options.",
+    }
 
 
 class Importing(OptionGroup, saved=False):

@@ -24,9 +24,6 @@ class Export(OptionGroup):
     )
     calibration_images: Positive = _int8(100, "training images to calibrate on")
     card: str = option("", "card.json of the same checkpoint, to include", saved=False)
-    proof_images: Count = _at_end(
-        32, "images for comparing export and network; 0: use noise"
-    )
     proof_pairs: Count = _at_end(
         1000, "pairs of each verification set for verifying formats; 0: none"
     )

@@ -2,7 +2,7 @@ r"""Embeds a folder or list of images; writes a .npy file and a list of the name
 
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos --output=faces.npy
     python -m plsc_tf.embed --checkpoint_dir=output --images=photos \
-        --landmarks=points.txt --output=faces.npy
+        --detect=mtcnn --output=faces.npy
     python -m plsc_tf.embed --saved_model=output/export --images=list.txt \
         --image_dir=photos --output=faces.npy
 

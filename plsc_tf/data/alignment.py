@@ -1,25 +1,18 @@
-"""Finds faces in photographs, and aligns them to the position networks expect.
+"""Aligns faces in photographs to the position networks expect, by five points.
 
 The points are the centers of the left and the right eye, the tip of the nose, and the
 left and the right corner of the mouth. Left and right are as seen in the image.
 """
 
-import contextlib
-import io
-import struct
-from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from PIL import ExifTags, Image, ImageOps
 
-from plsc_tf import dotted_paths
 from plsc_tf.data import images
 from plsc_tf.data.augmentation import operations
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.image_limit import check_size
-from plsc_tf.requirements import require, require_package
-from plsc_tf.storage import files
+from plsc_tf.requirements import require
 
 # Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
@@ -33,13 +26,21 @@ REFERENCE = np.array(
     ]
 )
 _REFERENCE_SIDE = 112
-# Function from uint8 `[h, w, 3]` photographs to the points of the faces in each of
-# them, `[faces, 5, 2]`.
-Detector = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 
-# MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
-# the area. Its first network needs the least side.
-_LONGEST, _SHORTEST = 1024, 24
+
+class Face(NamedTuple):
+    """A face in a photograph.
+
+    Attributes:
+        points: float64 `[5, 2]`, x and y of the points, in pixels of the photograph.
+        box: float64 `[4]`: left, top, right and bottom of the square that becomes
+            `pixels` when it is turned. It may extend beyond the photograph.
+        pixels: uint8 `[height, width, 3]`, the face; black outside the photograph.
+    """
+
+    points: np.ndarray
+    box: np.ndarray
+    pixels: np.ndarray
 
 
 def stored_size(size: tuple[int, int]) -> tuple[int, int]:
@@ -147,66 +148,39 @@ def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf
     return operations.warp(image, transform, 0, size)
 
 
-def find_detector(name: str) -> Detector:
-    """Returns a detector.
+def cut_faces(
+    photo: np.ndarray,
+    points: np.ndarray,
+    size: tuple[int, int],
+    central: bool = False,
+    most: int | None = None,
+) -> list[Face]:
+    """Cuts the faces out of a photograph, the largest first.
 
     Args:
-        name: "mtcnn" (Zhang et al., "Joint face detection and alignment using
-            multi-task cascaded convolutional networks", 2016), or the dotted path of a
-            function, as in "my_module:detect".
+        photo: uint8 `[h, w, 3]`.
+        points: `[faces, 5, 2]`, the points of each face.
+        size: (height, width) of the results.
+        central: whether the most central face is first instead.
+        most: maximum number of faces to cut out; None for all.
 
     Raises:
-        ImportError: the package mtcnn, the module or the function does not exist.
+        ValueError: see `transforms`.
     """
-    if name != "mtcnn":
-        return dotted_paths.load(name, "detector", ":")
-    model = require_package("mtcnn", "align", "detector=mtcnn").MTCNN()
-
-    def detect(photos):
-        smaller = [_fit(photo) for photo in photos]
-        # Columns: the photograph, a box, a score, x of the five points, y of them.
-        found = model.detect_faces(smaller, output_type="numpy", fit_to_image=False)
-        for number, (photo, small) in enumerate(zip(photos, smaller, strict=True)):
-            points = found[found[:, 0] == number, 6:].reshape(-1, 2, 5)
-            yield points.transpose(0, 2, 1) * (len(photo) / len(small))
-
-    return detect
-
-
-def _fit(photo):
-    """Returns a photograph for MTCNN; one that is too small has no face."""
-    if min(photo.shape[:2]) < _SHORTEST:
-        return np.zeros((_SHORTEST, _SHORTEST, 3), np.uint8)
-    picture = Image.fromarray(photo)
-    picture.thumbnail((_LONGEST, _LONGEST))
-    return np.asarray(picture)
-
-
-def open_photo(path: str, most: float, upright: bool = True) -> np.ndarray:
-    """Decodes a photograph to uint8 `[h, w, 3]`.
-
-    Args:
-        path: path of the file, on any store.
-        most: largest photograph, in megapixels.
-        upright: whether to turn it as its EXIF data say.
-
-    Raises:
-        ValueError: it does not exist or cannot be decoded.
-    """
-    try:
-        content = files.read(path)
-        check_size(content, most)
-        pixels = images.decode(content).numpy()
-        picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
-    except (*READ_ERRORS, FileNotFoundError, ValueError) as error:
-        raise ValueError(reason(error)) from error
-    if not upright:
-        return np.asarray(picture)
-    # Pillow's errors for damaged EXIF data.
-    with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
-        turn = ExifTags.Base.Orientation
-        picture.getexif()[turn] = Image.open(io.BytesIO(content)).getexif().get(turn, 1)
-    return np.asarray(ImageOps.exif_transpose(picture))
+    if not len(points):
+        return []
+    points = np.asarray(points, np.float64)
+    back = transforms(points, size)
+    middle = np.array(size[::-1]) / 2
+    centers = back[:, :6].reshape(-1, 2, 3) @ [*middle, 1]
+    halves = np.outer(np.hypot(back[:, 0], back[:, 3]), middle)
+    boxes = np.concatenate([centers - halves, centers + halves], axis=1)
+    away = np.mean(points, axis=1) - np.array(photo.shape[1::-1]) / 2
+    order = np.argsort(np.linalg.norm(away, axis=1) if central else -halves[:, 0])
+    return [
+        Face(points[k], boxes[k], cut_out(photo, tf.constant(back[k]), size).numpy())
+        for k in order[:most].tolist()
+    ]
 
 
 def sharpness(face: np.ndarray) -> float:

@@ -3,32 +3,25 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import tensorflow as tf
 from PIL import Image, ImageOps
 
 from plsc_tf.data import contact_sheet, images
-from plsc_tf.data.alignment import (
-    cut_out,
-    find_detector,
-    open_photo,
-    sharpness,
-    transforms,
-)
+from plsc_tf.data.alignment import cut_faces, sharpness
+from plsc_tf.data.detection import FaceFinder, open_photo
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
-# Photographs in memory at a time; pixels of a face; photographs of each result on the
-# contact sheet.
-_BATCH, _SIDE, _SHOWN = 16, 112, 10
+# Pixels of a face; photographs of each result on the contact sheet.
+_SIDE, _SHOWN = 112, 10
 # The results of photographs, in the order of the table and the sheet.
 _RESULTS = "aligned", "several faces", "no face", "small", "blurred", "unreadable"
 
@@ -66,9 +59,10 @@ def align(settings):
         outputs.require_absent(folder, "output_dir")
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         done = _begin_report(report, facts)
-        aligner = _Aligner(options, folder, most, points)
         if done < len(names):
-            _write(report, names, paths, aligner, done)
+            finder = FaceFinder(options.detector, most, points)
+            cut = functools.partial(_cut, options, folder, names)
+            _write(report, finder.map(cut, paths, done), done, len(names))
     return _summarize(report, folder, dict(zip(names, paths, strict=True)), most)
 
 
@@ -95,91 +89,42 @@ def _read_report(path):
             yield json.loads(line)
 
 
-def _write(report, names, paths, aligner, done):
-    """Writes the faces, and a line of the report about each photograph."""
-    progress = Progress("aligning", len(names), "photographs")
+def _write(report, entries, done, total):
+    """Writes a line of the report about each photograph, after its faces."""
+    progress = Progress("aligning", total, "photographs")
     progress.add_earlier(done)
-    with (
-        open(report, "ab") as file,
-        ThreadPoolExecutor() as pool,
-        contextlib.closing(progress),
-    ):
-        for start in range(done, len(names), _BATCH):
-            batch = slice(start, start + _BATCH)
-            photos = list(pool.map(aligner.read, paths[batch]))
-            faces = aligner.find(photos, batch)
-            entries = pool.map(aligner.cut, names[batch], photos, faces)
-            # After a kill, faces without a line here are written again.
-            file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
+    with open(report, "ab") as file, contextlib.closing(progress):
+        # After a kill, faces without a line here are written again.
+        for entry in entries:
+            file.write(json.dumps(entry).encode() + b"\n")
             file.flush()
-            progress.add(len(photos))
+            progress.add(1)
 
 
-class _Aligner:
-    """Reads photographs, finds the faces, and cuts them out.
-
-    Args:
-        options: the group `alignment` of the settings.
-        folder: folder of the faces.
-        most: largest photograph, in megapixels.
-        points: `[photographs, 5, 2]`, one face each; None finds the faces.
-    """
-
-    def __init__(self, options, folder, most, points):
-        self._options, self._folder, self._most = options, folder, most
-        self._points = points
-        self._detect = find_detector(options.detector) if points is None else None
-
-    def read(self, path):
-        """Returns a photograph, or a text that says why it is unreadable."""
-        try:
-            # Landmarks are those of the stored pixels.
-            return open_photo(path, self._most, upright=self._points is None)
-        except ValueError as error:
-            return str(error)
-
-    def find(self, photos, batch):
-        """Returns the points of the faces in each readable photograph of a batch."""
-        if self._points is not None:
-            return self._points[batch, np.newaxis]
-        good = [photo for photo in photos if not isinstance(photo, str)]
-        found = list(self._detect(good)) if good else []
-        rule = "The detector must return the faces of each photograph"
-        require(len(found) == len(good), rule, photographs=len(good), lists=len(found))
-        faces = iter(found)
-        return [() if isinstance(photo, str) else next(faces) for photo in photos]
-
-    def cut(self, name, photo, points):
-        """Writes the faces of a photograph; returns its entry of the report."""
-        if isinstance(photo, str):
-            return {"image": name, "result": "unreadable", "reason": photo}
-        if not len(points):
-            return {"image": name, "result": "no face"}
-        points = np.asarray(points, np.float64)
-        back = transforms(points, (_SIDE, _SIDE))
-        # The side, in pixels of the photograph, of the square that becomes the face.
-        sides = _SIDE * np.hypot(back[:, 0], back[:, 1])
-        away = np.mean(points, axis=1) - np.array(photo.shape[1::-1]) / 2
-        central = self._options.faces == "central"
-        order = np.argsort(np.linalg.norm(away, axis=1) if central else -sides)
-        if self._options.faces != "all":
-            order = order[:1]
-        faces = []
-        for k in order.tolist():
-            pixels = cut_out(photo, tf.constant(back[k]), (_SIDE, _SIDE)).numpy()
-            face = {"points": points[k].tolist(), "side": sides[k].item()}
-            face["sharpness"] = sharpness(pixels)
-            if face["side"] < self._options.min_face_size:
-                face["dropped"] = "small"
-            elif face["sharpness"] < self._options.min_sharpness:
-                face["dropped"] = "blurred"
-            else:
-                face["file"] = _save(self._folder, name, len(faces), pixels)
-            faces.append(face)
-        result = "several faces" if len(points) > len(order) else "aligned"
-        if not any("file" in face for face in faces):
-            result = faces[0]["dropped"]
-        return {"image": name, "result": result, "faces": faces}
+def _cut(options, folder, names, index, photo, points):
+    """Writes the faces of a photograph; returns its entry of the report."""
+    name, faces = names[index], []
+    if isinstance(photo, str):
+        return {"image": name, "result": "unreadable", "reason": photo}
+    if not len(points):
+        return {"image": name, "result": "no face"}
+    most = None if options.faces == "all" else 1
+    central, size = options.faces == "central", (_SIDE, _SIDE)
+    for one in cut_faces(photo, points, size, central, most):
+        side = (one.box[2] - one.box[0]).item()
+        face = {"points": one.points.tolist(), "side": side}
+        face["sharpness"] = sharpness(one.pixels)
+        if side < options.min_face_size:
+            face["dropped"] = "small"
+        elif face["sharpness"] < options.min_sharpness:
+            face["dropped"] = "blurred"
+        else:
+            face["file"] = _save(folder, name, len(faces), one.pixels)
+        faces.append(face)
+    result = "several faces" if len(points) > len(faces) else "aligned"
+    if not any("file" in face for face in faces):
+        result = faces[0]["dropped"]
+    return {"image": name, "result": result, "faces": faces}
 
 
 def _save(folder, name, number, pixels):
@@ -207,7 +152,7 @@ def _summarize(report, folder, paths, most):
         if len(shown[result]) < _SHOWN and result != "unreadable":
             is_plain = result == "aligned"
             path = os.path.join(folder, written[0]) if is_plain else paths[name]
-            photo = Image.fromarray(open_photo(path, most))
+            photo = Image.fromarray(open_photo(files.read(path), most))
             shown[result].append(np.asarray(ImageOps.pad(photo, (_SIDE, _SIDE))))
     rows = [("faces", f"{counts['faces']:,} in {folder}"), ("report", report)]
     if pictures := [(result, shown[result]) for result in _RESULTS if shown[result]]:

@@ -26,6 +26,8 @@ from plsc_tf.training.classifier import Classifier
 
 # plsc_tf.classes writes this file next to a checkpoint: old label, new label, name.
 LABELS_MAP = "labels_map.txt"
+# Images on which the export is compared with the network.
+_COMPARED = 32
 
 
 def check(settings: Settings) -> None:
@@ -74,10 +76,8 @@ def export_checkpoint(
         card.check_weights(sha256, loaded.checkpoint)
     settings = loaded.settings.replace(model_save_dir=loaded.run_dir)
     # Default verification sets may be missing here; sets that the user named may not.
-    required, pairs = "val_targets" in settings.given, {}
-    if options.proof_images or options.proof_pairs:
-        load = data.load_pairs
-        pairs = load(settings) if required else _read(load, settings) or {}
+    required, load = "val_targets" in settings.given, data.load_pairs
+    pairs = load(settings) if required else _read(load, settings) or {}
     figures = _figures(loaded)
     target = _export(settings, loaded.model, loaded.checkpoint, figures, pairs, card)
     parent = shlex.quote(files.parent(target))
@@ -123,7 +123,7 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
         calibration=_calibration(settings) if int8 else None,
         card=card,
         class_names=_class_names(settings, checkpoint),
-        pictures=_images(settings, pairs, options.proof_images),
+        pictures=_images(settings, pairs),
         accuracy=_accuracy(pairs, settings, model.image_size),
         int8_cosine=options.int8_cosine,
         accuracy_loss=options.accuracy_loss,
@@ -167,16 +167,14 @@ def _read(load, settings):
     return None
 
 
-def _images(settings, pairs, count):
+def _images(settings, pairs):
     """Returns encoded images from the first verification set, or the test split."""
-    if not count:
-        return ()
     if pairs:
         images = next(iter(pairs.values())).images
-        images = [images[row] for row in _spread(np.arange(len(images)), count)]
+        images = [images[row] for row in _spread(np.arange(len(images)), _COMPARED)]
     else:
         test = _read(data.load_test, settings)
-        records = itertools.islice(test.source.records(), count) if test else ()
+        records = itertools.islice(test.source.records(), _COMPARED) if test else ()
         images = [record.image for record in records]
     return tuple(
         image if isinstance(image, bytes) else tf.io.encode_png(image).numpy()

@@ -117,8 +117,8 @@ def _tell(tensor, content):
 def statistics(model) -> str:
     """Returns the text that `print_model_statistics` prints.
 
-    It consists of Keras's summary of the network, every trainable variable with its
-    shape, and the totals.
+    It consists of Keras's summary of the network, with the totals, and every trainable
+    variable with its shape.
 
     Args:
         model: the `Classifier`.
@@ -126,22 +126,11 @@ def statistics(model) -> str:
     network, head = model.backbone.trainable_variables, model.head.arrays()
     rows = [(variable.path, _shape(variable)) for variable in network]
     rows += [(f"head/{name}", _shape(array)) for name, array in head.items()]
-    fixed, _ = _size(model.backbone.non_trainable_variables)
-    count, size = _size(network)
-    head_count, head_size = _size(head.values())
-    totals = [
-        ("network, trainable", f"{count:,} numbers, {size:,} bytes"),
-        ("network, not trainable", f"{fixed:,} numbers"),
-        ("head", f"{head_count:,} numbers, {head_size:,} bytes"),
-        ("trainable in all", f"{count + head_count:,} numbers"),
-    ]
     parts: list[str] = []
     model.backbone.summary(
         print_fn=lambda text, **_: parts.append(text), expand_nested=True
     )
-    for title, table in (("Trainable variables:", rows), ("Totals:", totals)):
-        parts += [title, report.format_table(table)]
-    return "\n".join(parts)
+    return "\n".join([*parts, "Trainable variables:", report.format_table(rows)])
 
 
 def placement(model) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.requirements import require, require_package
@@ -84,11 +83,13 @@ def write(
             # Eight bits are too few for the values of a vector of length 1, so the file
             # returns embeddings before normalization.
             embed, card["normalize"] = saved_model.raw, False
-        content, whole = _to_tflite(saved_model, embed, image_size, kind, calibration)
+        content = _to_tflite(saved_model, embed, image_size, kind, calibration)
         dtype = "uint8" if kind == "int8" else "float32"
         card["input"] = f"images: {dtype} [1, {height}, {width}, 3]"
         if kind == "int8":
-            card["integers_only"] = whole
+            details = tf.lite.Interpreter(model_content=content).get_tensor_details()
+            floats = [one["name"] for one in details if one["dtype"] == np.float32]
+            card["integers_only"] = len(floats) == 1  # the output
     path = files.join(folder, card["file"])
     files.make_dirs(files.parent(path))
     files.write(path, content)
@@ -170,39 +171,25 @@ def _to_tflite(saved_model, embed, image_size, kind, calibration):
             those to be embedded.
 
     Returns:
-        (content of the file, True unless some operations of an "int8" file compute in
-        float32).
+        The content of the file.
     """
     spec = tf.TensorSpec([1, *image_size, 3], tf.float32, "images")
     function = one_input(lambda images: {"embedding": embed(images)}, spec)
-    concrete = function.get_concrete_function()
-
-    def convert(operations=None):
-        lite = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
-        if kind != "float32":
-            lite.optimizations = [tf.lite.Optimize.DEFAULT]
-        if kind == "float16":
-            lite.target_spec.supported_types = [tf.float16]
-        if operations:
-            _calibrate(lite, calibration)
-            lite.target_spec.supported_ops = operations
-        with warnings.catch_warnings():
-            # The warning asks for statistics that only the old quantizer needs.
-            warnings.filterwarnings("ignore", "Statistics for quantized inputs")
-            return lite.convert()
-
-    if kind != "int8":
-        return convert(), True
-    integers = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-    try:
-        return convert(integers), True
-    except Exception as error:  # noqa: BLE001 - the converter raises any error
-        logging.warning(
-            "Some operations have no integer version in TensorFlow Lite and compute in "
-            "float32: %s",
-            str(error).splitlines()[0][:200],
-        )
-    return convert([*integers, tf.lite.OpsSet.TFLITE_BUILTINS]), False
+    concrete, sets = function.get_concrete_function(), tf.lite.OpsSet
+    lite = tf.lite.TFLiteConverter.from_concrete_functions([concrete], saved_model)
+    if kind != "float32":
+        lite.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind == "float16":
+        lite.target_spec.supported_types = [tf.float16]
+    if kind == "int8":
+        _calibrate(lite, calibration)
+        # Operations without an integer version compute in float32.
+        integers = [sets.TFLITE_BUILTINS_INT8, sets.TFLITE_BUILTINS]
+        lite.target_spec.supported_ops = integers
+    with warnings.catch_warnings():
+        # The warning asks for statistics that only the old quantizer needs.
+        warnings.filterwarnings("ignore", "Statistics for quantized inputs")
+        return lite.convert()
 
 
 def _calibrate(converter, calibration):

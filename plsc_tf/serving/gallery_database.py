@@ -1,6 +1,7 @@
 """The files and the tables of a gallery, which may come from a stranger."""
 
 import contextlib
+import importlib.resources
 import os
 import sqlite3
 
@@ -11,18 +12,7 @@ _FILES = ("lock", "audit.log", "gallery.db")
 _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
 # Steps of SQLite's machine to read the list of tables.
 _MOST_STEPS = 100_000
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS people (
-    -- Never reused: a search may still hold the number of a person who was removed.
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT UNIQUE NOT NULL
-);
-CREATE TABLE IF NOT EXISTS faces (
-    person INTEGER NOT NULL, embedding BLOB NOT NULL, checksum INTEGER
-);
-CREATE INDEX IF NOT EXISTS faces_of_person ON faces (person);
-"""
+_SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 
 
 def foreign_file(folder: str) -> str:
@@ -46,8 +36,9 @@ def create_tables(base: sqlite3.Connection) -> None:
         sqlite3.DatabaseError: the database has anything else: a view could run for
             ever, and a trigger could remove people.
     """
+    schema = _SCHEMA.read_text(encoding="utf8")
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(_SCHEMA)
+        model.executescript(schema)
         query = "SELECT name, type, sql FROM sqlite_master"
         # A forged list of tables could be read for ever.
         base.set_progress_handler(lambda: True, _MOST_STEPS)
@@ -55,4 +46,4 @@ def create_tables(base: sqlite3.Connection) -> None:
     base.set_progress_handler(None, 0)
     if not found <= own:
         raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
-    base.executescript(_SCHEMA)
+    base.executescript(schema)

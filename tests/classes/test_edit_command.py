@@ -107,7 +107,7 @@ def test_names_of_other_classes_are_not_exported(centers, edited, tmp_path):
         (tmp_path / "copied", centers / "data", False),
     ):
         values = {"checkpoint_dir": str(source), "dataset_dir": str(data)}
-        settings = Settings.from_values(**values, num_replicas=1, proof_images=0)
+        settings = Settings.from_values(**values, num_replicas=1)
         target = tmp_path / f"{source.name}-{data.name}"
         export.export_checkpoint(
             settings.replace(export_dir=str(target), export_classes=1, proof_pairs=0)

@@ -21,6 +21,10 @@ seen = []
 def detect(photos):
     seen.append(len(photos))
     return [faces[str(photo.shape[1])] for photo in photos]
+def detect_points(photos):
+    return [[[[1, 2]] * 5] for photo in photos]
+def detect_one(photos):
+    return [[]]
 """
 
 
@@ -127,6 +131,15 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     assert "other photographs or options" in result
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
     assert "must not be in the folder" in align("--output_dir=in").err
+
+
+def test_a_detectors_mistakes_are_told(photos, align):
+    result = align("--output_dir=wrong", "--detector=found_by_width:detect_points")
+    assert "in/ann/1.png: The five points of a face must not coin" in result.err
+    result = align("--output_dir=few", "--detector=found_by_width:detect_one")
+    assert (
+        "the faces of each photograph. Received: photographs=6, lists=1" in result.err
+    )
 
 
 def test_points_from_a_file(photos):

@@ -199,12 +199,9 @@ def test_refusals_of_http(server, method, path, body, status, words):
     assert words in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [("int32", 1.5), ("int32", 2**40), ("bool", 1), ("float32", "1")],
-)
-def test_numbers_of_another_type_are_not_converted(dtype, value):
-    with pytest.raises(RequestError, match=f"must have the dtype {dtype}"):
+@pytest.mark.parametrize("value", ["1", True, 10**400])
+def test_only_numbers_are_numbers(value):
+    with pytest.raises(RequestError, match="must have the dtype float32|JSON Parse"):
         body = json.dumps({"inputs": [[value]]})
-        one = "serving_default", "x", np.dtype(dtype), [None, 1]
+        one = "serving_default", "x", np.dtype("float32"), [None, 1]
         rest.read_inputs(body.encode(), lambda signature: one, 1)

@@ -49,7 +49,6 @@ def test_everything_at_once(run):
             export_formats=("saved_model", "tflite_int8"),
             export_classes=2,
             calibration_images=10,
-            proof_images=5,
             proof_pairs=20,
             accuracy_loss=0.2,
             int8_cosine=0.9,
@@ -130,11 +129,9 @@ def test_a_classifier_is_proved_on_its_test_split(run, written, tmp_path):
     path = folder / "run/results.json"
     results = json.loads(path.read_text())
     path.write_text(json.dumps({"checkpoint_dir": results["checkpoint_dir"]}))
-    settings = settings.replace(
-        export_dir=str(tmp_path), val_targets=("test",), proof_images=5
-    )
+    settings = settings.replace(export_dir=str(tmp_path), val_targets=("test",))
     export.export_checkpoint(settings)
-    assert len(written[-1].pictures) == 5
+    assert len(written[-1].pictures) == 32
     path.write_text(json.dumps(results))
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data import preprocessing
+from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained, workers
@@ -39,8 +40,9 @@ def embed(settings: Settings) -> list[tuple]:
     Raises:
         FileExistsError: the output already exists.
         FileNotFoundError: the model, folder or list does not exist.
-        ValueError: an image cannot be read and skip_bad_records is not set, or options
-            contradict each other.
+        ImportError: the detector does not exist.
+        ValueError: an image cannot be read or has no face, and skip_bad_records is not
+            set, or options contradict each other.
     """
     options = settings.embedding
     rule = "output must name the .npy file to write, as in --output=faces.npy"
@@ -54,6 +56,8 @@ def embed(settings: Settings) -> list[tuple]:
         options.images, options.image_dir, options.landmarks
     )
     check_names(names)
+    if options.detect:
+        points = FaceFinder(options.detect, settings.server.max_megapixels)
     output = RowsFile(options.output)
     load = _exported_model if options.saved_model else _trained_model
     kind, path, source = load(settings)
@@ -122,7 +126,7 @@ def _exported_model(settings):
 def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
     chosen = []
-    advice = "Replace or remove it, or skip unreadable images: --skip_bad_records."
+    advice = "Replace or remove it, or skip such images: --skip_bad_records."
     with contextlib.closing(Progress("embedding", len(paths), "images")) as progress:
         for rows, embeddings, _ in source.rows(paths, points, skipped, advice):
             output.add(unit(embeddings) if options.normalize else embeddings)

@@ -6,7 +6,8 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import alignment, images, load as data_load
+from plsc_tf.data import alignment, load as data_load
+from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.faults import OUTAGES, READ_ERRORS, reason
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size
 from plsc_tf.data.paths import file_reader
@@ -46,7 +47,7 @@ class Pictures:
     ):
         self._embed, self._frame, self._batch_size = embed, framing.evaluate, batch_size
         self.image_size, self.flip = framing.image_size, flip
-        self._check = functools.partial(check_size, max_megapixels=max_megapixels)
+        self._max_megapixels = max_megapixels
 
     def blocks(self, names, folder, points=None):
         """Yields (embeddings, norms) of consecutive images, batch by batch.
@@ -74,7 +75,8 @@ class Pictures:
         Args:
             paths: paths of the files.
             points: float32 `[images, 5, 2]`, positions of the eyes, nose and corners of
-                the mouth, used to align the images; None doesn't align them.
+                the mouth, used to align the images; or a `FaceFinder`, to use the
+                largest face of each; None doesn't align them.
             skipped: dict that collects {path: error} of unreadable images, which are
                 left out; None raises an error for the first one.
             advice: how to fix that error, for its message.
@@ -85,10 +87,13 @@ class Pictures:
         """
         shape = (self._batch_size, *self.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
-        iterator = self._decoded(paths, points).as_numpy_iterator()
+        iterator = self._decoded(paths, points)
         for row in range(len(paths)):
             try:
-                pixels[len(rows)] = next(iterator)
+                image = next(iterator)
+                if isinstance(image, tf.errors.OpError):
+                    raise image
+                pixels[len(rows)] = image
                 rows.append(row)
             except READ_ERRORS as error:
                 if skipped is None or isinstance(error, OUTAGES):
@@ -101,25 +106,37 @@ class Pictures:
                 yield np.array(rows), *batch
                 rows = []
 
-    def _decoded(self, paths, points):
-        """Returns a `tf.data.Dataset` of framed images, decoded ahead."""
-        size = self.image_size
-        cut_size = alignment.stored_size(size)
-        moves = np.zeros((len(paths), 0), np.float32)
-        read = file_reader(paths[0] if len(paths) else "", self._check)
-        if points is not None:
-            moves = alignment.transforms(points, cut_size)
+    def _faces(self, paths, points):
+        """Returns an iterator of the images' framed faces, or of errors."""
+        size, finder = alignment.stored_size(self.image_size), points
+        if not isinstance(finder, FaceFinder):
+            finder = FaceFinder("", self._max_megapixels, points)
 
-        def frame(path, move):
-            content = read(path)
-            if points is not None:
-                content = alignment.cut_out(images.decode(content), move, cut_size)
-            return self._frame(content)
+        def frame(_, photo, points):
+            if isinstance(photo, str) or not len(points):
+                problem = photo if isinstance(photo, str) else "no face was found."
+                return tf.errors.InvalidArgumentError(None, None, problem)
+            (face,) = alignment.cut_faces(photo, points, size, most=1)
+            return self._frame(face.pixels).numpy()
+
+        return finder.map(frame, paths)
+
+    def _decoded(self, paths, points):
+        """Returns an iterator of framed images, decoded ahead."""
+        if points is not None:
+            return self._faces(paths, points)
+        size = self.image_size
+        check = functools.partial(check_size, max_megapixels=self._max_megapixels)
+        read = file_reader(paths[0] if len(paths) else "", check)
+
+        def frame(path):
+            return self._frame(read(path))
 
         encoded = [os.fsencode(path) for path in paths]
-        dataset = tf.data.Dataset.from_tensor_slices((encoded, moves))
+        dataset = tf.data.Dataset.from_tensor_slices(encoded)
         framed = dataset.map(without_autograph(frame), tf.data.AUTOTUNE)
-        return framed.prefetch(min(_AHEAD, _AHEAD_BYTES // (3 * size[0] * size[1])))
+        ahead = min(_AHEAD, _AHEAD_BYTES // (3 * size[0] * size[1]))
+        return framed.prefetch(ahead).as_numpy_iterator()
 
 
 def of_model(model, settings, batch_size, flip=None):

@@ -1,0 +1,183 @@
+"""Finds the faces in photographs."""
+
+import contextlib
+import io
+import itertools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from PIL import ExifTags, Image, ImageOps
+
+from plsc_tf import dotted_paths
+from plsc_tf.data import images
+from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data.image_limit import check_size
+from plsc_tf.requirements import require, require_package
+from plsc_tf.storage import files
+
+# Function from uint8 `[h, w, 3]` photographs to the points of the faces in each of
+# them, `[faces, 5, 2]`; `alignment` says which points.
+Detector = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+_NO_FILE = (FileNotFoundError, IsADirectoryError, PermissionError)
+# Photographs in memory at a time.
+_BATCH = 16
+# MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
+# the area. Its first network needs the least side.
+_LONGEST, _SHORTEST = 1024, 24
+# Places at each scale that MTCNN takes for faces at first: it compares all with each
+# other. Photographs of people have fewer, unless they are made to fill the memory.
+_MOST_PLACES = 300
+
+
+def find_detector(name: str) -> Detector:
+    """Returns a detector.
+
+    Args:
+        name: "mtcnn" (Zhang et al., "Joint face detection and alignment using
+            multi-task cascaded convolutional networks", 2016), or the dotted path of a
+            function, as in "my_module:detect".
+
+    Raises:
+        ImportError: the package mtcnn, the module or the function does not exist.
+    """
+    if name != "mtcnn":
+        return dotted_paths.load(name, "detector", ":")
+    model = require_package("mtcnn", "align", "detector=mtcnn").MTCNN()
+    first, second, third = (stage.model for stage in model.stages)
+    first.call = _compiled(_limited(first.call), None)
+    second.call, third.call = _compiled(second.call, 24), _compiled(third.call, 48)
+
+    def find(photo):
+        small = _fit(photo)
+        # Columns: 0, a box, a score, x of the five points, y of them.
+        found = model.detect_faces(small, output_type="numpy", fit_to_image=False)
+        points = found[:, 6:].reshape(-1, 2, 5).transpose(0, 2, 1)
+        return points * (len(photo) / len(small))
+
+    def detect(photos):
+        # One at a time: in a batch, all would be padded to the size of the largest, and
+        # the package shifts faces after a photograph without any.
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(find, photos))
+
+    return detect
+
+
+def _compiled(call, side):
+    """Returns a network's call in a graph: its many operations are short."""
+    spec = tf.TensorSpec([None, side, side, 3], tf.float32)
+    return tf.function(lambda images: call(images), [spec], autograph=False)
+
+
+def _limited(call):
+    """Returns MTCNN's first network with no more than `_MOST_PLACES` faces."""
+
+    def limited(image):
+        boxes, scores = call(image)
+        faces = tf.pad(tf.reshape(scores[..., 1], [-1]), [[0, _MOST_PLACES + 1]])
+        least = tf.math.top_k(faces, _MOST_PLACES + 1).values[-1]
+        return boxes, tf.where(scores > least, scores, 0.0)
+
+    return limited
+
+
+def _fit(photo):
+    """Returns a photograph for MTCNN; one that is too small has no face."""
+    if min(photo.shape[:2]) < _SHORTEST:
+        return np.zeros((_SHORTEST, _SHORTEST, 3), np.float32)
+    picture = Image.fromarray(photo)
+    picture.thumbnail((_LONGEST, _LONGEST))
+    # From integers, it would make 64-bit numbers.
+    return np.asarray(picture, np.float32)
+
+
+def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:
+    """Decodes a photograph to uint8 `[h, w, 3]`.
+
+    Args:
+        content: content of the file.
+        most: largest photograph, in megapixels.
+        upright: whether to turn it as its EXIF data say.
+
+    Raises:
+        ValueError: it cannot be decoded.
+    """
+    try:
+        check_size(content, most)
+        pixels = images.decode(content).numpy()
+        picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
+    except (*READ_ERRORS, ValueError) as error:
+        raise ValueError(reason(error)) from error
+    if not upright:
+        return np.asarray(picture)
+    # Pillow's errors for damaged EXIF data.
+    with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
+        turn = ExifTags.Base.Orientation
+        picture.getexif()[turn] = Image.open(io.BytesIO(content)).getexif().get(turn, 1)
+    return np.asarray(ImageOps.exif_transpose(picture))
+
+
+class FaceFinder:
+    """Reads photographs and finds the faces in them, in batches.
+
+    Args:
+        detector: see `find_detector`.
+        most: largest photograph, in megapixels.
+        points: `[photographs, 5, 2]`, one known face each, in the stored photographs;
+            None finds the faces in upright ones.
+
+    Raises:
+        ImportError: see `find_detector`.
+    """
+
+    def __init__(self, detector: str, most: float, points: np.ndarray | None = None):
+        self._most, self._points = most, points
+        self._detect = find_detector(detector) if points is None else None
+
+    def map(self, use: Callable, paths: Sequence[str], start: int = 0) -> Iterator[Any]:
+        """Calls a function for each photograph, in threads; yields what it returns.
+
+        Args:
+            use: function of (index, photograph or a text that says why it cannot be
+                read, points of its faces).
+            paths: paths of the photographs, on any store.
+            start: index of the first photograph.
+
+        Raises:
+            ValueError: the detector returned no points of faces; the message names the
+                photograph.
+        """
+
+        def call(index, photo, points):
+            try:
+                return use(index, photo, points)
+            except ValueError as error:
+                raise ValueError(f"{paths[index]}: {error}") from error
+
+        with ThreadPoolExecutor() as pool:
+            for first in range(start, len(paths), _BATCH):
+                photos = list(pool.map(self._read, paths[first : first + _BATCH]))
+                yield from pool.map(
+                    call, itertools.count(first), photos, self._find(photos, first)
+                )
+
+    def _read(self, path):
+        try:
+            return open_photo(files.read(path), self._most, self._points is None)
+        except (*_NO_FILE, ValueError) as error:
+            return reason(error)
+
+    def _find(self, photos, first):
+        if self._points is not None:
+            return self._points[first : first + len(photos), np.newaxis]
+        good = [photo for photo in photos if not isinstance(photo, str)]
+        found = list(self._detect(good)) if good else []
+        rule = "The detector must return the faces of each photograph"
+        require(len(found) == len(good), rule, photographs=len(good), lists=len(found))
+        faces = iter(found)
+        return [() if isinstance(photo, str) else next(faces) for photo in photos]
