@@ -48,6 +48,10 @@ def align(settings):
     require(folder and files.is_local(folder), rule, output_dir=repr(folder))
     listed = image_list.list_images(given.images, given.image_dir, given.landmarks)
     names, paths, points = listed
+    # A list may come from a stranger, and faces are written under its names.
+    outside = [one for one in names if one[0] == "/" or ".." in one.split("/")]
+    rule = "Names in images must be relative, without '..'"
+    require(not outside, rule, names=outside[:3])
     # They would be found as photographs.
     place = os.path.abspath(given.images)
     inside = os.path.commonpath([place, os.path.abspath(folder)]) == place

@@ -24,9 +24,9 @@ BIND_S = 5.0
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
 # Number of hellos that a worker sends if the chief closes the connection.
-TRIES = 5
+TRIES = 10
 # Maximum number of connections that have not sent a signed hello yet.
-MAX_UNKNOWN = 100
+MAX_UNKNOWN = 500
 # Extra seconds, beyond its own time limit, that a worker waits for the chief's
 # decision; also the seconds that a failed chief waits for late workers, to report the
 # problem to them.

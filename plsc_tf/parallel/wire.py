@@ -21,7 +21,7 @@ MAGIC = b"plsc_tf\n"
 # Increase this number if the messages change: workers refuse other versions.
 PROTOCOL = 4
 # Maximum size of a message, in bytes, until the other side is known to be a worker.
-HELLO_BYTES = 1 << 20
+HELLO_BYTES = 1 << 16
 _LENGTH = struct.Struct(">Q")
 _NONCE_BYTES = _SIGNATURE_BYTES = 32
 

@@ -142,6 +142,13 @@ def test_a_detectors_mistakes_are_told(photos, align):
     )
 
 
+@pytest.mark.parametrize("name", ["../1.png", "{}/in/ann/1.png", "a/../../1.png"])
+def test_names_of_a_list_stay_in_the_folder_of_faces(photos, align, name):
+    (photos / "in/list.txt").write_text(name.format(photos))
+    result = align("--output_dir=faces", "--images=in/list.txt")
+    assert "Names in images must be relative, without '..'" in result.err
+
+
 def test_points_from_a_file(photos):
     row = " ".join(map(str, NEAR.ravel()))
     names = "1.png", "2.jpg", "turned.png"

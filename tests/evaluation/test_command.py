@@ -163,6 +163,20 @@ def test_names_that_are_not_there_are_told(saved):
         evaluate(folder, pair_lists=(str(folder / "pairs.txt"),))
 
 
+# Kilobytes of a list, or an empty file of that length, filled the memory.
+def test_lists_and_rows_are_limited(saved):
+    folder, *_ = saved
+    for name in ("gallery", "probes"):
+        (folder / f"{name}.txt").write_text("p000.jpg 7\n" * 400)
+    lists = {name: str(folder / f"{name}.txt") for name in ("gallery", "probes")}
+    with pytest.raises(ValueError, match="four times on average.*names=400"):
+        evaluate(folder, **lists)
+    (folder / "faces.txt").unlink()
+    np.save(folder / "faces.npy", np.zeros((4_000_001, 1), np.float16))
+    with pytest.raises(ValueError, match="needs names in .*faces.txt"):
+        evaluate(folder, **lists)
+
+
 @pytest.mark.parametrize("option", ["card_dir", "plot_dir"])
 def test_a_folder_that_cannot_be_made_is_told_before_the_work(saved, option):
     folder, *_ = saved

@@ -224,6 +224,7 @@ def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
 
 def test_strangers_by_the_hundred_do_not_use_up_the_open_files(clusters, monkeypatch):
     monkeypatch.setattr(joining, "ATTEMPT_S", 2 * MOST_S)
+    monkeypatch.setattr(joining, "MAX_UNKNOWN", 100)
 
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())

@@ -182,7 +182,9 @@ def _read_head(folder, head, loss, meta):
     if loss.startswith("dist_"):
         count = meta.get("pretrain_nranks") or 1 + max(map(max, head.values()))
     for key, by_rank in head.items():
-        name = re.sub(r"@rank@\d+", "@rank@{:05d}", next(iter(by_rank.values())).name)
+        # Braces of a stranger's file would be fields of a format, of any width.
+        name = next(iter(by_rank.values())).name.replace("{", "{{").replace("}", "}}")
+        name = re.sub(r"@rank@\d+", "@rank@{:05d}", name)
         variables = layers.of_all_ranks(folder, by_rank, count, name)
         ranks = f"{len(by_rank)} ranks, but its {META} says {count}"
         advice = "Pass a folder with one checkpoint"

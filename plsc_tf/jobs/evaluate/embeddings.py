@@ -18,8 +18,8 @@ from plsc_tf.jobs.builders.data import framing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# Number of saved embeddings per block.
-ROWS = 2048
+# Number of saved embeddings per block, and the most without names.
+ROWS, _MOST_ROWS = 2048, 4_000_000
 # Maximum number of images to decode ahead, and the maximum size of their pixels.
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
 _NAMES_ADVICE = (
@@ -175,8 +175,11 @@ class Saved:
         self.path = self._names_path = path
         self._matrix = lists.read_rows(path)
         count, listed = len(self._matrix), f"{path.removesuffix('.npy')}.txt"
-        self._names = tuple(map(str, range(count)))
-        if files.exists(listed):
+        has_names = files.exists(listed)
+        rule = f"{path} has more than {_MOST_ROWS} rows, so it needs names in {listed}"
+        require(has_names or count <= _MOST_ROWS, rule, rows=count)
+        self._names = () if has_names else tuple(map(str, range(count)))
+        if has_names:
             self._names = lists.read_names(files.read(listed), listed)
             self._names_path = listed
         rule = f"{listed} must have a name for each of the {count} rows of {path}"
@@ -185,6 +188,9 @@ class Saved:
     def blocks(self, names, folder, points=None):
         """See `Pictures.blocks`; `folder` and `points` have no effect."""
         rows = lists.positions(names, self._names, self._names_path, _NAMES_ADVICE)
+        # A short list could otherwise repeat a wide row until the memory is full.
+        rule = f"Lists may name each row of {self.path} four times on average"
+        require(len(rows) <= 4 * len(self._names), rule, names=len(rows))
         for start in range(0, len(rows), ROWS):
             block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
             yield block, np.linalg.norm(block, axis=1)
