@@ -75,7 +75,6 @@ class Embedding(OptionGroup, saved=False):
     images: str = option("", "folder of images, or a list with one per line")
     image_dir: str = option("", "folder of the listed images; empty: that of the list")
     landmarks: str = option("", "file with lines 'image x y x y x y x y x y' in pixels")
-    detect: str = option("", "detector of faces, mtcnn or 'module:name'; empty: none")
     output: str = option(
         "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
     )

@@ -82,6 +82,7 @@ class Server(OptionGroup, saved=False):
     drain_timeout: Amount = option(20.0, "seconds to complete requests after SIGTERM")
 
     gallery_dir: str = option("", "folder of a gallery of known faces; empty: none")
+    detect: str = option("", "detector of faces, mtcnn or 'module:name'; empty: none")
 
     def __post_init__(self):
         super().__post_init__()

@@ -15,7 +15,7 @@ from plsc_tf.options.settings import Settings
 GROUPS = (
     *("embedding", "dataset_name", "skip_bad_records", *cli.TRAINED_MODEL, "no seed"),
     *("cluster_node_ips", "node_ip", "task_index", "cluster_resolver"),
-    "test_batch_size",
+    *("test_batch_size", "detect"),
 )
 
 

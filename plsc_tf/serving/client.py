@@ -25,7 +25,7 @@ import numpy as np
 
 from plsc_tf.requirements import require, require_one_of
 
-_PLSC_PATH = "/FaceClassifyService/inference"
+_PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
 _AVOID_SECONDS = 5.0
 # Another server, or the same server later, may not answer with these statuses.
@@ -135,15 +135,28 @@ class Client(contextlib.AbstractContextManager):
             ValueError: `images` does not contain bytes, or a server rejected an image.
             ServiceError: no server answered.
         """
-        images = list(images)
-        for index, image in enumerate(images):
-            fits = isinstance(image, (bytes, bytearray, memoryview))
-            rule = "images must be a list of bytes (file contents)"
-            require(fits, rule, **{f"images[{index}]": type(image).__name__})
-        size = self._batch_images
-        starts = range(0, len(images), size)
-        parts = [self._encode(images[start : start + size]) for start in starts]
+        texts, size = _texts(images), self._batch_images
+        starts = range(0, len(texts), size)
+        parts = [self._ask("embeddings", texts[k : k + size]) for k in starts]
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+
+    def encode_faces(self, photos: Iterable[bytes]) -> list[list[dict]]:
+        """Finds the faces in photographs; the server must run with --detect.
+
+        Args:
+            photos: N bytes objects, as for `encode`. They are turned as their EXIF data
+                say.
+
+        Returns:
+            The faces in each photograph, the largest first: N lists of dicts of float32
+            arrays. `box` is left, top, right and bottom, in pixels; `points`, `[5, 2]`,
+            are x and y of the eyes, the nose and the corners of the mouth; the last key
+            is `embedding`.
+
+        Raises:
+            ValueError, ServiceError: see `encode`.
+        """
+        return [self._ask("faces", text) for text in _texts(photos)]
 
     def close(self) -> None:
         """Closes the unused connections; `encode` opens new ones."""
@@ -154,12 +167,11 @@ class Client(contextlib.AbstractContextManager):
         """Closes the client."""
         self.close()
 
-    def _encode(self, images):
-        texts = [base64.b64encode(image).decode("ascii") for image in images]
+    def _ask(self, method, value):
         failures = []
         for server in self._order():
             try:
-                return server.embeddings(texts)
+                return getattr(server, method)(value)
             except _Unavailable as failure:
                 server.avoided_until = time.monotonic() + failure.seconds
                 failures.append(f"{server.address}: {failure}")
@@ -184,6 +196,16 @@ class FaceService(Client):
     def encode(self, images: Iterable[bytes]) -> list[list[float]]:
         """Returns a list of N lists of embedding_size numbers; see `Client.encode`."""
         return super().encode(images).tolist()
+
+
+def _texts(images):
+    """Returns images, bytes objects, as texts in base64."""
+    images = list(images)
+    for index, image in enumerate(images):
+        fits = isinstance(image, (bytes, bytearray, memoryview))
+        rule = "images must be a list of bytes (file contents)"
+        require(fits, rule, **{f"images[{index}]": type(image).__name__})
+    return [base64.b64encode(image).decode("ascii") for image in images]
 
 
 class _Unavailable(Exception):
@@ -272,15 +294,29 @@ class _Server:
         self._protocol = "tensorflow"
         return rows
 
-    def _rows(self, status, answer, key, count):
-        """Returns the embeddings in a reply."""
+    def faces(self, text):
+        """Returns the faces in a base64-encoded photograph; see `embeddings`."""
+        reply = self._post(_FACES_PATH, {"base64_string": [text]})
+        found, keys = self._items(*reply, "instance"), ("box", "points", "embedding")
+        try:
+            (faces,) = [one["faces"] for one in found]
+            return [{k: np.array(face[k], np.float32) for k in keys} for face in faces]
+        except (TypeError, ValueError, OverflowError, LookupError):
+            raise _Unavailable("the answer does not have faces") from None
+
+    def _items(self, status, answer, key):
+        """Returns the value of a key in a reply."""
         if not isinstance(answer, dict):
             raise _Unavailable(f"HTTP {status}: the answer is not a JSON object")
         if status != 200:
             reason = _printable(str(answer.get("error", answer)))
             raise ValueError(f"{self.address} rejected the request: {reason}")
+        return answer.get(key) or ()
+
+    def _rows(self, status, answer, key, count):
+        """Returns the embeddings in a reply."""
+        rows = self._items(status, answer, key)
         try:
-            rows = answer.get(key) or ()
             rows = [r.get("embedding") if isinstance(r, dict) else r for r in rows]
             array = np.array(rows, np.float32)
         except (TypeError, ValueError, OverflowError):

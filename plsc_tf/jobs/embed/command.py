@@ -44,7 +44,7 @@ def embed(settings: Settings) -> list[tuple]:
         ValueError: an image cannot be read or has no face, and skip_bad_records is not
             set, or options contradict each other.
     """
-    options = settings.embedding
+    options, server = settings.embedding, settings.server
     rule = "output must name the .npy file to write, as in --output=faces.npy"
     require(options.output, rule, output="''")
     workers.require_one_process(
@@ -56,8 +56,8 @@ def embed(settings: Settings) -> list[tuple]:
         options.images, options.image_dir, options.landmarks
     )
     check_names(names)
-    if options.detect:
-        points = FaceFinder(options.detect, settings.server.max_megapixels)
+    if server.detect:
+        points = FaceFinder(server.detect, server.max_megapixels)
     output = RowsFile(options.output)
     load = _exported_model if options.saved_model else _trained_model
     kind, path, source = load(settings)

@@ -29,6 +29,7 @@ RIGHTS = ("embed", "identify", "enrol", "admin")
 _REQUIRED = {
     "plsc": "embed",
     "tensorflow": "embed",
+    "faces": "embed",
     "identify": "identify",
     "about": "identify",
     "enrol": "enrol",

@@ -14,6 +14,7 @@ from aiohttp import web, web_protocol
 
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.access import Access, tls_arguments
+from plsc_tf.serving.server.face_route import FaceRoute
 from plsc_tf.serving.server.guard import Bodies, Protocol
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes
 from plsc_tf.serving.server.models import Models
@@ -113,6 +114,8 @@ class App:
             gallery = GalleryRoutes(self)
             stack.callback(gallery.close)
             gallery.add_to(web_app)
+        if options.detect:
+            web_app.router.add_post("/faces", FaceRoute(self).faces)
         # No limit of memory counts heads of requests that wait for another's answer.
         web_protocol.MAX_MSG_QUEUE_SIZE = 1
         runner = web.AppRunner(web_app, handle_signals=False, handler_cancellation=True)

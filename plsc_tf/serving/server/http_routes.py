@@ -22,6 +22,7 @@ _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
 # Maps the beginning of a path to the metrics label `interface`.
 _INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
+_INTERFACES["/faces"] = "faces"
 # Images of a request that are searched at once; then other requests have their turn.
 _QUERIES = 32
 # Limits for gallery requests: candidates of an image, and of all images, which may have

@@ -1,0 +1,111 @@
+"""POST /faces and the client: boxes and embeddings of the faces in photographs."""
+
+import concurrent.futures
+import importlib
+
+import numpy as np
+import pytest
+from server_tools import PLSC, ask, b64, direct, picture, served, wait_for
+
+import plsc_tf
+from plsc_tf.data.alignment import REFERENCE
+from plsc_tf.data.images import encode
+from plsc_tf.serving.client import Client, ServiceError
+from tests.server.test_client import listening
+
+FACES = [REFERENCE + [100, 50], REFERENCE * 2]
+# Before this size, the model of these tests resizes faces itself.
+CUT = (112, 84)
+DETECTOR = """
+import threading
+import numpy as np
+opened, points = threading.Event(), np.zeros(0)
+opened.set()
+def detect(photos):
+    opened.wait(20)
+    # As many faces as the last digit of the width.
+    return [points[: photo.shape[1] % 10] for photo in photos]
+"""
+
+
+@pytest.fixture(scope="module")
+def finder(tmp_path_factory):
+    """The module of the detector."""
+    folder = tmp_path_factory.mktemp("finder")
+    (folder / "found_by_digit.py").write_text(DETECTOR)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        module = importlib.import_module("found_by_digit")
+        module.points = np.array(FACES)
+        yield module
+
+
+@pytest.fixture(scope="module")
+def finding(model_dir, finder):
+    """A server that finds faces."""
+    with served(model_dir, detect="found_by_digit:detect") as found:
+        yield found
+
+
+def photo(width):
+    return picture(width, (width, 260))
+
+
+def post(server, *photos):
+    body = {"base64_string": [b64(one) for one in photos]}
+    return ask(server, "POST", "/faces", body)[:2]
+
+
+def test_boxes_and_embeddings_of_all_faces(finding, model_dir):
+    photos = [photo(302), photo(300), photo(301)]
+    with Client(f"127.0.0.1:{finding['port']}") as client:
+        found = client.encode_faces(photos)
+    assert [len(faces) for faces in found] == [2, 0, 1]
+    large, small = found[0]
+    np.testing.assert_allclose(large["points"], FACES[1], rtol=1e-6)
+    np.testing.assert_allclose(small["points"], FACES[0], rtol=1e-6)
+    # For a network as wide as high, it would be the square from 0 to 224.
+    left, top, right, bottom = large["box"]
+    assert (left + right, top + bottom) == pytest.approx((224, 224), abs=10)
+    assert (bottom - top) / (right - left) == pytest.approx(CUT[0] / CUT[1])
+    assert large["box"].dtype == large["embedding"].dtype == np.float32
+    cut = [encode(plsc_tf.align_face(photos[0], face, CUT)) for face in FACES[::-1]]
+    expected = direct(model_dir / "1", cut)
+    for face, embedding in zip(found[0], expected, strict=True):
+        np.testing.assert_allclose(face["embedding"], embedding, atol=1e-5)
+
+
+def test_what_is_refused(finding, server):
+    status, answer = post(finding, photo(301), b"no picture")
+    assert status == 400 and answer["error"].startswith("Image 1: its 10 bytes are no")
+    assert post(finding, *[photo(300)] * 17)[0] == 413
+    # The other server was started without a detector.
+    with Client(f"127.0.0.1:{server['port']}") as client:
+        with pytest.raises(ValueError, match="rejected the request: Not Found"):
+            client.encode_faces([photo(301)])
+
+
+def test_a_detection_that_takes_long_stops_nobody_else(finding, finder, pictures):
+    finder.opened.clear()
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        waiting = [pool.submit(post, finding, *[photo(301)] * 16) for _ in range(5)]
+        try:
+            # Of 80 photographs, one is searched and 64 wait: a request is refused.
+            wait_for(lambda: any(one.done() for one in waiting))
+            assert ask(finding, "GET", "/healthz")[0] == 200
+            body = {"base64_string": [b64(one) for one in pictures]}
+            assert ask(finding, "POST", PLSC, body)[0] == 200
+        finally:
+            finder.opened.set()
+        assert sorted(one.result()[0] for one in waiting) == [200] * 4 + [503]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"instance": [[]]}, {"instance": [{"faces": [{"box": "x"}]}]}, [1]],
+)
+def test_answers_without_faces(answer):
+    with listening(lambda path, body: (200, answer, {})) as (address, paths):
+        with Client(address) as client, pytest.raises(ServiceError):
+            client.encode_faces([b"x"])
+    assert paths == ["/faces"]
