@@ -27,11 +27,6 @@ class Export(OptionGroup):
     proof_pairs: Count = _at_end(
         1000, "pairs of each verification set for verifying formats; 0: none"
     )
-    int8_cosine: float = _int8(
-        0.97,
-        "smallest mean cosine between the embeddings of tflite_int8 and the network",
-        within="[-1, 1]",
-    )
     accuracy_loss: float = option(
         0.01,
         "largest loss of accuracy of a format, compared with the network",

@@ -1,7 +1,9 @@
-r"""Imports a checkpoint of PLSC 0.1 / 0.2 or arcface_torch.
+r"""Imports a checkpoint of PLSC 0.1 / 0.2 or arcface_torch, or an ONNX file.
 
     python -m plsc_tf.import_checkpoint --import_from=work_dirs/ms1mv3_r50 \
-        --model_name=iresnet50 --num_classes=93431 --checkpoint_dir=imported
+        --num_classes=93431 --checkpoint_dir=imported
+    python -m plsc_tf.import_checkpoint --import_from=w600k_r50.onnx \
+        --checkpoint_dir=imported
     python -m plsc_tf.train --checkpoint_dir=imported ...
 
 The new checkpoint contains the weights of the backbone and the head. Pass its folder to

@@ -24,7 +24,7 @@ from plsc_tf.storage import files
 
 # The groups of other commands are never saved in a run's flags.cfg.
 GROUPS = tuple(dict.fromkeys(i.group for i in select(cli.ALL) if i.saved))
-GROUPS = *(group for group in GROUPS if group != "server"), "max_megapixels"
+GROUPS = *(g for g in GROUPS if g != "server"), "max_megapixels", "no card"
 
 _NEXT_STEPS = """
 That was the quick start, --flagfile=quickstart.cfg, because no options were set.

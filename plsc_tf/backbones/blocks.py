@@ -92,13 +92,13 @@ class Style:
         initial = self.conv_initializer(area * x.shape[-1], area * filters)
         return layers.Conv2D(filters, size, kernel_initializer=initial, **options)(x)
 
-    def depthwise(self, x, size: int | None, *, stride: int = 1, name: str):
+    def depthwise(self, x, size: int | None, *, stride=1, multiplier=1, name: str):
         """Applies a depthwise convolution, padded like `conv`, without a bias.
 
-        The initializer's fan_out counts all channels, as in the original networks. If
-        `size` is None, the kernel has one weight per pixel and channel and maps
-        `[N, h, w, c]` to `[N, 1, 1, c]` (GDConv, Chen et al. 2018, arXiv:1804.07573,
-        section 3.2).
+        Each channel has `multiplier` outputs. The initializer's fan_out counts all
+        channels, as in the original networks. If `size` is None, the kernel has one
+        weight per pixel and channel and maps `[N, h, w, c]` to `[N, 1, 1, c]` (GDConv,
+        Chen et al. 2018, arXiv:1804.07573, section 3.2).
         """
         kernel, options = x.shape[1:3], {"use_bias": False, "name": name}
         if size is not None:
@@ -106,9 +106,8 @@ class Style:
             x, options = _padded(x, size, stride, name)
         area = math.prod(kernel)
         initial = self.conv_initializer(area, area * x.shape[-1])
-        return layers.DepthwiseConv2D(kernel, depthwise_initializer=initial, **options)(
-            x
-        )
+        options |= {"depthwise_initializer": initial, "depth_multiplier": multiplier}
+        return layers.DepthwiseConv2D(kernel, **options)(x)
 
     def norm(self, x, *, name: str, scale: bool = True, dtype: str | None = None):
         """Applies batch normalization over the last axis.

@@ -31,7 +31,8 @@ BUILDERS = {
     "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
     "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
     "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
-    "mobilefacenet": mobilefacenet,
+    "mobilefacenet": partial(mobilefacenet, False),
+    "mbf": partial(mobilefacenet, True),
     **{name: partial(vit, *sizes) for name, sizes in TRANSFORMERS.items()},
     **{name: entry.build for name, entry in ENTRIES.items()},
 }
@@ -45,13 +46,8 @@ ALIASES = {f"r{layers}": f"iresnet{layers}" for layers in (18, 34, 50, 100, 200)
 
 
 def names() -> list[str]:
-    """Returns the names of all networks, sorted by family and size."""
-
-    def key(name: str):
-        family = name.rstrip("0123456789")
-        return family, int(name[len(family) :] or 0)
-
-    return sorted(BUILDERS, key=key)
+    """Returns the names of all networks, by family and size."""
+    return [*BUILDERS]
 
 
 def build(

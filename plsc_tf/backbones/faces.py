@@ -136,33 +136,44 @@ iresnet = partial(residual, True)
 small_resnet = partial(residual, False, depths=(1, 1, 1, 1), width=32)
 
 
-def mobilefacenet(image, arguments: NetworkArguments):
-    """Builds the paper's primary MobileFaceNet, for phones and CPUs.
+def mobilefacenet(wide: bool, image, arguments: NetworkArguments):
+    """Builds the paper's primary MobileFaceNet, for phones and CPUs, or a wide one.
 
     With an embedding size of 128, it has 1,003,136 trainable parameters. After folding
     batch normalization into the kernels, 993,344 remain: the paper's 0.99 M and 4.0 MB.
 
-    Source: Chen et al. 2018, arXiv:1804.07573, table 1. This is not arcface_torch's
-    "mbf", which has twice the channels and differs in other details. The paper does not
-    specify the initialization; N(0, 2/fan_out) is used by both insightface's MXNet and
-    PyTorch versions. The global depthwise convolution is as large as the last feature
-    map, 7×7 for 112×112 images.
+    Source: Chen et al. 2018, arXiv:1804.07573, table 1. The paper does not specify the
+    initialization; N(0, 2/fan_out) is used by both insightface's MXNet and PyTorch
+    versions. The global depthwise convolution is as large as the last feature map, 7×7
+    for 112×112 images.
+
+    Args:
+        wide: whether to build arcface_torch's "mbf" (`backbones/mobilefacenet.py`):
+            bottlenecks have twice the channels outside and as many inside, and the
+            stem's second convolution is in 64 groups of two channels.
+        image: symbolic images.
+        arguments: the network's common arguments.
 
     Returns:
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(16)
     style = Style(epsilon=1e-5, synchronized=arguments.synchronized_batch_norm)
-    x = style.conv(image, 64, 3, stride=2, name="stem_conv")
+    scale = 2 if wide else 1
+    x = style.conv(image, 64 * scale, 3, stride=2, name="stem_conv")
     x = style.norm_prelu(x, name="stem")
-    x = style.depthwise(x, 3, name="stem_depthwise")
+    x = style.depthwise(x, 3, multiplier=scale, name="stem_depthwise")
+    if wide:  # add up the outputs of both channels of a group
+        sides = layers.Reshape((-1, 2, 2), name="stem_pairs")(x)
+        sides = [layers.Cropping2D(((0, 0), (i, 1 - i)))(sides) for i in range(2)]
+        x = layers.Reshape((*x.shape[1:3], 128), name="stem_sum")(layers.Add()(sides))
     x = style.norm_prelu(x, name="stem_depthwise")
     for stage, row in enumerate(MOBILE_BOTTLENECKS, start=1):
         expansion, filters, depth, stride = row
         for index in range(depth):
             label = f"stage{stage}_block{index + 1}"
-            step = 1 if index else stride
-            x = blocks.inverted_residual(x, filters, expansion, step, style, label)
+            step, inner = 1 if index else stride, expansion // scale
+            x = blocks.inverted_residual(x, filters * scale, inner, step, style, label)
     x = style.conv(x, 512, 1, name="features_conv")
     x = style.norm_prelu(x, name="features")
     size, share = arguments.embedding_size, arguments.dropout_or(0.0)

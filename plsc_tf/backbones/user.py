@@ -129,13 +129,7 @@ def _checked_model(model, embedding_size, image_shape) -> keras.Model:
         rule = f"{name} must have one input of the image_shape {(None, *image_shape)}"
         require(good, rule, inputs=len(inputs), shape=own_shape)
     image = keras.Input(image_shape, name="image")
-    try:
-        output = model(image)
-    except NotImplementedError as error:
-        raise TypeError(
-            f"{name}, a {type(model).__name__}, has no call(). Pass a keras.Model("
-            "inputs, outputs), or a subclass that implements call()."
-        ) from error
+    output = model(image)
     embedding = _checked_embedding(output, embedding_size, name)
     # Wrap models with an unspecified image size, because callers read the size, and
     # models with a fixed batch size, because they accept no other.

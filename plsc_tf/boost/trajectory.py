@@ -109,7 +109,7 @@ def _datasets(network):
     """
     weights, places = network.weights, {}
     values = [(w, tf.fill(w.shape, tf.cast(i, w.dtype))) for i, w in enumerate(weights)]
-    content = Content("weights", {}, network, values, {}, {})
+    content = Content("weights", {}, network, {}, values)
 
     def look(name, item):
         if isinstance(item, h5py.Dataset) and item.size:

@@ -5,6 +5,7 @@ streamed from the old files to new ones.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -16,8 +17,8 @@ from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# Key of the state that lists the edits of the classes, oldest first.
-EDITS = "class_edits"
+# Key of a state whose labels are no longer those of the training data.
+EDITED = "class_edits"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Edit:
             which are numbered from 0; None if there are no new classes.
         fills: `{array: number}`, initial values of the new classes in other arrays:
             "bias" and the optimizer's slots, such as "weight/velocity".
-        names: the new classes' names.
         dominant: int `[old_classes]`, the index of the center to keep for each class;
             None if each class has one center.
         flags: option values that replace those stored in the checkpoint's state.
@@ -39,7 +39,6 @@ class Edit:
     labels: LabelsMap
     added: Callable | None = None
     fills: dict = dataclasses.field(default_factory=dict)
-    names: tuple = ()
     dominant: np.ndarray | None = None
     flags: dict = dataclasses.field(default_factory=dict)
 
@@ -96,7 +95,7 @@ class _Edited:
     def __init__(self, source, content, changes, weights_only):
         self._source, self._content, self._edit = source, content, changes
         self.kind = "weights" if weights_only else content["kind"]
-        self.state = _state(source, content, changes, self.kind)
+        self.state = _state(content, changes, self.kind)
         if self.kind == "training":
             _check_slots(source, content)
         names = [n for n in content["arrays"] if "/" not in n or not weights_only]
@@ -124,9 +123,9 @@ class _Edited:
         source = stored = StoredRows(self._source, self._content["arrays"][name])
         if self._edit.dominant is not None:
             stored = rows.one_center(stored, self._edit.dominant)
-        merge, added = rows.merge_means, self._edit.added
+        merge, added = functools.partial(np.mean, axis=0), self._edit.added
         if name == "bias":
-            merge = rows.merge_biases
+            merge = np.logaddexp.reduce  # adds up the classes' softmax probabilities
         elif name == "weight" and "bias" not in self._content["arrays"]:
             merge = rows.merge_directions
         if name != "weight":
@@ -151,7 +150,7 @@ class _Edited:
         return files.open_read(files.join(self._source, name))
 
 
-def _state(source, content, changes, kind):
+def _state(content, changes, kind):
     state = {**content["state"], "num_classes": changes.labels.num_classes}
     state.pop("data", None)  # It doesn't describe the images of the edited classes.
     if "flags" in state:
@@ -162,8 +161,9 @@ def _state(source, content, changes, kind):
     if kind != "training":
         for name in ("optimizer", "replicas", "loss_scale"):
             state.pop(name, None)
-    described = {"source": source, **changes.labels.describe(changes.names)}
-    state[EDITS] = [*state.get(EDITS, []), described]
+    labels = changes.labels.new_labels
+    if changes.labels.added or not np.array_equal(labels, np.arange(len(labels))):
+        state[EDITED] = True
     return state
 
 

@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -64,25 +63,6 @@ class LabelsMap:
         self.added = added
         self.num_classes = len(self.origins) + added
         require(self.num_classes, "The edit removes all classes. One must remain")
-
-    def describe(self, names: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the map as JSON-compatible values for a checkpoint's state.
-
-        Args:
-            names: the new classes' names, if they have any.
-
-        Returns:
-            a dict with `from` and `to`: numbers of classes; `merged`: `[new label, [old
-            labels]]`; `added`: number of new classes; `added_names`. `write` lists all
-            classes.
-        """
-        return {
-            "from": len(self.new_labels),
-            "to": self.num_classes,
-            "merged": [[new, old.tolist()] for new, old in self.groups.items()],
-            "added": self.added,
-            "added_names": list(names),
-        }
 
     def write(
         self, path: str, names: Sequence[str] = (), added_names: Sequence[str] = ()

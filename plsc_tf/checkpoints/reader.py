@@ -5,7 +5,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import keras
@@ -243,21 +243,7 @@ def _compare_shape(name, described, value):
     return [] if stored == here else [problem]
 
 
-class Matched(NamedTuple):
-    """The result of `load_matching`.
-
-    Attributes:
-        loaded: names of the network's weights that were loaded.
-        kept: `{name: reason}` for weights that were not loaded.
-        unused: names of weights in the checkpoint that were not used.
-    """
-
-    loaded: list[str]
-    kept: dict[str, str]
-    unused: list[str]
-
-
-def load_matching(path: str, network: keras.Model) -> Matched:
+def load_matching(path: str, network: keras.Model) -> tuple[list, dict, list]:
     """Loads the backbone weights whose names and shapes match those of a network.
 
     In a Keras weights file, each layer is a group, with the layer's name as an
@@ -269,6 +255,10 @@ def load_matching(path: str, network: keras.Model) -> Matched:
     Args:
         path: the checkpoint folder.
         network: a Keras model.
+
+    Returns:
+        names of the network's weights that were loaded; `{name: reason}` for those that
+        were not; names of weights in the checkpoint that were not used.
 
     Raises:
         DamagedCheckpointError: the weights file is damaged.
@@ -299,7 +289,7 @@ def load_matching(path: str, network: keras.Model) -> Matched:
     rule = f"Checkpoint {path} belongs to another network: {reason}"
     require(loaded, rule, "Use the model_name it was made with")
     private_apis.load_weights(network, buffer)
-    return Matched(loaded, kept, sorted(set(stored) - set(loaded)))
+    return loaded, kept, sorted(set(stored) - set(loaded))
 
 
 def _arrays(file):

@@ -212,13 +212,3 @@ def merge_directions(rows: np.ndarray) -> np.ndarray:
     if length < 1e-6:
         raise ValueError("their rows point in opposite directions.")
     return direction / length * np.mean(norms)
-
-
-def merge_means(rows: np.ndarray) -> np.ndarray:
-    """Returns the mean of rows, `[...]`."""
-    return np.mean(rows, axis=0)
-
-
-def merge_biases(rows: np.ndarray) -> np.ndarray:
-    """Returns log(sum(exp(rows))), which adds up the classes' softmax probabilities."""
-    return np.logaddexp.reduce(rows)

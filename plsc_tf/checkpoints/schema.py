@@ -80,9 +80,7 @@ STATE = {
     "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},
     "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
-    "class_edits?": [
-        {**dict.fromkeys(("from", "to", "added"), COUNT), "merged": ANYTHING}
-    ],
+    "class_edits?": ANYTHING,
 }
 MANIFEST = {
     "format": COUNT,

@@ -12,7 +12,7 @@ import functools
 import io
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -82,19 +82,20 @@ class Content:
         kind: "training" if a run can resume from it, else "weights".
         state: JSON-compatible dict.
         network: the backbone, a Keras model.
-        values: `[(keras.Variable, tensor)]` for all its variables.
-        variables: `{name: tensor}` of values that are needed only to resume.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
             `pieces(low, high)`: `TiledRows.stored` or `Rows`.
+        values: `[(keras.Variable, tensor)]` for the network's variables; those that are
+            not listed have their current values.
+        variables: `{name: tensor}` of values that are needed only to resume.
         held: whether training continues while the content is written.
     """
 
     kind: str
     state: dict
     network: keras.Model
-    values: list[tuple[keras.Variable, tf.Tensor]]
-    variables: dict[str, tf.Tensor]
     arrays: dict[str, Any]
+    values: Sequence[tuple[keras.Variable, tf.Tensor]] = ()
+    variables: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
     held: bool = False
 
     # A view from `getbuffer` would crash Python 3.12.1 when it is garbage-collected.

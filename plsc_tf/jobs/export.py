@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
-from plsc_tf.jobs import results, trained
+from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.data import framing
 from plsc_tf.jobs.evaluate import provenance
@@ -34,7 +34,7 @@ def check(settings: Settings) -> None:
     """Checks before a training run that the export at its end can succeed.
 
     Raises:
-        ValueError: export_classes exceeds num_classes, or a card is given.
+        ValueError: export_classes exceeds num_classes.
         ImportError: a format needs an extra that is not installed.
     """
     options, num_classes = settings.export, settings.dataset.num_classes
@@ -45,9 +45,6 @@ def check(settings: Settings) -> None:
     rule = f"export_classes must be at most num_classes={num_classes}"
     classes = options.export_classes
     require(classes <= num_classes, rule, export_classes=classes)
-    rule = "card must describe an existing checkpoint, so a run cannot use it"
-    advice = "Pass it to python -m plsc_tf.export"
-    require(not options.card, rule, advice, card=options.card)
 
 
 def export_checkpoint(
@@ -78,8 +75,7 @@ def export_checkpoint(
     # Default verification sets may be missing here; sets that the user named may not.
     required, load = "val_targets" in settings.given, data.load_pairs
     pairs = load(settings) if required else _read(load, settings) or {}
-    figures = _figures(loaded)
-    target = _export(settings, loaded.model, loaded.checkpoint, figures, pairs, card)
+    target = _export(settings, loaded.model, loaded.checkpoint, pairs, card)
     parent = shlex.quote(files.parent(target))
     return [
         ("checkpoint", loaded.checkpoint),
@@ -90,7 +86,7 @@ def export_checkpoint(
 
 
 def export_at_end(
-    settings: Settings, model: Classifier, checkpoint: str, figures: dict, pairs: dict
+    settings: Settings, model: Classifier, checkpoint: str, pairs: dict
 ) -> str:
     """Exports the model after its training; returns the version folder.
 
@@ -98,7 +94,6 @@ def export_at_end(
         settings: the `Settings`.
         model: the `Classifier`.
         checkpoint: path of the checkpoint with the same weights.
-        figures: result of `results.verification_figures`, for the model card.
         pairs: `{name: Pairs}` for comparing the export with the network.
     """
     if settings.export.export_classes and model.trainer.group.size > 1:
@@ -109,10 +104,10 @@ def export_at_end(
             files.join(settings.checkpoints.model_save_dir, "flags.cfg"),
         )
         settings = settings.replace(export_classes=0)
-    return _export(settings, model, checkpoint, figures, pairs)
+    return _export(settings, model, checkpoint, pairs)
 
 
-def _export(settings, model, checkpoint, figures, pairs, card=None):
+def _export(settings, model, checkpoint, pairs, card=None):
     options, frame = settings.export, framing(settings)
     save_dir = settings.checkpoints.model_save_dir
     export_dir = options.export_dir or files.join(save_dir, "export")
@@ -125,7 +120,6 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
         class_names=_class_names(settings, checkpoint),
         pictures=_images(settings, pairs),
         accuracy=_accuracy(pairs, settings, model.image_size),
-        int8_cosine=options.int8_cosine,
         accuracy_loss=options.accuracy_loss,
     )
     return export_saved_model(
@@ -137,25 +131,12 @@ def _export(settings, model, checkpoint, figures, pairs, card=None):
             "model_name": settings.model.model_name,
             "dataset_name": settings.dataset.dataset_name,
             "checkpoint": checkpoint,
-            "verification": figures,
             "preprocessing": frame.name,
         },
         prepare=frame.evaluate,
         classes=options.export_classes,
         extras=extras,
     )
-
-
-def _figures(loaded):
-    """Returns the run's verification figures if they were measured on these weights."""
-    earlier = results.read(loaded.run_dir)
-    # Averaged weights and plain weights give different figures.
-    in_use = loaded.settings.optimizer.ema_in_use
-    optimizer = loaded.run.optimizer
-    same_weights = in_use == optimizer.ema_in_use or not optimizer.ema_decay
-    of = files.name(str(earlier.get("checkpoint_dir") or ""))
-    same = same_weights and of == files.name(loaded.checkpoint)
-    return earlier.get("verification", {}) if same else {}
 
 
 def _read(load, settings):
@@ -171,7 +152,8 @@ def _images(settings, pairs):
     """Returns encoded images from the first verification set, or the test split."""
     if pairs:
         images = next(iter(pairs.values())).images
-        images = [images[row] for row in _spread(np.arange(len(images)), _COMPARED)]
+        rows = np.linspace(0, len(images) - 1, min(_COMPARED, len(images)), dtype=int)
+        images = [images[row] for row in rows]
     else:
         test = _read(data.load_test, settings)
         records = itertools.islice(test.source.records(), _COMPARED) if test else ()
@@ -198,19 +180,10 @@ def _accuracy(pairs, settings, image_size):
 
 
 def _thinned(pairs, count):
-    """Returns at most `count` pairs in order, half of each kind if there are enough."""
-    if len(pairs) <= count:
-        return pairs
-    kinds = [np.flatnonzero(pairs.same == kind) for kind in (True, False)]
-    rows = np.sort(np.concatenate([_spread(rows, count // 2) for rows in kinds]))
+    """Returns at most `count` pairs, chosen at random, in order."""
+    rows = np.sort(np.random.default_rng(0).permutation(len(pairs))[:count])
     columns = {name: getattr(pairs, name)[rows] for name in ("left", "right", "same")}
     return dataclasses.replace(pairs, **columns)
-
-
-def _spread(items, count):
-    """Returns at most `count` evenly spaced items of an array."""
-    places = np.linspace(0, len(items) - 1, min(count, len(items)))
-    return items[places.astype(int)]
 
 
 def _calibration(settings):

@@ -2,8 +2,6 @@
 
 import os
 
-import tensorflow as tf
-
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs.builders import recipe
@@ -32,21 +30,28 @@ def import_checkpoint(settings):
         FolderInUseError: a training run is writing to model_save_dir.
         ValueError: the checkpoint does not match the settings; nothing was written.
     """
-    settings = recipe.complete(settings)
     options = settings.importing
     rule = "Set import_from to the folder or file of a checkpoint"
     require(options.import_from, rule, import_from="''")
     path = _target(settings.checkpoints)
     source = importers.read(options.import_from)
-    settings = _completed(settings, source)
+    if "model_name" not in settings.given:
+        network = importers.network(source).items()
+        given = settings.given
+        settings = settings.replace(**{k: v for k, v in network if k not in given})
+    settings = _completed(recipe.complete(settings), source)
     backbone = recipe.build_backbone(settings)
-    importers.assign(source, backbone)
+    folded = importers.assign(source, backbone)
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
         if not settings.checkpoints.checkpoint_dir:
             lock.acquire(settings.checkpoints.model_save_dir)
             _target(settings.checkpoints)  # check again, now that the lock is held
         writer.save(path, _content(settings, source, backbone))
-    return _table(settings, source, backbone, path)
+    rows = _table(settings, source, backbone, path)
+    if folded:
+        advice = "without statistics: to train, set --freeze_layers='.*bn'"
+        rows.append(("folded", f"{len(folded)} batch normalizations {advice}"))
+    return rows
 
 
 def _target(storage):
@@ -96,6 +101,7 @@ def _content(settings, source, backbone):
     """Returns the content of the new checkpoint."""
     # checkpoint_dir names the output here, not a checkpoint to start from.
     flags = settings.replace(checkpoint_dir="").as_dict()
+    path = os.path.abspath(settings.importing.import_from)
     return Content(
         kind="weights",
         state={
@@ -105,14 +111,9 @@ def _content(settings, source, backbone):
             "embedding_size": settings.model.emb_size,
             "head_state": {},
             "flags": flags,
-            "imported": {
-                "format": source.format,
-                "from": os.path.abspath(settings.importing.import_from),
-            },
+            "imported": {"format": source.format, "from": path},
         },
         network=backbone,
-        values=[(v, tf.convert_to_tensor(v.value)) for v in backbone.variables],
-        variables={},
         arrays=source.arrays,
     )
 

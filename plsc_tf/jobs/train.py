@@ -292,11 +292,10 @@ def _finish(outcome, settings, model, verify, test):
         return
     results.write(save_dir, outcome)
     if settings.export.export_at_end and not outcome["export_dir"]:
-        figures, checkpoint = outcome["verification"], outcome["checkpoint_dir"]
+        checkpoint = outcome["checkpoint_dir"]
         with model.trainer.averaged():
-            outcome["export_dir"] = export.export_at_end(
-                settings, model, checkpoint, figures, verify.pairs
-            )
+            target = export.export_at_end(settings, model, checkpoint, verify.pairs)
+        outcome["export_dir"] = target
         results.write(save_dir, outcome)
 
 

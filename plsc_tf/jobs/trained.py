@@ -263,9 +263,7 @@ def is_data_of(path: str, source: Source) -> bool:
     """
     stored, contents = manifest.read(path)["state"], source.contents()
     same = stored.get("data", {}).get("contents", contents) == contents
-    edits = stored.get(editing.EDITS, [])
-    changed = (e["added"] or e["merged"] or e["from"] != e["to"] for e in edits)
-    return same and not any(changed)
+    return same and not stored.get(editing.EDITED)
 
 
 def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
@@ -312,7 +310,7 @@ def start_from(model: Classifier, settings: Settings) -> None:
 
 def _load_matching(path, content, model, settings):
     """Loads the backbone's weights that fit, and the head if its classes are equal."""
-    matched = reader.load_matching(path, model.backbone)
+    loaded, kept, unused = reader.load_matching(path, model.backbone)
     model.trainer.statistics_differ = False
     stored, arrays = content["state"], content["arrays"]
     flags, dataset = stored.get("flags", {}), settings.dataset
@@ -326,13 +324,13 @@ def _load_matching(path, content, model, settings):
     if with_head:
         reader.restore(path, arrays=model.head.arrays())
         state.restore_head_state(model, stored)
-    count, head = len(matched.loaded), "that of the checkpoint" if with_head else "new"
+    count, head = len(loaded), "that of the checkpoint" if with_head else "new"
     logging.info(
-        f"Starting from {path}: {count} of {count + len(matched.kept)} weights of the "
+        f"Starting from {path}: {count} of {count + len(kept)} weights of the "
         f"backbone are loaded; the head is {head}."
     )
-    kept = [f"{name}: {why}" for name, why in matched.kept.items()]
-    for title, names in (("Not loaded", kept), ("Unused weights", matched.unused)):
+    reasons = [f"{name}: {why}" for name, why in kept.items()]
+    for title, names in (("Not loaded", reasons), ("Unused weights", unused)):
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         if names:
             logging.info("%s: %s%s", title, "; ".join(names[:LISTED]), more)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.parallel.rows import outside_scope
-from plsc_tf.requirements import require
+from plsc_tf.requirements import check_image_size, require
 from plsc_tf.serving import formats, proof, versions, warmup
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.signatures import ClosedSet, Signatures
@@ -123,7 +123,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     require(not classes or head is not None, rule, network=type(network).__name__)
     if hasattr(network, "inference_network"):
         network = network.inference_network()
-    image_size = _checked_image_size(network, image_size)
+    sizes = (getattr(network, "input_shape", None) or ())[1:3]  # None: any size
+    image_size = check_image_size(image_size or sizes)
 
     def export():
         closed_set = ClosedSet(head, classes) if classes else None
@@ -188,15 +189,6 @@ def _write(export_dir, version, signatures, card, extras):
     finally:
         if files.exists(hidden):
             files.remove_tree(hidden)
-
-
-def _checked_image_size(network, image_size):
-    shape = image_size or (getattr(network, "input_shape", None) or ())[1:3]
-    sizes = tuple(int(size or 0) for size in shape)
-    rule = "image_size must be (height, width), both positive"
-    advice = "Set it if the network has no fixed input size"
-    require(len(sizes) == 2 and min(sizes) > 0, rule, advice, image_size=image_size)
-    return sizes
 
 
 @contextlib.contextmanager

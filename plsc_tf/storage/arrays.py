@@ -1,6 +1,5 @@
 """Reads .npy files, and makes the headers of those that are written in pieces."""
 
-import functools
 import io
 from collections.abc import Sequence
 
@@ -18,15 +17,12 @@ def read(path: str) -> np.ndarray:
         FileNotFoundError: the file does not exist.
         ValueError: the file is damaged, or holds no array of numbers.
     """
-    if files.is_local(path):
-        path = local_path(path)
-        local.require_file(path)
-        # `np.load` would also open archives.
-        load = functools.partial(np.lib.format.open_memmap, path, mode="r")
-    else:
-        load = functools.partial(np.lib.format.read_array, io.BytesIO(files.read(path)))
     try:
-        return load()
+        if not files.is_local(path):
+            return np.lib.format.read_array(io.BytesIO(files.read(path)))
+        local.require_file(local_path(path))
+        # `np.load` would also open archives.
+        return np.lib.format.open_memmap(local_path(path), mode="r")
     except OSError:
         raise
     except Exception as error:  # numpy raises errors of many types

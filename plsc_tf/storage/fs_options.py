@@ -28,7 +28,7 @@ def download_start(storage):
             `fs_dir_for_save`, `checkpoint_dir`, `model_save_dir`.
 
     Returns:
-        the `transfer.Transfer`, or None without `fs_checkpoint_dir`.
+        the number of files copied; 0 without `fs_checkpoint_dir`.
 
     Raises:
         ValueError: the options contradict each other.
@@ -40,7 +40,7 @@ def download_start(storage):
     if target:
         # This reveals errors before days of training, not after.
         files.make_dirs(target)
-    return transfer.download(source, storage.checkpoint_dir) if source else None
+    return transfer.download(source, storage.checkpoint_dir) if source else 0
 
 
 def upload_end(storage, skip=()):
@@ -54,7 +54,7 @@ def upload_end(storage, skip=()):
         skip: name patterns of files and folders that are not uploaded.
 
     Returns:
-        the `transfer.Transfer`, or None without `fs_dir_for_save`.
+        the number of files copied; 0 without `fs_dir_for_save`.
 
     Raises:
         OSError: as for `transfer.upload`. The run's folder is unchanged, and running
@@ -62,7 +62,7 @@ def upload_end(storage, skip=()):
     """
     target = remote_dir(storage, "fs_dir_for_save")
     if not target:
-        return None
+        return 0
     return transfer.upload(
         storage.model_save_dir, target, replace_unlisted=True, skip=skip
     )

@@ -11,9 +11,7 @@ import fnmatch
 import functools
 import os
 import tempfile
-import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from absl import logging
 
@@ -28,20 +26,6 @@ FILES_AT_ONCE = 3
 LOG_EVERY_S = 10.0
 
 
-class Transfer(NamedTuple):
-    """The result of a copy.
-
-    Attributes:
-        copied: number of files written.
-        skipped: number of files that already existed with the same content.
-        num_bytes: total size of the files written.
-    """
-
-    copied: int
-    skipped: int
-    num_bytes: int
-
-
 def copy_folder(
     source_dir: str,
     target_dir: str,
@@ -49,7 +33,7 @@ def copy_folder(
     doing: str = "Copying",
     replace_unlisted: bool = False,
     skip: Sequence[str] = (),
-) -> Transfer:
+) -> int:
     """Copies a folder's contents, including subfolders, to another folder.
 
     Files that already exist with the same size and checksum are skipped, so repeating
@@ -66,12 +50,14 @@ def copy_folder(
         skip: name patterns such as `*.writing-*` of files and folders that are not
             copied.
 
+    Returns:
+        the number of files written.
+
     Raises:
         FileNotFoundError: `source_dir` does not exist.
         FileExistsError: a target file differs; the message names it, and it is kept.
         StorageError: a store failed, or a file does not match its manifest.
     """
-    start = time.monotonic()
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
     entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"
@@ -92,12 +78,10 @@ def copy_folder(
             with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
                 written += pool.map(copy, names)
     new = [size for size in written if size is not None]
-    done = Transfer(len(new), len(sizes) - len(new), sum(new))
-    copied = f"{done.copied} files copied ({done.num_bytes / 1e6:.1f} MB)"
-    existed = f"{done.skipped} already existed"
-    seconds = time.monotonic() - start
-    logging.info("%s: done, %s, %s, %.0f s", title, copied, existed, seconds)
-    return done
+    copied = f"{len(new)} files copied ({sum(new) / 1e6:.1f} MB)"
+    existed = f"{len(sizes) - len(new)} already existed"
+    logging.info("%s: done, %s, %s", title, copied, existed)
+    return len(new)
 
 
 class LocalFolder:

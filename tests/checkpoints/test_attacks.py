@@ -124,7 +124,6 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("state.logs", {"loss": "x"}),
         ("state.head", {"kind": "ShardedHead"}),
         ("state.given", 5),
-        ("state.class_edits", [{"from": 7, "to": 7}]),
         ("backbone.weights", [{"path": "x", **HUGE}]),
         ("backbone.file", "rows"),
         ("training.variables", {"optimizer/0000": HUGE}),

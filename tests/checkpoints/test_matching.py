@@ -27,15 +27,15 @@ def test_weights_are_matched_by_the_names_of_their_layers(tmp_path):
     kernel, bias, *_ = save(tmp_path / "0", network())
     other = network(outputs=5, extra=True)
     before = [weight.numpy() for weight in other.weights]
-    matched = reader.load_matching(str(tmp_path / "0"), other)
-    assert matched.loaded == ["first/0", "first/1"]
-    assert matched.kept == {
+    loaded, kept, unused = reader.load_matching(str(tmp_path / "0"), other)
+    assert loaded == ["first/0", "first/1"]
+    assert kept == {
         "extra/0": "not in the checkpoint",
         "extra/1": "not in the checkpoint",
         "second/0": "(3, 2) in the checkpoint, (3, 5) here",
         "second/1": "(2,) in the checkpoint, (5,) here",
     }
-    assert matched.unused == ["second/0", "second/1"]
+    assert unused == ["second/0", "second/1"]
     np.testing.assert_array_equal(other.layers[0].kernel, kernel)
     np.testing.assert_array_equal(other.layers[0].bias, bias)
     np.testing.assert_equal(other.get_weights()[2:], before[2:])
@@ -46,8 +46,8 @@ def test_names_that_keras_makes_up_are_matched_by_place(tmp_path):
     # the name that the first one has here.
     values = save(tmp_path / "0", network(names=("dense_7", "dense_8"), outputs=3))
     other = network(names=("dense_8", "dense_9"), outputs=3)
-    matched = reader.load_matching(str(tmp_path / "0"), other)
-    assert not matched.kept and not matched.unused
+    _, kept, unused = reader.load_matching(str(tmp_path / "0"), other)
+    assert not kept and not unused
     np.testing.assert_equal(other.get_weights(), values)
 
 
@@ -58,8 +58,8 @@ def test_layers_of_the_same_name_in_models_within_the_network(tmp_path):
         return keras.Sequential([keras.Input((4,)), *parts])
 
     values, other = save(tmp_path / "0", blocks()), blocks()
-    matched = reader.load_matching(str(tmp_path / "0"), other)
-    assert len(matched.loaded) == len(values) == 12
+    loaded, _, _ = reader.load_matching(str(tmp_path / "0"), other)
+    assert len(loaded) == len(values) == 12
     np.testing.assert_equal(other.get_weights(), values)
 
 

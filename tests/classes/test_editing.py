@@ -85,10 +85,14 @@ def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_probabilities_of_softmax_add_up_in_a_merged_bias():
-    biases = np.array([1.0, 2.0])
-    merged = rows.merge_biases(biases)
-    np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum())
+def test_probabilities_of_softmax_add_up_in_a_merged_bias(tmp_path):
+    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
+    content.arrays["bias"] = make_rows(3, WEIGHT[:, 0] / 10)
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    writer.save(old, content)
+    editing.edit(old, new, Edit(LabelsMap(7, merged=[[0, 6]])))
+    merged, biases = rows_of(new, "bias")[0], WEIGHT[[0, 6], 0] / 10
+    np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum(), rtol=1e-6)
 
 
 def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
@@ -105,7 +109,7 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
     edited = rows.EditedRows(
         Rows(old.shape, "float32", read),
         labels,
-        merge=rows.merge_means,
+        merge=lambda rows: np.mean(rows, axis=0),
         added=lambda low, high: np.full((high - low, 2), 3.0),
     )
     pieces = list(edited.pieces(20, 230))
@@ -127,24 +131,19 @@ def test_rows_are_read_across_files(tmp_path, monkeypatch):
     np.testing.assert_array_equal(stored.take([6, 0, 3]), WEIGHT[[6, 0, 3]])
 
 
-def test_the_map_is_written_and_told_by_the_state(tmp_path):
-    old, new = source(tmp_path / "old"), str(tmp_path / "new")
-    labels = LabelsMap(7, removed=[3], merged=[[0, 6]], added=1)
-    fills = {"weight/velocity": 0.0}
-    editing.edit(old, new, Edit(labels, added=ones, fills=fills, names=("Eve",)))
-    (told,) = manifest.read(new)["state"][editing.EDITS]
-    assert told == {
-        "source": old,
-        "from": 7,
-        "to": 6,
-        "merged": [[0, [0, 6]]],
-        "added": 1,
-        "added_names": ["Eve"],
-    }
-    # An edit of an edit tells of both.
-    editing.edit(new, str(tmp_path / "newer"), Edit(LabelsMap(6, removed=[0])))
-    again = manifest.read(str(tmp_path / "newer"))["state"][editing.EDITS]
-    assert [edit["to"] for edit in again] == [6, 5]
+@pytest.mark.parametrize(
+    ("labels", "edited"),
+    [({}, False), ({"removed": [6]}, True), ({"merged": [[0, 6]]}, True)],
+)
+def test_the_state_knows_whether_labels_are_still_those_of_the_data(
+    tmp_path, labels, edited
+):
+    new, newer = str(tmp_path / "new"), str(tmp_path / "newer")
+    editing.edit(source(tmp_path / "old"), new, Edit(LabelsMap(7, **labels)))
+    classes = manifest.read(new)["state"]["num_classes"]
+    editing.edit(new, newer, Edit(LabelsMap(classes)))
+    for path in (new, newer):
+        assert manifest.read(path)["state"].get(editing.EDITED, False) == edited
 
 
 @pytest.mark.parametrize(

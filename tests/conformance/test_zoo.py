@@ -30,7 +30,8 @@ LARGE = (
     *("inception_v3", "inception_v4", "inception_resnet", "nasnet", "pnasnet"),
     *("resnet_v1_1", "resnet_v1_2", "resnet_v2_1", "resnet_v2_2", "mobilenet_v2"),
 )
-FACES = {"resnet10": 16, "iresnet10": 16, "mobilefacenet": 16, "vit_t": 18}
+FACES = {"resnet10": 16, "iresnet10": 16, "mobilefacenet": 16, "mbf": 16}
+FACES["vit_t"] = 18
 SIZES = {
     # Below 32 pixels the plain ones are quick as well.
     **{name: max(entry.smallest, 8) for name, entry in ENTRIES.items()},

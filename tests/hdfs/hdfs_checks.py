@@ -64,8 +64,7 @@ def write_slowly(path, started, may_continue):
 
 def copy(function, source, target):
     """Copies a folder by `transfer.upload` or `download`."""
-    done = getattr(transfer, function)(source, target)
-    return [done.copied, done.skipped, done.num_bytes]
+    return getattr(transfer, function)(source, target)
 
 
 def write_images(folder, count, missing):

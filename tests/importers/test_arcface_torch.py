@@ -301,7 +301,7 @@ def test_a_file_that_unpacks_to_more_than_its_size_is_refused(torch, tmp_path, k
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [([1, 2], "holds a list, not a state dict"), ({"epoch": 3}, "from arcface_torch")],
+    [([1, 2], "holds a list, not a state dict"), ({"epoch": 3}, "must have class")],
 )
 def test_a_file_without_weights(torch, tmp_path, content, message):
     torch.save(content, tmp_path / "checkpoint_gpu_0.pt")

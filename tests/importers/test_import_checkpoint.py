@@ -138,13 +138,13 @@ def test_nothing_is_overwritten(plsc, tmp_path):
         ({"num_classes": 8}, "num_classes=8"),
         ({"emb_size": 5}, "emb_size=5"),
         ({"loss_type": "dist_softmax"}, "has no bias"),
-        ({"model_name": "lenet"}, "another architecture"),
+        ({"model_name": "lenet"}, "does not contain the weights of 'lenet'"),
         ({"import_from": ""}, "Set import_from to"),
     ],
 )
 def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem):
     given = settings(plsc[0], checkpoint_dir=str(tmp_path / "new"))
-    given = Settings.build({**given.as_dict(), **values}, values)
+    given = Settings.build({**given.as_dict(), **values}, {"model_name", *values})
     with pytest.raises((ValueError, FileNotFoundError), match=problem):
         import_checkpoint.import_checkpoint(given)
     assert os.listdir(tmp_path) == []

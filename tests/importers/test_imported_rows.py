@@ -28,10 +28,10 @@ def shards(monkeypatch):
             opened.append(weakref.ref(array))
             return array
 
-        return size, open
+        return "file", (size, 2), open
 
     parts = zip(np.cumsum((0, *SIZES[:-1])), SIZES, strict=True)
-    return sharded_rows([shard(*part) for part in parts], (2,)), opened
+    return sharded_rows([shard(*part) for part in parts], SIZES, (2,)), opened
 
 
 def test_any_rows_across_shards(shards):

@@ -51,7 +51,6 @@ def test_everything_at_once(run):
             calibration_images=10,
             proof_pairs=20,
             accuracy_loss=0.2,
-            int8_cosine=0.9,
         )
     )
     target = dict(rows)["SavedModel"]
@@ -139,7 +138,6 @@ def test_a_classifier_is_proved_on_its_test_split(run, written, tmp_path):
     ("options", "message"),
     [
         ({"export_classes": 8}, "at most num_classes=7. Received: export_classes=8"),
-        ({"card": "card.json"}, "Pass it to python -m plsc_tf.export"),
         ({"export_formats": ("onnx",)}, "must contain saved_model"),
     ],
 )

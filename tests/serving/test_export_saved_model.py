@@ -120,7 +120,7 @@ def test_only_variables_that_the_embedding_reads_are_written(tmp_path):
     ("arguments", "message"),
     [
         ({"version": 0}, "version=0"),
-        ({"image_size": None}, "has no fixed input size"),
+        ({"image_size": None}, r"must be \(height, width\)"),
         ({"image_size": (2, 0)}, r"image_size=\(2, 0\)"),
         ({"image_size": (2, 2, 3)}, r"image_size=\(2, 2, 3\)"),
     ],

@@ -1,7 +1,5 @@
 """Moving averages of the weights."""
 
-import json
-import pathlib
 import signal
 import types
 
@@ -9,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from plsc_tf.checkpoints import manifest
-from plsc_tf.jobs import export, train as run, trained
+from plsc_tf.jobs import train as run, trained
 from plsc_tf.options.settings import Settings
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
@@ -134,25 +131,12 @@ def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, capl
         state.restore(str(tmp_path / "plain"), averaged)
 
 
-def test_a_run_without_averages_in_use_is_loaded_and_exported_so(tmp_path):
+def test_a_run_without_averages_in_use_is_loaded_so(tmp_path):
     options = {**OPTIONS, "ema_decay": 0.99, "num_replicas": 1}
     folder = str(tmp_path / "run")
-    _, outcome = run.train(settings(folder, **options, ema_in_use=False))
+    run.train(settings(folder, **options, ema_in_use=False))
     options = {"checkpoint_dir": folder, "num_replicas": 1}
     asked = Settings.from_values(**options)
     of_weights = Settings.from_values(**options, ema_in_use=False)
     model, raw = (trained.load(one).model for one in (asked, of_weights))
     np.testing.assert_equal(model.backbone.get_weights(), raw.backbone.get_weights())
-
-    def exported(settings):
-        path = pathlib.Path(dict(export.export_checkpoint(settings))["SavedModel"])
-        text = (path / "assets.extra" / "model_card.json").read_text()
-        return json.loads(text)["verification"]
-
-    assert exported(asked) == outcome["verification"]
-    # Of a run with averages in use, the weights themselves have no figures.
-    path = pathlib.Path(outcome["checkpoint_dir"])
-    content = manifest.read(str(path))
-    content["state"]["flags"]["ema_in_use"] = True
-    (path / manifest.NAME).write_bytes(manifest.encode(content))
-    assert exported(of_weights) == {}

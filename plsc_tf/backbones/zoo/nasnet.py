@@ -59,15 +59,12 @@ class Nasnet:
     dropout: float
     epsilon: float = 1e-3
 
-    def __call__(self, image, arguments: NetworkArguments, *, drop_path: float = 0.0):
-        """Builds the network.
+    def __call__(self, image, arguments: NetworkArguments):
+        """Builds the network, which drops no paths in training, unlike Slim's.
 
         Args:
             image: symbolic images.
             arguments: the network's common arguments.
-            drop_path: share of examples that skip an operation of the last cell;
-                smaller in earlier cells. Unlike in Slim, it does not increase during
-                training.
 
         Returns:
             `[N, features]` tensor.
@@ -75,11 +72,9 @@ class Nasnet:
         stem = {"stride": 2, "padding": "valid"} if self.stem_cells else {}
         x = conv(image, self.stem, 3, name="stem_conv", **stem)
         states = [None, norm(x, "stem", self.epsilon)]
-        rate = drop_path / (self.cells + self.stem_cells + 2)
         for index in range(self.stem_cells):
             size = self.filters // 2 ** (self.stem_cells - index)
-            cell = self._cell(self.normal, states, size, 2, f"stem_{index}", rate)
-            states.append(cell)
+            states.append(self._cell(self.normal, states, size, 2, f"stem_{index}"))
         size = self.filters
         for index in range(self.cells):
             stride, before = 1, states
@@ -89,18 +84,16 @@ class Nasnet:
                     stride = 2
                 else:
                     name, cell = f"reduce_{index}", self.reduction
-                    before = [*states, self._cell(cell, states, size, 2, name, rate)]
+                    before = [*states, self._cell(cell, states, size, 2, name)]
             name = f"cell_{index}"
-            cell = self._cell(self.normal, before, size, stride, name, rate)
-            states = [*before, cell]
+            states = [*before, self._cell(self.normal, before, size, stride, name)]
         x = layers.ReLU(name="features_relu")(states[-1])
         x = layers.GlobalAveragePooling2D(name="global_pool")(x)
         return dropout(x, arguments, self.dropout)
 
-    def _cell(self, cell, states, filters, stride, name, drop_rate):
+    def _cell(self, cell, states, filters, stride, name):
         """Builds a cell whose inputs are the last two of `states`."""
         pairs, outputs = cell
-        share = drop_rate * (len(states) - 1)
         previous, last = states[-2:]
         first = self._conv(layers.ReLU()(last), filters, f"{name}_begin")
         nodes = [first, self._fitted(previous, last, filters, f"{name}_previous")]
@@ -111,8 +104,7 @@ class Nasnet:
                 step = stride if int(state) < 2 else 1
                 label = f"{name}_{number}{side}"
                 x = nodes[int(state)]
-                x = self._operation(x, operation, filters, step, label, share)
-                ends.append(x)
+                ends.append(self._operation(x, operation, filters, step, label))
             nodes.append(layers.Add(name=f"{name}_{number}")(ends))
         joined = []
         for state in outputs:
@@ -149,22 +141,16 @@ class Nasnet:
         both = layers.Concatenate(name=f"{name}_both")(halves)
         return norm(both, name, self.epsilon)
 
-    def _operation(self, x, operation, filters, stride, name, share):
+    def _operation(self, x, operation, filters, stride, name):
         if operation == "none":
             if stride > 1 or x.shape[3] != filters:
                 return self._conv(layers.ReLU()(x), filters, name, stride)
             return x
         if operation.startswith("separable"):
-            x = self._separable(x, int(operation[-1]), filters, stride, name)
-        else:
-            kind = {"average": layers.AveragePooling2D, "maximum": layers.MaxPooling2D}
-            x = kind[operation](3, stride, padding="same", name=f"{name}_pool")(x)
-            if x.shape[3] != filters:
-                x = self._conv(x, filters, name)
-        if share:
-            shape = (None, 1, 1, 1)
-            x = layers.Dropout(share, noise_shape=shape, name=f"{name}_drop")(x)
-        return x
+            return self._separable(x, int(operation[-1]), filters, stride, name)
+        kind = {"average": layers.AveragePooling2D, "maximum": layers.MaxPooling2D}
+        x = kind[operation](3, stride, padding="same", name=f"{name}_pool")(x)
+        return x if x.shape[3] == filters else self._conv(x, filters, name)
 
     def _separable(self, x, size, filters, stride, name):
         for number, step in enumerate((stride, 1), start=1):

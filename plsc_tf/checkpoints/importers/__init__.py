@@ -1,16 +1,17 @@
-"""Imports weights from checkpoints of PLSC and arcface_torch."""
+"""Imports weights from checkpoints of PLSC and arcface_torch, and from ONNX files."""
 
 import dataclasses
 import os
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
-from plsc_tf.checkpoints.importers import arcface_torch, layers, plsc
+from plsc_tf.checkpoints.importers import arcface_torch, layers, onnx_files, plsc
 from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.requirements import require
 
-FORMATS = {"arcface_torch": arcface_torch, "plsc": plsc}
+FORMATS = {"arcface_torch": arcface_torch, "onnx": onnx_files, "plsc": plsc}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Source:
     """The contents of another library's checkpoint; class rows stay in their files.
 
     Attributes:
-        format: "arcface_torch" or "plsc".
+        format: "arcface_torch", "onnx" or "plsc".
         backbone: `{name in the other library: array}`.
         backbone_file: the file or folder that contains the backbone.
         arrays: `{our name: rows}` for the head's "weight" and "bias"; empty without a
@@ -27,6 +28,8 @@ class Source:
         num_classes: number of classes that the checkpoint states, or None.
         loss: PLSC's loss type if the head's name implies it, or None.
         left: names of contents that are not imported.
+        prove: function that raises ValueError unless a network gives the embeddings
+            that the files give; None if the files cannot compute any.
     """
 
     format: str
@@ -37,10 +40,11 @@ class Source:
     num_classes: int | None = None
     loss: str | None = None
     left: list[str] = dataclasses.field(default_factory=list)
+    prove: Callable[[keras.Model], None] | None = None
 
 
 def read(path: str) -> Source:
-    """Opens a checkpoint of arcface_torch or PLSC and checks that it is complete.
+    """Opens a checkpoint or an ONNX file and checks that it is complete.
 
     Args:
         path: the checkpoint's folder, or one of its files.
@@ -48,8 +52,9 @@ def read(path: str) -> Source:
     Raises:
         FileNotFoundError: the path does not exist, or a part of the checkpoint is
             missing.
-        ValueError: neither library wrote the checkpoint, it is damaged, or its parts
-            do not fit together.
+        ImportError: the packages for ONNX files are missing.
+        ValueError: none of the libraries wrote the checkpoint, it is damaged, or its
+            parts do not fit together.
     """
     folder, names = _files(path)
     formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
@@ -61,29 +66,57 @@ def read(path: str) -> Source:
     return Source(format=name, **FORMATS[name].read(folder, names))
 
 
-def assign(source: Source, backbone: keras.Model) -> None:
-    """Assigns a checkpoint's weights to a network; assigns either all or none.
+def network(source: Source) -> dict:
+    """Returns the options of the network whose weights a checkpoint holds.
+
+    Raises:
+        ValueError: it is unknown; the message says what the checkpoint holds.
+    """
+    found = FORMATS[source.format].network(source.backbone)
+    require(found, f"{source.backbone_file} has an unknown network", _hint(source))
+    return found
+
+
+def assign(source: Source, backbone: keras.Model) -> list[str]:
+    """Assigns a checkpoint's weights to a network.
 
     Args:
         source: the `Source`.
         backbone: a Keras model from `plsc_tf.backbones`.
 
+    Returns:
+        names of batch normalizations without statistics: they were folded into other
+        layers, so they only add a bias. Do not train them, but freeze them.
+
     Raises:
         ValueError: the checkpoint belongs to another network; the message lists
-            weights that are missing, unknown or of a different shape.
+            weights that are missing, unknown or of a different shape, and nothing was
+            assigned. Or the network gives other embeddings than an ONNX file.
     """
-    module, weights = FORMATS[source.format], source.backbone
-    hint = module.hint(weights)
-    names = module.layer_names(backbone, weights)
-    rule = f"{source.format}'s weights are of another architecture than {backbone.name}"
-    require(names is not None, rule, hint)
-    places = layers.places(backbone, names, module.NAMES)
-    arrays = module.prepare(weights)
+    weights = FORMATS[source.format].standard(source.backbone)
+    found = layers.match(backbone, weights)
+    places = layers.places(backbone, found)
+    arrays = layers.unfold(backbone, found, weights)
     problems = layers.differences(places, arrays)
     rule = f"{source.backbone_file} does not contain the weights of '{backbone.name}'"
-    require(not problems, f"{rule}: {problems}", hint)
+    require(not problems, f"{rule}: {problems}", _hint(source))
     for place in places:
         place.variable.assign(place.convert(np.asarray(arrays[place.name])))
+    if source.prove is not None:
+        source.prove(backbone)
+    return [name for name, theirs in found.items() if theirs.endswith(layers.FOLDED)]
+
+
+def _hint(source):
+    """Returns advice that names the network, or what the checkpoint holds."""
+    module, weights = FORMATS[source.format], source.backbone
+    options = module.network(weights)
+    if options:
+        words = (f"--{name}={value}" for name, value in options.items())
+        return f"This looks like {' '.join(words)}"
+    found = layers.kinds(module.standard(weights)).items()
+    counts = ", ".join(f"{len(names)} {kind}" for kind, names in found)
+    return f"{module.KNOWN}, and this holds {counts or 'no weights'}"
 
 
 def _files(path):

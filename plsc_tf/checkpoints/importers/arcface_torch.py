@@ -1,6 +1,6 @@
-"""Imports arcface_torch's IResNet state dicts and Partial FC class centers.
+"""Imports arcface_torch's state dicts and Partial FC class centers.
 
-Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.py`,
+Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/`,
 `partial_fc_v2.py`, and the files that `train_v2.py` saves:
 
     model.pt                the backbone's state dict
@@ -10,30 +10,29 @@ Source: deepinsight/insightface `recognition/arcface_torch`: `backbones/iresnet.
 `torch_files` reads them without PyTorch.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, torch_files
-from plsc_tf.checkpoints.importers.layers import Names
 from plsc_tf.requirements import require
 
-NAMES = Names(".weight", ".bias", ".running_mean", ".running_var", False)
 # arcface_torch scales images as (x − 127.5) / 127.5, this library as (x − 127.5) / 128.
-# The first convolution has no bias, so scaling its kernel compensates for that.
+# Scaling the first convolution's kernel compensates for that.
 IMAGE_SCALE = 128 / 127.5
-# Number of blocks in each stage of arcface_torch's networks.
-DEPTHS: dict[tuple[int, ...], str] = {
-    (2, 2, 2, 2): "iresnet18",
-    (3, 4, 6, 3): "iresnet34",
-    (3, 4, 14, 3): "iresnet50",
-    (3, 13, 30, 3): "iresnet100",
-    (6, 26, 60, 6): "iresnet200",
-}
+# Networks by their number of convolutions. IResNets have one in the stem, two in each
+# block and one in the shortcut of each of the four stages.
+_BLOCKS = {18: 8, 34: 16, 50: 24, 100: 49, 200: 98}
+NETWORKS = {1 + 2 * blocks + 4: f"iresnet{n}" for n, blocks in _BLOCKS.items()}
+NETWORKS[2 + 3 * 15 + 2] = "mbf"
+# Transformers by their width and number of blocks.
+TRANSFORMERS = {(256, 12): "vit_t", (512, 12): "vit_s"}
+TRANSFORMERS |= {(512, 24): "vit_b", (768, 24): "vit_l"}
+KNOWN = "Only IResNet 18, 34, 50, 100 and 200, mbf and vit of insightface are known"
 
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
 
@@ -73,48 +72,25 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
-    """Maps our layer names to arcface_torch's; returns None for other networks."""
-    del weights
-    names = {}
-    order = layers.order(backbone, scaled=False) or {}
-    for name, (stage, block, kind) in order.items():
-        theirs = layers.BLOCK[kind] if block else layers.AROUND[kind]
-        if theirs is None:
-            return None
-        names[name] = f"layer{stage}.{block - 1}.{theirs}" if block else theirs
-    return names or None
-
-
-def prepare(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Folds the image scale and the last layer's scale into the kernels."""
-    weights = dict(weights)
-    if "conv1.weight" in weights:
-        weights["conv1.weight"] = weights["conv1.weight"] * np.float32(IMAGE_SCALE)
-    # arcface_torch keeps this scale at 1, but other programs may have trained it:
-    # s (Wx + b − m) = (sW) x + sb − sm.
-    scale = weights.pop("features.weight", None)
-    if scale is None or scale.ndim != 1 or np.all(scale == 1):
+def standard(weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Returns the weights for this library's images, by PyTorch's names."""
+    first = next((name for name, array in weights.items() if array.ndim == 4), None)
+    if first is None:
         return weights
-    for name in ("fc.weight", "fc.bias", "features.running_mean"):
-        if name in weights and len(weights[name]) == len(scale):
-            factor = scale.reshape(-1, *[1] * (weights[name].ndim - 1))
-            weights[name] = weights[name] * factor
-    return weights
+    return {**weights, first: weights[first] * np.float32(IMAGE_SCALE)}
 
 
-def hint(weights: Mapping[str, np.ndarray]) -> str:
-    """Returns advice that names the network that the weights belong to."""
-    places = [re.match(r"layer([1-4])\.(\d+)\.bn1\.weight", name) for name in weights]
-    stages = [int(place[1]) for place in places if place]
-    network = DEPTHS.get(tuple(stages.count(stage) for stage in range(1, 5)))
-    if network is None:
-        return (
-            "Only arcface_torch's IResNets (r18, r34, r50, r100, r200) can be "
-            "imported, not its mbf or vit"
-        )
-    size = f" --emb_size={len(weights['fc.weight'])}" if "fc.weight" in weights else ""
-    return f"The file looks like --model_name={network}{size}"
+def network(weights: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the options of the network that the weights belong to; {} if unknown."""
+    found = layers.kinds(weights)
+    convolutions = found.get("Conv2D", [])
+    name = NETWORKS.get(len(convolutions))
+    if len(convolutions) == 1:
+        width = len(weights[f"{convolutions[0]}.weight"])
+        # Four dense layers in each block, and two at the end.
+        name = TRANSFORMERS.get((width, (len(found.get("Dense", ())) - 2) // 4))
+    last = next(reversed(weights.values()), ())
+    return {"model_name": name, "emb_size": len(last)} if name else {}
 
 
 def _rank_files(folder, names):
@@ -153,10 +129,18 @@ def _weights(state, path):
     }
     torch_files.check_size(path, sum(one.nbytes for one in state.values()))
     # DistributedDataParallel adds the prefix "module." to every name.
-    return {
+    weights = {
         name.removeprefix("module."): np.asarray(value, np.float32)
         for name, value in state.items()
     }
+    weights.pop("mask_token", None)  # A vit uses it only in training.
+    first = next(iter(weights.values()), np.empty((0, 0)))
+    # `match` relies on the order. Sorted by name, biases or other layers come first.
+    rule = f"{path} must have the weights in the order in which the network has them"
+    require(first.ndim > 1, rule, first=next(iter(weights), None))
+    if "pos_embed" in weights:  # the only weight of its layer
+        return {"pos_embed.weight": weights.pop("pos_embed"), **weights}
+    return weights
 
 
 def _class_rows(kind, paths):
@@ -164,36 +148,30 @@ def _class_rows(kind, paths):
 
     Of C classes over W ranks, PartialFC_V2 assigns C // W + (r < C % W) to rank r.
     """
-    shapes = [tuple(_centers(kind, path).shape) for path in paths]
+    opens = [functools.partial(_centers, kind, path) for path in paths]
+    shapes = [open().shape for open in opens]
     total = sum(shape[0] for shape in shapes)
-    least, more = divmod(total, len(shapes))
-    expected = [(least + (r < more), shapes[0][1]) for r in range(len(shapes))]
-    layers.check_shapes(paths, shapes, expected, total)
+    least, more = divmod(total, len(paths))
+    sizes = [least + (rank < more) for rank in range(len(paths))]
+    shards = list(zip(paths, shapes, opens, strict=True))
+    rows = layers.sharded_rows(shards, sizes, shapes[0][1:])
     steps = (torch_files.load(path).get("global_step") for path in paths)
     # Lists within each other could have a text of any length.
     numbers = int | np.generic | np.ndarray
     steps = [str(step) if isinstance(step, numbers) else None for step in steps]
     rule = f"{paths[0]} and the files of the other ranks must be of the same step"
     require(len(set(steps)) == 1, rule, "Copy them again", global_step=steps)
-    opens = [lambda p=path: np.asarray(_centers(kind, p), np.float32) for path in paths]
-    counts = [shape[0] for shape in shapes]
-    return layers.sharded_rows(list(zip(counts, opens, strict=True)), shapes[0][1:])
+    return rows
 
 
 def _centers(kind, path):
     """Returns the tensor with one rank's class centers."""
     state = torch_files.load(path)
-    if kind == "checkpoint":
-        state = _part(state, "state_dict_softmax_fc", path)
+    if kind == "checkpoint" and isinstance(state, dict):
+        state = state.get("state_dict_softmax_fc")
     weight = state.get("weight") if isinstance(state, dict) else None
     rule = f"{path} must have class centers, a 'weight' [classes, embedding size]"
     fits = isinstance(weight, np.ndarray) and weight.ndim == 2 and weight.size
     require(fits, rule)
     torch_files.check_size(path, weight.nbytes)
     return weight
-
-
-def _part(whole, name, path):
-    rule = f"{path} has no '{name}', so it is not from arcface_torch's train_v2"
-    require(isinstance(whole, dict) and name in whole, rule)
-    return whole[name]

@@ -1,10 +1,11 @@
 """Maps another library's weights to Keras layers and reads its class weight shards."""
 
 import functools
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,49 +19,12 @@ LISTED = 6
 MOST_MISSING = 10_000
 # Maximum number of opened shards to keep, one for each writing thread.
 LOADED = 2
-# A residual network's layers and their names in arcface_torch, in the order in which
-# PLSC creates (and therefore numbers) them; first the layers outside the blocks.
-AROUND = {
-    "stem_conv": "conv1",
-    "stem_bn": "bn1",
-    "stem_prelu": "prelu",
-    "features_bn": "bn2",
-    "embedding_dense": "fc",
-    "embedding": "features",
-}
-BLOCK = {
-    "bn1": "bn1",
-    "conv1": "conv1",
-    "bn2": "bn2",
-    "prelu2": "prelu",
-    "conv2": "conv2",
-    "bn3": "bn3",
-    "prelu3": None,
-    "conv3": None,
-    "bn4": None,
-    "shortcut_conv": "downsample.0",
-    "shortcut_bn": "downsample.1",
-}
-_IN_BLOCK = re.compile(r"stage(\d+)_block(\d+)_(.+)")
-
-
-class Names(NamedTuple):
-    """The suffixes that a library appends to a layer's name for the layer's arrays.
-
-    Args:
-        weight: suffix of kernels, batch normalization scales and PReLU slopes.
-        bias: suffix of the biases of dense layers and batch normalization.
-        mean: suffix of the moving mean.
-        variance: suffix of the moving variance.
-        dense_inputs_first: whether dense kernels have the shape `[inputs, outputs]`, as
-            in Keras.
-    """
-
-    weight: str
-    bias: str
-    mean: str
-    variance: str
-    dense_inputs_first: bool
+# PyTorch's names of a layer's weights. Kernels, scales and slopes are a "weight".
+SUFFIXES = (".weight", ".bias", ".running_mean", ".running_var")
+# Suffix of a batch normalization that the other program folded into the layer before.
+FOLDED = " (folded batch norm)"
+_BLOCK = re.compile(r"stage\d+_block\d+|.*")
+_WITH_KERNEL = keras.layers.Dense, keras.layers.Conv2D, keras.layers.DepthwiseConv2D
 
 
 class Place(NamedTuple):
@@ -79,48 +43,103 @@ class Place(NamedTuple):
     convert: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
-def order(backbone: keras.Model, *, scaled: bool) -> dict | None:
-    """Returns `{layer name: (stage, block, name in the block)}` in PLSC's order.
+def match(backbone: keras.Model, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Returns `{name of a Keras layer: name of the other library's layer}`.
+
+    The layers of each kind have the same order in both libraries. If there are too few
+    in the other one, the rest get names that no array has.
 
     Args:
         backbone: the Keras model.
-        scaled: whether the last batch normalization has a scale.
-
-    Returns:
-        a dict with all layers that have weights, `(0, 0, name)` for layers before and
-        `(9, 0, name)` for layers after the blocks; None if `backbone` has a different
-        architecture.
+        weights: `{name of a layer and suffix: array}`, in the order of the layers.
     """
-    found = {}
-    for layer in backbone.layers:
-        block = _IN_BLOCK.fullmatch(layer.name)
-        if block and block[3] in BLOCK:
-            found[layer.name] = (int(block[1]), int(block[2]), block[3])
-        elif layer.name in AROUND:
-            found[layer.name] = (0 if "stem" in layer.name else 9, 0, layer.name)
-        elif layer.weights:
-            return None
-    if not set(AROUND) <= set(found) or backbone.get_layer("embedding").scale != scaled:
-        return None
-    kinds = [*AROUND, *BLOCK]
-    place = {name: (*at[:2], kinds.index(at[2])) for name, at in found.items()}
-    return {name: found[name] for name in sorted(found, key=lambda name: place[name])}
+    waiting = {kind: iter(layers) for kind, layers in kinds(weights).items()}
+    found: dict[str, str] = {}
+    before: Any = None
+    for layer in _in_order(backbone):
+        kind = type(layer).__name__.removeprefix("Depthwise")
+        biased = before is not None and f"{found[before.name]}.bias" in weights
+        if kind == "BatchNormalization" and biased and not before.use_bias:
+            found[layer.name] = found[before.name] + FOLDED
+        else:
+            found[layer.name] = next(waiting.get(kind, iter(())), f"our {layer.name}")
+        before = layer if isinstance(layer, _WITH_KERNEL) else None
+    return found
 
 
-def places(
-    backbone: keras.Model, layer_names: Mapping[str, str], names: Names
-) -> list[Place]:
+def kinds(weights: Mapping[str, np.ndarray]) -> dict[str, list[str]]:
+    """Returns `{name of a Keras class: the other library's layers of that kind}`."""
+    arrays: dict[str, dict] = {}
+    for name, array in weights.items():
+        layer, _, suffix = name.rpartition(".")
+        arrays.setdefault(layer, {})[suffix] = array
+    found: dict[str, list[str]] = {}
+    for layer, own in arrays.items():
+        rank = np.ndim(own.get("weight", 0))
+        kind = {2: "Dense", 3: "PositionEmbedding", 4: "Conv2D"}.get(rank, "PReLU")
+        if "running_mean" in own:
+            kind = "BatchNormalization"
+        elif rank == 1 and "bias" in own:
+            kind = "LayerNormalization"
+        found.setdefault(kind, []).append(layer)
+    return found
+
+
+def _in_order(backbone):
+    """Returns the layers with weights; of a block, those of the shortcut come last."""
+    layers = [layer for layer in backbone.layers if layer.weights]
+    blocks = [_BLOCK.match(layer.name)[0] for layer in layers]
+
+    def place(layer):
+        first = blocks.index(_BLOCK.match(layer.name)[0])
+        return first, "shortcut" in layer.name
+
+    return sorted(layers, key=place)
+
+
+def unfold(
+    backbone: keras.Model, found: Mapping[str, str], weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Returns the weights for normalizations that only one of the libraries has.
+
+    Args:
+        backbone: the Keras model.
+        found: the result of `match`.
+        weights: the other library's weights.
+    """
+    weights = dict(weights)
+    for ours, theirs in found.items():
+        if theirs.endswith(FOLDED):
+            # With a mean of 0 and a variance of 1, it only adds the bias.
+            bias = weights.pop(f"{theirs.removesuffix(FOLDED)}.bias")
+            one, epsilon = np.ones_like(bias), backbone.get_layer(ours).epsilon
+            arrays = one, bias, np.zeros_like(bias), one - np.float32(epsilon)
+            weights |= zip((theirs + end for end in SUFFIXES), arrays, strict=True)
+    norm, dense = found.get("embedding"), found.get("embedding_dense")
+    if not norm or backbone.get_layer("embedding").scale:
+        return weights
+    # arcface_torch keeps this scale at 1, but other programs may have trained it:
+    # s (Wx + b − m) = (sW) x + sb − sm.
+    scale = weights.get(f"{norm}.weight")
+    if scale is None or scale.ndim != 1:
+        return weights
+    del weights[f"{norm}.weight"]
+    for name in (f"{dense}.weight", f"{dense}.bias", f"{norm}.running_mean"):
+        if name in weights and len(weights[name]) == len(scale):
+            factor = scale.reshape(-1, *[1] * (weights[name].ndim - 1))
+            weights[name] = weights[name] * factor
+    return weights
+
+
+def places(backbone: keras.Model, found: Mapping[str, str]) -> list[Place]:
     """Returns a `Place` for each of a network's weights.
 
     Args:
         backbone: the Keras model.
-        layer_names: `{name of the Keras layer: its name in the other library}`.
-        names: the other library's `Names`.
+        found: the result of `match`.
     """
-    found = []
-    for ours, theirs in layer_names.items():
-        found += _of_layer(backbone, backbone.get_layer(ours), theirs, names)
-    return found
+    both = ((backbone.get_layer(ours), theirs) for ours, theirs in found.items())
+    return [place for pair in both for place in _of_layer(backbone, *pair)]
 
 
 def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str:
@@ -146,42 +165,54 @@ def listed(names: Iterable[str]) -> str:
     return text if len(names) <= LISTED else f"{text}, … ({len(names)} in all)"
 
 
-def _of_layer(backbone, layer, name, names):
+def _of_layer(backbone, layer, name):
     """Returns the `Place`s of one layer."""
-    weight, bias = name + names.weight, name + names.bias
-    if isinstance(layer, keras.layers.Conv2D):
-        height, width, inputs, outputs = layer.kernel.shape
-        shape = (outputs, inputs, height, width)
-        return [Place(layer.kernel, weight, shape, lambda k: k.transpose(2, 3, 1, 0))]
+    weight = f"{name}.weight"
     if isinstance(layer, keras.layers.PReLU):
         slopes = tuple(layer.alpha.shape)
         return [Place(layer.alpha, weight, slopes[-1:], lambda a: a.reshape(slopes))]
-    if isinstance(layer, keras.layers.BatchNormalization):
-        variables = {weight: layer.gamma} if layer.scale else {}
-        variables[bias] = layer.beta
-        variables[name + names.mean] = layer.moving_mean
-        variables[name + names.variance] = layer.moving_variance
-        return [Place(v, n, tuple(v.shape)) for n, v in variables.items()]
-    # This is a dense layer over the flattened feature map. Keras flattens (height,
-    # width, channels); the other libraries flatten (channels, height, width).
-    features = tuple(backbone.get_layer("flatten").input.shape[1:])
-    inputs, outputs = layer.kernel.shape
-    first = names.dense_inputs_first
-    shape = (inputs, outputs) if first else (outputs, inputs)
-    convert = functools.partial(_dense, features=features, inputs_first=first)
-    return [
-        Place(layer.kernel, weight, shape, convert),
-        Place(layer.bias, bias, (outputs,)),
-    ]
+    if not isinstance(layer, _WITH_KERNEL):
+        suffixes = SUFFIXES if getattr(layer, "scale", True) else SUFFIXES[1:]
+        pairs = zip(layer.weights, suffixes, strict=False)
+        return [Place(v, name + suffix, tuple(v.shape)) for v, suffix in pairs]
+    found = []
+    if layer.use_bias:
+        found = [Place(layer.bias, f"{name}.bias", tuple(layer.bias.shape))]
+    if isinstance(layer, keras.layers.Dense):
+        inputs, outputs = layer.kernel.shape
+        convert = functools.partial(_dense, _features(backbone, inputs))
+        return [Place(layer.kernel, weight, (outputs, inputs), convert), *found]
+    height, width, inputs, outputs = layer.kernel.shape
+    if isinstance(layer, keras.layers.Conv2D):
+        shape = (outputs, inputs, height, width)
+        convert = functools.partial(np.transpose, axes=(2, 3, 1, 0))
+    else:
+        shape = (inputs, outputs, height, width)
+        convert = functools.partial(_depthwise, layer.kernel.shape)
+    return [Place(layer.kernel, weight, shape, convert), *found]
 
 
-def _dense(kernel, features, inputs_first):
+def _depthwise(shape, kernel):
+    # The other libraries have groups of n channels, each with n outputs: the sums of
+    # what our n channels yield.
+    height, width, _, size = shape
+    groups = kernel.reshape(-1, size, size, height, width)
+    return groups.transpose(3, 4, 0, 2, 1).reshape(shape)
+
+
+def _features(backbone, inputs):
+    """Returns the feature map (height, width, channels) that a dense layer reads."""
+    flat = [layer.input.shape for layer in backbone.layers if layer.name == "flatten"]
+    fits = flat and len(flat[0]) == 4 and math.prod(flat[0][1:]) == inputs
+    return flat[0][1:] if fits else (1, 1, inputs)
+
+
+def _dense(features, kernel):
+    # Keras flattens (height, width, channels); the other libraries flatten (channels,
+    # height, width).
     height, width, channels = features
-    if not inputs_first:
-        kernel = kernel.T
-    outputs = kernel.shape[1]
-    kernel = kernel.reshape(channels, height, width, outputs)
-    return kernel.transpose(1, 2, 0, 3).reshape(-1, outputs)
+    kernel = kernel.T.reshape(channels, height, width, -1)
+    return kernel.transpose(1, 2, 0, 3).reshape(height * width * channels, -1)
 
 
 def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
@@ -207,44 +238,30 @@ def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
     return [by_rank[rank] for rank in range(count)]
 
 
-def check_shapes(
-    paths: Sequence[str],
-    shapes: Sequence[tuple],
-    expected: Sequence[tuple],
-    total: int,
-    origin: str = "the files",
-) -> None:
-    """Checks the shapes of the ranks' class weights.
+def sharded_rows(
+    shards: Sequence[tuple], sizes: Sequence[int], row_shape: Sequence[int], origin=""
+) -> Rows:
+    """Returns rows, float32, from the shards of another library's devices.
 
     Args:
-        paths: paths of the ranks' files.
-        shapes: shapes of their class weights.
-        expected: the shapes that the other library's split of the classes implies.
-        total: number of classes.
+        shards: `[(file, shape of its rows, function that returns them)]` of all ranks
+            in order; rows may be mapped from the file.
+        sizes: how many classes the other library assigns to each rank.
+        row_shape: shape of one row.
         origin: the file that states the number of classes, for the error message.
 
     Raises:
         ValueError: the shapes differ.
     """
-    for path, shape, wanted in zip(paths, shapes, expected, strict=True):
-        split = f"{total} classes over {len(paths)} ranks, as in {origin}"
-        rule = f"{path} must hold class weights of shape {list(wanted)}: {split}"
+    total = f"{sum(sizes)} classes over {len(shards)} ranks, as in "
+    for (path, shape, _), size in zip(shards, sizes, strict=True):
+        wanted = [size, *row_shape]
+        split = f"{wanted}: {total}{origin or 'the files'}"
+        rule = f"{path} must hold class weights of shape {split}"
         advice = "A rank's file is missing or from another run"
-        require(shape == wanted, rule, advice, shape=list(shape))
-
-
-def sharded_rows(
-    shards: Sequence[tuple[int, Callable[[], np.ndarray]]], row_shape: tuple[int, ...]
-) -> Rows:
-    """Returns rows, float32, from the shards of another library's devices.
-
-    Args:
-        shards: `[(number of classes, function that returns their rows)]` in the order
-            of the classes; rows may be mapped from a file.
-        row_shape: shape of one row.
-    """
-    ends = np.cumsum([count for count, _ in shards]).tolist()
-    shard = functools.lru_cache(LOADED)(lambda index: shards[index][1]())
+        require(list(shape) == wanted, rule, advice, shape=list(shape))
+    ends = np.cumsum(sizes).tolist()
+    opened = functools.lru_cache(LOADED)(lambda index: shards[index][2]())
     lock = threading.Lock()
 
     def read(low, high):
@@ -253,7 +270,7 @@ def sharded_rows(
             start, stop = max(low, first), min(high, end)
             if start < stop:
                 with lock:  # so that no shard is opened twice
-                    rows = shard(index)
+                    rows = opened(index)
                 parts.append(np.asarray(rows[start - first : stop - first], np.float32))
             first = end
         return np.concatenate(parts)

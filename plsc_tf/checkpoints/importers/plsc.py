@@ -13,37 +13,25 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, paddle_files
-from plsc_tf.checkpoints.importers.layers import Names
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-NAMES = Names(".w_0", ".b_0", ".w_1", ".w_2", True)
+SUFFIXES = {"w_0": "weight", "b_0": "bias", "w_1": "running_mean", "w_2": "running_var"}
 META = "meta.json"
-KINDS = {
-    keras.layers.Conv2D: "conv2d",
-    keras.layers.BatchNormalization: "batch_norm",
-    keras.layers.PReLU: "prelu",
-    keras.layers.Dense: "fc",
-}
 # Networks by their number of convolutions: one in the stem, two or three in each block,
 # and one in the shortcut of each of the four stages.
-NETWORKS = {
-    1 + 2 * 24 + 4: "resnet50",
-    1 + 2 * 33 + 4: "resnet101",
-    1 + 2 * 49 + 4: "resnet100",
-    1 + 2 * 50 + 4: "resnet152",
-    1 + 3 * 33 + 4: "resnet101 --model_options=variant=v0.1",
-    1 + 3 * 50 + 4: "resnet152 --model_options=variant=v0.1",
-}
+NETWORKS = {1 + 2 * 24 + 4: "resnet50", 1 + 2 * 33 + 4: "resnet101"}
+NETWORKS |= {1 + 2 * 49 + 4: "resnet100", 1 + 2 * 50 + 4: "resnet152"}
+BOTTLENECKS = {1 + 3 * 33 + 4: "resnet101", 1 + 3 * 50 + 4: "resnet152"}
+KNOWN = "Only PLSC's ResNet50, 100, 101 and 152 are known"
 
 _HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+")
 # Heads that were not sharded: loss types softmax and arcface.
 _WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?")
-_LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)(\.[wb]_\d+)")
+_LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)\.(w_[012]|b_0)")
 _ARRAYS = {"w": "weight", "b": "bias"}
 
 
@@ -73,7 +61,9 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     variables = _read_variables(folder, names)
     head, loss = _head_variables(variables)
     taken = {item.name for by_rank in head.values() for item in by_rank.values()}
-    names = [n for n in variables if _LAYER.fullmatch(n) and n not in taken]
+    places = {n: place for n in variables if (place := _LAYER.fullmatch(n))}
+    # PLSC numbers the layers of each kind in order.
+    names = sorted(places.keys() - taken, key=lambda n: (int(places[n][2]), n))
     backbone = {name: variables[name].open() for name in names}
     arrays, ranks = _read_head(folder, head, loss, meta)
     return {
@@ -87,38 +77,22 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def layer_names(backbone: keras.Model, weights: Mapping) -> dict[str, str] | None:
-    """Returns `{our layer: name in Paddle}`; None if `backbone` isn't a PLSC ResNet."""
-    order = layers.order(backbone, scaled=True)
-    if order is None:
-        return None
-    # The numbers don't start from 0 if the program created other layers before.
-    matches = [match for match in map(_LAYER.fullmatch, weights) if match]
-    names, counts = {}, dict.fromkeys(KINDS.values(), 0)
-    for kind in counts:
-        numbers = {int(match[2]) for match in matches if match[1] == kind}
-        if numbers and max(numbers) - min(numbers) == len(numbers) - 1:
-            counts[kind] = min(numbers)
-    for name in order:
-        layer = backbone.get_layer(name)
-        kind = next(kind for cls, kind in KINDS.items() if isinstance(layer, cls))
-        names[name] = f"{kind}_{counts[kind]}"
-        counts[kind] += 1
-    return names
+def standard(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the weights by PyTorch's names, with kernels `[outputs, inputs]`."""
+    found = {}
+    for name, array in weights.items():
+        layer, _, suffix = name.rpartition(".")
+        found[f"{layer}.{SUFFIXES[suffix]}"] = array.T if array.ndim == 2 else array
+    return found
 
 
-def prepare(weights: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """Returns the weights unchanged, because the networks are the same."""
-    return weights
-
-
-def hint(weights: Mapping[str, np.ndarray]) -> str:
-    """Returns advice that names the network that the weights belong to."""
-    network = NETWORKS.get(sum(name.startswith("conv2d_") for name in weights))
-    if network is None:
-        return "Only PLSC's ResNet50, 100, 101 and 152 can be imported"
-    size = f" --emb_size={weights['fc_0.b_0'].size}" if "fc_0.b_0" in weights else ""
-    return f"The files look like --model_name={network}{size}"
+def network(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the options of the network that the weights belong to; {} if unknown."""
+    count = sum(name.startswith("conv2d_") for name in weights)
+    options = {"model_options": "variant=v0.1"} if count in BOTTLENECKS else {}
+    name = (NETWORKS | BOTTLENECKS).get(count)
+    size = {"emb_size": weights["fc_0.b_0"].size} if "fc_0.b_0" in weights else {}
+    return {"model_name": name, **options, **size} if name else {}
 
 
 def _read_meta(folder):
@@ -199,16 +173,13 @@ def _read_head(folder, head, loss, meta):
 
 def _rows(variables, meta):
     """Returns rows from the shards, `[emb, ceil(C / N)]` for C classes on N ranks."""
-    shapes = [variable.shape for variable in variables]
-    sizes = [shape[-1] for shape in shapes]
-    total = meta.get("num_classes", sum(sizes))
-    share = -(-total // len(sizes))
-    row = shapes[0][:-1]
+    shards = [
+        (v.path, v.shape[::-1], lambda v=v: np.transpose(v.open())) for v in variables
+    ]
+    total = meta.get("num_classes", sum(shape[0] for _, shape, _ in shards))
+    share, others = -(-total // len(shards)), len(shards) - 1
+    row = shards[0][1][1:]
     if meta and row:
         row = (meta["emb_dim"],)
-    last = total - share * (len(sizes) - 1)
-    expected = [(*row, share)] * (len(sizes) - 1) + [(*row, last)]
-    paths, origin = [v.path for v in variables], META if meta else "the files"
-    layers.check_shapes(paths, shapes, expected, total, origin)
-    opens = [lambda v=v: np.transpose(v.open()) for v in variables]
-    return layers.sharded_rows(list(zip(sizes, opens, strict=True)), row)
+    sizes = [share] * others + [total - share * others]
+    return layers.sharded_rows(shards, sizes, row, META if meta else "")

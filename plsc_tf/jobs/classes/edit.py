@@ -69,7 +69,6 @@ def edit(settings):
         labels=labels,
         added=read,
         fills=_fills(content, run, options.edit_weights_only) if labels.added else {},
-        names=added_names,
         dominant=dominant and dominant.centers,
         flags={"model_save_dir": options.edit_dir, "sub_centers": run.head.sub_centers},
     )

@@ -1,0 +1,140 @@
+"""Imports networks of insightface from ONNX files, such as its pretrained models.
+
+PyTorch's exporter writes the operations in the order of computation, which is the order
+of our layers. It folds a batch normalization into the convolution before it. Whatever a
+file contains, the imported network is compared with the file itself.
+"""
+
+import functools
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from plsc_tf.checkpoints.importers import arcface_torch, layers
+from plsc_tf.requirements import require, require_package
+
+KNOWN, network = arcface_torch.KNOWN, arcface_torch.network
+standard = arcface_torch.standard
+# Largest difference between the embeddings; if one of their values exceeds 1, relative
+# to the largest value.
+TOLERANCE = 1e-4
+MOST_NODES = 1 << 14
+# Operations that add a bias in a node of their own, see `_weights`.
+_WITHOUT_BIAS = ("Conv", "Gemm", "MatMul", "Mul")
+
+
+def recognizes(names: Iterable[str]) -> bool:
+    """Returns whether there is an ONNX file among the file names."""
+    return any(name.endswith(".onnx") for name in names)
+
+
+def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
+    """Opens an ONNX file.
+
+    Args:
+        folder: the folder that contains the file.
+        names: the names of one file or of all files in the folder.
+
+    Returns:
+        the fields of a `plsc_tf.checkpoints.importers.Source`. A layer's name is that
+        of its operation and the number of the node.
+
+    Raises:
+        ImportError: a package is missing.
+        ValueError: there are several files, or the file is damaged or contains more
+            than a graph of operations.
+    """
+    found = [name for name in names if name.endswith(".onnx")]
+    rule = f"{folder} must have one ONNX file"
+    require(len(found) == 1, rule, "Set import_from to one", files=layers.listed(found))
+    for package in ("onnx", "onnxruntime"):
+        require_package(package, "onnx", "An ONNX file")
+    path = os.path.join(folder, found[0])
+    try:
+        weights = _weights(_graph(path))
+    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
+        raise ValueError(
+            f"{path} is truncated, or not a network in an ONNX file: {error!s:.300}"
+        ) from None
+    prove = functools.partial(_prove, path)
+    return {"backbone": weights, "backbone_file": path, "prove": prove}
+
+
+def _graph(path):
+    """Returns the graph in a file, which may only consist of ONNX's own operations."""
+    import onnx
+
+    with open(path, "rb") as file:
+        model = onnx.load_model_from_string(file.read())
+    graph = model.graph
+    require(0 < len(graph.node) <= MOST_NODES, "it has no or too many nodes")
+    values = [value for node in graph.node for value in node.attribute]
+    plain = not any(node.domain for node in graph.node) and not model.functions
+    nested = any(v.HasField("g") or v.graphs or v.tensors for v in values)
+    rule = "it has operations that are not ONNX's, or graphs within its graph"
+    require(plain and not nested and not graph.sparse_initializer, rule)
+    # ONNX and ONNX Runtime would read the files that these name.
+    tensors = [*graph.initializer, *(value.t for value in values)]
+    outside = map(onnx.external_data_helper.uses_external_data, tensors)
+    require(not any(outside), "its weights are in other files")
+    return graph
+
+
+def _weights(graph):
+    """Returns the weights by PyTorch's suffixes."""
+    from onnx import numpy_helper
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    weights, layer = {}, ""
+    for number, node in enumerate(graph.node):
+        if node.op_type == "Identity" and node.input[0] in constants:
+            constants[node.output[0]] = constants[node.input[0]]
+            continue
+        tensors = [constants[name] for name in node.input if name in constants]
+        arrays = [numpy_helper.to_array(tensor) for tensor in tensors]
+        # The others are shapes, or constants such as epsilon.
+        arrays = [a.astype("f4") for a in arrays if a.dtype.kind == "f" and a.size > 1]
+        if not arrays:
+            continue
+        bias = f"{layer}.bias"
+        without = layer.startswith(_WITHOUT_BIAS) and bias not in weights
+        if node.op_type == "Add" and without:
+            weights[bias] = arrays[0].reshape(-1)
+            continue
+        layer = f"{node.op_type}_{number}"
+        if node.op_type == "PRelu":
+            arrays[0] = arrays[0].reshape(-1)
+        transposed = any(one.name == "transB" and one.i for one in node.attribute)
+        if node.op_type in ("Gemm", "MatMul") and not transposed:
+            arrays[0] = arrays[0].T
+        suffixes = (layer + suffix for suffix in layers.SUFFIXES)
+        weights |= zip(suffixes, arrays, strict=False)
+    return weights
+
+
+def _prove(path, backbone):
+    """Raises ValueError unless the file gives a network's embeddings of images."""
+    import onnxruntime
+
+    shape = backbone.input_shape[1:]
+    images = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.float32)
+    with keras.device("cpu"):  # GPUs would round the products to ten bits
+        ours = np.asarray(backbone((images - 127.5) / 128, training=False))
+    theirs = []
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        (entry,) = session.get_inputs()
+        for image in (images - 127.5) / 127.5:  # a file may be for one image only
+            pixels = np.ascontiguousarray(image.transpose(2, 0, 1)[np.newaxis])
+            theirs.append(session.run(None, {entry.name: pixels})[0][0])
+    except Exception as error:  # noqa: BLE001 - of many types
+        raise ValueError(f"ONNX Runtime cannot run {path}: {error!s:.300}") from None
+    fits = np.shape(theirs) == ours.shape
+    difference = float(np.abs(ours - theirs).max()) if fits else np.inf
+    allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
+    rule = f"{path} must give the embeddings of '{backbone.name}' with the same weights"
+    advice = "It computes something else, or scales its images itself"
+    require(difference <= allowed, rule, advice, difference=difference, allowed=allowed)

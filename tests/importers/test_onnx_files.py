@@ -1,0 +1,148 @@
+"""Pretrained networks in ONNX files embed as there, or are refused."""
+
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+
+from plsc_tf import import_checkpoint as command
+from plsc_tf.checkpoints import importers
+from plsc_tf.jobs import import_checkpoint, trained
+from plsc_tf.options.settings import Settings
+from plsc_tf.training import weight_rules
+from tests import programs, required
+
+for name in ("onnx", "onnxruntime"):
+    pytest.importorskip(name, reason="needs pip install 'plsc_tf[onnx]'")
+
+SMALL = {"model_name": "iresnet", "model_options": "depths=2-1,width=4-6"}
+SMALL |= {"emb_size": 8, "image_shape": (3, 16, 16)}
+
+
+def export(folder, *names):
+    """Writes files of networks, see `torch_networks`."""
+    programs.run("-m", "tests.importers.torch_networks", folder, *names)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder with the files of a small network and of mbf."""
+    if importlib.util.find_spec("torch") is None:
+        required.skip("TORCH", "PyTorch is missing")
+    folder = tmp_path_factory.mktemp("exported")
+    export(folder, "small", "mbf")
+    return folder
+
+
+def imported(path, **options):
+    """Returns (rows of the command, the loaded backbone) after comparing embeddings."""
+    options |= {"import_from": str(path), "checkpoint_dir": f"{path}.ours"}
+    rows = dict(import_checkpoint.import_checkpoint(Settings.from_values(**options)))
+    settings = Settings.from_values(checkpoint_dir=f"{path}.ours", num_replicas=1)
+    model = trained.load(settings).model
+    name = path.name.partition(".")[0].removesuffix("_unfolded")
+    theirs = json.loads(path.with_name(f"{name}.json").read_text())
+    found = model.embed(np.array(theirs["images"], np.uint8))
+    limit = 1e-4 * max(1, np.abs(theirs["embeddings"]).max())
+    np.testing.assert_allclose(found, theirs["embeddings"], atol=limit)
+    return rows, model.backbone
+
+
+def test_an_iresnet_without_folded_batch_norms(exported):
+    rows, _ = imported(exported / "small_unfolded.onnx", **SMALL)
+    assert rows["format"] == "onnx"
+    assert "folded" not in rows
+
+
+def test_folded_batch_norms_stay_what_they_are_if_they_are_frozen(exported):
+    rows, backbone = imported(exported / "small.onnx", **SMALL)
+    assert rows["folded"].startswith("9 batch normalizations without statistics")
+    # As that row advises; the last one has statistics of its own.
+    weight_rules.freeze(backbone, ".*bn|embedding$")
+    x = np.random.default_rng(2).normal(size=(4, 16, 16, 3))
+    both = [backbone(x, training=training) for training in (True, False)]
+    np.testing.assert_allclose(*both, atol=1e-5)
+
+
+@pytest.mark.parametrize("file", ["mbf.onnx", "mbf.pt"])
+def test_mbf_is_recognized(exported, file):
+    rows, backbone = imported(exported / file)
+    assert rows["backbone"].startswith("mbf: ")
+    assert (backbone.name, backbone.output_shape[1]) == ("mbf", 128)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["iresnet18", "vit_t"])
+def test_large_networks_are_recognized(exported, tmp_path, name):
+    export(tmp_path, name)
+    _, backbone = imported(tmp_path / f"{name}.onnx")
+    assert backbone.name == name
+
+
+def write(path, *nodes, **constants):
+    """Writes a graph of the nodes, whose operations may refer to the constants."""
+    from onnx import helper, numpy_helper, save
+
+    values = [helper.make_tensor_value_info(n, 1, [1, 3, 16, 16]) for n in ("x", "y")]
+    tensors = [numpy_helper.from_array(a, name) for name, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
+    save(helper.make_model(graph), str(path))
+
+
+def conv(**changes):
+    from onnx import helper
+
+    return helper.make_node("Conv", ["x", "kernel"], ["y"], pads=[1] * 4, **changes)
+
+
+KERNEL = np.zeros((3, 3, 3, 3), np.float32)
+
+
+def test_what_is_not_one_of_the_networks_is_named(tmp_path):
+    write(tmp_path / "detector.onnx", conv(), kernel=KERNEL)
+    settings = Settings.from_values(import_from=str(tmp_path))
+    message = "detector.onnx has an unknown network. Only IResNet .* holds 1 Conv2D"
+    with pytest.raises(ValueError, match=message):
+        command.main(settings)
+    write(tmp_path / "recognizer.onnx", conv(), kernel=KERNEL)
+    with pytest.raises(ValueError, match="files=detector.onnx, recognizer.onnx"):
+        command.main(settings)
+
+
+def test_damaged_files_and_those_that_reach_outside_are_refused(tmp_path):
+    import onnx
+
+    path = tmp_path / "model.onnx"
+
+    def refuses(message):
+        with pytest.raises(ValueError, match=f"model.onnx is truncated, .*{message}"):
+            importers.read(str(path))
+
+    write(path, conv(), kernel=KERNEL)
+    whole = path.read_bytes()
+    for size in (0, 40, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refuses("")
+    path.write_bytes(b"\x89PNG\r\n")
+    refuses("")
+    write(path, conv(domain="com.example"), kernel=KERNEL)
+    refuses("operations that are not ONNX's")
+    outside = onnx.load_model_from_string(whole)
+    tensor = outside.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, "/etc/hostname")
+    path.write_bytes(outside.SerializeToString())
+    refuses("its weights are in other files")
+
+
+def test_the_same_weights_in_another_computation_are_refused(exported, tmp_path):
+    import onnx
+
+    model = onnx.load(exported / "small.onnx")
+    added = next(node for node in model.graph.node if node.op_type == "Add")
+    added.op_type = "Sub"
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="must give the embeddings.*difference="):
+        imported(tmp_path / "model.onnx", **SMALL)
+    assert os.listdir(tmp_path) == ["model.onnx"]
