@@ -118,9 +118,12 @@ def prune(directory: str, keep: int, run: str | None = None) -> None:
             checkpoints are kept.
     """
     paths = [path for _, path in find_all(directory)] if keep > 0 else []
-    states = {path: manifest.read(path)["state"] for path in paths}
-    own = {path: state for path, state in states.items() if state.get("run") == run}
-    bests = [state["best"]["epoch"] for state in own.values() if state.get("best")]
+    own = {}
+    for path in paths:
+        state = manifest.read(path)["state"]
+        if state.get("run") == run:  # a state may take much memory
+            own[path] = (state.get("best") or {}).get("epoch")
+    bests = [best for best in own.values() if best is not None]
     # If the best epoch could not be saved, the best one before it is kept.
     kept = [path for best in bests for path in own if files.name(path) == str(best)]
     for path in list(own)[:-keep]:

@@ -117,6 +117,10 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
     """
     name = content["backbone"]["file"]
     buffer = io.BytesIO(files.read(files.join(path, name)))
+    if b"FRHP\0" in buffer.getvalue():  # such a heap of names may be compressed
+        raise DamagedCheckpointError(
+            path, f"{name} has a heap, which Keras never writes"
+        )
 
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None

@@ -197,7 +197,9 @@ def _plain_names(size: int) -> dict:
     def copied(kind):
         # Only copy sequences: bytearray(10**12) would exhaust memory.
         def copy(value=()):
-            if not isinstance(value, list | tuple | bytes | bytearray):
+            # A list takes eight bytes for each byte.
+            other = isinstance(value, bytes | bytearray) and kind in (list, tuple)
+            if other or not isinstance(value, list | tuple | bytes | bytearray):
                 raise pickle.UnpicklingError(f"{kind.__name__} of {type(value)}")
             return kind(limited(value))
 

@@ -96,4 +96,5 @@ def linked(count, left, right):
         lowest = np.minimum(labels[left], labels[right])
         np.minimum.at(labels, left, lowest)
         np.minimum.at(labels, right, lowest)
+        labels = labels[labels]  # otherwise, a chain would take a pass for each link
     return np.unique(labels, return_inverse=True)[1]

@@ -17,7 +17,7 @@ from plsc_tf.data.detection import FaceFinder, open_photo
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, outputs
+from plsc_tf.storage import files, local, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
 # Pixels of a face; photographs of each result on the contact sheet.
@@ -84,7 +84,7 @@ def _begin_report(path, facts):
 def _read_report(path):
     """Yields the facts and the entries; removes a last line that is not complete."""
     whole = 0
-    with open(path, "r+b") as file:
+    with open(path, "r+b", opener=local.without_links) as file:
         for line in file:
             if not line.endswith(b"\n"):
                 file.truncate(whole)
@@ -97,7 +97,8 @@ def _write(report, entries, done, total):
     """Writes a line of the report about each photograph, after its faces."""
     progress = Progress("aligning", total, "photographs")
     progress.add_earlier(done)
-    with open(report, "ab") as file, contextlib.closing(progress):
+    append = open(report, "ab", opener=local.without_links)
+    with append as file, contextlib.closing(progress):
         # After a kill, faces without a line here are written again.
         for entry in entries:
             file.write(json.dumps(entry).encode() + b"\n")

@@ -10,6 +10,7 @@ from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
+_MOST_NAMES = 2000
 
 
 class MetricsFiles(Sink):
@@ -82,13 +83,17 @@ def read(path: str) -> list[dict]:
     """Reads rows from JSON lines; stops at the first invalid line."""
     if not files.exists(path):
         return []
-    rows = []
+    rows, names = [], set()
     for line in files.read(path).decode(errors="replace").splitlines():
         try:
             row = json.loads(line)
         except ValueError:
             break  # the line is incomplete, for example after a power loss
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            break
+        names |= row.keys()
+        # In a forged file, the table would have a column for each row.
+        if len(names) > _MOST_NAMES or not 0 <= row["step"] < 1 << 53:
             break
         rows.append(row)
     return rows

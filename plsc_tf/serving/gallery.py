@@ -117,7 +117,7 @@ class Gallery(contextlib.AbstractContextManager):
             self._stack = stack.pop_all()
 
     def _about(self, dim, model):
-        stored = about = dict(self._base.execute("SELECT key, value FROM about"))
+        stored = about = dict(self._base.execute("SELECT * FROM about LIMIT 9"))
         valid = dim is not None and dim >= 1
         require(about or valid, "A new gallery requires dim (embedding size)", dim=dim)
         about = {"dim": dim, "dtype": "float32", "model": model} | about

@@ -23,7 +23,7 @@ _PARTS = re.compile(
 )
 # Layers that run code, read files or have tables of any size.
 UNSAFE = """Lambda TFSMLayer TorchModuleWrapper JaxLayer FlaxLayer IntegerLookup
-StringLookup TextVectorization Discretization""".split()
+StringLookup TextVectorization Discretization __numpy__ __tensor__""".split()
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
     name: kind

@@ -116,9 +116,9 @@ def test_central_and_all_faces(photos, align):
 
 
 def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
-    import found_by_width
-
     align("--output_dir=again")
+    import found_by_width  # from the folder of `align`
+
     report = photos / "again.jsonl"
     before = report.read_bytes()
     lines = before.splitlines(keepends=True)
@@ -131,6 +131,13 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     assert "other photographs or options" in result
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
     assert "must not be in the folder" in align("--output_dir=in").err
+
+
+def test_a_report_that_is_a_link_is_left_alone(photos, align):
+    (photos / "token").write_text("secret")
+    (photos / "linked.jsonl").symlink_to(photos / "token")
+    assert align("--output_dir=linked").status
+    assert (photos / "token").read_text() == "secret"
 
 
 def test_a_detectors_mistakes_are_told(photos, align):

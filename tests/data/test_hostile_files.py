@@ -262,6 +262,12 @@ def test_a_pickle_repeats_no_image(tmp_path):
         load_pairs(str(path))
 
 
+# A list takes eight bytes for each byte, twice.
+def test_a_pickle_makes_no_list_of_bytes():
+    with pytest.raises(ValueError, match="list of"):
+        load_plain(pickle.dumps(Call(list, bytes(1000))), "set.bin")
+
+
 # An attacker would have each of a million lines read the same gigabyte.
 def test_records_that_overlap_are_refused(tmp_path):
     write_chain(tmp_path, 90)

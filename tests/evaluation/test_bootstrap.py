@@ -1,5 +1,7 @@
 """Intervals by identity: the weights of pairs, against pairs drawn one by one."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,14 @@ def test_what_the_data_cannot_support_has_no_interval(identities, measure, note)
     )["x"]
     assert (figure.value, figure.low, figure.high) == (1.0, None, None)
     assert note in figure.note
+
+
+# A list of 14 MB would have taken days.
+def test_a_long_chain_of_pictures_takes_few_passes():
+    start = time.process_time()
+    steps = np.arange(200_000)
+    assert not bootstrap.linked(200_001, steps, steps + 1).any()
+    assert time.process_time() - start < 20
 
 
 def test_linked_pictures_are_one_identity():

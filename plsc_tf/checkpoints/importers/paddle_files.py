@@ -151,4 +151,6 @@ def _unpickle(path, name):
         else:
             rule = f"'{key}' in {path} must be an array, as PLSC writes it"
             require(key == _NAME_TABLE, rule, type=type(value).__name__)
+    size = sum(array.nbytes for array in arrays.values())
+    require(size <= len(data), f"{path} has an array under many names", bytes=size)
     return arrays

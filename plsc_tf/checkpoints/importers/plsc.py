@@ -28,10 +28,10 @@ NETWORKS |= {1 + 2 * 49 + 4: "resnet100", 1 + 2 * 50 + 4: "resnet152"}
 BOTTLENECKS = {1 + 3 * 33 + 4: "resnet101", 1 + 3 * 50 + 4: "resnet152"}
 KNOWN = "Only PLSC's ResNet50, 100, 101 and 152 are known"
 
-_HEAD = re.compile(r"dist@(.+)@rank@(\d+)\.([wb])_\d+")
+_HEAD = re.compile(r"dist@(.+)@rank@(\d{1,9})\.([wb])_\d+")
 # Heads that were not sharded: loss types softmax and arcface.
 _WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?")
-_LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d+)\.(w_[012]|b_0)")
+_LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d{1,9})\.(w_[012]|b_0)")
 _ARRAYS = {"w": "weight", "b": "bias"}
 
 
