@@ -15,12 +15,10 @@ from plsc_tf.requirements import require
 TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
 # Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
-# Each tile is a node of the graph. More than the first number take longer to build than
-# they save, so tiles are larger then, up to a size: on CPUs, glibc gets larger blocks
-# of memory from the system each time, and all their pages are cleared. More than the
-# second number take memory from the weights.
-FEW_TILES, MOST_TILES = 40, 640
-LARGEST_TILE_BYTES = {"CPU": 32e6, "GPU": 1024e6}
+# Each tile is a node of the graph. More than this many take longer to build than they
+# save, so tiles are larger then, up to a size that leaves the memory to the weights.
+MOST_TILES = 40
+LARGEST_TILE_BYTES = {"CPU": 64e6, "GPU": 1024e6}
 # Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
 
@@ -122,9 +120,8 @@ def even_tile_rows(rows: int, row_size: int, device_kind: str) -> int:
         device_kind: "CPU" or "GPU".
     """
     row_bytes = 4 * max(row_size, SHORTEST)
-    wanted_bytes = max(TILE_BYTES[device_kind], rows * row_bytes / FEW_TILES)
-    wanted_bytes = min(wanted_bytes, LARGEST_TILE_BYTES[device_kind])
-    fitting = max(wanted_bytes / row_bytes, rows / MOST_TILES)
+    wanted_bytes = max(TILE_BYTES[device_kind], rows * row_bytes / MOST_TILES)
+    fitting = min(wanted_bytes, LARGEST_TILE_BYTES[device_kind]) / row_bytes
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))
