@@ -113,7 +113,8 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
             texts = data.count(b"zTXt") + data.count(b"iTXt")
-            fits = pixels > _LARGE or _unpacks(data, 16 * pixels)
+            fits = len(data) <= _SHORT or pixels > _LARGE
+            fits = fits or _unpacks(data, 16 * pixels)
             return pixels if pixels and fits and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
@@ -172,12 +173,12 @@ def _unpacks(data, most):
     libpng also unpacks what follows them, up to the end of the compressed data.
     """
     unpack, position = zlib.decompressobj(), 8
-    while position + 8 <= len(data) and len(data) > _SHORT and not unpack.eof:
+    while position + 8 <= len(data) and not unpack.eof:
         length, kind = struct.unpack_from(">I4s", data, position)
         chunk = data[position + 8 : position + 8 + length] if kind == b"IDAT" else b""
         position += length + 12
         while chunk and most >= 0 and not unpack.eof:
-            most -= len(unpack.decompress(chunk, _SHORT << 10))
+            most -= len(unpack.decompress(chunk, 1 << 20))
             chunk = unpack.unconsumed_tail
     return most >= 0
 

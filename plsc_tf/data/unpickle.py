@@ -195,11 +195,12 @@ def _plain_names(size: int) -> dict:
         return _text(limited(value), len(value)).encode("latin1")
 
     def copied(kind):
-        # Only copy sequences: bytearray(10**12) would exhaust memory.
+        # Only copy sequences: bytearray(10**12) would exhaust memory. A list would take
+        # eight bytes for each byte.
+        raw = () if kind in (list, tuple) else (bytes, bytearray)
+
         def copy(value=()):
-            # A list takes eight bytes for each byte.
-            other = isinstance(value, bytes | bytearray) and kind in (list, tuple)
-            if other or not isinstance(value, list | tuple | bytes | bytearray):
+            if not isinstance(value, (list, tuple, *raw)):
                 raise pickle.UnpicklingError(f"{kind.__name__} of {type(value)}")
             return kind(limited(value))
 

@@ -18,6 +18,7 @@ from plsc_tf.jobs.embed import image_list
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, outputs
+from plsc_tf.storage.paths import leads_outside
 from plsc_tf.storage.writer_lock import WriterLock
 
 # Pixels of a face; photographs of each result on the contact sheet.
@@ -49,7 +50,7 @@ def align(settings):
     listed = image_list.list_images(given.images, given.image_dir, given.landmarks)
     names, paths, points = listed
     # A list may come from a stranger, and faces are written under its names.
-    outside = [one for one in names if one[0] == "/" or ".." in one.split("/")]
+    outside = list(filter(leads_outside, names))
     rule = "Names in images must be relative, without '..'"
     require(not outside, rule, names=outside[:3])
     # They would be found as photographs.

@@ -361,9 +361,9 @@ class _Server:
         # As objects of Python, a few bytes may take a hundred; in a text with one
         # character beyond ASCII, each takes four. Only embeddings are long.
         parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
-        odd = not data.isascii() or parts > _MOST_PARTS
-        unlike = response.status != 200 or b"\\" in data
-        if odd or (unlike and len(data) > _MOST_OTHER_BYTES):
+        has_embeddings = response.status == 200 and b"\\" not in data
+        most = _MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
+        if len(data) > most or parts > _MOST_PARTS or not data.isascii():
             return response.status, None
         try:
             return response.status, json.loads(data)

@@ -71,6 +71,11 @@ def below_root(path):
     return path
 
 
+def leads_outside(name):
+    """Returns whether a relative name could be that of a file outside its folder."""
+    return name.startswith("/") or ".." in name.split("/")
+
+
 def join(path, *names):
     """Returns the path of `names` below `path`, on any store."""
     if is_local(path):

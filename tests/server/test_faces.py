@@ -85,7 +85,7 @@ def test_what_is_refused(finding, server):
             client.encode_faces([photo(301)])
 
 
-def test_a_detection_that_takes_long_stops_nobody_else(finding, finder, pictures):
+def test_a_slow_detection_does_not_block_other_requests(finding, finder, pictures):
     finder.opened.clear()
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         waiting = [pool.submit(post, finding, *[photo(301)] * 16) for _ in range(5)]

@@ -99,7 +99,7 @@ def _rank_files(folder, names):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
         ranks = {int(m[1]): os.path.join(folder, m[0]) for m in matches if m}
         if ranks:
-            name = f"{kind}_gpu_{{}}.pt"
+            name = f"{kind}_gpu_{{}}.pt".format
             return kind, layers.of_all_ranks(folder, ranks, max(ranks) + 1, name)
     return None, []
 

@@ -215,21 +215,23 @@ def _dense(features, kernel):
     return kernel.transpose(1, 2, 0, 3).reshape(height * width * channels, -1)
 
 
-def of_all_ranks(folder: str, by_rank: Mapping, count: int, name: str) -> list:
+def of_all_ranks(
+    folder: str, by_rank: Mapping, count: int, name: Callable[[int], str]
+) -> list:
     """Returns the values of all ranks in order.
 
     Args:
         folder: the folder that contains the files, for the error message.
         by_rank: `{rank: value}`.
         count: number of ranks.
-        name: name of a rank's file, with `{}` in place of the rank.
+        name: function of a rank that returns the name of its file.
 
     Raises:
         FileNotFoundError: a rank's file is missing.
     """
     # A forged number of ranks must not fill the memory with names.
     ranks = range(min(count, len(by_rank) + MOST_MISSING))
-    missing = [name.format(rank) for rank in ranks if rank not in by_rank]
+    missing = [name(rank) for rank in ranks if rank not in by_rank]
     if missing:
         raise FileNotFoundError(
             f"{folder} does not contain {listed(missing)}: each of {count} ranks "

@@ -8,6 +8,7 @@ binary format (0.1) or as `.pdparam` and `.pdopt` (0.2), and `meta.json` with
 remaining classes.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -156,9 +157,7 @@ def _read_head(folder, head, loss, meta):
     if loss.startswith("dist_"):
         count = meta.get("pretrain_nranks") or 1 + max(map(max, head.values()))
     for key, by_rank in head.items():
-        # Braces of a stranger's file would be fields of a format, of any width.
-        name = next(iter(by_rank.values())).name.replace("{", "{{").replace("}", "}}")
-        name = re.sub(r"@rank@\d+", "@rank@{:05d}", name)
+        name = functools.partial(_of_rank, next(iter(by_rank.values())).name)
         variables = layers.of_all_ranks(folder, by_rank, count, name)
         ranks = f"{len(by_rank)} ranks, but its {META} says {count}"
         advice = "Pass a folder with one checkpoint"
@@ -169,6 +168,10 @@ def _read_head(folder, head, loss, meta):
     fits = len(set(classes.values())) == 1
     require(fits, rule, "Copy all files of the checkpoint again", classes=classes)
     return arrays, count
+
+
+def _of_rank(name, rank):
+    return re.sub(r"@rank@\d+", f"@rank@{rank:05d}", name)
 
 
 def _rows(variables, meta):

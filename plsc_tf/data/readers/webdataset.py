@@ -14,6 +14,7 @@ from plsc_tf.data.paths import IMAGE_ENDINGS
 from plsc_tf.data.readers.packed import RandomAccessFile, find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require
+from plsc_tf.storage.paths import leads_outside
 
 _LABEL = re.compile(rb"\s*\d{1,18}\s*")
 _ADVICE = "Sort the members, as tar --sort=name does"
@@ -105,9 +106,9 @@ def _members(file: RandomAccessFile) -> Iterator[tuple[str, int, int]]:
         names = filter(None, (folder, header[:100].partition(b"\0")[0]))
         name = (long_name or b"/".join(names)).decode(errors="replace")
         long_name = b""
-        good = not name.startswith("/") and ".." not in name.split("/")
+        good = not leads_outside(name) and kind not in _LINKS
         rule = f"{place}: expected a file within the archive, no link or name outside"
         advice = "Write it again without this member"
-        require(good and kind not in _LINKS, rule, advice, name=repr(name))
+        require(good, rule, advice, name=repr(name))
         if kind in _FILES:
             yield name, begin, length

@@ -175,13 +175,13 @@ class Saved:
         self.path = self._names_path = path
         self._matrix = lists.read_rows(path)
         count, listed = len(self._matrix), f"{path.removesuffix('.npy')}.txt"
-        has_names = files.exists(listed)
-        rule = f"{path} has more than {_MOST_ROWS} rows, so it needs names in {listed}"
-        require(has_names or count <= _MOST_ROWS, rule, rows=count)
-        self._names = () if has_names else tuple(map(str, range(count)))
-        if has_names:
+        if files.exists(listed):
             self._names = lists.read_names(files.read(listed), listed)
             self._names_path = listed
+        else:
+            rule = f"{path} has more than {_MOST_ROWS} rows, so it needs names in "
+            require(count <= _MOST_ROWS, f"{rule}{listed}", rows=count)
+            self._names = tuple(map(str, range(count)))
         rule = f"{listed} must have a name for each of the {count} rows of {path}"
         require(len(self._names) == count, rule, names=len(self._names))
 

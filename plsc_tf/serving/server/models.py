@@ -129,11 +129,12 @@ class LoadedModel:
             raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
         check_count(len(values), self._options.max_request_images)
         pixels = [0] * len(values)
-        png = any(one[:4] == b"\x89PNG" for one in values if dtype.kind == "O")
-        if png or (dtype.kind == "O" and sum(map(len, values)) > _LARGE):
-            pixels = await asyncio.to_thread(self._pixels, values)
-        elif dtype.kind == "O":
-            pixels = self._pixels(values)
+        if dtype.kind == "O":
+            png = any(one[:4] == b"\x89PNG" for one in values)
+            if png or sum(map(len, values)) > _LARGE:
+                pixels = await asyncio.to_thread(self._pixels, values)
+            else:
+                pixels = self._pixels(values)
         return await self._batchers[signature].run(values, pixels)
 
     async def embed(self, images: list[bytes]) -> np.ndarray:
