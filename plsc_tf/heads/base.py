@@ -168,6 +168,7 @@ class Head(tf.Module):
             tile_rows=self.tile_rows,
             sub_centers=self.sub_centers,
             device_kind=kind,
+            weight_dtype=self.weight_dtype,
         )
         self.layout.check()
         self.embedding_size = embedding_size

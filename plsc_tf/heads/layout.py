@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 
+from plsc_tf.parallel.packing import DTYPES, is_packed
 from plsc_tf.parallel.rows import RowSplit
 from plsc_tf.requirements import require
 
@@ -15,10 +16,12 @@ from plsc_tf.requirements import require
 TILE_BYTES = {"CPU": 8e6, "GPU": 256e6}
 # Shorter embeddings don't get more rows per tile, because the logits would dominate.
 SHORTEST = 128
-# Each tile is a node of the graph. More than this many take longer to build than they
-# save, so tiles are larger then, up to a size that leaves the memory to the weights.
-MOST_TILES = 40
-LARGEST_TILE_BYTES = {"CPU": 64e6, "GPU": 1024e6}
+# Each tile is a node of the graph. More than the first number take longer to build than
+# they save, so tiles are larger then, up to a size: on CPUs, glibc gets larger blocks
+# of memory from the system each time, and all their pages are cleared. More than the
+# second number take too long, whatever they save.
+FEW_TILES, MOST_TILES = 40, 800
+LARGEST_TILE_BYTES = {"CPU": 32e6, "GPU": 1024e6}
 # Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
 
@@ -36,6 +39,8 @@ class HeadLayout:
         tile_rows: number of classes in a tile, or None to choose it automatically.
         sub_centers: number of centers per class.
         device_kind: "CPU" or "GPU", on which the replicas run.
+        weight_dtype: name of the dtype in which weights are stored, as in
+            `plsc_tf.parallel.packing`.
     """
 
     num_classes: int
@@ -46,6 +51,7 @@ class HeadLayout:
     tile_rows: int | None = None
     sub_centers: int = 1
     device_kind: str = "CPU"
+    weight_dtype: str = "float32"
 
     def check(self) -> None:
         """Raises ValueError if a replica has no classes or a tile is too large."""
@@ -75,8 +81,9 @@ class HeadLayout:
         if not self.sharded:
             return self.rows
         row_size = self.sub_centers * self.embedding_size
+        packed = is_packed(DTYPES[self.weight_dtype])
         chosen = self.tile_rows or even_tile_rows(
-            self.sampled_rows, row_size, self.device_kind
+            self.sampled_rows, row_size, self.device_kind, packed=packed
         )
         return min(self.sampled_rows, chosen)
 
@@ -108,7 +115,9 @@ def kept_tiles(sizes: list, row_bytes: int, limit_bytes: float) -> int:
     return sum(total <= limit_bytes for total in totals)
 
 
-def even_tile_rows(rows: int, row_size: int, device_kind: str) -> int:
+def even_tile_rows(
+    rows: int, row_size: int, device_kind: str, *, packed: bool = False
+) -> int:
     """Chooses the rows of a tile: about `TILE_BYTES`, or more to limit the tile count.
 
     All tiles have the same size if possible, because each size is traced and compiled
@@ -118,10 +127,17 @@ def even_tile_rows(rows: int, row_size: int, device_kind: str) -> int:
         rows: number of rows that a replica processes in a step.
         row_size: number of weights in a row.
         device_kind: "CPU" or "GPU".
+        packed: whether the rows are stored in 8 bits. Their update has so many
+            temporary tensors that larger tiles are slower on CPUs.
     """
     row_bytes = 4 * max(row_size, SHORTEST)
-    wanted_bytes = max(TILE_BYTES[device_kind], rows * row_bytes / MOST_TILES)
-    fitting = min(wanted_bytes, LARGEST_TILE_BYTES[device_kind]) / row_bytes
+    fitting = TILE_BYTES[device_kind] / row_bytes
+    if packed and device_kind == "CPU":
+        fitting = max(0.6 * fitting, 1.2 * COMPILE_ROWS)
+    else:
+        most = LARGEST_TILE_BYTES[device_kind] / row_bytes
+        fitting = min(max(fitting, rows / FEW_TILES), most)
+    fitting = max(fitting, rows / MOST_TILES)
     if rows <= 1.5 * fitting:
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))

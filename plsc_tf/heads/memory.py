@@ -162,15 +162,14 @@ def second_pass(load: HeadLoad) -> int:
 
 def making(load: HeadLoad) -> tuple[int, int]:
     """Returns (device bytes, NumPy's host bytes) used to create the weights."""
-    whole = not load.sharded or load.sample_rate < 1
-    rows = load.rows if whole else load.rows_per_tile  # rows of a variable
     device = load.rows * load.row_bytes
     wide = load.wide_bytes or load.row_bytes
-    if rows <= LARGE_TILE or not load.sharded:
-        return device, rows * wide
-    # The variable is created with zeros, which TensorFlow copies, and filled in parts.
-    # On the host, the first part, the next part and its tensor exist at once.
-    return device + rows * load.row_bytes, 3 * LARGE_TILE * wide
+    if not load.sharded:
+        return device, load.rows * wide
+    # Variables are created with zeros, which TensorFlow copies, and filled in parts. On
+    # the host, the first part, the next part and its tensor exist at once.
+    rows = load.rows if load.sample_rate < 1 else load.rows_per_tile
+    return device + rows * load.row_bytes, 3 * min(rows, LARGE_TILE) * wide
 
 
 def work(load: HeadLoad) -> tuple[float, float]:

@@ -276,18 +276,33 @@ class ShardedRows(TiledRows):
         split = RowSplit(num_rows, strategy.num_replicas_in_sync)
         if sparse or tile_rows is None:
             tile_rows = split.size(0)
-        tile = functools.partial(_make_tile, initial_rows, dtype)
+
+        def stored_rows(low, high):
+            rows = tf.convert_to_tensor(initial_rows(low, high))
+            narrow = dtype is not None and rows.shape.rank > 1
+            return packing.pack(rows, dtype) if narrow else rows
 
         def make():
             tiles = {}
             devices = local_devices(strategy)
             for shard, device in zip(local_replicas(strategy), devices, strict=True):
                 first, end = split.first(shard), split.first(shard + 1)
+                lows = range(first, end, tile_rows)
                 with tf.device(device):
+                    row = stored_rows(first, first + 1)
+                    # First all variables, and then all temporary tensors: together,
+                    # they would fragment the memory.
                     tiles[shard] = [
-                        tile(low, min(low + tile_rows, end), f"{name}_{shard}_{i}")
-                        for i, low in enumerate(range(first, end, tile_rows))
+                        tf.Variable(
+                            tf.zeros(
+                                [min(tile_rows, end - low), *row.shape[1:]], row.dtype
+                            ),
+                            name=f"{name}_{shard}_{i}",
+                        )
+                        for i, low in enumerate(lows)
                     ]
+                    for tile, low in zip(tiles[shard], lows, strict=True):
+                        _fill(tile, stored_rows, low)
             return tiles
 
         super().__init__(outside_scope(make), split, tile_rows)
@@ -374,20 +389,9 @@ def _overwrite(tile, start, stop, rows):
         tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
 
 
-def _make_tile(initial_rows, dtype, low, high, name):
-    """Creates a variable with the global rows `[low, high)`."""
-
-    def stored_rows(low, high):
-        rows = tf.convert_to_tensor(initial_rows(low, high))
-        narrow = dtype is not None and rows.shape.rank > 1
-        return packing.pack(rows, dtype) if narrow else rows
-
-    if high - low <= LARGE_TILE:
-        return tf.Variable(stored_rows(low, high), name=name)
-    rows = stored_rows(low, low + LARGE_TILE)
-    tile = tf.Variable(tf.zeros([high - low, *rows.shape[1:]], rows.dtype), name=name)
-    _overwrite(tile, 0, len(rows), rows)
-    for start in range(low + LARGE_TILE, high, LARGE_TILE):
+def _fill(tile, stored_rows, low):
+    """Overwrites a variable with the global rows from `low`."""
+    high = low + tile.shape[0]
+    for start in range(low, high, LARGE_TILE):
         stop = min(start + LARGE_TILE, high)
         _overwrite(tile, start - low, stop - low, stored_rows(start, stop))
-    return tile

@@ -49,20 +49,31 @@ def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "tiles"),
+    ("kind", "dtype", "rows", "tiles"),
     [
         # A tile is to hold 8 MB, which are 3906.25 rows of 512 float32 numbers.
-        ("CPU", 5_859, [5_859]),  # one and a half of that is still one tile
-        ("CPU", 80_000, [4_000] * 20),
-        ("CPU", 7_919, [3_960, 3_959]),  # a prime number: two tiles, nearly alike
+        ("CPU", "float32", 5_859, [5_859]),  # one and a half of that is still one tile
+        ("CPU", "float32", 80_000, [4_000] * 20),
+        # A prime number: two tiles, nearly alike.
+        ("CPU", "float32", 7_919, [3_960, 3_959]),
+        # Rather than more than 40 tiles, 32 MB; rather than more than 800, larger ones.
+        ("CPU", "bfloat16", 1_000_000, [15_625] * 64),
+        ("CPU", "bfloat16", 20_000_000, [25_000] * 800),
+        # 8 bits: about 1.2 times the 2,048 rows that are worth a compilation.
+        ("CPU", "int8", 1_000_000, [2_500] * 400),
+        ("CPU", "float8", 20_000_000, [25_000] * 800),
         # And 256 MB on a GPU, 125,000 rows, whatever this machine has.
-        ("GPU", 187_500, [187_500]),
-        ("GPU", 1_000_000, [125_000] * 8),
+        ("GPU", "float32", 187_500, [187_500]),
+        ("GPU", "int8", 1_000_000, [125_000] * 8),
     ],
 )
-def test_tiles_are_of_the_wanted_size_and_alike(kind, rows, tiles):
+def test_tiles_are_of_the_wanted_size_and_alike(kind, dtype, rows, tiles):
     head = layout.HeadLayout(
-        num_classes=rows, embedding_size=512, replicas=1, device_kind=kind
+        num_classes=rows,
+        embedding_size=512,
+        replicas=1,
+        device_kind=kind,
+        weight_dtype=dtype,
     )
     assert layout.tile_sizes(rows, head.rows_per_tile) == tiles
 

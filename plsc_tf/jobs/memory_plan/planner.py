@@ -303,6 +303,7 @@ def plan(settings: Settings) -> Job:
         clipped=settings.optimizer.max_gradient_norm is not None,
         sub_centers=given.sub_centers,
         device_kind=found.kind,
+        weight_dtype=given.head_weight_dtype,
         labels=2 if images.mixup or images.cutmix else 1,
     )
     head.check()
