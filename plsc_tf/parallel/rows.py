@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.graphs import with_xla
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.requirements import require
@@ -27,6 +28,10 @@ PIECE_BYTES = 16_000_000
 # A tile with more rows is filled in parts, so that its creation doesn't need twice its
 # memory.
 LARGE_TILE = 1 << 16
+
+
+# Packing so many numbers takes longer than compiling the function.
+_MANY = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,9 +283,7 @@ class ShardedRows(TiledRows):
             tile_rows = split.size(0)
 
         def stored_rows(low, high):
-            rows = tf.convert_to_tensor(initial_rows(low, high))
-            narrow = dtype is not None and rows.shape.rank > 1
-            return packing.pack(rows, dtype) if narrow else rows
+            return _stored(tf.convert_to_tensor(initial_rows(low, high)), dtype)
 
         def make():
             tiles = {}
@@ -317,9 +320,11 @@ class ShardedRows(TiledRows):
             dtype: the variables' dtype; None uses `dtype` of these rows.
         """
 
+        row = tf.broadcast_to(tf.cast(value, self.dtype), [1, *self.shape[1:]])
+        row = _stored(row, dtype)
+
         def rows(low, high):
-            shape = [high - low, *self.shape[1:]]
-            return tf.broadcast_to(tf.cast(value, self.dtype), shape)
+            return tf.broadcast_to(row, [high - low, *row.shape[1:]])
 
         create = functools.partial(ShardedRows, self.strategy, rows, dtype=dtype)
         count, tile_rows = self.split.num_rows, self.tile_rows
@@ -387,6 +392,19 @@ def _overwrite(tile, start, stop, rows):
         tile[start:stop].assign(rows)
         # Otherwise, every later read of the variable would be a copy.
         tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
+
+
+def _stored(rows, dtype):
+    """Returns rows in the dtype of their variables; rows of one number as they are."""
+    if dtype is None or rows.shape.rank == 1:
+        return rows
+    compiled = packing.is_packed(dtype) and rows.shape.num_elements() >= _MANY
+    return _compiled_pack()(rows, dtype) if compiled else packing.pack(rows, dtype)
+
+
+@functools.cache
+def _compiled_pack():
+    return with_xla(packing.pack, True)
 
 
 def _fill(tile, stored_rows, low):
