@@ -8,7 +8,7 @@ import dataclasses
 import math
 
 from plsc_tf.heads.layout import HeadLayout, kept_tiles, tile_sizes
-from plsc_tf.parallel.rows import LARGE_TILE
+from plsc_tf.parallel.rows import FILLED_ROWS
 
 # Bytes per number; a label takes 8.
 FLOAT, HALF = 4, 2
@@ -169,7 +169,7 @@ def making(load: HeadLoad) -> tuple[int, int]:
     # Variables are created with zeros, which TensorFlow copies, and filled in parts. On
     # the host, the first part, the next part and its tensor exist at once.
     rows = load.rows if load.sample_rate < 1 else load.rows_per_tile
-    return device + rows * load.row_bytes, 3 * min(rows, LARGE_TILE) * wide
+    return device + rows * load.row_bytes, 3 * min(load.rows, FILLED_ROWS) * wide
 
 
 def work(load: HeadLoad) -> tuple[float, float]:

@@ -25,9 +25,8 @@ OVERWRITING = threading.Lock()
 # Approximate size of the arrays that `pieces` yields.
 PIECE_BYTES = 16_000_000
 
-# A tile with more rows is filled in parts, so that its creation doesn't need twice its
-# memory.
-LARGE_TILE = 1 << 16
+# Number of rows that are created at once: a few blocks of random numbers.
+FILLED_ROWS = 1 << 14
 
 
 # Packing so many numbers takes longer than compiling the function.
@@ -285,30 +284,28 @@ class ShardedRows(TiledRows):
         def stored_rows(low, high):
             return _stored(tf.convert_to_tensor(initial_rows(low, high)), dtype)
 
-        def make():
-            tiles = {}
-            devices = local_devices(strategy)
-            for shard, device in zip(local_replicas(strategy), devices, strict=True):
-                first, end = split.first(shard), split.first(shard + 1)
-                lows = range(first, end, tile_rows)
-                with tf.device(device):
-                    row = stored_rows(first, first + 1)
-                    # First all variables, and then all temporary tensors: together,
-                    # they would fragment the memory.
-                    tiles[shard] = [
-                        tf.Variable(
-                            tf.zeros(
-                                [min(tile_rows, end - low), *row.shape[1:]], row.dtype
-                            ),
-                            name=f"{name}_{shard}_{i}",
-                        )
-                        for i, low in enumerate(lows)
-                    ]
-                    for tile, low in zip(tiles[shard], lows, strict=True):
-                        _fill(tile, stored_rows, low)
-            return tiles
+        def make(shard, first, end):
+            return [
+                tf.Variable(
+                    tf.zeros([min(tile_rows, end - low), *row[1:]], kind),
+                    name=f"{name}_{shard}_{i}",
+                )
+                for i, low in enumerate(range(first, end, tile_rows))
+            ]
 
-        super().__init__(outside_scope(make), split, tile_rows)
+        def fill(_, first, end):
+            for low in range(first, end, FILLED_ROWS):
+                high = min(low + FILLED_ROWS, end)
+                rows = stored_rows(low, high)
+                for tile, start, stop, begin in self._pieces(low, high):
+                    part = rows[begin - low : begin - low + stop - start]
+                    _overwrite(tile, start, stop, part)
+
+        row, kind = (one := stored_rows(0, 1)).shape, one.dtype
+        # First all variables, and then all temporary tensors: together, they would
+        # fragment the memory.
+        super().__init__(_on_devices(strategy, split, make), split, tile_rows)
+        _on_devices(strategy, split, fill)
         self.strategy, self.split, self.sparse = strategy, split, sparse
 
     def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
@@ -386,6 +383,25 @@ class ReplicatedRows(TiledRows):
             value.assign(tf.concat([head, tf.cast(rows, value.dtype), tail], axis=0))
 
 
+def _on_devices(strategy, split, function):
+    """Calls function(shard, first row, last + 1) for each local replica, on its device.
+
+    Returns:
+        {shard: result}.
+    """
+
+    def call():
+        results = {}
+        devices = local_devices(strategy)
+        for shard, device in zip(local_replicas(strategy), devices, strict=True):
+            with tf.device(device):
+                first, end = split.first(shard), split.first(shard + 1)
+                results[shard] = function(shard, first, end)
+        return results
+
+    return outside_scope(call)
+
+
 def _overwrite(tile, start, stop, rows):
     """Assigns a tile's rows `[start, stop)`."""
     with OVERWRITING:
@@ -405,11 +421,3 @@ def _stored(rows, dtype):
 @functools.cache
 def _compiled_pack():
     return with_xla(packing.pack, True)
-
-
-def _fill(tile, stored_rows, low):
-    """Overwrites a variable with the global rows from `low`."""
-    high = low + tile.shape[0]
-    for start in range(low, high, LARGE_TILE):
-        stop = min(start + LARGE_TILE, high)
-        _overwrite(tile, start - low, stop - low, stored_rows(start, stop))

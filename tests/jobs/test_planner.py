@@ -115,8 +115,8 @@ def test_a_plan_includes_the_making_of_the_weights(tmp_path):
     # Partial FC with more rows than are initialized at a time, or a small head, one
     # tile: the device holds zeros and their copy, the host numpy's parts.
     job = planner.plan(settings(tmp_path, num_replicas=1))
-    head = load(num_classes=200_000, replicas=1, row_bytes=1000, sample_rate=0.1)
-    assert memory.making(head) == (2 * 200_000 * 1000, 3 * 65_536 * 1000)
+    head = load(num_classes=400_000, replicas=1, row_bytes=1000, sample_rate=0.1)
+    assert memory.making(head) == (2 * 400_000 * 1000, 3 * 16_384 * 1000)
     small = load(num_classes=3000, replicas=1)
     assert memory.making(small) == (2 * 3000 * 32, 3 * 3000 * 32)
     job = dataclasses.replace(job, head=head.replace(slot_bytes=0))
