@@ -48,7 +48,7 @@ def ranks(model, batches):
     # The first pass collects the true classes' scores; the second counts the other
     # classes that score at least as high.
     for count in (False, True):
-        for low, weights, bias in _class_blocks(head):
+        for low, weights, bias in class_blocks(head):
             for start in range(0, len(own), _IMAGES):
                 rows = slice(start, start + _IMAGES)
                 product = _scores(embeddings[rows], weights) + bias
@@ -69,8 +69,15 @@ def _scores(embeddings, weights):
     return functools.reduce(np.maximum, (embeddings @ center for center in centers))
 
 
-def _class_blocks(head):
-    """Yields (first class, weights, bias) for consecutive blocks of classes."""
+def class_blocks(head):
+    """Yields (first class, weights, bias) for consecutive blocks of classes.
+
+    Weights are float32 `[n, emb]` or `[n, sub_centers, emb]`, of length 1 if the head's
+    loss normalizes them; its bias `[n]` is then 0.
+
+    Raises:
+        FloatingPointError: a class weight contains NaN or infinity.
+    """
     weight = head.arrays()["weight"]
     for low in range(0, head.num_classes, _CLASSES):
         high = min(low + _CLASSES, head.num_classes)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
-from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.evaluation import closed_set
 from plsc_tf.requirements import require
 
 
@@ -26,22 +26,19 @@ class ClosedSet:
 
     Raises:
         ValueError: `top` is less than 1 or exceeds the number of classes.
+        FloatingPointError: a class weight contains NaN or infinity.
     """
 
     def __init__(self, head, top: int):
         rule = f"classes must be between 1 and num_classes={head.num_classes}"
         require(1 <= top <= head.num_classes, rule, classes=top)
-        self.top = top
-        weights = head.weights_as_numpy()
-        self._normalized, self._scale = head.loss.normalized, 1.0
-        bias = np.zeros(0, np.float32)
-        if self._normalized:
-            weights, self._scale = unit(weights), float(head.scale)
-        else:
-            bias = np.asarray(head.arrays()["bias"].read(0, head.num_classes))
+        self.top, self._normalized = top, head.loss.normalized
+        self._scale = float(head.scale) if self._normalized else 1.0
+        _, weights, biases = zip(*closed_set.class_blocks(head), strict=True)
+        weights, biases = np.concatenate(weights), np.concatenate(biases)
         self.variables = [
             tf.Variable(weights, trainable=False, name="class_weights"),
-            tf.Variable(bias, trainable=False, name="class_biases", dtype=tf.float32),
+            tf.Variable(biases, trainable=False, name="class_biases", dtype=tf.float32),
         ]
 
     def __call__(self, embeddings: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -50,15 +47,14 @@ class ClosedSet:
         Args:
             embeddings: float32 `[N, embedding_size]`, not normalized.
         """
-        weights, bias = self.variables
+        weights, biases = self.variables
         if self._normalized:
             embeddings = tf.math.l2_normalize(embeddings, axis=1)
         rows = tf.reshape(weights, [-1, weights.shape[-1]])
         logits = tf.matmul(embeddings, rows, transpose_b=True) * self._scale
         if weights.shape.rank == 3:  # noqa: PLR2004 - several centers per class
             logits = tf.reduce_max(tf.reshape(logits, [-1, *weights.shape[:2]]), axis=2)
-        if not self._normalized:
-            logits += bias
+        logits += biases
         best, classes = tf.math.top_k(logits, self.top)
         # The softmax is over all classes, but only the best ones are returned.
         total = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
