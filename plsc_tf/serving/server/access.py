@@ -24,18 +24,20 @@ from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.guard import READ_BYTES
 
 RIGHTS = ("embed", "identify", "enrol", "admin")
-# The right that each HTTP handler requires. Others, such as that of unknown paths,
-# require "admin".
-_REQUIRED = {
-    "plsc": "embed",
-    "tensorflow": "embed",
-    "faces": "embed",
-    "identify": "identify",
-    "about": "identify",
-    "enrol": "enrol",
-    "remove": "enrol",
-    "health": None,
+# {HTTP handler: (its `interface` in the metrics, the right that it requires)}.
+_HANDLERS = {
+    "plsc": ("plsc", "embed"),
+    "tensorflow": ("rest", "embed"),
+    "faces": ("faces", "embed"),
+    "identify": ("gallery", "identify"),
+    "about": ("gallery", "identify"),
+    "enrol": ("gallery", "enrol"),
+    "remove": ("gallery", "enrol"),
+    "health": ("/healthz", None),
+    "metrics": ("/metrics", "admin"),
 }
+# Others, such as that of all unknown paths, whose names could fill the metrics.
+_OTHER = ("other", "admin")
 _LINE = re.compile(r"(\S+)\s+sha256:([0-9a-f]{64})\s+([\w,]+)(?:\s+(\d*\.?\d+))?")
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f]*:.*").fullmatch
 
@@ -114,7 +116,7 @@ class Access:
         Raises:
             RequestError: the request is refused.
         """
-        required = _REQUIRED.get(request.match_info.handler.__name__, "admin")
+        _, required = handler_facts(request)
         if required is None:
             return ""
         if not self.is_ours(request.headers):
@@ -204,6 +206,11 @@ def _name(url):
         return urllib.parse.urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def handler_facts(request) -> tuple[str, str | None]:
+    """Returns (`interface` in the metrics, required right) of a request's handler."""
+    return _HANDLERS.get(request.match_info.handler.__name__, _OTHER)
 
 
 def tls_arguments(options) -> dict:

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from plsc_tf.serving.gallery import LONGEST_NAME, Gallery
 from plsc_tf.serving.server import audit, rest
+from plsc_tf.serving.server.access import handler_facts
 from plsc_tf.serving.server.errors import RequestError, invalid
 
 PLSC_PATH = "/FaceClassifyService/inference"
@@ -20,9 +21,6 @@ PLSC_PATH = "/FaceClassifyService/inference"
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
 _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
-# Maps the beginning of a path to the metrics label `interface`.
-_INTERFACES = {PLSC_PATH: "plsc", "/v1/": "rest", "/gallery": "gallery"}
-_INTERFACES["/faces"] = "faces"
 # Images of a request that are searched at once; then other requests have their turn.
 _QUERIES = 32
 # Limits for gallery requests: candidates of an image, and of all images, which may have
@@ -63,7 +61,8 @@ class Routes:
         if self._app.draining or response.status in (408, 413):
             response.force_close()
         seconds = time.perf_counter() - start
-        self._app.metrics.request(_interface(request.path), response.status, seconds)
+        interface, _ = handler_facts(request)
+        self._app.metrics.request(interface, response.status, seconds)
         return response
 
     async def _handle(self, request, handler):
@@ -141,17 +140,6 @@ def answer(body: bytes, status: int = 200) -> web.Response:
 
 def _json(status=200, /, **values):
     return answer(rest.write_json(values), status)
-
-
-def _interface(path):
-    """Returns the metrics label for a path.
-
-    Unknown paths share one label; otherwise, clients could fill the memory with labels.
-    """
-    for beginning, label in _INTERFACES.items():
-        if path.startswith(beginning):
-            return label
-    return path if path in ("/healthz", "/metrics") else "other"
 
 
 def _which(match):
