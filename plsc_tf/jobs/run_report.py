@@ -110,26 +110,26 @@ def environment(model) -> dict:
     }
 
 
-def add_start(folder: str, model, changes: dict) -> None:
+def add_start(folder: str, model, changes: dict) -> list[dict]:
     """Records that a process starts or resumes the run.
 
     Args:
         folder: the run's folder.
         model: the `Classifier`, at the step at which the process starts.
         changes: the options that the resume changed, `{name: [old, new]}`.
+
+    Returns:
+        The starts and resumes of the run so far: [{"time", "step", ...}].
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     names, facts = ("plsc_tf", "TensorFlow", "replicas", "workers"), environment(model)
     entry = {"time": now, "step": model.trainer.position.global_step}
     entry |= {name: facts[name] for name in names}
     entry |= {"changed": changes} if changes else {}
-    text = "".join(f"{json.dumps(one)}\n" for one in [*starts(folder), entry])
-    files.replace(files.join(folder, STARTS), text.encode())
-
-
-def starts(folder: str) -> list[dict]:
-    """Returns the starts and resumes of the run so far: [{"time", "step", ...}]."""
-    return metrics_files.read(files.join(folder, STARTS))
+    path = files.join(folder, STARTS)
+    starts = [*metrics_files.read(path), entry]
+    files.replace(path, "".join(f"{json.dumps(one)}\n" for one in starts).encode())
+    return starts
 
 
 def checkpoints(folder: str) -> list[tuple]:

@@ -57,6 +57,7 @@ class RunReporter:
         self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.load_callbacks(options.hooks)
         self._guards: dict[str, Guard] = {}
+        self._starts: list[dict] = []
         self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
             return
@@ -117,7 +118,7 @@ class RunReporter:
             if text := self.guarded(title, functools.partial(describe, model)):
                 logging.info("%s:\n%s", title, text)
         add = functools.partial(run_report.add_start, self.folder, model, changes)
-        self.guarded(run_report.STARTS, add)
+        self._starts = self.guarded(run_report.STARTS, add, [])
 
     def finish(self, model, outcome, batches, pairs):
         """Writes the projector's files and the report; call it on all workers.
@@ -191,18 +192,14 @@ class RunReporter:
         }
         names = run_report.LINKED
         known["written"] = [n for n in names if files.exists(files.join(folder, n))]
-        known["starts"] = self._starts()
+        known["starts"] = self._starts
         path = files.join(folder, run_report.NAME)
         files.replace(path, run_report.to_html(self.settings, outcome, known))
         logging.info("Run report: %s", path)
 
     def _resumed(self):
         """Returns the global steps after which the run was resumed."""
-        return [start["step"] for start in self._starts() if start["step"]]
-
-    def _starts(self):
-        read = functools.partial(run_report.starts, self.folder)
-        return self.guarded(run_report.STARTS, read, [])
+        return [start["step"] for start in self._starts if start["step"]]
 
     def _project(self, model, batches, pairs):
         with model.trainer.averaged():  # verification and export use averages too
