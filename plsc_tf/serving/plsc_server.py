@@ -7,7 +7,6 @@ PLSCServer().with_model("serving/face").run(gpu_index=0, port=8010)
 import asyncio
 import concurrent.futures
 import dataclasses
-import importlib.util
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from plsc_tf.flags.option import options_of
 from plsc_tf.flags.server import Server
-from plsc_tf.requirements import require
+from plsc_tf.requirements import require, require_package
 
 _EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving")
 
@@ -30,15 +29,12 @@ def run(options: Server, ready: Callable) -> None:
         ready: called with the `App` once the server answers requests.
 
     Raises:
-        ModuleNotFoundError: the extra `serving` is not installed.
+        ImportError: the extra `serving` is not installed.
         ValueError: the GPU does not exist, or a file of keys or of TLS is malformed.
         OSError: no model or file can be read, or a port is in use.
     """
-    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ModuleNotFoundError(
-            f"The server needs {', '.join(missing)}: pip install 'plsc_tf[serving]'."
-        )
+    for name in _EXTRA:
+        require_package(name, "serving", "The server")
     _choose_gpu(options.gpu_index)
     from plsc_tf.serving.server.app import App
 
@@ -99,7 +95,7 @@ class PLSCServer:
 
         Raises:
             RuntimeError: the server is already running.
-            ValueError, OSError, ModuleNotFoundError: see this module's function `run`.
+            ValueError, OSError, ImportError: see this module's function `run`.
         """
         self._check_stopped()
         options = dataclasses.replace(self._options, gpu_index=gpu_index, port=port)
