@@ -167,36 +167,6 @@ def test_only_the_keys_of_a_request_are_kept():
     }
 
 
-def test_images_as_lists_of_numbers():
-    images = np.random.default_rng(0).integers(0, 256, (5, 112, 112, 3))
-    rows = images.tolist()
-
-    def read(most=6, **request):
-        def find_input(name):
-            return name or "default", "images", np.dtype("float32"), SHAPE
-
-        return rest.read_inputs(json.dumps(request).encode(), find_input, most)
-
-    named = [{"images": row} for row in rows]
-    for form, value in (
-        *(("instances", rows), ("instances", named)),
-        *(("inputs", rows), ("inputs", {"images": rows})),
-    ):
-        signature, found, values = read(signature_name="images", **{form: value})
-        assert (signature, found, values.dtype) == ("images", form, np.float32)
-        np.testing.assert_array_equal(values, images)
-    for words, change in (
-        ("dtype float32", {"instances": [*rows[:4], np.array(rows[4], str).tolist()]}),
-        ("most 4 images", {"most": 4, "instances": rows}),
-        ("must have shape", {"instances": [0, *rows]}),
-        ("key 'images'", {"instances": [{"image": row} for row in rows]}),
-        ("must have shape", {"inputs": [[*rows[0], *rows[1]], *rows[2:]]}),
-        ("1000000 values", {"instances": rows, "more": [0] * 1_000_000}),
-    ):
-        with pytest.raises(RequestError, match=words):
-            read(**change)
-
-
 def test_large_images_leave_the_event_loop_to_others(model_dir, monkeypatch):
     # A JPEG of a million empty segments takes 40 ms to look at.
     threads = []
