@@ -9,15 +9,6 @@ from plsc_tf.options.other_systems import EXPLAINED, RENAMED, unknown_option
 from plsc_tf.options.settings import ALL, Settings, known_options, select
 
 
-def test_values_reach_their_groups():
-    settings = Settings.from_values(batch_size=4, margin=0.3, lr=1, image_num=9)
-    assert settings.training.batch_size == 4
-    assert settings.head.margin == 0.3
-    assert settings.learning_rate.learning_rate == 1.0
-    assert settings.dataset.num_sample_per_epoch == 9
-    assert settings.as_dict()["batch_size"] == 4
-
-
 def test_settings_are_equal_by_value_and_cannot_be_changed():
     settings = Settings.from_values(seed=3)
     assert settings == Settings().replace(seed=3) != Settings()

@@ -48,13 +48,6 @@ def test_search_equals_sorting_all_scores(monkeypatch, entries_each, by_entry):
     assert 1 < ranks.max() < 60, "the case must not be trivial"
 
 
-def test_names_may_be_texts():
-    gallery, ids = np.eye(3), np.array(["Ann", "Bo", "Cy"])
-    found = search(gallery, ids, gallery[[1, 2]], np.array(["Bo", "Dee"]))
-    assert found.ranks.tolist() == [1, 0]
-    assert found.mated.tolist() == [True, False]
-
-
 def test_ties_count_against_the_model():
     same = np.ones((5, 4), np.float32)
     assert search(same, np.arange(5), same, np.arange(5)).ranks.tolist() == [5] * 5

@@ -59,21 +59,12 @@ def test_files_of_the_protocol_are_read():
     assert [column.tolist() for column in found] == [[2, 9], [3, 4]]
 
 
-def test_lists_are_read():
-    names, left, right, same = lists.read_pair_list(b"a b 1\nb c 0\n", "p")
-    assert names == ("a", "b", "c")
-    assert (left.tolist(), right.tolist()) == ([0, 1], [1, 2])
-    assert same.tolist() == [True, False]
-    assert lists.read_identity_list(b"x.jpg Ann\n", "l") == (("x.jpg",), ("Ann",))
-    assert lists.read_names(b"x.jpg 0\ny.jpg 1\n", "n") == ("x.jpg", "y.jpg")
-
-
 def test_names_with_blanks_end_at_tabs():
     names, *_ = lists.read_pair_list(b"a 1.jpg\tb 1.jpg\t1\nc\td 0\n", "p")
     assert names == ("a 1.jpg", "b 1.jpg", "c", "d")
     found = lists.read_identity_list(b"a 1.jpg\tAnn Bo\n", "l")
     assert found == (("a 1.jpg",), ("Ann Bo",))
-    text = b"a 1.jpg\t\nb.jpg\nc 2.jpg\tmore\nd.jpg\t3\n"
+    text = b"a 1.jpg\t\nb.jpg 0\nc 2.jpg\tmore\nd.jpg\t3\n"
     assert lists.read_names(text, "n") == ("a 1.jpg", "b.jpg", "c 2.jpg", "d.jpg")
 
 
