@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from plsc_tf.options import cli
 from plsc_tf.options.other_systems import EXPLAINED, RENAMED, unknown_option
 from plsc_tf.options.settings import ALL, Settings, known_options, select
 
@@ -121,16 +120,6 @@ def test_every_option_has_a_help_text_and_a_group():
     assert all(len(item.help) > 8 and item.group in ALL for item in items)
     names = [name for item in items for name in (item.name, *item.aliases)]
     assert len(set(names)) == len(names)
-
-
-def test_secrets_and_single_requests_are_not_saved(tmp_path):
-    requests = {"restart": True, "dry_run": True, "fs_ugi": "me,hush"}
-    requests["report"] = "r.json"
-    cli.write_flags(Settings.from_values(**requests, seed=3), tmp_path / "flags.cfg")
-    text = (tmp_path / "flags.cfg").read_text()
-    assert "--seed=3" in text and "hush" not in text
-    for name in (*requests, "cluster_node_ips", "task_index", "images", "port"):
-        assert f"--{name}=" not in text
 
 
 def test_renamed_options_exist():

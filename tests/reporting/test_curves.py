@@ -42,20 +42,6 @@ def test_a_loss_over_decades_has_a_logarithmic_axis():
     assert axes_of(curves.loss(rows[:2])).get_yscale() == "linear"
 
 
-def test_the_axis_of_accuracies_fits_them():
-    rows = [
-        {"step": step, "verification/lfw_accuracy": accuracy}
-        for step, accuracy in ((100, 0.991), (200, 0.995), (300, 0.997))
-    ]
-    (chart,) = curves.all_of(rows)
-    low, high = axes_of(chart).get_ylim()
-    # The values fill most of the height: they are 0.006 apart.
-    assert 0.98 < low < 0.991 and 0.997 < high < 1.0
-    assert axes_of(chart).get_xlim()[0] == 0
-    drawn = axes_of(chart).get_lines()[0].get_xydata()
-    assert drawn.tolist() == [[100, 0.991], [200, 0.995], [300, 0.997]]
-
-
 def test_resumes_are_marked():
     rows = [{"step": step, "loss": 9.0 - step} for step in range(1, 9)]
     chart = curves.loss(rows, resumed=[3, 6, 8])
