@@ -8,24 +8,16 @@ from PIL import ExifTags, Image
 
 import plsc_tf
 from plsc_tf.data.alignment import REFERENCE
-from tests import commands
+from tests import commands, detectors
 
 NEAR, FAR, TINY = REFERENCE + 60, REFERENCE * 0.5 + [5, 100], REFERENCE * 0.2 + 90
 # The faces in a photograph, by its width.
 FACES = {240: [NEAR], 241: [FAR, NEAR], 242: [], 243: [TINY], 245: [FAR]}
 NAMES = "ann/1.png", "ann/2.jpg", "bob/none.png", "bob/tiny.png", "bob/flat.gif"
-DETECTOR = """
-import json
-faces = json.load(open("faces_by_width.json"))
-seen = []
-def detect(photos):
-    seen.append(len(photos))
-    return [faces[str(photo.shape[1])] for photo in photos]
-def detect_points(photos):
-    return [[[[1, 2]] * 5] for photo in photos]
+
+
 def detect_one(photos):
     return [[]]
-"""
 
 
 def entries(report):
@@ -39,19 +31,12 @@ def pixels_of(path):
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """A folder of photographs, and a module with a detector of their faces."""
+    """A folder of photographs."""
     folder = tmp_path_factory.mktemp("photos")
     (folder / "in/ann").mkdir(parents=True)
     (folder / "in/bob").mkdir()
     rng = np.random.default_rng(0)
-    names = dict(
-        zip(
-            FACES,
-            ("ann/1.png", "ann/2.jpg", "bob/none.png", "bob/tiny.png", "bob/flat.gif"),
-            strict=True,
-        )
-    )
-    for width, name in names.items():
+    for width, name in zip(FACES, NAMES, strict=True):
         pixels = rng.integers(0, 256, (244, width, 3), np.uint8)
         Image.fromarray(pixels // 64 if "flat" in name else pixels).save(
             folder / "in" / name
@@ -61,22 +46,14 @@ def photos(tmp_path_factory):
     exif[ExifTags.Base.Orientation] = 6
     turned.save(folder / "in/ann/turned.png", exif=exif)
     (folder / "in/bob/broken.jpg").write_bytes(b"\xff\xd8\xff no photograph")
-    faces = {width: np.array(faces).tolist() for width, faces in FACES.items()}
-    (folder / "faces_by_width.json").write_text(json.dumps(faces))
-    (folder / "found_by_width.py").write_text(DETECTOR)
     return folder
 
 
 @pytest.fixture
 def align(photos, monkeypatch):
-    monkeypatch.syspath_prepend(photos)
-    return lambda *words: commands.run(
-        "align",
-        "--images=in",
-        "--detector=found_by_width:detect",
-        *words,
-        folder=photos,
-    )
+    monkeypatch.setattr(detectors, "faces", FACES)
+    options = "--images=in", "--detector=tests.detectors:detect"
+    return lambda *words: commands.run("align", *options, *words, folder=photos)
 
 
 def test_each_photograph_has_its_face_or_a_reason(photos, align):
@@ -117,16 +94,14 @@ def test_central_and_all_faces(photos, align):
 
 def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     align("--output_dir=again")
-    import found_by_width  # from the folder of `align`
-
     report = photos / "again.jsonl"
     before = report.read_bytes()
     lines = before.splitlines(keepends=True)
     report.write_bytes(b"".join(lines[:4]) + lines[4][:20])
-    found_by_width.seen.clear()
+    detectors.seen.clear()
     assert align("--output_dir=again").status == 0
     assert report.read_bytes() == before
-    assert found_by_width.seen == [len(lines) - 5]  # one of the others is unreadable
+    assert detectors.seen == [len(lines) - 5]  # one of the others is unreadable
     result = align("--output_dir=again", "--faces=all").err
     assert "other photographs or options" in result
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
@@ -140,13 +115,14 @@ def test_a_report_that_is_a_link_is_left_alone(photos, align):
     assert (photos / "token").read_text() == "secret"
 
 
-def test_a_detectors_mistakes_are_told(photos, align):
-    result = align("--output_dir=wrong", "--detector=found_by_width:detect_points")
-    assert "in/ann/1.png: The five points of a face must not coin" in result.err
-    result = align("--output_dir=few", "--detector=found_by_width:detect_one")
+def test_a_detectors_mistakes_are_told(align, monkeypatch):
+    result = align("--output_dir=few", f"--detector={__name__}:detect_one")
     assert (
         "the faces of each photograph. Received: photographs=6, lists=1" in result.err
     )
+    monkeypatch.setattr(detectors, "faces", dict.fromkeys(FACES, [[[1, 2]] * 5]))
+    result = align("--output_dir=wrong")
+    assert "in/ann/1.png: The five points of a face must not coin" in result.err
 
 
 @pytest.mark.parametrize("name", ["../1.png", "{}/in/ann/1.png", "a/../../1.png"])

@@ -14,7 +14,7 @@ from plsc_tf.jobs import train, trained as loading
 from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
 from plsc_tf.options.settings import Settings
-from tests import programs
+from tests import detectors, programs
 from tests.evaluation.saved_embeddings import evaluate, write_lists
 from tests.jobs import tiny_run
 
@@ -297,41 +297,31 @@ def test_faces_in_photographs_are_aligned(run_dir, model, tmp_path):
     np.testing.assert_allclose(again, rows[::-1], rtol=1e-4, atol=1e-5)
 
 
-DETECTOR = """
-import numpy as np
-def detect(photos):
-    # As many faces as the photograph has columns above 119; the first is smaller.
-    faces = np.load("points.npy")
-    return [faces[2 - (photo.shape[1] - 119) :] for photo in photos]
-"""
-
-
 def test_faces_are_found_in_photographs(run_dir, model, tmp_path, monkeypatch):
     near = alignment.REFERENCE * 0.9 + [20, 12]
-    np.save(tmp_path / "points.npy", [alignment.REFERENCE * 0.3, near])
-    (tmp_path / "found_by_columns.py").write_text(DETECTOR)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    faces = {120: [near], 121: [alignment.REFERENCE * 0.3, near]}
+    monkeypatch.setattr(detectors, "faces", faces)
+    options = {"detect": "tests.detectors:detect"}
     one, two = random_pixels(1, 3, 120)[0], random_pixels(1, 4, 121)[0]
     save(tmp_path / "photos", ["one.png", "two.png"], [one, two])
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     Image.fromarray(np.rot90(one)).save(tmp_path / "photos" / "turned.png", exif=exif)
-    rows, table = embed(run_dir, tmp_path, detect="found_by_columns:detect")
+    rows, table = embed(run_dir, tmp_path, **options)
     expected = sums(
         model, np.concatenate([aligned([x], near) for x in (one, one, two)])
     )
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-6)
     assert table["aligned by five points"] == "yes"
     save(tmp_path / "photos", ["none.png"], random_pixels(1, 5, 119))
-    more = {"detect": "found_by_columns:detect", "output": str(tmp_path / "more.npy")}
+    options["output"] = str(tmp_path / "more.npy")
     with pytest.raises(ValueError, match="none.png cannot be read: no face was found"):
-        embed(run_dir, tmp_path, **more)
-    again, table = embed(run_dir, tmp_path, **more, skip_bad_records=True)
+        embed(run_dir, tmp_path, **options)
+    again, table = embed(run_dir, tmp_path, **options, skip_bad_records=True)
     np.testing.assert_array_equal(again, rows)
     assert table["skipped, unreadable"] == "1"
     with pytest.raises(ValueError, match="Set only one.*landmarks=points.txt"):
-        embed(run_dir, tmp_path, **more, landmarks="points.txt")
+        embed(run_dir, tmp_path, **options, landmarks="points.txt")
 
 
 def test_images_that_cannot_be_read(run_dir, photos, expected):

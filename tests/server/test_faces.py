@@ -1,7 +1,6 @@
 """POST /faces and the client: boxes and embeddings of the faces in photographs."""
 
 import concurrent.futures
-import importlib
 
 import numpy as np
 import pytest
@@ -11,39 +10,22 @@ import plsc_tf
 from plsc_tf.data.alignment import REFERENCE
 from plsc_tf.data.images import encode
 from plsc_tf.serving.client import Client, ServiceError
+from tests import detectors
 from tests.server.test_client import listening
 
 FACES = [REFERENCE + [100, 50], REFERENCE * 2]
 # Before this size, the model of these tests resizes faces itself.
 CUT = (112, 84)
-DETECTOR = """
-import threading
-import numpy as np
-opened, points = threading.Event(), np.zeros(0)
-opened.set()
-def detect(photos):
-    opened.wait(20)
-    # As many faces as the last digit of the width.
-    return [points[: photo.shape[1] % 10] for photo in photos]
-"""
 
 
 @pytest.fixture(scope="module")
-def finder(tmp_path_factory):
-    """The module of the detector."""
-    folder = tmp_path_factory.mktemp("finder")
-    (folder / "found_by_digit.py").write_text(DETECTOR)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        module = importlib.import_module("found_by_digit")
-        module.points = np.array(FACES)
-        yield module
-
-
-@pytest.fixture(scope="module")
-def finding(model_dir, finder):
+def finding(model_dir):
     """A server that finds faces."""
-    with served(model_dir, detect="found_by_digit:detect") as found:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        served(model_dir, detect="tests.detectors:detect") as found,
+    ):
+        patch.setattr(detectors, "faces", {301: FACES[:1], 302: FACES})
         yield found
 
 
@@ -85,8 +67,8 @@ def test_what_is_refused(finding, server):
             client.encode_faces([photo(301)])
 
 
-def test_a_slow_detection_does_not_block_other_requests(finding, finder, pictures):
-    finder.opened.clear()
+def test_a_slow_detection_does_not_block_other_requests(finding, pictures):
+    detectors.opened.clear()
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         waiting = [pool.submit(post, finding, *[photo(301)] * 16) for _ in range(5)]
         try:
@@ -96,7 +78,7 @@ def test_a_slow_detection_does_not_block_other_requests(finding, finder, picture
             body = {"base64_string": [b64(one) for one in pictures]}
             assert ask(finding, "POST", PLSC, body)[0] == 200
         finally:
-            finder.opened.set()
+            detectors.opened.set()
         assert sorted(one.result()[0] for one in waiting) == [200] * 4 + [503]
 
 
