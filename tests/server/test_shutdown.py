@@ -1,5 +1,6 @@
 """A server that stops answers the requests that have begun."""
 
+import http.client
 import json
 import socket
 import threading
@@ -50,9 +51,7 @@ def call(server, pictures, found):
 
 
 def read(link):
-    data = b""
-    while part := link.recv(1 << 16):
-        data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    assert b"connection: close" in head.lower()
-    return int(head[9:12]), json.loads(body)
+    response = http.client.HTTPResponse(link)
+    response.begin()
+    assert response.headers["Connection"] == "close"
+    return response.status, json.loads(response.read())
