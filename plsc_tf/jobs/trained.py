@@ -9,7 +9,6 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, editing, manifest, reader
 from plsc_tf.data import load as data_load
-from plsc_tf.data.source import Source
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
@@ -255,19 +254,11 @@ def _head(path, content, strategy):
     return ShardedHead(classes, loss=loss)
 
 
-def is_data_of(path: str, source: Source) -> bool:
-    """Returns whether a source is what a checkpoint's classes were trained on.
-
-    A class folder that is added or renamed changes the numbers of other classes, and so
-    does an edit of the checkpoint's classes.
-    """
-    stored, contents = manifest.read(path)["state"], source.contents()
-    same = stored.get("data", {}).get("contents", contents) == contents
-    return same and not stored.get(editing.EDITED)
-
-
 def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
     """Returns (the class names of the training data or (), why there are none).
+
+    A class folder that was added or renamed after the training changes the numbers of
+    other classes, and so does an edit of the checkpoint's classes.
 
     Args:
         settings: the `Settings`, which name the data.
@@ -277,7 +268,9 @@ def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
         source = data.open_source(settings)
     except (OSError, ValueError, tf.errors.OpError) as error:
         return (), f"the training data cannot be read: {error}"
-    if path and not is_data_of(path, source):
+    state, contents = manifest.read(path)["state"] if path else {}, source.contents()
+    same = state.get("data", {}).get("contents", contents) == contents
+    if not same or state.get(editing.EDITED):
         return (), "the data is not that of the training; its labels may differ"
     return tuple(getattr(source, "class_names", ())), ""
 
