@@ -74,6 +74,13 @@ def resources(server):
     return rss, len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def connect(server, data=b"", port="port"):
+    """A connection to a port of the server, which has sent some bytes."""
+    link = socket.create_connection(("127.0.0.1", server[port]), timeout=20)
+    link.sendall(data)
+    return link
+
+
 def is_listened_at(port):
     with socket.socket() as link:
         return link.connect_ex(("127.0.0.1", port)) == 0

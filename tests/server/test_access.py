@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import ssl
 import stat
 import subprocess
@@ -14,7 +13,7 @@ import time
 
 import grpc
 import pytest
-from server_tools import PLSC, ask, b64, served, wait_for
+from server_tools import PLSC, ask, b64, connect, served, wait_for
 
 from plsc_tf import Client, FaceService
 from plsc_tf.flags.server import Server
@@ -46,6 +45,10 @@ def blocks(language, word):
 
 def bearer(name):
     return {"Authorization": f"Bearer {name}-key"} if name else {}
+
+
+def secured(server):
+    return server["tls"].wrap_socket(connect(server), server_hostname="localhost")
 
 
 @pytest.fixture(scope="module")
@@ -243,10 +246,9 @@ def test_audit_log(keyed, pictures):
     head = f"POST /gallery/enrol HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     head += "Content-Type: application/json\r\nAuthorization: Bearer desk-key\r\n\r\n"
     for number in range(20):
-        with socket.create_connection(("127.0.0.1", keyed["port"])) as plain:
-            with keyed["tls"].wrap_socket(plain, server_hostname="localhost") as link:
-                link.sendall(head.encode() + body)
-                time.sleep(0.002 * number)
+        with secured(keyed) as link:
+            link.sendall(head.encode() + body)
+            time.sleep(0.002 * number)
     assert change("enrol", "last", **faces) == 200
 
     def recorded():
@@ -289,13 +291,12 @@ def test_what_the_page_shows(keyed, pictures, monkeypatch):
 
 def test_tls_keeps_the_limits_of_connections(keyed):
     # Connections that never speak would use up the files of the server.
-    with socket.create_connection(("127.0.0.1", keyed["port"]), 20) as silent:
+    with connect(keyed) as silent:
         assert silent.recv(1) == b""
-    with socket.create_connection(("127.0.0.1", keyed["port"]), 20) as plain:
-        with keyed["tls"].wrap_socket(plain, server_hostname="localhost") as link:
-            assert link.recv(1) == b""
-            route = keyed, "GET", "/metrics", None, bearer("probe")
-            wait_for(lambda: "plsc_tf_connections 1.0" in ask(*route)[1])
+    with secured(keyed) as link:
+        assert link.recv(1) == b""
+        route = keyed, "GET", "/metrics", None, bearer("probe")
+        wait_for(lambda: "plsc_tf_connections 1.0" in ask(*route)[1])
 
 
 def test_files_that_do_not_fit_are_told_at_the_start(keyed, model_dir):

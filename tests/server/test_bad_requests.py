@@ -12,7 +12,16 @@ import struct
 
 import PIL.Image
 import pytest
-from server_tools import PLSC, ask, asking, assert_right, b64, resources, wait_for
+from server_tools import (
+    PLSC,
+    ask,
+    asking,
+    assert_right,
+    b64,
+    connect,
+    resources,
+    wait_for,
+)
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
 LENGTH = b"Content-Length: %d\r\n\r\n"
@@ -25,13 +34,6 @@ LARGE = [
 ]
 
 
-def connect(port, data):
-    """A connection that has sent some bytes."""
-    link = socket.create_connection(("127.0.0.1", port), timeout=30)
-    link.sendall(data)
-    return link
-
-
 def status_of(link):
     """The status of the answer, or None when the connection ends without one."""
     with link:
@@ -42,34 +44,33 @@ def status_of(link):
     return int(data[9:12]) if data.startswith(b"HTTP/1.") else None
 
 
-def send_large(port, number):
+def send_large(server, number):
     """The status of the answer to a request that is too large."""
     try:
-        return status_of(connect(port, LARGE[number % len(LARGE)]))
+        return status_of(connect(server, LARGE[number % len(LARGE)]))
     except ConnectionError:
         return None
 
 
-def break_off(port, data, number):
+def break_off(server, data, number):
     """Is gone in the middle of a request: sometimes politely, sometimes not."""
-    with connect(port, data[: number * len(data) // 100]) as link:
+    with connect(server, data[: number * len(data) // 100]) as link:
         linger = struct.pack("ii", number % 2, 0)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 def test_large_slow_and_broken_off_requests(server, pictures, expected):
-    port = server["port"]
     body = json.dumps({"base64_string": [b64(one) for one in pictures]}).encode()
     good = HEAD + LENGTH % len(body) + body
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        large = [pool.submit(send_large, port, number) for number in range(24)]
+        large = [pool.submit(send_large, server, number) for number in range(24)]
         assert {one.result() for one in large} <= {413, None}  # Allocated once.
         rss, files = resources(server)
         with asking(server, pictures) as answers:
             # Nothing at all, a part of the head, or a part of the body.
-            slow = [connect(port, good[:count]) for count in (0, 20, 500) * 4]
-            gone = [pool.submit(break_off, port, good, number) for number in range(100)]
-            large = [pool.submit(send_large, port, number) for number in range(90)]
+            slow = [connect(server, good[:count]) for count in (0, 20, 500) * 4]
+            gone = [pool.submit(break_off, server, good, k) for k in range(100)]
+            large = [pool.submit(send_large, server, number) for number in range(90)]
             found = {one.result() for one in large}
             late = {status_of(link) for link in slow}
             assert not any(one.result() for one in gone)

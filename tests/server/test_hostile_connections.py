@@ -10,7 +10,7 @@ import time
 import grpc
 import pytest
 from aiohttp import web
-from server_tools import PLSC, ask, b64, picture, served, wait_for
+from server_tools import PLSC, ask, b64, connect, picture, served, wait_for
 
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server.guard import Bodies, Protocol
@@ -26,6 +26,8 @@ def frame(kind, flags, stream, content=b""):
 
 FACE = b"\n\x06\n\x04face"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
+EXPECTING = POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -50,21 +52,17 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     # One client could hold 32 MB in each of 1024 calls, for ever.
     limits = {"max_body_mb": 1, "max_receiving_mb": 4, "receive_timeout": 1.5}
     with served(model_dir, grpc_port=0, **limits) as server:
-        address = ("127.0.0.1", server["grpc_port"])
-        with socket.create_connection(address, timeout=20) as link:
-            link.sendall(PREFACE + frame(4, 0, 0))
+        with connect(server, PREFACE + frame(4, 0, 0), "grpc_port") as link:
             for stream in (1, 3, 5, 7):
                 link.sendall(call(stream, b"PredictionService/Predict", 999_999, b"b"))
             received = b""
             while received.count(b"grpc-message") < 4:
                 received += link.recv(1 << 16)
-        announced = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
-        announced += b"Content-Length: 1000000\r\n\r\n"
+        announced = POST + b"Content-Length: 1000000\r\n\r\n"
         with contextlib.ExitStack() as stack:
             # Clients that only announce their bodies would keep all others out.
             for _ in range(6):
-                link = socket.create_connection(("127.0.0.1", server["port"]))
-                stack.enter_context(link).sendall(announced)
+                stack.enter_context(connect(server, announced))
             body = {"base64_string": [b64(picture(0))]}
             answers = [ask(server, "POST", PLSC, body)[0] for _ in range(5)]
     assert answers == [200] * 5
@@ -110,11 +108,10 @@ def test_silent_connections_keep_nobody_out(model_dir):
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(served(model_dir, grpc_port=0, **limits))
             assert resource.getrlimit(FILES)[0] == 512
-            links = []
-            for port in ("port", "grpc_port"):
-                for _ in range(4):
-                    link = socket.create_connection(("127.0.0.1", server[port]), 20)
-                    links.append(stack.enter_context(link))
+            links = [
+                stack.enter_context(connect(server, port=port))
+                for port in 4 * ["port"] + 4 * ["grpc_port"]
+            ]
             assert ask(server, "GET", "/healthz")[0] == 200
             with contextlib.suppress(ConnectionError):
                 assert links[0].recv(1) == b""
@@ -122,26 +119,16 @@ def test_silent_connections_keep_nobody_out(model_dir):
             links[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert links[2].recv(12) == b"HTTP/1.1 200"
             # Nor do they end the upload of a client with a key.
-            head = (
-                f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
-            )
-            upload = socket.create_connection(("127.0.0.1", server["port"]), 20)
-            stack.enter_context(upload).sendall(
-                f"{head}Content-Length: 2\r\n\r\n".encode()
-            )
+            upload = stack.enter_context(connect(server, EXPECTING % 2))
             assert upload.recv(1000).startswith(b"HTTP/1.1 100")
             for _ in range(6):
-                link = socket.create_connection(("127.0.0.1", server["port"]), 20)
-                stack.enter_context(link)
+                stack.enter_context(connect(server))
             assert ask(server, "GET", "/healthz")[0] == 200
             upload.sendall(b"{}")
             assert upload.recv(12) == b"HTTP/1.1 400"
             # Nor do those with a key that send no body.
             for _ in range(3):
-                link = socket.create_connection(("127.0.0.1", server["port"]), 20)
-                stack.enter_context(link).sendall(
-                    f"{head}Content-Length: 9\r\n\r\n".encode()
-                )
+                link = stack.enter_context(connect(server, EXPECTING % 9))
                 assert link.recv(12) == b"HTTP/1.1 100"
             assert ask(server, "GET", "/healthz")[0] == 200
         with served(model_dir, max_connections=200):
@@ -156,16 +143,16 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
     limits = {"receive_timeout": 0.2, "answer_timeout": 0.3, "max_connections": 2}
     content = FACE + b"\x9a\x06\xe0\x5d" + bytes(12_000)  # an unknown field
     with served(model_dir, grpc_port=0, max_receiving_mb=0.02, **limits) as server:
-        address = ("127.0.0.1", server["grpc_port"])
-        with socket.create_connection(address, timeout=10) as link:
-            # They allow the server to send no bytes.
-            link.sendall(PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+        # They allow the server to send no bytes.
+        window = frame(4, 0, 0, struct.pack(">HI", 4, 0))
+        with connect(server, PREFACE + window, "grpc_port") as link:
             for stream in (1, 3):
                 method, size = b"ModelService/GetModelStatus", len(content)
                 link.sendall(call(stream, method, size, content))
             while b"application/grpc" not in link.recv(1 << 16):
                 pass
-            with grpc.insecure_channel("{}:{}".format(*address)) as channel:
+            address = f"127.0.0.1:{server['grpc_port']}"
+            with grpc.insecure_channel(address) as channel:
                 assert channel.unary_unary(STATUS)(content, 10)
             # And their connections come to an end.
             with contextlib.suppress(ConnectionError):
@@ -234,7 +221,7 @@ def test_a_connection_is_read_in_small_parts_and_not_ahead(content, most):
 
 # As text, its bytes take five times the memory: a thousand connections took 2 GB.
 def test_a_long_head_ends_its_connection(server):
-    with socket.create_connection(("127.0.0.1", server["port"]), timeout=10) as link:
+    with connect(server) as link:
         with contextlib.suppress(ConnectionError):
             link.sendall(b"GET / HTTP/1.1\r\n" + b"A: %s\r\n" % (b"a" * 1000) * 40)
             assert not link.recv(1)

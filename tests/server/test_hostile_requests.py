@@ -3,14 +3,13 @@
 import gc
 import json
 import pathlib
-import socket
 import threading
 import time
 
 import grpc
 import numpy as np
 import pytest
-from server_tools import PLSC, ask, b64, picture, predict_request, served
+from server_tools import PLSC, ask, b64, connect, picture, predict_request, served
 
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
@@ -205,8 +204,7 @@ def test_a_gif_of_tiny_blocks_is_no_image():
     ],
 )
 def test_malformed_http_is_answered_with_json(server, model_dir, data):
-    with socket.create_connection(("127.0.0.1", server["port"]), timeout=20) as link:
-        link.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    with connect(server, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") as link:
         assert link.recv(1 << 16).startswith(b"HTTP/1.1 200")
         link.sendall(data)
         head, _, body = link.recv(1 << 16).partition(b"\r\n\r\n")

@@ -2,13 +2,20 @@
 
 import http.client
 import json
-import socket
 import threading
 
 import grpc
 import numpy as np
 import tensorflow as tf
-from server_tools import PLSC, b64, is_listened_at, predict_request, served, wait_for
+from server_tools import (
+    PLSC,
+    b64,
+    connect,
+    is_listened_at,
+    predict_request,
+    served,
+    wait_for,
+)
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 
@@ -18,12 +25,7 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         request = f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\n"
         request += f"Content-Length: {len(body)}\r\n\r\n{body}"
         request = request.encode()
-        links = [
-            socket.create_connection(("127.0.0.1", server["port"]), timeout=30)
-            for _ in range(8)
-        ]
-        for link in links:
-            link.sendall(request[:-5])
+        links = [connect(server, request[:-5]) for _ in range(8)]
         found = []
         call(server, pictures, found)
         stopping = threading.Thread(target=server["server"].stop)
