@@ -58,26 +58,14 @@ def make_head(settings, training=True):
             only computes embeddings and may have a different number of classes.
     """
     given = settings.head
-    options = {
-        "loss": make_loss(given),
-        "scale": given.scale,
-        "sub_centers": given.sub_centers,
-        "seed": settings.training.seed,
-    }
+    # An option is named like its argument, some with head_ before it.
+    names = ["scale", "sub_centers"]
     if training:
-        options |= {
-            "initializer": given.head_initializer or None,
-            "initial_bias": given.head_initial_bias,
-            "label_smoothing": given.label_smoothing,
-            "logits_mb": given.head_logits_mb,
-            "dtype": given.head_dtype,
-        }
-    if not given.sharded:
-        return DenseHead(settings.dataset.num_classes, **options)
-    if training:
-        options |= {
-            "sample_rate": given.sample_rate,
-            "tile_rows": given.head_tile_rows,
-            "weight_dtype": given.head_weight_dtype,
-        }
-    return ShardedHead(settings.dataset.num_classes, **options)
+        names += ["label_smoothing", "head_initial_bias", "head_logits_mb"]
+        names += ["head_initializer", "head_dtype"]
+    if training and given.sharded:
+        names += ["sample_rate", "head_tile_rows", "head_weight_dtype"]
+    options = {name.removeprefix("head_"): getattr(given, name) for name in names}
+    kind = ShardedHead if given.sharded else DenseHead
+    classes, seed = settings.dataset.num_classes, settings.training.seed
+    return kind(classes, loss=make_loss(given), seed=seed, **options)
