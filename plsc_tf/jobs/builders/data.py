@@ -33,19 +33,18 @@ def data_request(settings, split="train", **changes) -> DataRequest:
         split: "train", "val" or "test".
         **changes: fields of `DataRequest` that differ from those of a training.
     """
-    dataset = settings.dataset
-    fields = {
-        "dataset_dir": dataset.dataset_dir,
-        "train_files": dataset.train_files if split == "train" else (),
+    values = settings.as_dict()
+    names = [field.name for field in dataclasses.fields(DataRequest)]
+    fields = {name: values[name] for name in names if name in values}
+    fields |= {
+        "split": split,
         "num_classes": _classes_to_request(settings),
-        "num_examples": dataset.num_sample_per_epoch,
+        "num_examples": settings.dataset.num_sample_per_epoch,
         "image_size": settings.preprocessing.image_size,
-        "labels_offset": dataset.labels_offset,
-        "min_images_per_class": dataset.min_images_per_class,
-        "held_back": dataset.held_back,
-        "seed": settings.training.seed,
     }
-    return DataRequest(split=split, **fields | changes)
+    if split != "train":
+        fields["train_files"] = ()
+    return DataRequest(**fields | changes)
 
 
 def open_source(settings, split="train"):
