@@ -13,8 +13,8 @@ from plsc_tf.evaluation import bootstrap
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.progress import Progress
 
-# Classes and images per matrix product (64 MB and 16 MB of scores).
-_CLASSES, _PICTURES = 4096, 1024
+# Classes and images per matrix product (64 MB of scores).
+_CLASSES, _PICTURES = 4096, 4096
 # Maximum number of pairs to keep, and the minimum similarity of a pair worth keeping.
 _PAIRS, _LEAST = 200_000, 0.5
 # A group contains at least this share of a class's images, and at least two images.
@@ -140,26 +140,20 @@ def nearest_centers(store, duplicates):
     other = np.full(total, -np.inf, np.float32)
     label = np.zeros(total, np.int64)
     progress = Progress("comparing images", total, "images", log_every_s=30)
-    # Large chunks, because all centers are read once per chunk.
-    step = max(_PICTURES, 2**25 // store.size)
-    for begin in range(0, total, step):
-        chunk = slice(begin, min(begin + step, total))
-        rows, labels = store.rows(chunk), store.labels[chunk]
-        own[chunk] = store.own(rows, labels)
+    for start in range(0, total, _PICTURES):
+        part = slice(start, start + _PICTURES)
+        rows, labels = store.rows(part), store.labels[part]
+        own[part] = store.own(rows, labels)
         for low in range(0, store.num_classes, _CLASSES):
             high = min(low + _CLASSES, store.num_classes)
-            across = store.unit(low, high)
-            for start in range(0, len(rows), _PICTURES):
-                part = slice(start, start + _PICTURES)
-                scores = rows[part] @ across.T
-                scores[:, store.counts[low:high] == 0] = -np.inf
-                _leave_out(scores, labels[part], low, high, partners)
-                best = np.argmax(scores, axis=1)
-                score = scores[np.arange(len(best)), best]
-                places = np.arange(begin + start, begin + start + len(best))
-                better = score > other[places]
-                other[places[better]] = score[better]
-                label[places[better]] = best[better] + low
+            scores = rows @ store.unit(low, high).T
+            scores[:, store.counts[low:high] == 0] = -np.inf
+            _leave_out(scores, labels, low, high, partners)
+            best = np.argmax(scores, axis=1)
+            score = scores[np.arange(len(best)), best]
+            better = score > other[part]
+            other[part][better] = score[better]
+            label[part][better] = best[better] + low
         progress.add(len(rows))
     progress.close()
     return Nearest(own, other, label)
