@@ -21,10 +21,10 @@ from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.weight_rules import WeightRule
 
-# Precision options that set the loss scale.
+# Precision options that change the loss scale, and all that set it.
+_CHANGES = ("incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio")
 LOSS_SCALE_OPTIONS = frozenset(
-    "loss_scale init_loss_scaling use_dynamic_loss_scaling incr_every_n_steps "
-    "decr_every_n_nan_or_inf incr_ratio decr_ratio".split()
+    ("loss_scale", "init_loss_scaling", "use_dynamic_loss_scaling", *_CHANGES)
 )
 # Defaults for face networks and the user's own networks.
 EMBEDDING_SIZE, IMAGE_SIZE = 512, 112
@@ -163,13 +163,8 @@ def make_loss_scale(settings, optimizer=None):
     if fixed > 1 or not given.use_dynamic_loss_scaling:
         fixed = max(fixed, given.init_loss_scaling)
         return LossScale(fixed, dynamic=False) if fixed > 1 else None
-    return LossScale(
-        given.init_loss_scaling,
-        incr_every_n_steps=given.incr_every_n_steps,
-        decr_every_n_nan_or_inf=given.decr_every_n_nan_or_inf,
-        incr_ratio=given.incr_ratio,
-        decr_ratio=given.decr_ratio,
-    )
+    changes = {name: getattr(given, name) for name in _CHANGES}
+    return LossScale(given.init_loss_scaling, **changes)
 
 
 def compile_model(model, settings, schedule, own_optimizer=None):
