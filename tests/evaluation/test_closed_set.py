@@ -1,6 +1,5 @@
 """Accuracy on the trained classes: ranks, against the scores of all classes at once."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +7,8 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.evaluation import closed_set
 from plsc_tf.jobs import results
-from tests.networks import flat, scores
+from tests.networks import scores
+from tests.serving.tiny import SIZE, classifier
 
 
 class Images:
@@ -19,7 +19,7 @@ class Images:
     def __init__(self, labels):
         self.labels = np.asarray(labels)
         rng = np.random.default_rng(0)
-        self.images = rng.integers(0, 256, (len(labels), 8, 8, 3), np.uint8)
+        self.images = rng.integers(0, 256, (len(labels), *SIZE, 3), np.uint8)
 
     def epoch(self, number):
         for start in range(0, len(self.labels), self.batch_size):
@@ -33,15 +33,8 @@ class Images:
     ids=["arcface", "softmax", "sub_centers"],
 )
 def model(request):
-    with plsc_tf.strategy(num_replicas=2).scope():
-        backbone = flat((8, 8, 3), keras.layers.Dense(6))
-        margins, centers = request.param
-        head = plsc_tf.ShardedHead(11, loss=margins, sub_centers=centers)
-        model = plsc_tf.Classifier(backbone=backbone, head=head)
-    rng = np.random.default_rng(1)
-    shape = (11, 6) if centers == 1 else (11, centers, 6)
-    head.set_weights_from_numpy(rng.normal(size=shape).astype(np.float32))
-    return model
+    margins, centers = request.param
+    return classifier(margins, sub_centers=centers)
 
 
 def test_ranks_are_those_of_all_scores(model, monkeypatch):
