@@ -16,7 +16,7 @@ from plsc_tf.heads.second_pass import SecondPass
 from plsc_tf.heads.tiled_softmax import Examples, TiledSoftmax
 from plsc_tf.heads.tiles import Exchange, LocalTiles, SampledTiles, locate, sample_rows
 from plsc_tf.parallel import collectives
-from plsc_tf.parallel.rows import device_kind
+from plsc_tf.parallel.strategy import device_kind
 from plsc_tf.requirements import require
 
 

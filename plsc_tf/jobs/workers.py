@@ -19,9 +19,9 @@ from plsc_tf import private_apis
 from plsc_tf.options import effects
 from plsc_tf.parallel import bind_guard, cluster as clusters, gpus, joining, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
-from plsc_tf.parallel.rows import device_kind
 from plsc_tf.parallel.strategy import (
     cluster_strategy,
+    device_kind,
     local_replicas,
     strategy as make_strategy,
 )

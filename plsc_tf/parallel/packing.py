@@ -10,6 +10,7 @@ below, so that updates smaller than a quantum are not lost on average (Gupta et 
 arXiv:1502.02551).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -31,6 +32,8 @@ _MANTISSA, _BIAS = 23, 127
 _STEPS, _SMALLEST = 8, -9
 # The exponents of float32 numbers that have a leading 1 begin here.
 _LOWEST = -126
+# Packing so many numbers takes longer than compiling the function.
+_MANY = 1 << 20
 # A maximum of so few numbers takes no time.
 _SHORT = 16
 
@@ -123,6 +126,22 @@ def pack(
         codes = tf.where(steps < 0, codes + 128, codes)
     codes = tf.cast(codes, dtype)
     return tf.concat([codes, tf.bitcast(tf.cast(exponent, tf.int8), dtype)], axis=-1)
+
+
+def stored(rows: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
+    """Returns new rows in the dtype of their variables, see `DTYPES`.
+
+    Rows of one number, such as biases, and those for None stay as they are.
+    """
+    if dtype is None or rows.shape.rank == 1:
+        return rows
+    compiled = is_packed(dtype) and rows.shape.num_elements() >= _MANY
+    return _compiled_pack()(rows, dtype) if compiled else pack(rows, dtype)
+
+
+@functools.cache
+def _compiled_pack():
+    return with_xla(pack)
 
 
 def _rounded(values, bits):

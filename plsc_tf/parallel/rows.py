@@ -5,16 +5,15 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.graphs import with_xla
 from plsc_tf.parallel import collectives, packing
-from plsc_tf.parallel.strategy import gather, local_replicas
+from plsc_tf.parallel.strategy import gather, local_devices, local_replicas
 from plsc_tf.requirements import require
 
 # If several threads assign to slices at the same time on a device other than the first,
@@ -27,10 +26,6 @@ PIECE_BYTES = 16_000_000
 
 # Number of rows that are created at once: a few blocks of random numbers.
 FILLED_ROWS = 1 << 14
-
-
-# Packing so many numbers takes longer than compiling the function.
-_MANY = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,20 +75,6 @@ def outside_scope(function: Callable) -> Any:
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as outside:
         return outside.submit(function).result()
-
-
-def local_devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    """Returns the device of each replica of this process, in order."""
-    if tf.distribute.has_strategy() or strategy is not tf.distribute.get_strategy():
-        return strategy.extended.worker_devices
-    # TensorFlow's default strategy has no list of devices.
-    gpus = tf.config.list_logical_devices("GPU")
-    return [gpus[0].name if gpus else "/device:CPU:0"]
-
-
-def device_kind(strategy: tf.distribute.Strategy) -> str:
-    """Returns the kind of device that the replicas run on, "CPU" or "GPU"."""
-    return tf.DeviceSpec.from_string(local_devices(strategy)[0]).device_type
 
 
 class TiledRows:
@@ -282,7 +263,7 @@ class ShardedRows(TiledRows):
             tile_rows = split.size(0)
 
         def stored_rows(low, high):
-            return _stored(tf.convert_to_tensor(initial_rows(low, high)), dtype)
+            return packing.stored(tf.convert_to_tensor(initial_rows(low, high)), dtype)
 
         def make(shard, first, end):
             return [
@@ -318,7 +299,7 @@ class ShardedRows(TiledRows):
         """
 
         row = tf.broadcast_to(tf.cast(value, self.dtype), [1, *self.shape[1:]])
-        row = _stored(row, dtype)
+        row = packing.stored(row, dtype)
 
         def rows(low, high):
             return tf.broadcast_to(row, [high - low, *row.shape[1:]])
@@ -408,16 +389,3 @@ def _overwrite(tile, start, stop, rows):
         tile[start:stop].assign(rows)
         # Otherwise, every later read of the variable would be a copy.
         tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
-
-
-def _stored(rows, dtype):
-    """Returns rows in the dtype of their variables; rows of one number as they are."""
-    if dtype is None or rows.shape.rank == 1:
-        return rows
-    compiled = packing.is_packed(dtype) and rows.shape.num_elements() >= _MANY
-    return _compiled_pack()(rows, dtype) if compiled else packing.pack(rows, dtype)
-
-
-@functools.cache
-def _compiled_pack():
-    return with_xla(packing.pack, True)

@@ -92,6 +92,20 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
     return strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
 
 
+def local_devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
+    """Returns the device of each replica of this process, in order."""
+    if tf.distribute.has_strategy() or strategy is not tf.distribute.get_strategy():
+        return strategy.extended.worker_devices
+    # TensorFlow's default strategy has no list of devices.
+    gpus = tf.config.list_logical_devices("GPU")
+    return [gpus[0].name if gpus else "/device:CPU:0"]
+
+
+def device_kind(strategy: tf.distribute.Strategy) -> str:
+    """Returns the kind of device that the replicas run on, "CPU" or "GPU"."""
+    return tf.DeviceSpec.from_string(local_devices(strategy)[0]).device_type
+
+
 def local_replicas(strategy: tf.distribute.Strategy) -> range:
     """Returns the numbers of the replicas that this process runs."""
     workers = num_workers(strategy)

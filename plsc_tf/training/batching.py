@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.parallel.rows import local_devices
-from plsc_tf.parallel.strategy import local_replicas
+from plsc_tf.parallel.strategy import local_devices, local_replicas
 from plsc_tf.requirements import require
 
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.images import check_range
 from plsc_tf.data.sampling import Part
-from plsc_tf.parallel.rows import device_kind
-from plsc_tf.parallel.strategy import local_replicas
+from plsc_tf.parallel.strategy import device_kind, local_replicas
 from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Classifier

@@ -16,7 +16,7 @@ from plsc_tf import private_apis
 from plsc_tf.backbones import recompute, substitutes
 from plsc_tf.backbones.stateless import with_values
 from plsc_tf.graphs import with_xla
-from plsc_tf.parallel.rows import device_kind
+from plsc_tf.parallel.strategy import device_kind
 from plsc_tf.requirements import require_one_of
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.two_passes import TwoPasses

@@ -27,7 +27,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.parallel.rows import device_kind, local_devices
+from plsc_tf.parallel.strategy import device_kind, local_devices
 from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Trainer
