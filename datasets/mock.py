@@ -14,7 +14,7 @@ import tensorflow as tf
 from plsc_tf.data.figures import draw
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers.layouts import DataRequest
-from plsc_tf.data.source import IndexedSource, Source
+from plsc_tf.data.source import IndexedSource, Source, in_python
 from plsc_tf.requirements import require
 
 DEFAULT_CLASSES = 100
@@ -50,8 +50,7 @@ def examples(request: DataRequest) -> Source:
             return np.stack([draw(seed, k, first + n, size) for n, k in numbers])
 
     def fetch(indices):
-        images = tf.numpy_function(draw_all, [indices], tf.uint8, stateful=False)
-        return tf.ensure_shape(images, [None, *size, 3])
+        return in_python(draw_all, [indices], tf.uint8, [None, *size, 3])
 
     source = IndexedSource(
         "mock",

@@ -1,5 +1,6 @@
 """Stage 1: saves weights-only snapshots in addition to a run's checkpoints."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from plsc_tf.training.checkpoint import Checkpoint
 NAME = "snapshots"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Snapshots(Checkpoint):
     """Saves the weights of many steps; stage 2 uses their principal components.
 
@@ -28,7 +30,7 @@ class Snapshots(Checkpoint):
         start_epoch: number of epochs to complete before the first snapshot.
         max_to_keep: number of newest snapshots to keep; 0 keeps all.
         scope: "backbone" or "all".
-        **options: see `Checkpoint`.
+        Others: see `Checkpoint`.
 
     Raises:
         FolderInUseError: at the start of training, another run is writing to the
@@ -40,27 +42,15 @@ class Snapshots(Checkpoint):
     things, option = "snapshots", "snapshot_dir"
     averages = False
 
-    def __init__(
-        self,
-        directory: str,
-        *,
-        every_n_steps: int = 0,
-        per_epoch: int = 0,
-        start_epoch: int = 0,
-        max_to_keep: int = 40,
-        scope: str = "backbone",
-        **options,
-    ) -> None:
-        super().__init__(
-            directory,
-            weights_only=True,
-            every_n_steps=every_n_steps,
-            max_to_keep=max_to_keep,
-            **options,
-        )
-        self.per_epoch = per_epoch
-        self.start_epoch = start_epoch
-        self.scope = scope
+    _: dataclasses.KW_ONLY
+    per_epoch: int = 0
+    start_epoch: int = 0
+    max_to_keep: int = 40
+    scope: str = "backbone"
+    weights_only: bool = dataclasses.field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._epoch_steps: Any = None
         self._run = None  # snapshots of an interrupted run count as well
 

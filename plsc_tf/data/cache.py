@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.source import IndexedSource, Source, on_host
+from plsc_tf.data.source import IndexedSource, Source, in_python, on_host
 from plsc_tf.requirements import require
 from plsc_tf.storage import arrays
 
@@ -70,8 +70,7 @@ def on_disk(
     require(fits, f"The cache {place} is damaged", "Remove the folder", found=found)
 
     def fetch(indices):
-        found = tf.numpy_function(lambda k: images[k], [indices], tf.uint8, False)
-        return tf.ensure_shape(found, [None, *shape[1:]])
+        return in_python(images.__getitem__, [indices], tf.uint8, [None, *shape[1:]])
 
     return _cached(source, labels, fetch)
 

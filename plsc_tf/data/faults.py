@@ -86,8 +86,9 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
             "Add the file, or remove it from the list."
         ) from error
     except (tf.errors.OpError, ValueError) as error:
+        text = reason(error).removeprefix(f"{where}: ")
         raise ValueError(
-            f"The image cannot be read: {where}: {reason(error)} "
+            f"The image cannot be read: {where}: {text} "
             "Expected JPEG, PNG or GIF. Replace it, or set skip_bad_records."
         ) from error
     label = item["label"][0]

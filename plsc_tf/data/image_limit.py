@@ -38,6 +38,7 @@ _SEGMENTS = (0xFFDB, 0xFFC4, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))
 _FRAMES = (0xFFC0, 0xFFC1, 0xFFC2)
 # Most programs write three segments before the frame.
 _PLAIN_SEGMENTS = 6
+_CUT_OFF = IndexError, StopIteration, struct.error
 
 
 def checked(
@@ -124,9 +125,7 @@ def num_pixels(data: bytes) -> int | None:
         scans = data.count(b"\xff\xda")
         scans *= 8 if any(marker in data for marker in _ARITHMETIC) else 1
         return pixels or None if scans <= _MOST_SCANS else None
-    except (IndexError, StopIteration, struct.error, zlib.error):
-        return None
-    except tf.errors.InvalidArgumentError:
+    except (*_CUT_OFF, zlib.error, tf.errors.InvalidArgumentError):
         return None
 
 

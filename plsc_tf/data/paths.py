@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.source import map_rows
+from plsc_tf.data.source import in_python, map_rows, without_autograph
 from plsc_tf.requirements import did_you_mean, require
-from plsc_tf.storage import files, local, oss
+from plsc_tf.storage import files, local
 
 # Suffix that plsc_tf.convert adds to a file's name to name its index.
 INDEX_ENDING = ".index.npy"
@@ -61,21 +61,12 @@ class PathTable:
             self._are_files[indices] = True
             return np.array([self.path(k) for k in indices], object)
 
-        names = tf.numpy_function(names_at, [indices], tf.string, stateful=False)
-        read = file_reader(self._root.decode())
-        return map_rows(read, tf.ensure_shape(names, [None]))
-
-    def stamp(self) -> str:
-        """Returns a digest that changes when the root or a path changes."""
-        return self._digest(self._root)
+        names = in_python(names_at, [indices], tf.string, [None])
+        return map_rows(file_reader(self._root.decode()), names)
 
     def contents(self) -> str:
         """Returns a digest of the relative paths; it does not depend on the root."""
-        return self._digest(b"")
-
-    def _digest(self, root):
-        digest = hashlib.sha256(oss.masked(root.decode()).encode())
-        digest.update(self._text)
+        digest = hashlib.sha256(self._text)
         digest.update(memoryview(self._ends))
         return digest.hexdigest()
 
@@ -116,12 +107,7 @@ def file_reader(
         except OSError as error:
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
-    @tf.autograph.experimental.do_not_convert
-    def read_in_python(path):
-        content = tf.numpy_function(read, [path], tf.string, stateful=False)
-        return tf.ensure_shape(content, [])
-
-    return read_in_python
+    return without_autograph(lambda path: in_python(read, [path], tf.string, []))
 
 
 def join(folder: str, name: str) -> str:

@@ -200,19 +200,20 @@ class IndexedSource(Source):
         return {"image": images, "label": labels, "index": index}
 
     def fingerprint(self) -> str:
-        """See `Source.fingerprint`; a digest of name, labels and stamp."""
-        return self._digest(f"{self.name}\0{self.num_examples}", self._stamp)
+        """See `Source.fingerprint`; a digest of name, labels, `contents` and stamp."""
+        text = f"{self.name}\0{self.num_examples}"
+        return self._digest(text, self._contents, self._stamp)
 
     def contents(self) -> str:
         """See `Source.contents`; a digest of the labels and `contents`."""
         return self._digest(f"{self.num_examples}", self._contents)
 
-    def _digest(self, text, details):
+    def _digest(self, text, *details):
         digest = hashlib.sha256(text.encode())
         if self._labels_are_given:
             digest.update(memoryview(self.labels))
-        if details is not None:
-            digest.update(details().encode())
+        for one in filter(None, details):
+            digest.update(one().encode())
         return digest.hexdigest()
 
     def with_fetch(self, fetch: Callable) -> "IndexedSource":
@@ -265,6 +266,12 @@ def map_rows(function: Callable, rows) -> tf.Tensor:
         f=graph,
         max_intra_op_parallelism=1,
     )[0]
+
+
+def in_python(function: Callable, inputs: list, dtype: tf.DType, shape) -> tf.Tensor:
+    """Calls a function of NumPy arrays inside tf.data; its result has a known shape."""
+    result = tf.numpy_function(function, inputs, dtype, stateful=False)
+    return tf.ensure_shape(result, shape)
 
 
 def dense(image) -> tf.Tensor:

@@ -13,7 +13,7 @@ from plsc_tf.boost.space import TILE
 from plsc_tf.boost.trajectory import layout_of, open_folder
 from plsc_tf.checkpoints import catalog
 from plsc_tf.heads.memory import FLOAT
-from plsc_tf.parallel.memory import free_memory
+from plsc_tf.parallel.memory import read_bytes
 from plsc_tf.reporting.recorder import StepLines
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
@@ -142,7 +142,7 @@ def _check_memory(whole, model, boost):
     sharded = model.head.sharded
     replicated = sum(one.size for one in whole.pieces if not (one.rows and sharded))
     needed = sum(_bytes(whole.size // workers, replicated, replicas, boost))
-    free = free_memory()
+    free = read_bytes("/proc/meminfo", "MemAvailable")
     rule = f"n_component={boost.n_component} needs {needed:,} bytes of memory"
     advice = "Decrease it, use more workers, or set dim_reduce_scope=backbone"
     require(not free or needed <= free, rule, advice, weights=whole.size, free=free)

@@ -29,9 +29,9 @@ class Chief:
         self._names = names
         self._silence_s = silence_s
         self._announce = announce
-        # The values that are not complete. A worker's next value of the same name comes
-        # only after these, which it waits for.
-        self._rounds: dict[str, dict[str, Any]] = {}
+        # {name: (values, time of the first one, timeout_s)} of those that are not
+        # complete. A worker's next value of the same name comes only after these.
+        self._rounds: dict[str, tuple[dict[int, Any], float, float]] = {}
         self._heard = [now] * len(names)
         self._activities = [("joining", now)] * len(names)
         self._gone_well: set[int] = set()
@@ -50,7 +50,6 @@ class Chief:
             self._take_value(index, message, now)
         elif kind == "bye":
             self._gone_well.add(index)
-            self._require_all_present()
             if len(self._gone_well) == len(self._names):
                 self.end()
         elif kind == "fail":
@@ -64,7 +63,7 @@ class Chief:
             self._lose(index, "disconnected (its connection was closed)")
 
     def check(self, now: float) -> None:
-        """Checks for silent workers, failed workers and overdue values.
+        """Checks for silent workers, failed workers and late values.
 
         It also sends the state of each worker to all workers.
 
@@ -77,9 +76,7 @@ class Chief:
         for index, (since, text, status) in self._reports.items():
             if now - since >= SETTLE_S:
                 self._decide(index, f"{self._names[index]} failed: {text}", status)
-        late = [n for n, one in self._rounds.items() if one["deadline"] < now]
-        for name in late:
-            self._announce_missing(name, self._rounds.pop(name))
+        self._require_values(now)
         pairs = zip(self._activities, self._heard, strict=True)
         states = [[what, now - since, now - heard] for (what, since), heard in pairs]
         self._announce({"kind": "beat", "workers": states})
@@ -93,32 +90,24 @@ class Chief:
         self._announce({"kind": "end"})
 
     def _take_value(self, index, message, now):
-        name, new = message["name"], {"values": {}, "deadline": float("inf")}
-        current = self._rounds.setdefault(name, new)
-        current["values"][index] = message["value"]
-        timeout_s = message["timeout_s"]
-        if timeout_s is not None and now + timeout_s < current["deadline"]:
-            current.update(deadline=now + timeout_s, timeout_s=timeout_s)
-        if len(current["values"]) == len(self._names):
+        name, timeout_s = message["name"], message["timeout_s"]
+        values, *_ = self._rounds.setdefault(name, ({}, now, timeout_s))
+        values[index] = message["value"]
+        if len(values) == len(self._names):
             del self._rounds[name]
-            values = [current["values"][i] for i in range(len(self._names))]
-            self._announce({"kind": "values", "name": name, "values": values})
-        self._require_all_present()
+            in_order = [values[i] for i in range(len(values))]
+            self._announce({"kind": "values", "name": name, "values": in_order})
 
-    def _require_all_present(self):
-        """Declares a worker lost if it has left but others wait for its value."""
-        for name, current in self._rounds.items():
-            for index in self._gone_well - set(current["values"]):
+    def _require_values(self, now):
+        """Declares a worker lost that has left or is late while others wait for it."""
+        for name, (values, since, timeout_s) in self._rounds.items():
+            missing = set(range(len(self._names))) - values.keys()
+            for index in self._gone_well & missing:
                 what = f"has left, while others wait for its value of {name!r}"
                 self._lose(index, what)
-
-    def _announce_missing(self, name, due):
-        missing = [n for i, n in enumerate(self._names) if i not in due["values"]]
-        problem = (
-            f"{' and '.join(missing)} did not send a value for {name!r} within "
-            f"{due['timeout_s']:g} s."
-        )
-        self._announce({"kind": "values", "name": name, "problem": problem})
+            if now - since > timeout_s:
+                what = f"did not send a value for {name!r} within {timeout_s:g} s"
+                self._lose(min(missing), what)
 
     def _lose(self, index, what):
         activities = [activity for activity, _ in self._activities]

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import math
 import threading
 import time
 from typing import Any
@@ -53,7 +54,7 @@ class SingleWorker:
     def report_activity(self, activity: str) -> None:
         """Does nothing, because no other worker asks for it."""
 
-    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
+    def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list:
         """Returns the values of all workers: `[value]`."""
         del name, timeout_s
         return [value]
@@ -94,7 +95,7 @@ class Group:
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
         self._changed = threading.Condition()
-        self._results: dict[str, dict] = {}
+        self._results: dict[str, list] = {}
         self._activity = ("joining", now)
         self._states: list[Any] = [["joining", 0.0, 0.0]] * cluster.size
         self._states_at = self._heard = now
@@ -113,7 +114,7 @@ class Group:
         self._thread.start()
         joined.result()
 
-    def gather(self, name: str, value: Any, timeout_s: float | None = None) -> list:
+    def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list:
         """Returns the values of all workers, in order of index, on every worker.
 
         Several threads may call it at the same time with different names. A name can be
@@ -122,12 +123,10 @@ class Group:
         Args:
             name: identifies the values; the same on all workers.
             value: a value that JSON can represent, up to 32 MB.
-            timeout_s: seconds to wait for the other workers; None waits without limit.
+            timeout_s: seconds that the others have, counted from the first value.
 
         Raises:
-            WorkerLostError: a worker was lost.
-            TimeoutError: values did not arrive in time; the message names the missing
-                workers. The group cannot be used afterwards.
+            WorkerLostError: a worker was lost, perhaps because its value was late.
             ValueError: the value is too large.
         """
         content = {"kind": "value", "name": name, "value": value}
@@ -139,18 +138,15 @@ class Group:
             self._changed.wait_for(
                 lambda: name in self._results or self.lost or self._has_ended
             )
-            answer = self._results.pop(name, None)
-            if answer is None and self.lost:
+            if name in self._results:
+                return self._results.pop(name)
+            if self.lost:
                 raise self.lost
-            if answer is None:
-                raise WorkerLostError(
-                    f"{self.names[0]}, the chief, has left, but this worker waits "
-                    f"for {name!r}.",
-                    index=0,
-                )
-        if "problem" in answer:
-            raise TimeoutError(answer["problem"])
-        return answer["values"]
+            raise WorkerLostError(
+                f"{self.names[0]}, the chief, has left, but this worker waits for "
+                f"{name!r}.",
+                index=0,
+            )
 
     def report_activity(self, activity: str) -> None:
         """Sets this worker's current activity; the others learn of it within seconds.
@@ -284,7 +280,7 @@ class Group:
             if kind == "beat":
                 self._states, self._states_at = message["workers"], self._heard
             elif kind == "values":
-                self._results[message["name"]] = message
+                self._results[message["name"]] = message["values"]
             elif kind == "end":
                 self._has_ended = True
             elif kind == "lost":

@@ -81,11 +81,6 @@ def process_memory() -> int:
     return read_bytes("/proc/self/status", "VmRSS")
 
 
-def free_memory() -> int:
-    """Returns the bytes of memory available without swapping; 0 if unknown."""
-    return read_bytes("/proc/meminfo", "MemAvailable")
-
-
 def read_bytes(path: str, name: str) -> int:
     """Returns the bytes in a line `name: 123 kB` of a file in /proc; 0 without it."""
     with contextlib.suppress(OSError):

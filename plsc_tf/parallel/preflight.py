@@ -30,12 +30,11 @@ def compare(facts: Sequence[dict]) -> None:
         values = [repr(one[name]) if name in one else "not set" for one in facts]
         if len(set(values)) > 1:
             different.append(f"  {name}: {_describe(values)}")
-    if not different:
-        return
-    raise ValueError(
-        "The workers differ, so nothing was trained. Give all of them the same "
-        "versions, flags and data:\n" + "\n".join(different)
-    )
+    if different:
+        raise ValueError(
+            "The workers differ, so nothing was trained. Give all of them the same "
+            "versions, flags and data:\n" + "\n".join(different)
+        )
 
 
 def try_collectives(
@@ -61,7 +60,7 @@ def try_collectives(
             result; the message names the workers and the reasons. TensorFlow's
             collectives cannot be used afterwards.
         WorkerLostError: a worker was lost during the check.
-        TimeoutError: a worker did not take part.
+        WorkerLostError: a worker did not take part.
     """
     fits = gradient_dtype != "bfloat16" or not private_apis.uses_nccl(strategy)
     advice = "Use gradient_dtype=float32, or float16 with use_fp16"

@@ -27,24 +27,20 @@ _CHARTS = {
 }
 
 
-def loss(rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
-    """Returns the chart of the loss, or None if there are no points.
+def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
+    """Returns all charts of a run that have points; see `chart`."""
+    charts = [chart(title, rows, resumed) for title in _CHARTS]
+    return [one for one in charts if one]
+
+
+def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:
+    """Returns a chart of a run, or None if there are no points.
 
     Args:
+        title: a key of `_CHARTS`, such as "Loss".
         rows: `MetricsFiles.rows`.
         resumed: steps after which the run was resumed.
     """
-    return _chart("Loss", rows, resumed)
-
-
-def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
-    """Returns all charts of a run that have points; see `loss`."""
-    charts = [_chart(title, rows, resumed) for title in _CHARTS]
-    return [chart for chart in charts if chart]
-
-
-def _chart(title, rows, resumed):
-    """Returns a chart of the metrics that have points; None if none have any."""
     pattern, caption, low = _CHARTS[title]
     names = dict.fromkeys(name for row in rows for name in row)
     curves = {}

@@ -183,13 +183,7 @@ class StepLines(StepCallback):
     def on_train_begin(self, logs=None):
         """Opens the file for appending."""
         files.make_dirs(files.parent(self.path))
-        self._file = open(
-            self.path,
-            "a",
-            encoding="ascii",
-            buffering=1,
-            opener=local.without_links,
-        )
+        self._file = open(self.path, "a", buffering=1, opener=local.without_links)
 
     def on_train_batch_end(self, batch, logs=None):
         """Writes the step's line."""

@@ -47,9 +47,8 @@ def example(image, label, **more):
 
     values = {"image/encoded": image, "image/class/label": label, **more}
     features = {key: feature(value) for key, value in values.items()}
-    return tf.train.Example(
-        features=tf.train.Features(feature=features)
-    ).SerializeToString()
+    made = tf.train.Example(features=tf.train.Features(feature=features))
+    return made.SerializeToString()
 
 
 def write_file(path, examples, **more):
@@ -91,12 +90,8 @@ def read_records(folder):
     found = []
     for record in tf.data.TFRecordDataset(paths).as_numpy_iterator():
         feature = tf.train.Example.FromString(record).features.feature
-        found.append(
-            (
-                feature["image/encoded"].bytes_list.value[0],
-                feature["image/class/label"].int64_list.value[0],
-            )
-        )
+        image, label = feature["image/encoded"], feature["image/class/label"]
+        found.append((image.bytes_list.value[0], label.int64_list.value[0]))
     return found
 
 

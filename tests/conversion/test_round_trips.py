@@ -27,9 +27,8 @@ def inputs(layout, folder, examples=EXAMPLES):
 
 
 def converted(source, folder, layout, **options):
-    plan = run.ConversionPlan(
-        str(folder), **{"output_format": layout, "num_shards": 4, "seed": 3, **options}
-    )
+    options = {"output_format": layout, "num_shards": 4, "seed": 3, **options}
+    plan = run.ConversionPlan(str(folder), **options)
     manifest, already = run.convert(source, plan)
     assert not already
     return manifest
@@ -99,9 +98,8 @@ def test_an_image_that_cannot_be_converted_is_named_once(tmp_path):
 
 
 def test_the_manifest_adds_up(tmp_path):
-    converted(
-        inputs("base64", tmp_path / "in"), tmp_path / "out", "base64", num_shards=7
-    )
+    source = inputs("base64", tmp_path / "in")
+    converted(source, tmp_path / "out", "base64", num_shards=7)
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     digests = drawn.digests(tmp_path / "out")
     digests.pop("manifest.json")

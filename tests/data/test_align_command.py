@@ -38,9 +38,8 @@ def photos(tmp_path_factory):
     rng = np.random.default_rng(0)
     for width, name in zip(FACES, NAMES, strict=True):
         pixels = rng.integers(0, 256, (244, width, 3), np.uint8)
-        Image.fromarray(pixels // 64 if "flat" in name else pixels).save(
-            folder / "in" / name
-        )
+        image = Image.fromarray(pixels // 64 if "flat" in name else pixels)
+        image.save(folder / "in" / name)
     turned = Image.fromarray(np.rot90(pixels_of(folder / "in/ann/1.png")))
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6

@@ -23,15 +23,11 @@ SMALL = PipelineOptions(image_size=(12, 10))
 @pytest.fixture
 def folder(tmp_path, picture):
     """file_list.txt and two files: 5 lines with the label last, 4 with it first."""
-    lines = [
-        (base64.b64encode(picture(k % 3, k)), str(k % 3).encode()) for k in range(9)
-    ]
-    (tmp_path / "part-0").write_bytes(
-        b"".join(t + b"\t" + n + b"\n" for t, n in lines[:5])
-    )
-    (tmp_path / "part-1").write_bytes(
-        b"\r\n\r\n".join(n + b"\t" + t for t, n in lines[5:])
-    )
+    pairs = [(base64.b64encode(picture(k % 3, k)), k % 3) for k in range(9)]
+    last = b"".join(b"%b\t%d\n" % pair for pair in pairs[:5])
+    first = b"\r\n\r\n".join(b"%d\t%b" % pair[::-1] for pair in pairs[5:])
+    (tmp_path / "part-0").write_bytes(last)
+    (tmp_path / "part-1").write_bytes(first)
     (tmp_path / "file_list.txt").write_text("part-0\npart-1\n")
     return tmp_path
 

@@ -161,11 +161,11 @@ def test_damaged_files_are_named(tmp_path, damage):
 def test_a_damaged_image_is_named_when_it_is_read(tmp_path):
     parquet_of(tmp_path, image=[b"p", None], label=[0, 1])
     source = open_source("hugging_face", DataRequest(dataset_dir=str(tmp_path)))
-    with pytest.raises(Exception, match=r"record 1 of .*train.parquet has no image"):
+    with pytest.raises(Exception, match=r"record 1 of .*train.parquet: it has no image"):
         list(source.records())
     write_lmdb(tmp_path, **{"00000003": "no list"})
     source = open_source("lmdb", DataRequest(dataset_dir=str(tmp_path)))
-    with pytest.raises(Exception, match="record 3 of .*faces.lmdb: expected"):
+    with pytest.raises(Exception, match="record 3 of .*faces.lmdb: .*expected"):
         list(source.records())
 
 

@@ -35,6 +35,7 @@ from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
 from plsc_tf.storage import files
 from tests.data import recordio_writer as writer
+from tests.data.conftest import write_folders
 from tests.data.pickled import Call
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
@@ -65,23 +66,14 @@ def replace(path, kind):
     os.mkfifo(path) if kind == "FIFO" else path.symlink_to("/dev/zero")
 
 
-def folders_of(list_folder):
-    """The images of a list in class folders."""
-    root = list_folder / "folders"
-    for number in range(20):
-        (root / str(number % 5)).mkdir(parents=True, exist_ok=True)
-        image = list_folder / f"images/{number:02d}.png"
-        image.rename(root / f"{number % 5}/{number:02d}.png")
-    return root
-
-
 # A training waits for ever, or reads an endless file, on a folder from elsewhere.
 @pytest.mark.parametrize("kind", ["FIFO", "device"])
 @pytest.mark.parametrize("name", ["image_list", "folder"])
 def test_a_fifo_or_device_is_a_bad_record(list_folder, alarm, name, kind):
     folder, place = list_folder, "images/13.png"
     if name == "folder":
-        folder, place = folders_of(list_folder), "3/13.png"
+        folder, place = list_folder / "folders", "3/1.png"
+        write_folders(folder, "01234", 4)
     replace(folder / place, kind)
     options = dict(batch_size=5, image_size=SIZE)
     with pytest.raises(ValueError, match=f"{place}.*{NO_FILE}"):
@@ -306,9 +298,8 @@ def test_a_list_does_not_lead_the_check_out_of_its_folder(tmp_path, picture):
 # A name of 64 KB took ten seconds wherever a message shows it.
 @pytest.mark.parametrize("piece", ["{{", "[Op:", "?id=", " "])
 def test_long_names_are_shown_at_once(piece):
-    error = tf.errors.NotFoundError(
-        None, None, f"oss://{piece * (64_000 // len(piece))}x"
-    )
+    name = f"oss://{piece * (64_000 // len(piece))}x"
+    error = tf.errors.NotFoundError(None, None, name)
     with bounded():
         reason(error)
         cli.shown(str(error))

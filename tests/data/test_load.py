@@ -115,15 +115,8 @@ def test_train_files_are_no_other_split(tmp_path):
 
 
 def test_load_passes_fields_on(list_folder):
-    batches = load(
-        "image_list",
-        str(list_folder),
-        batch_size=4,
-        image_size=(6, 6),
-        num_classes=9,
-        shuffle=False,
-        seed=3,
-    )
+    fields = {"image_size": (6, 6), "num_classes": 9, "shuffle": False, "seed": 3}
+    batches = load("image_list", str(list_folder), batch_size=4, **fields)
     assert batches.num_classes == 9 and batches.image_size == (6, 6)
     assert batches.options.augmentation == Augmentation(flip=0.5)
     assert batches.options.seed == 3

@@ -17,7 +17,7 @@ from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.sampling import Part
-from plsc_tf.data.source import IndexedSource
+from plsc_tf.data.source import IndexedSource, in_python
 from tests.conversion import drawn
 from tests.marks import slow
 
@@ -138,18 +138,15 @@ def test_only_the_own_records_are_fetched():
     pixels = np.zeros((24, *SIZE, 3), np.uint8)
     fetched = []
 
+    def look(index):
+        fetched.extend(index.tolist())
+        return pixels[index]
+
     def fetch(index):
-        def look(index):
-            fetched.extend(index.tolist())
-            return pixels[index]
+        return in_python(look, [index], tf.uint8, [None, *SIZE, 3])
 
-        return tf.ensure_shape(
-            tf.numpy_function(look, [index], tf.uint8), [None, *SIZE, 3]
-        )
-
-    made = _batches(
-        IndexedSource("watched", np.arange(24), fetch), 8, augmentation=None
-    )
+    source = IndexedSource("watched", np.arange(24), fetch)
+    made = _batches(source, 8, augmentation=None)
     for part in _parts(8, 2):
         fetched.clear()
         seen = [labels.numpy() for _, labels, _ in made.part_of_epoch(0, part=part)]

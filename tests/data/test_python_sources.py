@@ -217,8 +217,7 @@ def test_base64_reader_yields_samples_and_is_an_indexed_source(tmp_path):
     assert (source.num_examples, source.num_classes) == (3, 3)
     assert greys(source) == [(0, 0), (50, 1), (100, 2)]
     # Otherwise, a line of a kilobyte could take gigabytes.
-    (tmp_path / "dataset.part2").write_bytes(
-        encode_line(encode(np.zeros((4100, 4000), "u1")), 0)
-    )
+    line = encode_line(encode(np.zeros((4100, 4000), "u1")), 0)
+    (tmp_path / "dataset.part2").write_bytes(line)
     with pytest.raises((ValueError, tf.errors.OpError), match="megapixels"):
         list(reader())

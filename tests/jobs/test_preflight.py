@@ -87,7 +87,7 @@ class Broken:
         raise OSError("a broken card")
 
 
-def test_workers_with_problems_are_named(monkeypatch):
+def test_workers_with_problems_are_named():
     both = threading.Barrier(2)
 
     def attempt(cluster):
@@ -95,10 +95,6 @@ def test_workers_with_problems_are_named(monkeypatch):
         strategy = Hanging() if group.is_chief else Broken()
         with pytest.raises(RuntimeError) as caught:
             preflight.try_collectives(strategy, group, 2)
-        if group.is_chief:  # The other worker takes no part in a second attempt.
-            monkeypatch.setattr(preflight, "PATIENCE_S", 0.5)
-            with pytest.raises(TimeoutError, match="Worker 1 .* did not send a value"):
-                preflight.try_collectives(strategy, group, 0.2)
         both.wait(10)
         group.leave()
         return str(caught.value).splitlines()

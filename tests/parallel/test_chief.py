@@ -1,5 +1,6 @@
 """What the chief decides of what it hears: who was lost, and why."""
 
+import math
 import time
 
 import pytest
@@ -60,13 +61,26 @@ def test_one_that_has_left_is_neither_silent_nor_gone(chief, announced):
 
 @pytest.mark.parametrize("leaves_first", [True, False])
 def test_nobody_waits_for_one_that_has_left(chief, announced, leaves_first):
-    value = {"kind": "value", "name": "loss", "value": 1, "timeout_s": None}
+    value = {"kind": "value", "name": "loss", "value": 1, "timeout_s": math.inf}
     messages = [(0, value), (1, {"kind": "bye"})]
     for index, message in messages[::-1] if leaves_first else messages:
         chief.receive(index, message)
+    chief.check(time.monotonic())
     (verdict,) = verdicts(announced)
     assert verdict["index"] == 1
     assert "W1 has left, while others wait for its value of 'loss'" in verdict["text"]
+
+
+def test_one_whose_value_is_late_is_named(chief, announced):
+    for index in (0, 2):
+        value = {"kind": "value", "name": "loss", "value": 1, "timeout_s": 9}
+        chief.receive(index, value)
+    now = time.monotonic()
+    chief.check(now + 8)
+    assert not verdicts(announced)
+    chief.check(now + 9.1)
+    text = verdicts(announced)[0]["text"]
+    assert text.startswith("W1 did not send a value for 'loss' within 9 s. It was")
 
 
 def test_the_silent_one_is_named_with_what_all_do(chief, announced):

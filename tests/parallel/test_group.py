@@ -92,17 +92,6 @@ def test_a_value_that_is_too_long_is_refused_at_once(workers, monkeypatch):
     assert on_each(lambda g: g.gather("fits", 1), workers) == [[1, 1, 1]] * 3
 
 
-def test_who_did_not_bring_a_value_in_time_is_named(workers, clusters):
-    def gather(group):
-        with pytest.raises(TimeoutError) as caught:
-            group.gather("sizes", 0, timeout_s=0.2)
-        return str(caught.value)
-
-    missing = f"Worker 1 ({clusters[0].addresses[1]})"
-    expected = f"{missing} did not send a value for 'sizes' within 0.2 s."
-    assert on_each(gather, [workers[0], workers[2]]) == [expected] * 2
-
-
 def test_all_hear_what_all_do(workers):
     for group in workers:
         group.report_activity(f"step {57 + group.index}")

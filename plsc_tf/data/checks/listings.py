@@ -67,7 +67,10 @@ class Listing:
         num_classes: number of classes; None if unknown. For some layouts it becomes
             known only while the files are read.
         used_fields: see `plsc_tf.data.source.Source`.
+        fault: the kind of finding if the rest of the files cannot be read.
     """
+
+    fault = "damaged_record"
 
     def __init__(self, layout: layouts.Layout, name: str, folder: str | None = None):
         self.name, self.folder = name, folder
@@ -81,12 +84,15 @@ class Listing:
 
     def items(self, findings: Findings) -> Iterator[Item]:
         """Yields all items; adds faults that do not belong to an item to `findings`."""
-        for item in self._items(findings):
-            if item.label is not None:
-                item.label -= self._offset
-            self._places += item.place
-            self._ends.append(len(self._places))
-            yield item
+        try:
+            for item in self._items(findings):
+                if item.label is not None:
+                    item.label -= self._offset
+                self._places += item.place
+                self._ends.append(len(self._places))
+                yield item
+        except ValueError as error:
+            findings.add(self.fault, self.name, str(error))
 
     def describe(self, index: int) -> str:
         """Describes an item that `items` has already yielded."""
@@ -103,6 +109,8 @@ class Listing:
 class ListedImages(Listing):
     """Lists the lines of an image list."""
 
+    fault = "bad_line"
+
     def __init__(self, layout: layouts.ImageListLayout):
         name = image_files.require_list(layout.folder, layout.list_name)
         super().__init__(layout, name, layout.folder)
@@ -114,24 +122,23 @@ class ListedImages(Listing):
     def _items(self, findings):
         size, done = max(files.size(self.name), 1), 0
         root = os.fsencode(paths.join(self.folder, ""))
-        try:
-            for number, path, label, text in image_files.lines(self.name):
-                path = path or b""
-                item = Item(label, root + path)
-                if label is None:
-                    fault = "label_not_whole" if path else "bad_line"
-                    item = Item(faults=[(fault, repr(text.decode(errors="replace")))])
-                # A line has a path, a space, a label and a newline.
-                done += len(path) + len(str(label)) + 2
-                item.share = min(done / size, 1.0)
-                item.place = b"line %d (%b)" % (number, path)
-                yield item
-        except ValueError as error:
-            findings.add("bad_line", self.name, str(error))
+        for number, path, label, text in image_files.lines(self.name):
+            path = path or b""
+            item = Item(label, root + path)
+            if label is None:
+                fault = "label_not_whole" if path else "bad_line"
+                item = Item(faults=[(fault, repr(text.decode(errors="replace")))])
+            # A line has a path, a space, a label and a newline.
+            done += len(path) + len(str(label)) + 2
+            item.share = min(done / size, 1.0)
+            item.place = b"line %d (%b)" % (number, path)
+            yield item
 
 
 class FolderImages(Listing):
     """Lists the files in class folders."""
+
+    fault = "unreadable"
 
     def __init__(self, layout: layouts.ClassFoldersLayout):
         paths.require_folder(layout.folder)
@@ -173,11 +180,7 @@ class ArrayImages(Listing):
         self.describe = layout.describe
 
     def _items(self, findings):
-        try:
-            images, labels = self._layout.load()
-        except ValueError as error:
-            findings.add("damaged_record", self.name, str(error))
-            return
+        images, labels = self._layout.load()
         for index, label in enumerate(labels.tolist()):
             yield Item(label, content=images[index], share=(index + 1) / len(labels))
 
@@ -252,21 +255,18 @@ class RecordioImages(Listing):
 
     def _items(self, findings):
         finder, share = self._finder, 0.0
-        try:
-            for image in finder.find():
-                # The number of classes becomes known when record 0 is read.
-                self.num_classes = self.num_classes or finder.num_classes
-                if image.error is not None:
-                    fault = "empty" if image.is_empty else "label_not_whole"
-                    fault = fault if image.end else "damaged_record"
-                    item = Item(faults=[(fault, str(image.error))])
-                else:
-                    share = min(image.end / finder.file.size, 1.0)
-                    item = Item(image.label, content=finder.content(image))
-                item.share, item.place = share, b"record %d" % image.key
-                yield item
-        except ValueError as error:
-            findings.add("damaged_record", self.name, str(error))
+        for image in finder.find():
+            # The number of classes becomes known when record 0 is read.
+            self.num_classes = self.num_classes or finder.num_classes
+            if image.error is not None:
+                fault = "empty" if image.is_empty else "label_not_whole"
+                fault = fault if image.end else "damaged_record"
+                item = Item(faults=[(fault, str(image.error))])
+            else:
+                share = min(image.end / finder.file.size, 1.0)
+                item = Item(image.label, content=finder.content(image))
+            item.share, item.place = share, b"record %d" % image.key
+            yield item
 
 
 def open_listing(name: str, request: DataRequest) -> Listing:

@@ -25,34 +25,20 @@ _MOST_DIGITS, _SHOWN = 18, 60
 _FILE_LIST = "file_list.txt"
 
 
-def base64_files(
-    part_files: Sequence[str],
-    *,
-    name: str = "base64_text",
-    num_classes: int | None = None,
-    labels_offset: int = 0,
-) -> IndexedSource:
+def base64_files(part_files: Sequence[str], **numbers: int | None) -> IndexedSource:
     """Opens base64 part files for random access; reads them once to locate the lines.
 
     Args:
         part_files: paths of the files.
-        name: name for messages.
-        num_classes: number of classes; None means the largest label + 1.
-        labels_offset: number to subtract from each label.
+        **numbers: num_classes and labels_offset of `packed_source`.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: there are no files or no lines, or a line is invalid; the message
             names the line.
     """
-    packed, labels = find_packed(name, list(part_files), find_lines)
-    known = {"labels": labels - labels_offset, "num_classes": num_classes}
-
-    def unpack(texts, numbers):
-        del numbers
-        return [decode(text) for text in texts]
-
-    return packed_source(name, packed, unpack, **known)
+    packed, labels = find_packed("base64_text", list(part_files), find_lines)
+    return packed_source("base64_text", packed, decode, labels=labels, **numbers)
 
 
 def find_lines(path: str) -> tuple[np.ndarray, ...]:

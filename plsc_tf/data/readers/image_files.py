@@ -70,7 +70,6 @@ def image_list(
         table.read,
         num_classes=num_classes,
         describe=describe,
-        stamp=table.stamp,
         contents=table.contents,
     )
     # Check a few images so that a wrong root fails immediately.
@@ -170,7 +169,6 @@ def class_folders(
         table.read,
         num_classes=num_classes or len(names),
         describe=table.__getitem__,
-        stamp=table.stamp,
         contents=table.contents,
     )
     source.class_names = tuple(names)

@@ -22,15 +22,13 @@ _UNWRITTEN = 1 << 16
 _OPEN: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
-def lmdb_source(
-    names: Sequence[str], *, num_classes: int | None = None, labels_offset: int = 0
-) -> IndexedSource:
+def lmdb_source(names: Sequence[str], **numbers: int | None) -> IndexedSource:
     """Reads an LMDB file; labels are read with the images.
 
     Args:
         names: its path, on a local disk: a file, or a folder with data.mdb.
-        num_classes: number of classes; None means that of the file.
-        labels_offset: number to subtract from each label.
+        **numbers: num_classes, by default that of the file, and labels_offset of
+            `packed_source`.
 
     Raises:
         ImportError: lmdb or msgpack is missing.
@@ -39,14 +37,8 @@ def lmdb_source(
     rule = "The data set lmdb is one file or folder"
     require(len(names) == 1, rule, "Choose one with train_files", files=len(names))
     records = LmdbRecords(names[0])
-
-    def unpack(values, numbers):
-        pairs = map(records.unpack, values, numbers.tolist())
-        images, labels = zip(*pairs, strict=True)
-        return images, np.array(labels, np.int64) - labels_offset
-
-    classes = num_classes or records.num_classes
-    return packed_source(names[0], records, unpack, labeled=True, num_classes=classes)
+    numbers["num_classes"] = numbers.get("num_classes") or records.num_classes
+    return packed_source(names[0], records, records.unpack, labeled=True, **numbers)
 
 
 class LmdbRecords(Records):
@@ -88,12 +80,11 @@ class LmdbRecords(Records):
         """See `Records.read`."""
         return self._get([self._keys[k] for k in indices.tolist()], self._names[0])
 
-    def unpack(self, value: bytes, index: int) -> tuple[bytes, int]:
+    def unpack(self, value: bytes) -> tuple[bytes, int]:
         """Returns (encoded image, label) of a record; raises ValueError if damaged."""
-        place = self.describe(index)
-        fields = self._decoded(value, place, list)
+        fields = self._decoded(value, "its value", list)
         ends = [type(fields[place]) for place in (0, -1)] if fields else []
-        rule = f"{place}: expected a list, first an image and last a label"
+        rule = "expected a list, first an image and last a label"
         require(ends == [bytes, int] and abs(fields[-1]) < 2**63, rule, types=ends)
         return fields[0], fields[-1]
 

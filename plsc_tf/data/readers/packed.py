@@ -130,54 +130,62 @@ class PackedFiles(Records):
 def packed_source(
     name: str,
     packed: Records,
-    unpack: Callable,
+    unpack: Callable | None = None,
     *,
     parse: Callable | None = None,
     labeled: bool = False,
     labels: np.ndarray | None = None,
     num_classes: int | None = None,
-    describe: Callable[[int], str] | None = None,
+    labels_offset: int = 0,
 ) -> IndexedSource:
     """Creates a source from records.
 
     Args:
         name: name for messages.
         packed: reads the records.
-        unpack: function of (records, their numbers) that returns the images' bytes or,
-            if `labeled`, (images, labels); or the argument of `parse`,
-            strings of any number. Raises ValueError if a record is damaged. It holds
-            the interpreter's lock, so it should do little.
-        parse: function that maps these strings, `[block]`, to what `unpack` returns
-            otherwise; runs inside tf.data.
+        unpack: function of a record that returns the image's bytes or, if `labeled`,
+            (image, label); or the argument of `parse`. Raises ValueError if the record
+            is damaged; the error then names it. It holds the interpreter's lock, so it
+            should do little. None if records are images.
+        parse: function that maps these bytes, strings `[block]`, to (images, labels);
+            runs inside tf.data.
         labeled: whether the examples get the labels that `unpack` returns.
         labels: int64 `[num_examples]`, or None if they are in the records.
-        num_classes: number of classes; None if unknown.
-        describe: function that names an example for an error message; None uses
-            `packed.describe`.
+        num_classes: number of classes; None is the largest of `labels` + 1, or unknown.
+        labels_offset: number to subtract from each label.
     """
-
     types = (tf.string, tf.int64) if labeled else (tf.string,)
 
+    def unpack_one(record, index):
+        try:
+            return unpack(record)
+        except ValueError as error:
+            raise ValueError(f"{packed.describe(index)}: {error}") from error
+
     def read(indices):
-        found = unpack(packed.read(indices), indices)
-        strings, *numbers = found if labeled else (found,)
-        return [np.array(strings, object), *numbers]
+        found = packed.read(indices)
+        if unpack is not None:
+            found = list(map(unpack_one, found, indices.tolist()))
+        strings, *numbers = zip(*found, strict=True) if labeled else (found,)
+        offsets = [np.array(column, np.int64) - labels_offset for column in numbers]
+        return [np.array(strings, object), *offsets]
 
     def fetch(indices):
         # Outside graphs, a single result is not in a list.
         found = tf.nest.flatten(tf.numpy_function(read, [indices], types, False))
         strings, *numbers = (tf.ensure_shape(column, [None]) for column in found)
         if parse is not None:
-            return parse(strings)
+            images, found = parse(strings)
+            return images, found - labels_offset
         return (strings, *numbers) if labeled else strings
 
     return IndexedSource(
         name,
-        labels,
+        None if labels is None else labels - labels_offset,
         fetch,
         num_classes=num_classes,
         num_examples=len(packed),
-        describe=describe or packed.describe,
+        describe=packed.describe,
         stamp=packed.stamp,
         contents=packed.contents,
     )

@@ -1,5 +1,6 @@
 """Sources made from Python objects: generators, tf.data.Datasets, PLSC's readers."""
 
+import dataclasses
 import functools
 import reprlib
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from plsc_tf.requirements import require
 _CHECKED = 16
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class StreamSource(Source):
     """A source that can only be read sequentially, from the start of an epoch.
 
@@ -27,18 +29,11 @@ class StreamSource(Source):
         num_examples: number of examples in an epoch, or None if unknown.
     """
 
-    def __init__(
-        self,
-        name: str,
-        examples: tf.data.Dataset,
-        *,
-        num_classes: int | None = None,
-        num_examples: int | None = None,
-    ):
-        self.name = name
-        self.num_classes = num_classes
-        self.num_examples = num_examples
-        self._examples = examples
+    name: str
+    examples: tf.data.Dataset
+    _: dataclasses.KW_ONLY
+    num_classes: int | None = None
+    num_examples: int | None = None
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; also reads skipped examples and those of other parts.
@@ -48,7 +43,7 @@ class StreamSource(Source):
         """
         if order.sampling != "uniform":
             raise self._refused(f"sampling={order.sampling}")
-        entries = self._examples.enumerate()
+        entries = self.examples.enumerate()
         if order.shuffle and order.shuffle_buffer_size > 1:
             seed = mix_seeds(order.seed, order.epoch)
             entries = _shuffled(entries, order.shuffle_buffer_size, seed)

@@ -63,9 +63,7 @@ class Record:
     error: ValueError | None = None
 
 
-def recordio_source(
-    rec: str, *, num_classes: int | None = None, labels_offset: int = 0
-) -> IndexedSource:
+def recordio_source(rec: str, **numbers: int | None) -> IndexedSource:
     """Reads a .rec file in the order of its .idx or, if there is none, of the file.
 
     Record 0 of insightface's files contains the number of the first record that is not
@@ -73,9 +71,8 @@ def recordio_source(
 
     Args:
         rec: path of the .rec file.
-        num_classes: number of classes; None uses the number from record 0 or, without
-            one, the largest label + 1.
-        labels_offset: number to subtract from each label.
+        **numbers: num_classes, by default the number from record 0 or, without one, the
+            largest label + 1, and labels_offset of `packed_source`.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -94,13 +91,11 @@ def recordio_source(
     def describe(number: int) -> str:
         return f"record {keys[number]} of {rec}, at byte {begins[number]}"
 
+    packed = PackedFiles([rec], [len(keys)], begins, lengths)
+    packed.describe = describe
+    numbers["num_classes"] = numbers.get("num_classes") or finder.num_classes
     return packed_source(
-        rec,
-        PackedFiles([rec], [len(keys)], begins, lengths),
-        lambda records, numbers: [image_of(data, rec) for data in records],
-        labels=labels - labels_offset,
-        num_classes=num_classes or finder.num_classes,
-        describe=describe,
+        rec, packed, lambda data: image_of(data, rec), labels=labels, **numbers
     )
 
 

@@ -16,30 +16,22 @@ from plsc_tf.storage import local
 _IMAGES, _LABELS = ("image", "img", "jpg", "png"), ("label", "labels", "cls")
 
 
-def tables(
-    names: Sequence[str], *, num_classes: int | None = None, labels_offset: int = 0
-) -> IndexedSource:
+def tables(names: Sequence[str], **numbers: int | None) -> IndexedSource:
     """Reads the images of Parquet or Arrow files.
 
     Args:
         names: paths of the files, on a local disk. The column of images is called
             image, img, jpg or png, and holds encoded images or {"bytes", ...}; the
             column of labels is called label, labels or cls, and holds whole numbers.
-        num_classes: number of classes; None means the largest label + 1.
-        labels_offset: number to subtract from each label.
+        **numbers: num_classes and labels_offset of `packed_source`.
 
     Raises:
         ImportError: pyarrow is missing.
         ValueError: a file is damaged or has other columns.
     """
     records = Tables(names)
-    return packed_source(
-        "hugging_face",
-        records,
-        lambda images, numbers: images,
-        labels=records.labels - labels_offset,
-        num_classes=num_classes,
-    )
+    numbers["labels"] = records.labels
+    return packed_source("hugging_face", records, _image, **numbers)
 
 
 class Tables(Records):
@@ -73,25 +65,23 @@ class Tables(Records):
         self._starts = np.cumsum([0, *map(len, labels)])
         self.labels = np.concatenate([np.zeros(0, np.int64), *labels])
 
-    def read(self, indices: np.ndarray) -> list[bytes]:
-        """See `Records.read`.
-
-        Raises:
-            ValueError: a row has no image.
-        """
-        images = [b""] * len(indices)
+    def read(self, indices: np.ndarray) -> list:
+        """See `Records.read`; returns values for `_image`."""
+        images = [None] * len(indices)
         groups = np.searchsorted(self._starts, indices, side="right") - 1
         for group in np.unique(groups):
             file, number = self._groups[group]
             column = file.read(number, file.image)
             for place in np.flatnonzero(groups == group):
-                image = column[indices[place] - self._starts[group]].as_py()
-                image = image.get("bytes") if isinstance(image, dict) else image
-                if not image:
-                    rule = f"{self.describe(indices[place])} has no image"
-                    require(image, rule, "Save the data set with its images inside")
-                images[place] = image
+                images[place] = column[indices[place] - self._starts[group]].as_py()
         return images
+
+
+def _image(value):
+    """Returns the bytes of an image, which may be in {"bytes": ...}."""
+    image = value.get("bytes") if isinstance(value, dict) else value
+    require(image, "it has no image", "Save the data set with its images inside")
+    return image
 
 
 class _Parquet:

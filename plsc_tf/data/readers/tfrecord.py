@@ -6,7 +6,6 @@ image/class/label. TensorFlow's own parser for examples is not used because it a
 the process if a value declares a length of 2 GiB or more (2.17.1).
 """
 
-import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -34,19 +33,17 @@ def tfrecords(
     files: Sequence[str],
     *,
     name: str = "tfrecords",
-    num_classes: int | None = None,
-    labels_offset: int = 0,
     parse_fn: Callable | None = None,
+    **numbers: int | None,
 ) -> IndexedSource:
     """Opens TFRecord files for random access; locates records by reading the headers.
 
     Args:
         files: paths of the files.
         name: name for messages.
-        num_classes: number of classes; None if unknown.
-        labels_offset: number to subtract from each label.
         parse_fn: function that maps a record, a string scalar, to (image, label). It
             may have branches and loops (AutoGraph). None reads FastNN's keys.
+        **numbers: num_classes and labels_offset of `packed_source`.
 
     Raises:
         FileNotFoundError: one of the files does not exist.
@@ -54,28 +51,17 @@ def tfrecords(
             does not return (image, label).
     """
     packed, labels = find_packed(name, list(files), find_records, FOOTER)
-
-    def each(function, records, numbers):
-        named = zip(records, numbers, strict=True)
-        return [_named(packed, number, function, record) for record, number in named]
-
-    check = functools.partial(each, payload_of)
-
-    def unpack(records, numbers):
-        pairs = each(parse_example, check(records, numbers), numbers)
-        images, found = zip(*pairs, strict=True)
-        # The index may be out of date: its file may have been corrected, then copied.
-        return images, np.array(found, np.int64) - labels_offset
-
     if parse_fn is not None:
-        parse = _for_blocks(parse_fn, labels_offset)
-        return packed_source(name, packed, check, parse=parse, num_classes=num_classes)
-    given = None if labels is None else labels - labels_offset
-    known = {"labels": given, "num_classes": num_classes}
-    return packed_source(name, packed, unpack, labeled=True, **known)
+        parse = _for_blocks(parse_fn)
+        return packed_source(name, packed, payload_of, parse=parse, **numbers)
+    # The index may be out of date: its file may have been corrected, then copied.
+    known = {"labels": labels, "labeled": True, **numbers}
+    return packed_source(
+        name, packed, lambda data: parse_example(payload_of(data)), **known
+    )
 
 
-def _for_blocks(parse_fn, labels_offset):
+def _for_blocks(parse_fn):
     """Turns a parse_fn for one record into a function of records `[block]`."""
     # Trace it here, with AutoGraph, because a user's function may branch on the
     # record's values; the pipeline's own functions disable AutoGraph.
@@ -96,7 +82,7 @@ def _for_blocks(parse_fn, labels_offset):
 
     def parse_all(records):
         images, labels = tf.map_fn(parse_one, records, fn_output_signature=signature)
-        return images, tf.cast(labels, tf.int64) - labels_offset
+        return images, tf.cast(labels, tf.int64)
 
     return parse_all
 
@@ -117,14 +103,6 @@ def _checked_pair(returned):
     rule = "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
     require(good, f"{rule}channels], and a whole number", returned=returned)
     return returned
-
-
-def _named(packed, number, function, record):
-    """Returns the function's result for a record; its error names the record."""
-    try:
-        return function(record)
-    except ValueError as error:
-        raise ValueError(f"{packed.describe(number)}: {error}") from error
 
 
 class _ReadAhead(RandomAccessFile):

@@ -28,22 +28,18 @@ _FILES, _LINKS = b"0\0", b"12346"
 _NAMES = {b"x": rb"^\d{1,9} path=(.*)$", b"L": rb"\A([^\0]*)"}
 
 
-def webdataset(
-    shards: Sequence[str], *, num_classes: int | None = None, labels_offset: int = 0
-) -> IndexedSource:
+def webdataset(shards: Sequence[str], **numbers: int | None) -> IndexedSource:
     """Opens shards for random access; reads the headers and the labels.
 
     Args:
         shards: paths of the files, on any store.
-        num_classes: number of classes; None means the largest label + 1.
-        labels_offset: number to subtract from each label.
+        **numbers: num_classes and labels_offset of `packed_source`.
 
     Raises:
         ValueError: a shard is damaged, or an image has no label.
     """
     packed, labels = find_packed("webdataset", shards, find_samples)
-    known = {"labels": labels - labels_offset, "num_classes": num_classes}
-    return packed_source("webdataset", packed, lambda images, numbers: images, **known)
+    return packed_source("webdataset", packed, labels=labels, **numbers)
 
 
 def find_samples(path: str) -> tuple[np.ndarray, ...]:

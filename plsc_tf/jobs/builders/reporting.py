@@ -164,7 +164,7 @@ class RunReporter:
         self.recorder.close()
 
     def _plot(self):
-        if loss := curves.loss(self.metrics.rows, self._resumed()):
+        if loss := curves.chart("Loss", self.metrics.rows, self._resumed()):
             files.replace(files.join(self.folder, PLOT), loss.png())
 
     def _report(self, model, outcome, batches):
