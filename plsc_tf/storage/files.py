@@ -16,7 +16,7 @@ import re
 import shutil
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums, hdfs, local, remote
+from plsc_tf.storage import checksums, hdfs, local, remote, zips
 from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
@@ -95,7 +95,7 @@ def list_dir(path, retry=RETRY):
     if is_local(path):
         return sorted(os.listdir(path))
     _check(path, True, retry)
-    names = [n.rstrip("/") for n in remote.call("list", "listdir", path, retry=retry)]
+    names = [name.rstrip("/") for name in _store(path).list_dir(path, retry)]
     # Object stores allow such names; a download would write outside of its folder.
     if wrong := {".", ".."}.intersection(names):
         raise StorageError(f"{path} holds a folder {wrong.pop()!r}. Remove it there.")
@@ -345,8 +345,8 @@ def _remove(path, remove_local, is_dir, function, retry):
 
 def opens_in_tensorflow(path):
     """Returns whether TensorFlow itself can open files there; raises like `exists`."""
-    prepare(path)
-    return is_local(path) or remote.in_tensorflow(path)
+    store = _store(canonical(path))
+    return store is local or store is remote and remote.in_tensorflow(path)
 
 
 def atomic_rename(path):
@@ -358,6 +358,8 @@ def _store(path):
     """Returns the module for the store of a canonical path, after preparing it."""
     if is_local(path):
         return local
+    if scheme_of(path) == "zip":
+        return zips
     _prepare_root(root_of(path))
     return remote
 

@@ -52,6 +52,11 @@ def stat(path, retry):
     return FileStat(folder, 0 if folder else status.length, status.mtime_nsec)
 
 
+def list_dir(path, retry):
+    """Returns the names in a folder; those of subfolders may end with a slash."""
+    return call("list", "listdir", path, retry=retry)
+
+
 def call(doing, function, path, *more, retry, done=None):
     """Calls a function of `tf.io.gfile`; retries after transient errors.
 

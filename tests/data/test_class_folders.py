@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from plsc_tf.data.load import load, open_source
+from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.data.readers.layouts import DataRequest
-from plsc_tf.storage import files
 from tests.data.conftest import write_folders
 
 
@@ -97,10 +96,3 @@ def test_a_test_split_without_one_of_the_nested_classes_is_refused(tmp_path):
     (tmp_path / "test/plants/rose/0.png").unlink()
     with pytest.raises(ValueError, match="same class folders.*such as .'plants/rose'"):
         names(tmp_path, "test", 0.0)
-
-
-def test_images_of_stores_that_tensorflow_does_not_read(tmp_path, monkeypatch):
-    write_folders(tmp_path, ["a", "b"], count=2)
-    monkeypatch.setattr(files, "opens_in_tensorflow", lambda place: False)
-    ((pixels, labels),) = load("folder", tmp_path, batch_size=4, image_size=(12, 10))
-    np.testing.assert_array_equal(np.rint(pixels[:, 1, 1, 0] / 10), labels)

@@ -1,6 +1,7 @@
-"""Images that other libraries packed: lmdb, and pyarrow for Hugging Face's datasets."""
+"""Images packed by other libraries: lmdb, pyarrow, webdataset and zipfile."""
 
 import os
+import zipfile
 
 import lmdb
 import msgpack
@@ -44,19 +45,41 @@ def write_lmdb(folder, **changes):
                 transaction.put(key.encode(), msgpack.packb(value))
 
 
+def write_shards(folder):
+    """Two shards of WebDataset, of four and three images, and one of a test split."""
+    library = pytest.importorskip("webdataset", reason="pip install '.[dev]'")
+    shards = {"train-0": range(4), "train-1": range(4, 7), "test-0": [1]}
+    for name, rows in shards.items():
+        with library.TarWriter(str(folder / f"{name}.tar")) as file:
+            for row in rows:
+                sample = {"png": IMAGES[row], "cls": LABELS[row], "json": {"age": row}}
+                file.write({"__key__": f"people/{row:04d}", **sample})
+
+
+def write_zip(folder):
+    """A list and its images."""
+    lines = [f"{row}.png {label}\n" for row, label in enumerate(LABELS)]
+    with zipfile.ZipFile(folder / "faces.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("label.txt", "".join(lines))
+        for row, image in enumerate(IMAGES):
+            file.writestr(f"{row}.png", image)
+
+
 WRITERS = {
-    "lmdb": ("lmdb", write_lmdb),
-    "parquet": ("hugging_face", write_parquet),
-    "arrow": ("hugging_face", write_arrow),
+    "lmdb": ("lmdb", write_lmdb, ""),
+    "parquet": ("hugging_face", write_parquet, ""),
+    "arrow": ("hugging_face", write_arrow, ""),
+    "shards": ("webdataset", write_shards, ""),
+    "zip": ("image_list", write_zip, "faces.zip"),
 }
 
 
 @pytest.fixture(params=WRITERS)
 def packed(request, tmp_path):
-    """(name of the data set, folder of its files)."""
-    name, write = WRITERS[request.param]
+    """(name of the data set, folder of its files or the archive)."""
+    name, write, archive = WRITERS[request.param]
     write(tmp_path)
-    return name, tmp_path
+    return name, tmp_path / archive
 
 
 def test_the_images_and_labels_come_back_in_any_order(packed):
@@ -69,8 +92,9 @@ def test_the_images_and_labels_come_back_in_any_order(packed):
     epoch = list(source.epoch(seed=3, epoch=1, shuffle=True))
     seen = [int(item["index"]) for item in epoch]
     assert sorted(seen) == list(range(7)) != seen
-    for item in epoch:
-        assert item["image"].numpy() == IMAGES[int(item["index"])]
+    assert [item["image"].numpy() for item in epoch] == [IMAGES[k] for k in seen]
+    resumed = source.epoch(seed=3, epoch=1, shuffle=True, start=5)
+    assert [int(item["index"]) for item in resumed] == seen[5:]
     again = open_source(name, DataRequest(dataset_dir=str(folder)))
     assert again.fingerprint() == source.fingerprint()
 
@@ -161,7 +185,7 @@ def test_damaged_files_are_named(tmp_path, damage):
 def test_a_damaged_image_is_named_when_it_is_read(tmp_path):
     parquet_of(tmp_path, image=[b"p", None], label=[0, 1])
     source = open_source("hugging_face", DataRequest(dataset_dir=str(tmp_path)))
-    with pytest.raises(Exception, match=r"record 1 of .*train.parquet: it has no image"):
+    with pytest.raises(Exception, match=r"record 1 of .*parquet: it has no image"):
         list(source.records())
     write_lmdb(tmp_path, **{"00000003": "no list"})
     source = open_source("lmdb", DataRequest(dataset_dir=str(tmp_path)))

@@ -1,64 +1,28 @@
-"""WebDataset's shards, written by its own library and by Python's tarfile."""
+"""WebDataset's shards, written by Python's tarfile; see also `test_containers`."""
 
 import gzip
 import io
 import os
 import tarfile
 
-import numpy as np
 import pytest
 
-from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.data.load import load, open_source
+from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.options.settings import Settings
-from tests.data.conftest import encoded
-
-LABELS = [0, 2, 1, 1, 0, 2, 2]
-IMAGES = [encoded(label, number) for number, label in enumerate(LABELS)]
-
-
-@pytest.fixture
-def shards(tmp_path):
-    """A folder with two shards of four and three images, and one of a test split."""
-    webdataset = pytest.importorskip("webdataset", reason="pip install '.[dev]'")
-    shards = {"train-0": range(4), "train-1": range(4, 7), "test-0": [1]}
-    for name, rows in shards.items():
-        with webdataset.TarWriter(str(tmp_path / f"{name}.tar")) as writer:
-            for row in rows:
-                sample = {"png": IMAGES[row], "cls": LABELS[row], "json": {"age": row}}
-                writer.write({"__key__": f"people/{row:04d}", **sample})
-    return tmp_path
+from tests.data.test_containers import IMAGES, write_shards
 
 
 def open_shards(folder, **fields):
     return open_source("webdataset", DataRequest(dataset_dir=str(folder), **fields))
 
 
-def test_the_images_and_labels_come_back_in_any_order(shards):
-    source = open_shards(shards)
-    assert (source.num_examples, source.num_classes) == (7, 3)
-    np.testing.assert_array_equal(source.labels, LABELS)
-    assert [record.image for record in source.records(start=2)] == IMAGES[2:]
-    assert source.describe(4) == f"record 0 of {shards}/train-1.tar"
-    epoch = list(source.epoch(seed=3, epoch=1, shuffle=True))
-    seen = [int(item["index"]) for item in epoch]
-    assert sorted(seen) == list(range(7)) != seen
-    assert [item["image"].numpy() for item in epoch] == [IMAGES[k] for k in seen]
-    resumed = source.epoch(seed=3, epoch=1, shuffle=True, start=5)
-    assert [int(item["index"]) for item in resumed] == seen[5:]
-    assert open_shards(shards).fingerprint() == source.fingerprint()
-    assert open_shards(shards, split="test").labels.tolist() == [2]
-
-
-def test_the_check_the_pipeline_and_the_settings_read_them(shards):
-    request = DataRequest(dataset_dir=str(shards))
-    items = open_listing("webdataset", request).items(None)
-    assert [item.label for item in items] == LABELS
-    ((pixels, labels),) = load("webdataset", shards, batch_size=7, image_size=(12, 10))
-    np.testing.assert_array_equal(np.rint(pixels[:, 1, 1, 0] / 10), labels)
-    chosen = (f"{shards}/train-*.tar",)
+def test_shards_are_chosen_by_split_or_pattern(tmp_path):
+    write_shards(tmp_path)
+    assert open_shards(tmp_path).describe(4) == f"record 0 of {tmp_path}/train-1.tar"
+    assert open_shards(tmp_path, split="test").labels.tolist() == [2]
+    chosen = (f"{tmp_path}/train-*.tar",)
     settings = Settings().replace(dataset_name="webdataset", train_files=chosen)
     assert load_batches(settings, 7).num_classes == 3
 

@@ -23,7 +23,7 @@ from plsc_tf.data.readers.recordio import recordio_source
 from plsc_tf.data.readers.tfrecord import tfrecords
 from plsc_tf.data.source import IndexedSource, Source, on_host
 from plsc_tf.requirements import check_image_size, check_least, require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, zips
 
 # Names of folders that contain images for evaluation.
 _UNSEEN = ("test", "val", "validation_preprocess")
@@ -36,7 +36,7 @@ class DataRequest:
     Conversions store all fields to recognize their input when they are continued.
 
     Args:
-        dataset_dir: folder of the data set, on any store.
+        dataset_dir: folder of the data set, on any store, or a local zip archive.
         split: "train", "val" or "test"; not every data set has all of them.
         train_files: TFRecord files, absolute or relative to `dataset_dir`; patterns
             such as "part-*" are allowed. They replace the data set's own files, see
@@ -69,6 +69,7 @@ class DataRequest:
         if isinstance(files, str):
             files = [part for part in files.split(",") if part]
         object.__setattr__(self, "train_files", tuple(files))
+        object.__setattr__(self, "dataset_dir", zips.address(self.dataset_dir))
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
         check_least(self, "num_classes", "num_examples", "min_images_per_class")
 

@@ -8,7 +8,7 @@ import numpy as np
 from plsc_tf.data import paths
 from plsc_tf.evaluation import lists
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, zips
 
 # Each text is a number in one way only: matching could otherwise take hours.
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
@@ -34,6 +34,7 @@ def list_images(
         ValueError: there are no images, a name occurs twice, or a line is invalid.
     """
     require(images, "images must name a folder or a list of images", images="''")
+    images = zips.address(images)
     folder, points = image_dir or files.parent(images), None
     if not files.is_dir(images):
         names = list(_read(images, lambda text: (text, ())))
