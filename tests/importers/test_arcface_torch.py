@@ -219,17 +219,6 @@ def test_checkpoints_of_all_ranks(torch, tmp_path, ranks):
         assert {"epoch", "state_optimizer"} < set(source.left)
 
 
-def test_partial_fc_beside_a_backbone(torch, tmp_path):
-    torch.save(tensors(torch, BACKBONE), tmp_path / "backbone.pth")
-    for rank, rows in enumerate(shards(3)):
-        name = f"softmax_fc_gpu_{rank}.pt"
-        torch.save({"weight": torch.from_dlpack(rows)}, tmp_path / name)
-    source = importers.read(str(tmp_path))
-    assert set(source.arrays) == {"weight"}
-    np.testing.assert_array_equal(whole(source.arrays["weight"]), WEIGHT)
-    np.testing.assert_array_equal(source.arrays["weight"].read(3, 9), WEIGHT[3:9])
-
-
 @pytest.mark.parametrize("rows", [(4, 7), (5, 6), (3, 3, 5)])
 def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
     torch.save(tensors(torch, BACKBONE), tmp_path / "model.pt")

@@ -17,7 +17,7 @@ from tests.importers.theirs import ArcfaceTorch, Plsc
 
 CLASSES, SIZE = 7, 6
 SHAPE = (16, 32)
-# Depths and widths of ResNet50 here; test_networks.py has the real ones.
+# Depths and widths of ResNet50 here; test_parameter_counts.py has the real ones.
 RESNET50 = (1, 2, 1, 1), (64, 8, 8, 8)
 WEIGHT = np.random.default_rng(1).normal(size=(CLASSES, SIZE)).astype(np.float32)
 
@@ -35,6 +35,8 @@ def plsc(tmp_path_factory):
     """(folder of a PLSC 0.1 checkpoint, images, their embeddings there)."""
     folder = tmp_path_factory.mktemp("plsc")
     network = Plsc()
+    # Layers are numbered from 3 if the program created other layers before.
+    network.counts.update(conv2d=3, batch_norm=3, prelu=3, fc=3)
     images = np.random.default_rng(8).integers(0, 256, (2, *SHAPE, 3)).astype(np.uint8)
     embeddings = network.embed(images, *RESNET50, SIZE)
     write_checkpoint(folder, network.weights, (WEIGHT[:3], WEIGHT[3:6], WEIGHT[6:]))
@@ -75,7 +77,7 @@ def arcface_torch(tmp_path, torch):
     state = {name: torch.from_dlpack(array) for name, array in network.weights.items()}
     folder = tmp_path / "theirs"
     folder.mkdir()
-    torch.save(state, folder / "model.pt")
+    torch.save(state, folder / "backbone.pth")
     for rank, rows in enumerate((WEIGHT[:4], WEIGHT[4:])):
         name = f"softmax_fc_gpu_{rank}.pt"
         torch.save({"weight": torch.from_dlpack(rows)}, folder / name)
@@ -112,7 +114,7 @@ def test_a_number_of_classes_that_no_file_tells_must_be_given(arcface_torch, ask
 
 def test_a_backbone_alone_makes_a_checkpoint_without_a_head(arcface_torch):
     options, images, embeddings = arcface_torch
-    options["import_from"] += "/model.pt"
+    options["import_from"] += "/backbone.pth"
     rows = import_checkpoint.import_checkpoint(Settings.from_values(**options))
     assert dict(rows)["head"].startswith("none")
     given = {"checkpoint_dir": options["checkpoint_dir"], "num_replicas": 1}
