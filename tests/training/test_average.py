@@ -111,16 +111,6 @@ def test_a_decay_out_of_range_is_refused():
         Averaging(1.0)
 
 
-OPTIONS = {
-    "num_sample_per_epoch": 40,
-    "num_epochs": 1,
-    "with_test": True,
-    "save_losses": True,
-    "ema_decay": 0.5,
-    "save_best": True,
-}
-
-
 def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, caplog):
     averaged, plain = make_model(1, averaging=Averaging(0.9)), make_model(1)
     for name, model in (("averaged", averaged), ("plain", plain)):
@@ -132,9 +122,8 @@ def test_a_resume_may_end_averages_but_not_begin_them(make_model, tmp_path, capl
 
 
 def test_a_run_without_averages_in_use_is_loaded_so(tmp_path):
-    options = {**OPTIONS, "ema_decay": 0.99, "num_replicas": 1}
-    folder = str(tmp_path / "run")
-    run.train(settings(folder, **options, ema_in_use=False))
+    folder, options = str(tmp_path / "run"), {"ema_decay": 0.99, "ema_in_use": False}
+    run.train(settings(folder, num_replicas=1, stop_at_step=2, **options))
     options = {"checkpoint_dir": folder, "num_replicas": 1}
     asked = Settings.from_values(**options)
     of_weights = Settings.from_values(**options, ema_in_use=False)
