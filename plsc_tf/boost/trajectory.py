@@ -9,9 +9,8 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.checkpoints import catalog, manifest, reader
+from plsc_tf.checkpoints import catalog, manifest, reader, writer
 from plsc_tf.checkpoints.rows import StoredRows
-from plsc_tf.checkpoints.writer import Content
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -109,13 +108,13 @@ def _datasets(network):
     """
     weights, places = network.weights, {}
     values = [(w, tf.fill(w.shape, tf.cast(i, w.dtype))) for i, w in enumerate(weights)]
-    content = Content("weights", {}, network, {}, values)
 
     def look(name, item):
         if isinstance(item, h5py.Dataset) and item.size:
             places[int(item[(0,) * item.ndim])] = name
 
-    with h5py.File(BytesIO(b"".join(content.backbone_file()))) as file:
+    content = b"".join(writer.backbone_file(network, values).buffers())
+    with h5py.File(BytesIO(content)) as file:
         file.visititems(look)
     return {id(w): places[i] for i, w in enumerate(weights) if i in places}
 

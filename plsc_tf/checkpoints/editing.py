@@ -13,6 +13,7 @@ import numpy as np
 from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import EditedRows, StoredRows
+from plsc_tf.checkpoints.writer import Content, File
 from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
@@ -66,7 +67,7 @@ def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False)
     content = manifest.read(source)
     check_centers(source, content, changes.dominant is not None)
     reader.verify(source, content)
-    return writer.save(target, _Edited(source, content, changes, weights_only))
+    return writer.save(target, _edited(source, content, changes, weights_only))
 
 
 def check_centers(source: str, content: dict, dropping: bool) -> None:
@@ -87,70 +88,54 @@ def check_centers(source: str, content: dict, dropping: bool) -> None:
     require(several or not dropping, rule, "Leave out drop_sub_centers")
 
 
-class _Edited:
-    """Implements the interface of `Content` for an edited checkpoint's files."""
+def _edited(source, content, changes, weights_only):
+    """Returns the `Content` of the edited checkpoint; other files are copied."""
 
-    held = False
+    def copied(kind, described):
+        path = files.join(source, content[kind]["file"])
+        return File(content[kind][described], functools.partial(files.open_read, path))
 
-    def __init__(self, source, content, changes, weights_only):
-        self._source, self._content, self._edit = source, content, changes
-        self.kind = "weights" if weights_only else content["kind"]
-        self.state = _state(content, changes, self.kind)
-        if self.kind == "training":
-            _check_slots(source, content)
-        names = [n for n in content["arrays"] if "/" not in n or not weights_only]
-        self._check_fills(set(names))
-        self.arrays = {name: self._stored(name) for name in names}
-
-    def backbone_file(self):
-        """Yields the unchanged backbone file."""
-        return self._copy(self._content["backbone"]["file"])
-
-    def variables_file(self):
-        """Yields the unchanged file of the variables needed to resume."""
-        return self._copy(self._content["training"]["file"])
-
-    def describe_backbone(self):
-        """Returns the description of the source's backbone."""
-        return self._content["backbone"]["weights"]
-
-    def describe_variables(self):
-        """Returns the source's description of the variables needed to resume."""
-        return self._content["training"]["variables"]
-
-    def _stored(self, name):
-        """Returns the edited rows of a file, stored as they were."""
-        source = stored = StoredRows(self._source, self._content["arrays"][name])
-        if self._edit.dominant is not None:
-            stored = rows.one_center(stored, self._edit.dominant)
-        merge, added = functools.partial(np.mean, axis=0), self._edit.added
-        if name == "bias":
-            merge = np.logaddexp.reduce  # adds up the classes' softmax probabilities
-        elif name == "weight" and "bias" not in self._content["arrays"]:
-            merge = rows.merge_directions
-        if name != "weight":
-            fill, shape = self._edit.fills.get(name), stored.shape[1:]
-
-            def added(low, high):
-                return np.full((high - low, *shape), fill)
-
-        edited = EditedRows(stored, self._edit.labels, merge=merge, added=added)
-        if packing.is_packed(source.stored_dtype):
-            return rows.packed(edited, source.stored_dtype)
-        return edited
-
-    def _check_fills(self, names):
-        missing = sorted(names - {"weight", *self._edit.fills})
-        unknown = f"The initial {', '.join(missing)} of new classes is unknown"
-        rule = f"{unknown}: {self._source} does not name its optimizer"
-        fits = not missing or not self._edit.labels.added
-        require(fits, rule, "Set --edit_weights_only")
-
-    def _copy(self, name):
-        return files.open_read(files.join(self._source, name))
+    training = None
+    if content["kind"] == "training" and not weights_only:
+        _check_slots(source, content)
+        training = copied("training", "variables")
+    names = [n for n in content["arrays"] if "/" not in n or not weights_only]
+    _check_fills(source, changes, set(names))
+    arrays = {name: _edited_rows(source, content, changes, name) for name in names}
+    state = _state(content, changes, training is None)
+    return Content(state, copied("backbone", "weights"), arrays, training)
 
 
-def _state(content, changes, kind):
+def _check_fills(source, changes, names):
+    missing = sorted(names - {"weight", *changes.fills})
+    unknown = f"The initial {', '.join(missing)} of new classes is unknown"
+    rule = f"{unknown}: {source} does not name its optimizer"
+    fits = not missing or not changes.labels.added
+    require(fits, rule, "Set --edit_weights_only")
+
+
+def _edited_rows(source, content, changes, name):
+    """Returns the edited rows of an array, stored as they were."""
+    stored = StoredRows(source, content["arrays"][name])
+    dtype = stored.stored_dtype
+    if changes.dominant is not None:
+        stored = rows.one_center(stored, changes.dominant)
+    merge, added = functools.partial(np.mean, axis=0), changes.added
+    if name == "bias":
+        merge = np.logaddexp.reduce  # adds up the classes' softmax probabilities
+    elif name == "weight" and "bias" not in content["arrays"]:
+        merge = rows.merge_directions
+    if name != "weight":
+        fill, shape = changes.fills.get(name), stored.shape[1:]
+
+        def added(low, high):
+            return np.full((high - low, *shape), fill)
+
+    edited = EditedRows(stored, changes.labels, merge=merge, added=added)
+    return rows.packed(edited, dtype) if packing.is_packed(dtype) else edited
+
+
+def _state(content, changes, weights_only):
     state = {**content["state"], "num_classes": changes.labels.num_classes}
     state.pop("data", None)  # It doesn't describe the images of the edited classes.
     if "flags" in state:
@@ -158,7 +143,7 @@ def _state(content, changes, kind):
         state["flags"] = {**state["flags"], **flags}
     if changes.dominant is not None and "head" in state:
         state["head"] = {**state["head"], "sub_centers": 1}
-    if kind != "training":
+    if weights_only:
         for name in ("optimizer", "replicas", "loss_scale"):
             state.pop(name, None)
     labels = changes.labels.new_labels

@@ -12,7 +12,7 @@ import functools
 import io
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -74,65 +74,83 @@ class BackgroundSaver:
         return self._saving is not None and not self._saving.done()
 
 
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file of a checkpoint that one worker writes, other than rows.
+
+    Attributes:
+        described: the description of its weights or variables in the manifest.
+        buffers: function that returns the buffers of its bytes.
+    """
+
+    described: Any
+    buffers: Callable[[], Iterable]
+
+
+# A view from `getbuffer` would crash Python 3.12.1 when it is garbage-collected. HDF5
+# writes to memory only: if it fails to write to a file on disk, it keeps the file open,
+# tries again when the process exits, and crashes.
+def backbone_file(network: keras.Model, values: Sequence = ()) -> File:
+    """Returns a Keras weights file, for `load_weights` to read.
+
+    Args:
+        network: the backbone.
+        values: `[(keras.Variable, tensor)]` for the network's variables; those that are
+            not listed have their current values.
+    """
+
+    def buffers():
+        buffer = io.BytesIO()
+        with keras.StatelessScope(state_mapping=values):
+            private_apis.save_weights(network, buffer)
+        return [memoryview(buffer.getvalue())]
+
+    described = [
+        {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
+        for weight in network.weights
+    ]
+    return File(described, buffers)
+
+
+def variables_file(variables: Mapping[str, Any]) -> File:
+    """Returns a numpy archive of `{name: tensor}`."""
+
+    def buffers():
+        buffer = io.BytesIO()
+        np.savez(buffer, **{name: np.asarray(v) for name, v in variables.items()})
+        return [memoryview(buffer.getvalue())]
+
+    described = {
+        name: {"shape": list(value.shape), "dtype": tf.as_dtype(value.dtype).name}
+        for name, value in variables.items()
+    }
+    return File(described, buffers)
+
+
 @dataclasses.dataclass
 class Content:
     """The content of a checkpoint, which doesn't change while training continues.
 
     Attributes:
-        kind: "training" if a run can resume from it, else "weights".
         state: JSON-compatible dict.
-        network: the backbone, a Keras model.
+        backbone: the `File` of the backbone's weights.
         arrays: `{name: rows}`, each with `shape`, `dtype`, `local_range()` and
             `pieces(low, high)`: `TiledRows.stored` or `Rows`.
-        values: `[(keras.Variable, tensor)]` for the network's variables; those that are
-            not listed have their current values.
-        variables: `{name: tensor}` of values that are needed only to resume.
+        training: the `File` of the values that are needed only to resume; None: no run
+            can resume from the checkpoint.
         held: whether training continues while the content is written.
     """
 
-    kind: str
     state: dict
-    network: keras.Model
+    backbone: File
     arrays: dict[str, Any]
-    values: Sequence[tuple[keras.Variable, tf.Tensor]] = ()
-    variables: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+    training: File | None = None
     held: bool = False
-
-    # A view from `getbuffer` would crash Python 3.12.1 when it is garbage-collected.
-    # HDF5 writes to memory only: if it fails to write to a file on disk, it keeps the
-    # file open, tries again when the process exits, and crashes.
-    def backbone_file(self) -> Iterable[memoryview]:
-        """Returns the buffers of a Keras weights file, for `load_weights` to read."""
-        buffer = io.BytesIO()
-        with keras.StatelessScope(state_mapping=self.values):
-            private_apis.save_weights(self.network, buffer)
-        return [memoryview(buffer.getvalue())]
-
-    def variables_file(self) -> Iterable[memoryview]:
-        """Returns the buffers of a numpy archive of `variables`."""
-        arrays = {name: np.asarray(value) for name, value in self.variables.items()}
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]  # numpy 2
-        return [memoryview(buffer.getvalue())]
-
-    def describe_backbone(self) -> list[dict]:
-        """Returns the paths, shapes and data types of the weights in the file."""
-        return [
-            {"path": weight.path, "shape": list(weight.shape), "dtype": weight.dtype}
-            for weight in self.network.weights
-        ]
-
-    def describe_variables(self) -> dict[str, dict]:
-        """Returns the shapes and data types of `variables`."""
-        return {
-            name: {"shape": list(value.shape), "dtype": tf.as_dtype(value.dtype).name}
-            for name, value in self.variables.items()
-        }
 
 
 def save(
     path: str,
-    content: Any,
+    content: Content,
     group: Any = None,
     heartbeat: Callable[[], None] | None = None,
 ) -> int:
@@ -143,7 +161,7 @@ def save(
 
     Args:
         path: the folder; it must not exist.
-        content: the `Content`, or another object with its interface.
+        content: the `Content`.
         group: the `Group` of workers, all of which must call this function, or None in
             a single process.
         heartbeat: function to call after each file.
@@ -210,9 +228,9 @@ def _write_share(target, content, is_chief, heartbeat):
     """Writes this worker's share; returns its files and its parts of the arrays."""
     jobs, parts = {}, {}
     if is_chief:
-        jobs[BACKBONE] = content.backbone_file
-        if content.kind == "training":
-            jobs[TRAINING] = content.variables_file
+        jobs[BACKBONE] = content.backbone.buffers
+        if content.training:
+            jobs[TRAINING] = content.training.buffers
     for name, array in content.arrays.items():
         if is_chief or array.local_range() != (0, array.shape[0]):
             parts[name] = _parts(name, array)
@@ -293,11 +311,11 @@ def _describe(content, shares):
         for name, array in content.arrays.items()
     }
     training = {}
-    if content.kind == "training":
-        training = {"file": TRAINING, "variables": content.describe_variables()}
+    if content.training:
+        training = {"file": TRAINING, "variables": content.training.described}
     return {
         "format": manifest.FORMAT,
-        "kind": content.kind,
+        "kind": "training" if content.training else "weights",
         "versions": {
             "plsc_tf": plsc_tf.__version__,
             "tensorflow": tf.__version__,
@@ -306,7 +324,7 @@ def _describe(content, shares):
             "python": platform.python_version(),
         },
         "state": content.state,
-        "backbone": {"file": BACKBONE, "weights": content.describe_backbone()},
+        "backbone": {"file": BACKBONE, "weights": content.backbone.described},
         "training": training,
         "arrays": arrays,
         "files": {name: file for s in shares for name, file in s["files"].items()},

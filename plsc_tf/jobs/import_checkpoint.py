@@ -102,20 +102,16 @@ def _content(settings, source, backbone):
     # checkpoint_dir names the output here, not a checkpoint to start from.
     flags = settings.replace(checkpoint_dir="").as_dict()
     path = os.path.abspath(settings.importing.import_from)
-    return Content(
-        kind="weights",
-        state={
-            "step": 0,
-            "global_step": 0,
-            "num_classes": settings.dataset.num_classes,
-            "embedding_size": settings.model.emb_size,
-            "head_state": {},
-            "flags": flags,
-            "imported": {"format": source.format, "from": path},
-        },
-        network=backbone,
-        arrays=source.arrays,
-    )
+    state = {
+        "step": 0,
+        "global_step": 0,
+        "num_classes": settings.dataset.num_classes,
+        "embedding_size": settings.model.emb_size,
+        "head_state": {},
+        "flags": flags,
+        "imported": {"format": source.format, "from": path},
+    }
+    return Content(state, writer.backbone_file(backbone), source.arrays)
 
 
 def _table(settings, source, backbone, path):

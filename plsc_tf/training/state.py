@@ -95,23 +95,18 @@ def snapshot(
         (v, averaged[id(v)] if id(v) in averaged else _value(model, v))
         for v in model.backbone.variables
     ]
-    arrays, variables = dict(model.head.arrays()), {}
+    arrays, training = dict(model.head.arrays()), None
     if not weights_only:
         arrays.update(model.trainer.updater.slots())
         variables = training_variables(model)
         variables = {name: _value(model, v) for name, v in variables.items()}
         for i, (_, each) in enumerate(stacked):
             variables[f"statistics/{i:04d}"] = each
+        training = writer.variables_file(variables)
     arrays = {k: v.held() if held else v.stored() for k, v in arrays.items()}
-    return Content(
-        kind="weights" if weights_only else "training",
-        state={**state, **_position(model, weights_only)},
-        network=model.backbone,
-        values=values,
-        variables=variables,
-        arrays=arrays,
-        held=held,
-    )
+    state = {**state, **_position(model, weights_only)}
+    backbone = writer.backbone_file(model.backbone, values)
+    return Content(state, backbone, arrays, training, held)
 
 
 def _position(model, weights_only):

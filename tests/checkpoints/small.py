@@ -42,13 +42,12 @@ def make_content(
     if array is None:
         array = make_rows(replicas, WHOLE + step)
     state = {"num_classes": array.shape[0], "embedding_size": array.shape[1], **state}
+    values = [(v, tf.convert_to_tensor(v.value)) for v in network.variables]
     return writer.Content(
-        kind=kind,
         state={"global_step": step, "flags": {"learning_rate": 0.1}, **state},
-        network=network,
-        values=[(v, tf.convert_to_tensor(v.value)) for v in network.variables],
-        variables=variables if kind == "training" else {},
+        backbone=writer.backbone_file(network, values),
         arrays={"weight": array},
+        training=writer.variables_file(variables) if kind == "training" else None,
     )
 
 

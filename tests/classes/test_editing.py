@@ -65,7 +65,7 @@ def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
 def test_slots_among_the_optimizers_variables_are_left_out_on_request(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
-    content.variables = {"optimizer/0000": SLOT}
+    content.training = writer.variables_file({"optimizer/0000": SLOT})
     writer.save(str(old), content)
     edit = Edit(LabelsMap(7, removed=[1]))
     with pytest.raises(ValueError, match="replicated head .* --edit_weights_only"):
