@@ -12,7 +12,7 @@ import numpy as np
 
 from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.rows import EditedRows, StoredRows
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content, File
 from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
@@ -131,7 +131,7 @@ def _edited_rows(source, content, changes, name):
         def added(low, high):
             return np.full((high - low, *shape), fill)
 
-    edited = EditedRows(stored, changes.labels, merge=merge, added=added)
+    edited = rows.edited(stored, changes.labels, merge=merge, added=added)
     return rows.packed(edited, dtype) if packing.is_packed(dtype) else edited
 
 

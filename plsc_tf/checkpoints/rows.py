@@ -136,8 +136,14 @@ def packed(rows: Rows, dtype: tf.DType) -> Rows:
     return Rows((*rows.shape[:-1], rows.shape[-1] + 1), dtype.name, read)
 
 
-class EditedRows(Rows):
-    """Rows of a head after removing, merging and adding classes.
+def edited(
+    stored: Rows,
+    labels: LabelsMap,
+    *,
+    merge: Callable[[np.ndarray], np.ndarray],
+    added: Any = None,
+) -> Rows:
+    """Returns the rows of a head after removing, merging and adding classes.
 
     Args:
         stored: the original rows.
@@ -147,48 +153,37 @@ class EditedRows(Rows):
         added: function of (first, last + 1) that returns rows of the new classes,
             which are numbered from 0.
     """
+    merged = np.array(sorted(labels.groups), np.int64)
 
-    def __init__(
-        self,
-        stored: Rows,
-        labels: LabelsMap,
-        *,
-        merge: Callable[[np.ndarray], np.ndarray],
-        added: Any = None,
-    ):
-        shape = labels.num_classes, *stored.shape[1:]
-        super().__init__(shape, stored.dtype, self._read)
-        self._stored, self._labels = stored, labels
-        self._merge, self._added = merge, added
-        self._merged = np.array(sorted(labels.groups), np.int64)
-
-    def _read(self, low, high):
-        rows = np.empty((high - low, *self.shape[1:]), self.dtype)
-        origins = self._labels.origins[low:high]
+    def read(low, high):
+        found = np.empty((high - low, *rows.shape[1:]), rows.dtype)
+        origins = labels.origins[low:high]
         if len(origins):
-            self._read_stored(origins, rows)
-        for new in self._merged[(self._merged >= low) & (self._merged < high)].tolist():
-            rows[new - low] = self._merged_row(new)
-        if len(origins) < len(rows):
-            count = len(self._labels.origins)
-            rows[len(origins) :] = self._added(max(low, count) - count, high - count)
-        return rows
+            read_stored(origins, found)
+        for new in merged[(merged >= low) & (merged < high)].tolist():
+            found[new - low] = merged_row(labels.groups[new])
+        if len(origins) < len(found):
+            count = len(labels.origins)
+            found[len(origins) :] = added(max(low, count) - count, high - count)
+        return found
 
-    def _read_stored(self, origins, rows):
-        """Reads the old rows in chunks of `piece_rows` rows."""
-        for first in range(int(origins[0]), int(origins[-1]) + 1, self.piece_rows):
-            begin, end = np.searchsorted(origins, [first, first + self.piece_rows])
+    def read_stored(origins, found):
+        # In chunks of `piece_rows` of the old rows.
+        for first in range(int(origins[0]), int(origins[-1]) + 1, rows.piece_rows):
+            begin, end = np.searchsorted(origins, [first, first + rows.piece_rows])
             if begin < end:
-                span = self._stored.read(first, int(origins[end - 1]) + 1)
-                rows[begin:end] = span[origins[begin:end] - first]
+                span = stored.read(first, int(origins[end - 1]) + 1)
+                found[begin:end] = span[origins[begin:end] - first]
 
-    def _merged_row(self, new):
-        group = self._labels.groups[new]
+    def merged_row(group):
         try:
-            return self._merge(self._stored.take(group).astype(np.float64))
+            return merge(stored.take(group).astype(np.float64))
         except ValueError as error:
             listed = ", ".join(map(str, group))
             raise ValueError(f"Classes {listed} cannot be merged: {error}") from error
+
+    rows = Rows((labels.num_classes, *stored.shape[1:]), stored.dtype, read)
+    return rows
 
 
 def merge_directions(rows: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
 
     removed = np.random.default_rng(1).choice(1000, 900, replace=False)
     labels = LabelsMap(1000, removed=removed, added=130)
-    edited = rows.EditedRows(
+    edited = rows.edited(
         Rows(old.shape, "float32", read),
         labels,
         merge=lambda rows: np.mean(rows, axis=0),
