@@ -65,5 +65,3 @@ def test_entry_takes_the_dictionary_itself():
     assert Entry(boost_config_dict=TUTORIAL, boost_level="O1").settings.boost == boost(
         boost_config_dict=str(TUTORIAL), boost_level="O1"
     )
-    with pytest.raises(ValueError, match="dim_reduce.roh=1"):
-        _ = Entry(boost_config_dict={"dim_reduce": {"roh": 1}}).settings

@@ -1,6 +1,5 @@
 """Two hosts, each with its own address and network, train as one."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests import programs
+from tests import programs, required
 from tests.cluster import cluster_driver
 from tests.cluster.cluster_driver import CASE, MOCK, NO_TEST
 from tests.cluster.two_hosts import NotPermittedError, two_hosts
@@ -33,10 +32,7 @@ def hosts():
         with two_hosts() as both:
             yield both
     except NotPermittedError as error:
-        message = f"no network namespaces here: {error}"
-        if os.environ.get("PLSC_TF_REQUIRE_NETNS"):
-            pytest.fail(message)
-        pytest.skip(message)
+        required.skip("NETNS", f"no network namespaces here: {error}")
 
 
 class Launchers:

@@ -165,14 +165,6 @@ def test_weights_may_be_a_column(model, numbered):
     model.train_on_batch(*numbered, sample_weight=weights[:, None])
 
 
-def test_class_weights_leave_padding_at_0():
-    images, labels = np.zeros((3, 1, 1, 3), np.uint8), np.arange(3)
-    padded = batching.pad(images, labels, None, 4)
-    *_, weights, real = batching.weighted(padded, {0: 0.5, 2: 3.0})
-    assert weights.numpy().tolist() == [0.5, 1.0, 3.0, 0.0]
-    assert real.numpy().tolist() == [1.0, 1.0, 1.0, 0.0]
-
-
 def test_each_replica_gets_its_part_of_the_batch_on_its_device(model, numbered):
     images, labels = numbered
     with ThreadPoolExecutor(2) as pool:
