@@ -12,11 +12,12 @@ import tensorflow as tf
 import plsc_tf
 from tests import programs
 from tests.marks import slow
-from tests.seeds import plsc_folder, plsc_scripts as scripts
+from tests.seeds import plsc_folder
 from tests.seeds.plsc_folder import SMALL, make_train_data, results
+from tests.seeds.plsc_scripts import SCRIPTS
 
 # Calls all methods one after another in the same processes.
-EVERY_METHOD = f"""{scripts.TRAIN}
+EVERY_METHOD = f"""{SCRIPTS["TRAIN"]}
 import os
 import numpy as np
 
@@ -25,8 +26,8 @@ with open("train_data/images/00000000.jpg", "rb") as file:
 ins = Entry(checkpoint_dir="./saved_model")
 ins.predict_reader = lambda: iter([image, image])
 np.save(f"embeddings-{{os.getpid()}}.npy", ins.predict())
-{scripts.EXPORT}
-{scripts.VAL}
+{SCRIPTS["EXPORT"]}
+{SCRIPTS["VAL"]}
 for number, (folder, timeout) in enumerate(
     [("saved_model", 99), ("nowhere", 30), ("saved_model", 30)]
 ):
@@ -65,7 +66,7 @@ def run_script(folder, monkeypatch):
 
 
 def test_train_val_and_export(run_script, folder, capsys):
-    run_script(scripts.TRAIN)
+    run_script(SCRIPTS["TRAIN"])
     assert (folder / "saved_model" / "0" / "manifest.json").is_file()
     found = results(folder / "saved_model")
     assert found["steps"] == 3  # 12 images, 4 at a time
@@ -73,10 +74,10 @@ def test_train_val_and_export(run_script, folder, capsys):
     assert found["num_classes"] == 5
     accuracy = found["verification"]["lfw"]["accuracy"]
     assert f"lfw: verification accuracy  {accuracy:.4f}" in capsys.readouterr().out
-    run_script(scripts.VAL)
+    run_script(SCRIPTS["VAL"])
     assert f"lfw: accuracy        {accuracy:.5f}" in capsys.readouterr().out
     (folder / "saved_model").rename(folder / "pretrain_model")
-    run_script(scripts.EXPORT)
+    run_script(SCRIPTS["EXPORT"])
     served = tf.saved_model.load(str(folder / "inference_model" / "1"))
     data = (folder / "train_data" / "images" / "00000003.jpg").read_bytes()
     exported = served.signatures["serving_default"](bytes=tf.constant([data]))
@@ -90,12 +91,12 @@ def test_train_val_and_export(run_script, folder, capsys):
 
 def test_a_number_of_classes_holds_where_it_was_set(run_script):
     with pytest.raises(ValueError, match="has 5 classes.*--num_classes"):
-        run_script(scripts.CLASSES, model_save_dir="given")
+        run_script(SCRIPTS["CLASSES"], model_save_dir="given")
 
 
 def test_a_network_of_ones_own(run_script, folder):
     options = {"dropout": None, "model_save_dir": "own", "with_test": False}
-    run_script(scripts.CUSTOM_MODEL, **options)
+    run_script(SCRIPTS["CUSTOM_MODEL"], **options)
     assert "--model_name=__main__.ResNet" in (folder / "own" / "flags.cfg").read_text()
     assert results(folder / "own")["steps"] == 3
 
@@ -103,7 +104,7 @@ def test_a_network_of_ones_own(run_script, folder):
 def test_a_reader_of_ones_own(run_script, folder):
     # The images come in the reader's order; plsc_tf does not flip them again.
     options = {"model_save_dir": "reader", "num_sample_per_epoch": 12}
-    run_script(scripts.CUSTOM_READER, **options, num_classes=5, with_test=False)
+    run_script(SCRIPTS["CUSTOM_READER"], **options, num_classes=5, with_test=False)
     found = results(folder / "reader")
     assert (found["steps"], found["num_classes"]) == (3, 5)
 
@@ -134,7 +135,7 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_half_precision(run_script, folder):
-    run_script(scripts.MIXED_PRECISION, model_save_dir="half")
+    run_script(SCRIPTS["MIXED_PRECISION"], model_save_dir="half")
     assert "--use_fp16=true" in (folder / "half" / "flags.cfg").read_text()
 
 
@@ -142,13 +143,14 @@ def test_server_and_client(run_script, folder, capsys):
     pytest.importorskip("aiohttp")
     if not (folder / "inference_model").exists():
         test_train_val_and_export(run_script, folder, capsys)
-    server = scripts.SERVER.replace("'/XXX/XXX'", repr(str(folder / "inference_model")))
+    model = repr(str(folder / "inference_model"))
+    server = SCRIPTS["SERVER"].replace("'/XXX/XXX'", model)
     (folder / "data").mkdir()
     picture = folder / "train_data" / "images" / "00000000.jpg"
     (folder / "data" / "00000000.jpg").write_bytes(picture.read_bytes())
     names = run_script(server.replace("8010)", "0, block=False)"))
     try:
-        found = run_script(scripts.CLIENT.replace("8010", str(names["fs"].port)))
+        found = run_script(SCRIPTS["CLIENT"].replace("8010", str(names["fs"].port)))
     finally:
         names["fs"].stop()
     assert np.shape(found["result"]) == (1, 8)
@@ -199,7 +201,7 @@ def test_the_scripts_with_all_defaults(tmp_path):
     (tmp_path / "plsc.py").write_text("from plsc_tf import *")
     (tmp_path / "pretrain_model").symlink_to("saved_model")
     for name in ("TRAIN", "VAL", "EXPORT"):
-        (tmp_path / f"{name}.py").write_text(getattr(scripts, name))
+        (tmp_path / f"{name}.py").write_text(SCRIPTS[name])
         programs.run(f"{name}.py", cwd=tmp_path)
     assert results(tmp_path / "saved_model")["num_classes"] == 3
     assert os.listdir(tmp_path / "inference_model") == ["1"]
