@@ -23,8 +23,8 @@ from plsc_tf.serving import versions
 from plsc_tf.storage import files, remote
 from plsc_tf.training.ending import Termination
 from tests.jobs.tiny_run import TINY
+from tests.seeds.documents import PLSC
 from tests.seeds.plsc_folder import make_train_data, modules, results
-from tests.seeds.plsc_scripts import SCRIPTS
 
 OPTIONS = {
     **TINY,
@@ -177,7 +177,7 @@ def plsc_script(name, uri, directory, folder):
     """Runs a script of PLSC's manual with the addresses of a real HDFS.
 
     Args:
-        name: of the script in plsc_scripts.md.
+        name: of the script in tests/seeds/plsc.md.
         uri: address of the NameNode.
         directory: on HDFS, for "some_dir".
         folder: the working directory; gets train_data/ and saved_model/.
@@ -187,7 +187,7 @@ def plsc_script(name, uri, directory, folder):
     """
     os.makedirs(os.path.join(folder, "saved_model"))
     make_train_data(pathlib.Path(folder), [number % 5 for number in range(8)])
-    script = SCRIPTS[name].replace("you_hdfs_addr", uri)
+    script = PLSC[name].replace("you_hdfs_addr", uri)
     script = script.replace("some_dir", directory)
     # The other trainings' number of replicas: TensorFlow cannot change it.
     small = modules(num_replicas=2, batch_size=2)

@@ -13,20 +13,10 @@ from plsc_tf.storage import files
 from plsc_tf.storage.errors import StorageError
 from tests import commands
 from tests.seeds.commands import ROOT, tfrecord
+from tests.seeds.documents import FASTNN
 from tests.seeds.fake_oss import FakeOss
 
-# "The format of the hyper-parameter file is as follows."
-SAMPLE = """\
-enable_paisora=True
-batch_size=128
-use_fp16=True
-dataset_name=flowers
-dataset_dir=oss://pai-online-beijing.oss-cn-beijing-internal.aliyuncs.com/fastnn-data/flowers/
-model_name=inception_resnet_v2
-optimizer=sgd
-num_classes=5
-job_name=worker
-"""
+SAMPLE = FASTNN["SAMPLE"]
 ASSUMED = "loss_type=softmax, no_weight_decay_on=norms,biases,prelus, with_test=false"
 
 
@@ -128,34 +118,8 @@ def test_what_the_file_names_is_not_assumed(tmp_path):
     assert again.head.loss_type == "softmax" and not again.evaluation.with_test
 
 
-# "Create the file cifar10.py in the directory datasets." In TensorFlow 2,
-# tf.parse_single_example and tf.FixedLenFeature have moved to tf.io.
-CIFAR10 = '''
-"""Provides data for the Cifar10 dataset. """
-from __future__ import division
-from __future__ import print_function
-import tensorflow as tf
-"""Expect func_name is ‘parse_fn’ """
-def parse_fn(example):
-    with tf.device("/cpu:0"):
-        features = tf.io.parse_single_example(
-            example,
-            features={
-                'image/encoded': tf.io.FixedLenFeature((), tf.string, default_value=''),
-                'image/format': tf.io.FixedLenFeature(
-                    (), tf.string, default_value='png'),
-                'image/class/label': tf.io.FixedLenFeature(
-                    [], tf.int64, default_value=tf.zeros([], dtype=tf.int64)),
-            }
-        )
-        image = tf.image.decode_jpeg(features['image/encoded'], channels=3)
-        label = features['image/class/label']
-        return image, label
-'''
-
-
 def test_a_parse_function_of_the_manual(tmp_path, monkeypatch):
-    (tmp_path / "manual_cifar10.py").write_text(CIFAR10)
+    (tmp_path / "manual_cifar10.py").write_text(FASTNN["CIFAR10"])
     monkeypatch.syspath_prepend(str(tmp_path))
     tfrecord(tmp_path / "cifar10_train.tfrecord", 10, 20)
     batches = data_load.load(

@@ -13,11 +13,11 @@ import plsc_tf
 from tests import programs
 from tests.marks import slow
 from tests.seeds import plsc_folder
+from tests.seeds.documents import PLSC
 from tests.seeds.plsc_folder import SMALL, make_train_data, results
-from tests.seeds.plsc_scripts import SCRIPTS
 
 # Calls all methods one after another in the same processes.
-EVERY_METHOD = f"""{SCRIPTS["TRAIN"]}
+EVERY_METHOD = f"""{PLSC["TRAIN"]}
 import os
 import numpy as np
 
@@ -26,8 +26,8 @@ with open("train_data/images/00000000.jpg", "rb") as file:
 ins = Entry(checkpoint_dir="./saved_model")
 ins.predict_reader = lambda: iter([image, image])
 np.save(f"embeddings-{{os.getpid()}}.npy", ins.predict())
-{SCRIPTS["EXPORT"]}
-{SCRIPTS["VAL"]}
+{PLSC["EXPORT"]}
+{PLSC["VAL"]}
 for number, (folder, timeout) in enumerate(
     [("saved_model", 99), ("nowhere", 30), ("saved_model", 30)]
 ):
@@ -66,7 +66,7 @@ def run_script(folder, monkeypatch):
 
 
 def test_train_val_and_export(run_script, folder, capsys):
-    run_script(SCRIPTS["TRAIN"])
+    run_script(PLSC["TRAIN"])
     assert (folder / "saved_model" / "0" / "manifest.json").is_file()
     found = results(folder / "saved_model")
     assert found["steps"] == 3  # 12 images, 4 at a time
@@ -74,10 +74,10 @@ def test_train_val_and_export(run_script, folder, capsys):
     assert found["num_classes"] == 5
     accuracy = found["verification"]["lfw"]["accuracy"]
     assert f"lfw: verification accuracy  {accuracy:.4f}" in capsys.readouterr().out
-    run_script(SCRIPTS["VAL"])
+    run_script(PLSC["VAL"])
     assert f"lfw: accuracy        {accuracy:.5f}" in capsys.readouterr().out
     (folder / "saved_model").rename(folder / "pretrain_model")
-    run_script(SCRIPTS["EXPORT"])
+    run_script(PLSC["EXPORT"])
     served = tf.saved_model.load(str(folder / "inference_model" / "1"))
     data = (folder / "train_data" / "images" / "00000003.jpg").read_bytes()
     exported = served.signatures["serving_default"](bytes=tf.constant([data]))
@@ -91,12 +91,12 @@ def test_train_val_and_export(run_script, folder, capsys):
 
 def test_a_number_of_classes_holds_where_it_was_set(run_script):
     with pytest.raises(ValueError, match="has 5 classes.*--num_classes"):
-        run_script(SCRIPTS["CLASSES"], model_save_dir="given")
+        run_script(PLSC["CLASSES"], model_save_dir="given")
 
 
 def test_a_network_of_ones_own(run_script, folder):
     options = {"dropout": None, "model_save_dir": "own", "with_test": False}
-    run_script(SCRIPTS["CUSTOM_MODEL"], **options)
+    run_script(PLSC["CUSTOM_MODEL"], **options)
     assert "--model_name=__main__.ResNet" in (folder / "own" / "flags.cfg").read_text()
     assert results(folder / "own")["steps"] == 3
 
@@ -104,7 +104,7 @@ def test_a_network_of_ones_own(run_script, folder):
 def test_a_reader_of_ones_own(run_script, folder):
     # The images come in the reader's order; plsc_tf does not flip them again.
     options = {"model_save_dir": "reader", "num_sample_per_epoch": 12}
-    run_script(SCRIPTS["CUSTOM_READER"], **options, num_classes=5, with_test=False)
+    run_script(PLSC["CUSTOM_READER"], **options, num_classes=5, with_test=False)
     found = results(folder / "reader")
     assert (found["steps"], found["num_classes"]) == (3, 5)
 
@@ -135,7 +135,7 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_half_precision(run_script, folder):
-    run_script(SCRIPTS["MIXED_PRECISION"], model_save_dir="half")
+    run_script(PLSC["MIXED_PRECISION"], model_save_dir="half")
     assert "--use_fp16=true" in (folder / "half" / "flags.cfg").read_text()
 
 
@@ -144,13 +144,13 @@ def test_server_and_client(run_script, folder, capsys):
     if not (folder / "inference_model").exists():
         test_train_val_and_export(run_script, folder, capsys)
     model = repr(str(folder / "inference_model"))
-    server = SCRIPTS["SERVER"].replace("'/XXX/XXX'", model)
+    server = PLSC["SERVER"].replace("'/XXX/XXX'", model)
     (folder / "data").mkdir()
     picture = folder / "train_data" / "images" / "00000000.jpg"
     (folder / "data" / "00000000.jpg").write_bytes(picture.read_bytes())
     names = run_script(server.replace("8010)", "0, block=False)"))
     try:
-        found = run_script(SCRIPTS["CLIENT"].replace("8010", str(names["fs"].port)))
+        found = run_script(PLSC["CLIENT"].replace("8010", str(names["fs"].port)))
     finally:
         names["fs"].stop()
     assert np.shape(found["result"]) == (1, 8)
@@ -201,7 +201,7 @@ def test_the_scripts_with_all_defaults(tmp_path):
     (tmp_path / "plsc.py").write_text("from plsc_tf import *")
     (tmp_path / "pretrain_model").symlink_to("saved_model")
     for name in ("TRAIN", "VAL", "EXPORT"):
-        (tmp_path / f"{name}.py").write_text(SCRIPTS[name])
+        (tmp_path / f"{name}.py").write_text(PLSC[name])
         programs.run(f"{name}.py", cwd=tmp_path)
     assert results(tmp_path / "saved_model")["num_classes"] == 3
     assert os.listdir(tmp_path / "inference_model") == ["1"]
