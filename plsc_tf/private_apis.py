@@ -196,15 +196,17 @@ def delayed_weights() -> Iterator[list]:
 
     Yields the list of weights to create. After an error, they are not created.
     """
-    created = global_state.get_global_attribute("uninitialized_variables", [], True)
+    name, created = "uninitialized_variables", []
+    # Code that failed before may have left some of its own.
+    before = global_state.get_global_attribute(name, [])
+    global_state.set_global_attribute(name, created)
     try:
         with keras.StatelessScope(initialize_variables=False):
             yield created
-    except BaseException:
-        global_state.set_global_attribute("uninitialized_variables", [])
-        raise
-    with keras.StatelessScope():
-        pass  # creates them at its end
+        with keras.StatelessScope():
+            pass  # creates them at its end
+    finally:
+        global_state.set_global_attribute(name, before)
 
 
 def save_weights(network: keras.Model, file) -> None:

@@ -42,6 +42,16 @@ def test_on_any_number_of_devices(saved, replicas):
     assert (found.head.scale, found.head.loss) == (8.0, plsc_tf.ARCFACE)
 
 
+def test_variables_that_other_code_never_initialized_do_not_matter(saved):
+    with keras.StatelessScope(initialize_variables=False):
+        left = keras.Variable("ones", shape=(2,))
+    with plsc_tf.strategy(1).scope():
+        assert_is(plsc_tf.load_model(saved[0] / "1"), saved)
+    with keras.StatelessScope():
+        pass  # Keras initializes it at its end, as it does without plsc_tf.
+    np.testing.assert_array_equal(left, [1, 1])
+
+
 def test_an_uncompiled_model_restores_its_weights_and_its_losss_state(tmp_path, caplog):
     model = checkpointed.build(1, loss=plsc_tf.ADAFACE)
     new = state.head_state(model)
