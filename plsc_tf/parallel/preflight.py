@@ -59,8 +59,7 @@ def try_collectives(
         RuntimeError: a collective failed, exceeded the time limit or gave a wrong
             result; the message names the workers and the reasons. TensorFlow's
             collectives cannot be used afterwards.
-        WorkerLostError: a worker was lost during the check.
-        WorkerLostError: a worker did not take part.
+        WorkerLostError: a worker was lost during the check, or did not take part.
     """
     fits = gradient_dtype != "bfloat16" or not private_apis.uses_nccl(strategy)
     advice = "Use gradient_dtype=float32, or float16 with use_fp16"

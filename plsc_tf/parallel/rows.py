@@ -268,7 +268,7 @@ class ShardedRows(TiledRows):
         def make(shard, first, end):
             return [
                 tf.Variable(
-                    tf.zeros([min(tile_rows, end - low), *row[1:]], kind),
+                    tf.zeros([min(tile_rows, end - low), *row.shape[1:]], row.dtype),
                     name=f"{name}_{shard}_{i}",
                 )
                 for i, low in enumerate(range(first, end, tile_rows))
@@ -282,7 +282,7 @@ class ShardedRows(TiledRows):
                     part = rows[begin - low : begin - low + stop - start]
                     _overwrite(tile, start, stop, part)
 
-        row, kind = (one := stored_rows(0, 1)).shape, one.dtype
+        row = stored_rows(0, 1)  # shows the shape and the dtype
         # First all variables, and then all temporary tensors: together, they would
         # fragment the memory.
         super().__init__(_on_devices(strategy, split, make), split, tile_rows)
@@ -297,7 +297,6 @@ class ShardedRows(TiledRows):
             name: prefix of the variables' names.
             dtype: the variables' dtype; None uses `dtype` of these rows.
         """
-
         row = tf.broadcast_to(tf.cast(value, self.dtype), [1, *self.shape[1:]])
         row = packing.stored(row, dtype)
 
