@@ -20,7 +20,7 @@ SHORTEST = 128
 # they save, so tiles are larger then, up to a size: on CPUs, glibc gets larger blocks
 # of memory from the system each time, and all their pages are cleared. More than the
 # second number take too long, whatever they save.
-FEW_TILES, MOST_TILES = 40, 800
+FEW_TILES, MOST_TILES = 40, 1600
 LARGEST_TILE_BYTES = {"CPU": 32e6, "GPU": 1024e6}
 # Compiling takes longer than it saves for tiles with fewer rows.
 COMPILE_ROWS = 2048
@@ -133,7 +133,7 @@ def even_tile_rows(
     row_bytes = 4 * max(row_size, SHORTEST)
     fitting = TILE_BYTES[device_kind] / row_bytes
     if packed and device_kind == "CPU":
-        fitting = max(0.6 * fitting, 1.2 * COMPILE_ROWS)
+        fitting = max(0.6 * fitting, 1.5 * COMPILE_ROWS)
     else:
         most = LARGEST_TILE_BYTES[device_kind] / row_bytes
         fitting = min(max(fitting, rows / FEW_TILES), most)

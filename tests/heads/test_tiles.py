@@ -56,12 +56,12 @@ def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
         ("CPU", "float32", 80_000, [4_000] * 20),
         # A prime number: two tiles, nearly alike.
         ("CPU", "float32", 7_919, [3_960, 3_959]),
-        # Rather than more than 40 tiles, 32 MB; rather than more than 800, larger ones.
+        # Rather than more than 40 tiles, 32 MB; at most 1,600 tiles.
         ("CPU", "bfloat16", 1_000_000, [15_625] * 64),
-        ("CPU", "bfloat16", 20_000_000, [25_000] * 800),
-        # 8 bits: about 1.2 times the 2,048 rows that are worth a compilation.
-        ("CPU", "int8", 1_000_000, [2_500] * 400),
-        ("CPU", "float8", 20_000_000, [25_000] * 800),
+        ("CPU", "bfloat16", 20_000_000, [12_500] * 1_600),
+        # 8 bits: about 1.5 times the 2,048 rows that are worth a compilation.
+        ("CPU", "int8", 1_000_000, [3_125] * 320),
+        ("CPU", "float8", 20_000_000, [12_500] * 1_600),
         # And 256 MB on a GPU, 125,000 rows, whatever this machine has.
         ("GPU", "float32", 187_500, [187_500]),
         ("GPU", "int8", 1_000_000, [125_000] * 8),
