@@ -1,161 +1,141 @@
-"""One training of several workers that loses one of them."""
+"""A training of several workers that loses one, is started again, and compared."""
 
+import json
 import os
 import re
 import shutil
 import signal
+import time
 
-from benchmarks import kill_moments, outcomes
-from benchmarks.killed_run import ComparedRun
-from benchmarks.members import ended, members
+from benchmarks import outcomes
+from benchmarks.killed_run import POLL_S, KilledRun
 
 # In which all other workers must have ended.
 LIMIT_S = 60.0
-RESTARTED = b"Restart 1 of 1."
+# One run in so many loses a worker that is stopped rather than killed.
+STOPPED = 5
+_RESTARTED = "Restart 1 of 1."
 _ERROR = re.compile(r"^plsc_tf: error: |^[\d:]+ ERROR ")
 _BLAMED = re.compile(r"Worker (\d+) \(")
+_KILLED = re.compile(r"Worker (\d+) did not end. Killing it.")
 
 
-class LostWorkerRun(ComparedRun):
+class LostWorkerRun(KilledRun):
     """A training run that loses a worker and is started again by its launcher.
 
     Args:
-        start: starts the launcher of a training run in a folder.
-        run_dir: the training's folder.
-        reference: `Outcome` of an undisturbed run of as many workers.
-        seed: of the moment and the worker.
-        size: number of workers.
-        stop: whether the worker is stopped (SIGSTOP) rather than killed.
+        case, run_dir, reference, index: of `KilledRun`.
 
     Attributes:
-        victim: index of the worker that is lost.
-        stop: as above.
-        saving: whether a checkpoint was being written then.
-        stepping: whether steps were under way then, and no checkpoint.
-        seconds: until all others had ended, or it was too late.
-        in_time: whether all others ended by themselves, in time, with an error that
-            names it.
+        figures: those of `KilledRun`, and `ended_in_time`, whether all others ended by
+            themselves, in time, with an error that names the lost worker; `stops`,
+            whether it was stopped; `of_the_chief`; `longest_s`, the seconds until the
+            launcher started all again.
+        events: what happened, a list of short phrases.
     """
 
-    def __init__(self, start, run_dir, reference, seed, *, size, stop):  # noqa: PLR0913
-        super().__init__(run_dir, reference, seed)
-        self.stop = stop
-        self.victim = int(self._random.integers(size))
-        self.saving = self.stepping = self.in_time = False
-        self.seconds = None
-        self._start = start
-        self._size = size
-        self._members = []
-        self._complete = False
-
-    @property
-    def well(self):
-        """Whether all is as it should be."""
-        return self.in_time and self.resumed and self.exact
+    def __init__(self, case, run_dir, reference, index):
+        super().__init__(case, run_dir, reference, index)
+        self._victim = int(self._random.integers(case.num_workers))
+        self._stop = index % STOPPED == STOPPED - 1
+        self.figures |= {"ended_in_time": False, "stops": self._stop}
+        self.figures |= {"of_the_chief": self._victim == 0, "longest_s": 0.0}
 
     def play(self):
-        """Trains, loses the worker and compares; yields while it waits."""
+        """Trains, loses the worker and compares."""
         lost = False
         while not lost:
-            with self._start(self._run_dir) as training:
-                lost = yield from self._lose_worker(training)
-                while not training.ended():
-                    yield
-            if training.status:
-                self._fail(f"status {training.status}")
+            with self._case.start(self._run_dir, self._stop) as launcher:
+                lost = self._lose_worker(launcher)
+                while not launcher.ended():
+                    time.sleep(POLL_S)
+            if launcher.status:
+                self._fail(f"status {launcher.status}")
                 return
             if not lost:
                 # Too fast for the moment: once more from the beginning.
-                self._remove()
-        if RESTARTED in kill_moments.read(f"{self._run_dir}.log"):
-            self._check_start()
-            self._compare()
-        else:
-            self._fail("it was not started again")
-        if self.well:
-            self._remove()
+                shutil.rmtree(self._run_dir)
+                shutil.rmtree(f"{self._run_dir}.logs")
+                os.remove(f"{self._run_dir}.log")
+        self._check_start()
+        self._compare()
 
-    def _lose_worker(self, training):
+    def _lose_worker(self, launcher):
         """Kills or stops it and watches the others; returns False if it was too late.
 
         Args:
-            training: the launcher.
+            launcher: the `Training` of the launcher.
         """
         # The folder is made once all have joined and tried each other.
-        while not os.path.isdir(self._run_dir) and not training.ended():
-            yield
-        took = self._reference.seconds - self._reference.begins_s
-        watch = self._watch_for(training, took)
-        while not watch.due() and not training.ended():
-            yield
-        self._members = members(training.pid)
-        steps = set(outcomes.losses(self._run_dir))
-        self._complete = max(self._reference.losses) in steps
-        if len(self._members) < self._size or (self.stop and self._complete):
+        while not os.path.isdir(self._run_dir) and not launcher.ended():
+            time.sleep(POLL_S)
+        moment = self._draw_moment()
+        while not moment.due() and not launcher.ended():
+            time.sleep(POLL_S)
+        workers = worker_processes(launcher.pid)
+        complete = max(self._reference.losses) in outcomes.losses(self._run_dir)
+        if len(workers) < self._case.num_workers or (self._stop and complete):
             return False
-        self._strike(steps, watch.moment)
-        struck_s = training.age_s
-        others = [member for member in self._members if member.index != self.victim]
-        while not ended(others) and training.age_s < struck_s + LIMIT_S:
-            yield
-        self._judge(others, training.age_s - struck_s)
-        while not ended(self._members) and not training.ended():
-            yield
+        os.kill(workers[self._victim], signal.SIGSTOP if self._stop else signal.SIGKILL)
+        struck_s = time.monotonic()
+        how = "stopped" if self._stop else "killed"
+        self._note_kill(f"worker {self._victim} {how}", moment)
+        while _RESTARTED not in self._log() and not launcher.ended():
+            time.sleep(POLL_S)
+        self._judge(time.monotonic() - struck_s, complete)
         self._note_start()
         return True
 
-    def _strike(self, steps, moment):
-        self.saving = bool(kill_moments.unfinished(self._run_dir))
-        self.stepping = bool(steps) and not self._complete and not self.saving
-        self._members[self.victim].send(signal.SIGSTOP if self.stop else signal.SIGKILL)
-        how = "stopped" if self.stop else "killed"
-        where = self._where(moment, self.saving)
-        self.events.append(f"worker {self.victim} of {self._size} {how} {where}")
+    def _judge(self, seconds, complete):
+        """Records how the others ended, and when all were started again."""
+        log, problems = self._log(), []
+        if _RESTARTED not in log:
+            problems.append("they were not started again")
+        if seconds > LIMIT_S:
+            problems.append(f"it took {seconds:.0f} s")
+        killed = set(map(int, _KILLED.findall(log))) - {self._victim}
+        problems += [f"the launcher had to kill worker {index}" for index in killed]
+        for index in set(range(self._case.num_workers)) - {self._victim}:
+            text = outcomes.read(f"{self._run_dir}.logs/worker-{index}.log")
+            if problem := wrong_end(text, self._victim, complete):
+                problems.append(f"worker {index} {problem}")
+        self.figures |= {"ended_in_time": not problems, "longest_s": seconds}
+        told = f"NOT IN TIME: {'; '.join(problems)}; {self._run_dir}"
+        self.events.append(told if problems else f"restarted after {seconds:.1f} s")
 
-    def _judge(self, others, seconds):
-        """Records how the others ended, and after how many seconds."""
-        self.seconds = seconds
-        problems = [problem for m in others if (problem := self._problem(m))]
-        self.in_time = not problems
-        if problems:
-            problems.append(self._run_dir)
-            self.events.append(f"NOT IN TIME: {'; '.join(problems)}")
-        else:
-            self.events.append(f"the others ended after {seconds:.1f} s")
-
-    def _problem(self, member):
-        name = f"worker {member.index}"
-        if not member.ended:
-            return f"{name} still runs after {LIMIT_S:g} s"
-        log = f"{self._run_dir}.logs/worker-{member.index}.log"
-        text = kill_moments.read(log).decode(errors="replace")
-        problem = wrong_end(text, member.status, self.victim, self._complete)
-        return f"{name} {problem}" if problem else ""
-
-    def _remove(self):
-        """Leaves nothing of it."""
-        shutil.rmtree(self._run_dir)
-        shutil.rmtree(f"{self._run_dir}.logs")
-        os.remove(f"{self._run_dir}.log")
+    def _log(self):
+        return outcomes.read(f"{self._run_dir}.log")
 
 
-def wrong_end(text, status, victim, complete):
+def worker_processes(launcher):
+    """The running workers of a launcher: `{index in the cluster: process}`.
+
+    Args:
+        launcher: its process.
+    """
+    found = {}
+    for pid in outcomes.read(f"/proc/{launcher}/task/{launcher}/children").split():
+        for entry in outcomes.read(f"/proc/{pid}/environ").split("\0"):
+            if entry.startswith("TF_CONFIG="):
+                config = json.loads(entry.removeprefix("TF_CONFIG="))
+                found[config["task"]["index"]] = int(pid)
+    return found
+
+
+def wrong_end(text, victim, complete):
     """What is wrong with how a worker ended when another was lost; empty: nothing.
 
     Args:
         text: its log, of all attempts.
-        status: how it ended, as far as known.
         victim: index of the lost worker.
         complete: whether all steps had been done then, so that it may have ended well.
     """
     first = text.partition(", attempt 2, ")[0]
-    if status == -signal.SIGKILL:
-        return "did not end by itself: the launcher had to kill it"
     errors = [line for line in first.splitlines() if _ERROR.match(line)]
-    if complete and not status and not errors:
+    if complete and not errors:
         return ""
     blamed = {int(m[1]) for line in errors if (m := _BLAMED.search(line))}
     if blamed == {victim}:
         return ""
     end = "\n".join(first.splitlines()[-5:])
-    return f"does not name worker {victim} (status {status}); its log ends:\n{end}"
+    return f"does not name worker {victim}; its log ends:\n{end}"

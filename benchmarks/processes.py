@@ -21,27 +21,23 @@ class Training:
     Args:
         arguments: of the command.
         run_dir: the training's folder; its output is added to `<run_dir>.log`.
-        fork: whether to train in a fork of this process, which has imported TensorFlow
-            but not used it, instead of starting a new interpreter. It saves the time of
-            the import, and is the same command from there on.
-        module: the command; only `plsc_tf.train` can be forked.
+        module: another command, for which a new interpreter starts. A training runs in
+            a fork of this process, which has imported TensorFlow but not used it. It
+            saves the time of the import, and is the same command from there on.
 
     Attributes:
         pid: number of the process.
-        seconds: that it took; None: it runs.
         status: its exit status, or minus the signal that ended it; None: it runs.
         killed: whether `kill` ended it.
     """
 
-    def __init__(self, arguments, run_dir, *, fork=True, module="plsc_tf.train"):
-        self.started = time.perf_counter()
-        self.seconds = None
+    def __init__(self, arguments, run_dir, module=""):
         self.status = None
         self.killed = False
+        self._started_s = time.monotonic()
         folder = os.path.join(os.path.dirname(run_dir), "tmp")
-        program = None if fork else module
         self._process = _FORK.Process(
-            target=_run, args=(program, arguments, f"{run_dir}.log", folder)
+            target=_run, args=(module, arguments, f"{run_dir}.log", folder)
         )
         self._process.start()
         self.pid = self._process.pid
@@ -52,16 +48,11 @@ class Training:
     def __exit__(self, *_):
         self.kill()
 
-    @property
-    def age_s(self):
-        """Seconds since it was started."""
-        return time.perf_counter() - self.started
-
     def ended(self):
-        """Whether it has ended; then `seconds` and `status` are known."""
-        if self.status is None and self._process.exitcode is not None:
-            self.seconds, self.status = self.age_s, self._process.exitcode
-        elif self.status is None and self.age_s > LIMIT_S:
+        """Whether it has ended; then `status` is known."""
+        if self.status is None:
+            self.status = self._process.exitcode
+        if self.status is None and time.monotonic() > self._started_s + LIMIT_S:
             self.kill()
             self.killed = False
         return self.status is not None
@@ -71,7 +62,7 @@ class Training:
         if self.status is None:
             self._process.kill()
             self._process.join()
-            self.seconds, self.status = self.age_s, self._process.exitcode
+            self.status = self._process.exitcode
             # It may have ended by itself a moment ago.
             self.killed = self.status == -signal.SIGKILL
 
@@ -81,14 +72,14 @@ def load():
     import plsc_tf.jobs.train  # noqa: F401 - kept by Python, not by a name
 
 
-def _run(program, arguments, log, folder):
-    """Becomes a program, or trains; runs in the new process."""
+def _run(module, arguments, log, folder):
+    """Becomes a command, or trains; runs in the new process."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for target in (1, 2):
         os.dup2(file, target)
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
-    if program:
-        os.execv(sys.executable, [sys.executable, "-m", program, *arguments])
+    if module:
+        os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     from plsc_tf import train
     from plsc_tf.options import cli

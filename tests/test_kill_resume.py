@@ -1,4 +1,4 @@
-"""Trainings survive SIGKILL, and the benchmark would see it if they did not."""
+"""Trainings survive SIGKILL and lost workers; the benchmark would see otherwise."""
 
 import dataclasses
 import json
@@ -6,6 +6,7 @@ import json
 import pytest
 
 from benchmarks import outcomes
+from benchmarks.lost_worker_run import wrong_end
 from benchmarks.outcomes import Outcome
 from tests import programs
 from tests.marks import slow
@@ -13,8 +14,7 @@ from tests.marks import slow
 
 @pytest.mark.parametrize("runs", [1, slow(6)])
 def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
-    options = [f"--runs={runs}", "--epochs=2", "--most_kills=1"]
-    options.append(f"--work_dir={tmp_path}/w")
+    options = [f"--runs={runs}", "--most_kills=1", f"--work_dir={tmp_path}/w"]
     done = programs.run("-m", "benchmarks.kill_resume", *options)
     figures = json.loads(done.out.splitlines()[-1])
     for name in ("runs", "resumed", "exact", "kills"):
@@ -23,6 +23,36 @@ def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
     assert f"{runs} of {runs} runs, {runs} exact" in done.err
     assert "runs/min" in done.err
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.slow
+def test_trainings_end_as_if_no_worker_had_been_lost(tmp_path):
+    options = ["--runs=1", "--num_workers=2", f"--work_dir={tmp_path}/w"]
+    done = programs.run("-m", "benchmarks.kill_resume", *options)
+    figures = json.loads(done.out.splitlines()[-1])
+    for name in ("runs", "ended_in_time", "exact", "resumed", "kills"):
+        assert figures[name] == 1, name
+    assert figures["stops"] == 0 and 0 < figures["longest_s"] <= 60
+    assert not (tmp_path / "w").exists()
+
+
+GOOD = "==== worker 0 of 3 (a:1), attempt 1, now ====\nplsc_tf: error: Worker 2 (c:3) x"
+
+
+@pytest.mark.parametrize(
+    ("text", "complete", "problem"),
+    [
+        (GOOD, False, ""),
+        (GOOD.replace("plsc_tf: error:", "21:00:00 ERROR"), False, ""),
+        (GOOD + "\nplsc_tf: error: Worker 1 (b:2) y", False, "does not name"),
+        (GOOD.replace("plsc_tf: error: ", ""), False, "does not name"),
+        ("nothing", True, ""),
+        (f"worker 0 of 3 (a:1), attempt 2, now ====\n{GOOD}", False, "does not"),
+    ],
+)
+def test_the_end_of_a_worker_is_judged_by_its_log(text, complete, problem):
+    found = wrong_end(text, 2, complete)
+    assert problem in found and bool(found) == bool(problem)
 
 
 def make_checkpoint(run_dir, name, step, content=b"1"):
