@@ -1,1 +1,1 @@
-"""Measurements of the head: seconds per step and memory, beside the bare products."""
+"""Measurements of plsc_tf; README.md lists them and explains their figures."""

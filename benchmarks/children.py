@@ -1,12 +1,40 @@
-"""Other processes of a benchmark: commands that print figures, and trainings."""
+"""Other processes of a benchmark: functions, commands that print figures, trainings."""
 
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).parents[1]
+
+
+def call(function, *arguments):
+    """Calls a function in a new process, which is killed then; returns its result.
+
+    Raises:
+        RuntimeError: the process ended before, such as by an error, which it printed.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"The process ended with {process.exitcode}.") from None
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(sender, function, arguments):
+    sender.send(function(*arguments))
+    time.sleep(3600)  # nothing is done at its end
 
 
 def last_line(*words, python=sys.executable):
@@ -17,8 +45,7 @@ def last_line(*words, python=sys.executable):
         python: the interpreter.
 
     Raises:
-        RuntimeError: it printed none. The last line of the message is that of its
-            standard error.
+        RuntimeError: it printed none. The message ends with its standard error.
     """
     command = [python, *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -31,7 +58,7 @@ def last_line(*words, python=sys.executable):
         ) from None
 
 
-def run_training(arguments, run_dir, tree=ROOT):
+def train(arguments, run_dir, tree=ROOT):
     """Trains with the code of a clone.
 
     Args:
@@ -48,26 +75,3 @@ def run_training(arguments, run_dir, tree=ROOT):
     ended = subprocess.run(command, cwd=tree, env=environ, stdout=subprocess.DEVNULL)
     if ended.returncode:
         raise RuntimeError(f"The command failed in {tree}: {' '.join(command)}")
-
-
-def train(record, run_dir, arguments, figures_of):
-    """Trains, unless an earlier call has; returns the figures.
-
-    Args:
-        record: name of the file in `run_dir` that holds the figures of a finished run.
-        run_dir: the run's folder.
-        arguments: further options of `plsc_tf.train`.
-        figures_of: function that makes the figures of the run's `results.json`.
-
-    Raises:
-        RuntimeError: the training failed.
-    """
-    run_dir = pathlib.Path(run_dir)
-    done = run_dir / record
-    if done.exists():
-        return json.loads(done.read_text(encoding="utf-8"))
-    run_training([*arguments, "--notensorboard", "--norun_report"], run_dir)
-    text = (run_dir / "results.json").read_text(encoding="utf-8")
-    figures = figures_of(json.loads(text))
-    done.write_text(json.dumps(figures), encoding="utf-8")
-    return figures

@@ -10,10 +10,8 @@ mean.
 import os
 import pathlib
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 
 import numpy as np
 
@@ -63,23 +61,28 @@ def measure(case, folder):
     source = folder / "parts"
     source.mkdir()
     num_bytes = write_parts(case, source)
-    seconds, grown = {"convert": [], "copy_twice": []}, []
+    watch, grown = machine.Stopwatch(), []
     for _ in range(case.rounds):
-        took, memory = convert(case, source, folder / "converted")
-        seconds["convert"].append(took)
-        grown.append(memory)
-        seconds["copy_twice"].append(copy_twice(source, folder))
-        sys.stderr.write(
-            f"convert {took:.2f} s, {memory / 1e6:.0f} MB; copies "
-            f"{seconds['copy_twice'][-1]:.2f} s\n"
-        )
-    medians = {name: statistics.median(all_) for name, all_ in seconds.items()}
+        os.sync()
+        before = machine.reset_peak_rss()
+        with watch.time("convert"):
+            convert(case, source, folder / "converted")
+        grown.append(machine.peak_rss() - before)
+        shutil.rmtree(folder / "converted")
+        os.sync()
+        with watch.time("copy_twice"):
+            copy_twice(source, folder)
+        shutil.rmtree(folder / "first")
+        shutil.rmtree(folder / "second")
+        taken = {name: round(times[-1], 2) for name, times in watch.seconds.items()}
+        sys.stderr.write(f"{taken}, {grown[-1] / 1e6:.0f} MB\n")
+    seconds, _ = watch.medians()
     return {
-        "vs_copy": medians["convert"] / medians["copy_twice"],
+        "vs_copy": seconds["convert"] / seconds["copy_twice"],
         "peak_rss_mb": max(grown) / 1e6,
-        "lines_per_s": round(case.lines / medians["convert"]),
+        "lines_per_s": round(case.lines / seconds["convert"]),
         "megabytes": num_bytes / 1e6,
-        "rounds_s": seconds,
+        "rounds_s": dict(watch.seconds),
     }
 
 
@@ -107,7 +110,7 @@ def write_parts(case, folder):
 
 
 def convert(case, source, target):
-    """Runs the converter; returns seconds, and the growth of the resident memory."""
+    """Runs the converter."""
     # Not at the top, so that a wrong option answers at once.
     from plsc_tf.data.conversion import run
     from plsc_tf.data.conversion.inputs import FilesInput
@@ -122,32 +125,18 @@ def convert(case, source, target):
         seed=case.seed,
         memory_mb=case.memory_mb,
     )
-    os.sync()
-    before = machine.reset_peak_rss()
-    with machine.no_garbage_collection():
-        start = time.perf_counter()
-        paths = [str(source / name) for name in names]
-        run.convert(FilesInput(BASE64, paths), plan)
-        seconds = time.perf_counter() - start
-    grown = machine.peak_rss() - before
-    shutil.rmtree(target)
-    return seconds, grown
+    paths = [str(source / name) for name in names]
+    run.convert(FilesInput(BASE64, paths), plan)
 
 
 def copy_twice(source, folder):
-    """Seconds of `cp` of the source and of the copy, the last of which is flushed."""
+    """`cp` of the source and of the copy, the last of which is flushed to the disk."""
     first, second = folder / "first", folder / "second"
-    os.sync()
-    start = time.perf_counter()
     subprocess.run(["cp", "-r", source, first], check=True)
     subprocess.run(["cp", "-r", first, second], check=True)
     for path in second.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    seconds = time.perf_counter() - start
-    shutil.rmtree(first)
-    shutil.rmtree(second)
-    return seconds
 
 
 if __name__ == "__main__":

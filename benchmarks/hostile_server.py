@@ -22,7 +22,7 @@ import time
 
 import grpc
 
-from benchmarks import machine, options
+from benchmarks import jpegs, machine, options
 from benchmarks.serving import ServerProcess, ServingCase
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -53,11 +53,8 @@ def main(case):
     ):
         model_dir = pathlib.Path(folder) / "face"
         subprocess.run([sys.executable, "-c", _EXPORT, str(model_dir)], check=True)
-        server = ServerProcess(model_dir, ServingCase(), "--grpc_port=0")
-        try:
+        with ServerProcess(model_dir, ServingCase(), "--grpc_port=0") as server:
             figures |= _measure(server, names, case.seconds, pool)
-        finally:
-            server.stop()
 
 
 def _measure(server, names, seconds, pool):
@@ -92,11 +89,11 @@ def _attack(server, orders, seconds, pool, honest=False):
     images = pool.submit(_send_images, server.port, end) if honest else None
     times, rss = [], []
     while time.monotonic() < end or not all(one.done() for one in sent):
-        cpu, wall = server.clock(), time.perf_counter()
+        cpu, wall = server.cpu_s(), time.perf_counter()
         _ask(server.port, "GET", "/healthz")
         passed = time.perf_counter() - wall
         # Other processes make it longer on the clock, other threads on processors.
-        times.append(min(passed, server.clock() - cpu))
+        times.append(min(passed, server.cpu_s() - cpu))
         rss.append(server.rss())
         time.sleep(0.02)
     counts = [one.result() for one in sent]
@@ -151,9 +148,7 @@ def _send_images(port, end):
 
 
 def _picture():
-    from benchmarks.serving import pictures
-
-    return pictures()[0]
+    return jpegs.draw(1, 112)[0]
 
 
 def _json(path, start, part, end):

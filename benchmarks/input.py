@@ -12,11 +12,8 @@ import base64
 import dataclasses
 import functools
 import os
-import resource
-import statistics
 import tempfile
 import time
-from unittest import mock
 
 from benchmarks import jpegs, machine, options
 from plsc_tf.flags.option import OptionGroup, option
@@ -74,14 +71,10 @@ def measure(case):
         for name in sorted(_ARITHMETIC & set(names)):
             bare = functools.partial(_bare, name, case.image_size)
             runs[f"bare {name}"] = _decoding(data, case, threads, bare)
-        for name in names:
-            runs[f"tfrecord {name}"] = _pipeline(
-                sources["tfrecord"], case, threads, name
-            )
-        runs["base64 face"] = _pipeline(sources["base64"], case, threads, "face")
-        runs["files face"] = _pipeline(sources["files"], case, threads, "face")
+        kinds = [("tfrecord", name) for name in names]
+        for kind, name in (*kinds, ("base64", "face"), ("files", "face")):
+            runs[f"{kind} {name}"] = _pipeline(sources[kind], case, threads, name)
         rates, processor = _timed(runs, case, len(data) * case.repeat)
-        locked = {k: lock_us(v, case.rounds / 5) for k, v in sources.items()}
     pipeline = rates.get("tfrecord face")
     return {
         "decode_img_s": rates["decode"],
@@ -94,7 +87,6 @@ def measure(case):
             for name in sorted(_ARITHMETIC & set(names))
         },
         "processor_us": processor,
-        "lock_us_per_image": locked,
         "pictures": len(data),
         "bytes_per_picture": round(sum(map(len, data)) / len(data)),
         "threads": threads,
@@ -126,7 +118,6 @@ def consume(case):
         name = (case.preprocessing or ("face",))[0]
         runs = {name: _pipeline(source, case, threads, name)}
         rates, processor = _timed(runs, case, len(data) * case.repeat)
-        locked = lock_us(source, case.rounds / 5)
         allowed = size / (SHARE * rates[name])
         step, waits = max(case.step_ms / 1000, allowed), []
         with ThreadPoolExecutor(case.consumers) as pool:
@@ -150,72 +141,25 @@ def consume(case):
         "steps": len(waits),
         "decoding_is_the_limit": step > case.step_ms / 1000,
         "pipeline_img_s": rates[name],
-        "lock_us_per_image": locked,
         "img_s_per_core": round(1e6 / processor[name]),
         "cores": cores,
         "cores_for_25000_img_s": round(25000 * processor[name] / 1e6, 1),
     }
 
 
-def lock_us(source, seconds):
-    """Measures how long reading an image holds the interpreter's lock.
-
-    Records the calls of Python functions in an epoch, and makes them again in this
-    thread. Counts their processor time and that of making tensors of their results,
-    but not the time in the kernel, which releases the lock.
-
-    Args:
-        source: the `Source`.
-        seconds: shortest processor time to measure.
-
-    Returns:
-        microseconds per image.
-    """
-    import tensorflow as tf
-
-    from plsc_tf.data.sampling import Order
-
-    def user_seconds():
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_utime
-
-    calls, call_python = [], tf.numpy_function
-
-    def recorded(function, *options, **more):
-        def record(*arguments):
-            calls.append((function, arguments))
-            return function(*arguments)
-
-        return call_python(record, *options, **more)
-
-    with mock.patch.object(tf, "numpy_function", recorded):
-        read = tf.autograph.experimental.do_not_convert(source.read)
-        for _ in source.blocks(256, Order()).map(read):
-            pass
-    images, begun = 0, user_seconds()
-    while user_seconds() - begun < seconds:
-        for function, arguments in calls:
-            tf.nest.map_structure(tf.convert_to_tensor, function(*arguments))
-        images += source.num_examples
-    return round(1e6 * (user_seconds() - begun) / images, 2)
-
-
 def _timed(runs, case, count):
     """Returns median images per second and CPU microseconds per image."""
-    seconds = {name: [] for name in runs}
-    processor = {name: [] for name in runs}
+    watch = machine.Stopwatch()
     for turn in range(case.rounds + 1):
         for name, batches in runs.items():
             dataset = batches(turn)
-            start, cpu = time.perf_counter(), time.process_time()
-            for _ in dataset:
-                pass
-            if turn:  # The first one traces and warms up.
-                seconds[name].append(time.perf_counter() - start)
-                processor[name].append(time.process_time() - cpu)
-    rates = {k: round(count / statistics.median(v)) for k, v in seconds.items()}
-    used = {
-        k: round(1e6 * statistics.median(v) / count, 1) for k, v in processor.items()
-    }
+            # The first one traces and warms up.
+            with watch.time(name if turn else f"{name}, first"):
+                for _ in dataset:
+                    pass
+    seconds, cpu_seconds = watch.medians()
+    rates = {name: round(count / seconds[name]) for name in runs}
+    used = {name: round(1e6 * cpu_seconds[name] / count, 1) for name in runs}
     return rates, used
 
 

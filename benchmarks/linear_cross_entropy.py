@@ -7,9 +7,6 @@ The last line printed is one JSON object; benchmarks/README.md says what it mean
     python -m benchmarks.linear_cross_entropy --batch=2048 --logits_mb=256 --plain=false
 """
 
-import statistics
-import time
-
 from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -100,20 +97,17 @@ def measure(case):
     held = sum(value.dtype.size * tf.size(value).numpy() for value in result)
     extra = machine.peak_rss() - before - held
     del result
-    wall, cpu = ({name: [] for name in calls} for _ in range(2))
+    watch = machine.Stopwatch()
     for _ in range(case.rounds):
         for name, call in calls.items():
-            start = time.perf_counter(), time.process_time()
-            call(*inputs)[0].numpy()
-            wall[name].append(time.perf_counter() - start[0])
-            cpu[name].append(time.process_time() - start[1])
-    seconds = {f"{name}_s": statistics.median(times) for name, times in wall.items()}
-    of_cpu = {f"{name}_cpu_s": statistics.median(times) for name, times in cpu.items()}
+            with watch.time(name):
+                call(*inputs)[0].numpy()
+    seconds, of_cpu = watch.medians()
     return {
-        **seconds,
-        **of_cpu,
-        "ratio": seconds["ours_s"] / seconds["products_s"],
-        "ratio_cpu": of_cpu["ours_cpu_s"] / of_cpu["products_cpu_s"],
+        **{f"{name}_s": seconds[name] for name in calls},
+        **{f"{name}_cpu_s": of_cpu[name] for name in calls},
+        "ratio": seconds["ours"] / seconds["products"],
+        "ratio_cpu": of_cpu["ours"] / of_cpu["products"],
         "extra_mb": extra / 1e6,
         "share_of_logits": extra / (4 * case.batch * case.num_classes),
     }

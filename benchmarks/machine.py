@@ -1,5 +1,6 @@
-"""What a process uses of its machine; Linux, standard library only."""
+"""Time and memory of a process, and its machine; Linux, standard library only."""
 
+import collections
 import contextlib
 import dataclasses
 import gc
@@ -8,12 +9,41 @@ import os
 import pathlib
 import platform
 import shutil
+import statistics
 import tempfile
 import time
 
-from benchmarks.rounding import rounded
-
 GB = 1e9
+
+
+class Stopwatch:
+    """Seconds of what is done several times, by name.
+
+    Attributes:
+        seconds: `{name: [seconds by the clock, each time]}`.
+        cpu_seconds: the same of this process's threads, summed over all cores.
+    """
+
+    def __init__(self):
+        self.seconds = collections.defaultdict(list)
+        self.cpu_seconds = collections.defaultdict(list)
+
+    @contextlib.contextmanager
+    def time(self, name):
+        """Times the block, and keeps Python's garbage collector out of it."""
+        gc.disable()
+        try:
+            start, busy = time.perf_counter(), time.process_time()
+            yield
+            self.seconds[name].append(time.perf_counter() - start)
+            self.cpu_seconds[name].append(time.process_time() - busy)
+        finally:
+            gc.enable()
+
+    def medians(self):
+        """Returns two dicts: median seconds by name, and those of the processors."""
+        both = self.seconds, self.cpu_seconds
+        return [{n: statistics.median(times) for n, times in d.items()} for d in both]
 
 
 def peak_rss():
@@ -32,6 +62,21 @@ def available_memory():
     return _kilobytes("/proc/meminfo", "MemAvailable") * 1024
 
 
+def check_memory(needed, asked):
+    """Raises ValueError when the machine cannot hold what is asked for.
+
+    Args:
+        needed: bytes.
+        asked: options that need them, such as "num_classes=10 and emb_size=8".
+    """
+    free = available_memory()
+    if needed > free:
+        raise ValueError(
+            f"{asked} need at least {needed / GB:.1f} GB of memory. Received: "
+            f"{free / GB:.1f} GB free."
+        )
+
+
 def describe():
     """Processor, cores, memory and load of this machine, as a dict."""
     info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -47,6 +92,7 @@ def describe():
         "vector_instructions": "avx512" if "avx512f" in flags else "other",
         "memory_gb": round(_kilobytes("/proc/meminfo", "MemTotal") * 1024 / GB, 1),
         "load_average": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
     }
 
 
@@ -115,15 +161,13 @@ def work_dir(name, path=""):
         yield folder
 
 
-@contextlib.contextmanager
-def no_garbage_collection():
-    """Keeps Python's collector out of what is timed."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+def rounded(value, digits=6):
+    """Rounds all floats in nested lists and dicts."""
+    if isinstance(value, dict):
+        return {name: rounded(item, digits) for name, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def _kilobytes(path, name):

@@ -6,9 +6,12 @@ import sys
 
 from plsc_tf.flags.option import OptionGroup, option, options_of
 
+# Bytes of a number, by type.
+_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "float8": 1}
 
-class HeadCase(OptionGroup):
-    """What one run of `benchmarks.head` measures."""
+
+class StepsCase(OptionGroup):
+    """A head, its batches, and how many steps to take."""
 
     num_classes: int = option(100_000, "number of classes", lower=1)
     emb_size: int = option(512, "length of the embeddings", lower=1)
@@ -54,22 +57,7 @@ class HeadCase(OptionGroup):
     )
     steps: int = option(5, "timed steps per round", lower=1)
     warmup: int = option(2, "untimed steps before those", lower=1)
-    rounds: int = option(1, "alternating rounds of steps and products", lower=1)
-    products: bool = option(True, "also time the bare products, which need more memory")
-    restored: bool = option(
-        False, "also time steps after a restore, by turns with a model's without one"
-    )
     seed: int = option(0, "random seed of weights, embeddings and labels")
-    peer: str = option("", "checkout of arcface_torch to compare with; empty: none")
-    peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
-    peer_precision: str = option(
-        "float32",
-        "products of --peer; float16 as its users train with it: autocast, loss scale",
-        choices="float32 tf32 float16",
-    )
-    peer_threads: int = option(
-        0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0
-    )
 
     @property
     def rate(self):
@@ -83,9 +71,31 @@ class HeadCase(OptionGroup):
         return 1e-4 if self.optimizer in ("momentum", "sgd") else 1e-5
 
     @property
-    def slots(self):
-        """How many numbers the optimizer keeps per weight."""
-        return {"momentum": 1, "sgd": 0, "adam": 2, "adamw": 2}[self.optimizer]
+    def held_bytes(self):
+        """Bytes of the class weights and of the optimizer's slots for them."""
+        slots = {"momentum": 1, "sgd": 0, "adam": 2, "adamw": 2}[self.optimizer]
+        number = _BYTES[self.weight_dtype] + slots * _BYTES[self.slot_dtype]
+        return self.num_classes * self.emb_size * number
+
+
+class HeadCase(StepsCase):
+    """What one run of `benchmarks.head` measures."""
+
+    rounds: int = option(1, "alternating rounds of steps and products", lower=1)
+    products: bool = option(True, "also time the bare products, which need more memory")
+    restored: bool = option(
+        False, "also time steps after a restore, by turns with a model's without one"
+    )
+    peer: str = option("", "checkout of arcface_torch to compare with; empty: none")
+    peer_python: str = option("python3", "a Python that has PyTorch, for --peer")
+    peer_precision: str = option(
+        "float32",
+        "products of --peer; float16 as its users train with it: autocast, loss scale",
+        choices="float32 tf32 float16",
+    )
+    peer_threads: int = option(
+        0, "PyTorch's threads per rank; 0: equal shares of the cores", lower=0
+    )
 
 
 def parse(group_class, doc, argv=None):
@@ -133,11 +143,3 @@ def run(main, group_class, doc):
     except (ValueError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         name = sys.modules["__main__"].__spec__.name
         sys.exit(f"{name}: {error}")
-
-
-def arguments(group):
-    """The command line that `parse` turns into this group."""
-    return [
-        f"--{item.name}={item.format(getattr(group, item.name))}"
-        for item in options_of(type(group))
-    ]

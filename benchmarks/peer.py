@@ -9,8 +9,8 @@ import tempfile
 import time
 
 from benchmarks import machine
+from benchmarks.children import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
 FILES = ("partial_fc_v2.py", "losses.py")
 
 

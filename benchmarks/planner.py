@@ -9,8 +9,6 @@ is one JSON object.
     python -m benchmarks.planner --cases=kept,recomputed
 """
 
-import json
-
 from benchmarks import children, machine, options
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -67,7 +65,6 @@ class PlannerCase(OptionGroup):
 
     cases: tuple[str, ...] = option((), "empty: all", choices=" ".join(CASES))
     steps: int = option(8, "steps to run; memory grows in the first ones", lower=1)
-    measure: str = option("", "one case, in this process")
 
 
 def pixels(image_shape, embedding_size):
@@ -87,10 +84,7 @@ def pixels(image_shape, embedding_size):
 
 
 def main(case):
-    """Compares all cases, or measures one."""
-    if case.measure:
-        print(json.dumps(measure(case.measure, case.steps)))
-        return
+    """Compares plans and measurements, and prints them."""
     with machine.report(case) as figures:
         found = figures["cases"] = {}
         for name in case.cases or CASES:
@@ -119,9 +113,7 @@ def compare(name, steps):
     planned = children.last_line(
         *("-m", "plsc_tf.train", "--dry_run", "--json", *CASES[name].split())
     )
-    measured = children.last_line(
-        *("-m", "benchmarks.planner", f"--measure={name}", f"--steps={steps}")
-    )
+    measured = children.call(measure, name, steps)
     bytes_of, replicas = planned["bytes"], planned["replicas"]
     step = sum(bytes_of.values()) - bytes_of["input pipeline"]
     whole = max(step, planned["while_made_bytes"]) * replicas

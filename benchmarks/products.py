@@ -1,10 +1,7 @@
 """The three matrix products that any head must do, alone: the measure of its step."""
 
-import time
-
 import tensorflow as tf
 
-from benchmarks import machine
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.rows import RowSplit
 
@@ -20,21 +17,21 @@ class Products:
     Args:
         case: the `HeadCase`.
         strategy: the `tf.distribute.Strategy` of its replicas.
+        watch: the `Stopwatch` that times them, by layout.
 
     Attributes:
         rows: classes per replica that take part; fewer than its own under Partial
             FC.
-        seconds: `{layout: [seconds of each timed call]}`.
     """
 
-    def __init__(self, case, strategy):
+    def __init__(self, case, strategy, watch):
         count = strategy.num_replicas_in_sync
         split = RowSplit(case.num_classes, count)
         self.rows = [
             max(1, int(case.sample_rate * split.size(shard))) for shard in range(count)
         ]
-        self.seconds = {layout: [] for layout in LAYOUTS}
         self._strategy = strategy
+        self._watch = watch
         dtype = tf.as_dtype(case.head_dtype or "float32")
         devices = strategy.extended.worker_devices
         self._weights = [
@@ -52,18 +49,16 @@ class Products:
 
     def run(self, count):
         """Times every layout `count` times, after one call that is not timed."""
-        with machine.no_garbage_collection():
-            for layout in LAYOUTS:
-                self._call(layout)
-                for _ in range(count):
-                    self.seconds[layout].append(self._call(layout))
+        for layout in LAYOUTS:
+            self._call(layout)
+            for _ in range(count):
+                with self._watch.time(layout):
+                    self._call(layout)
 
     def _call(self, layout):
-        start = time.perf_counter()
         outcome = self._functions[layout]()
         for value in self._strategy.experimental_local_results(outcome):
             value.numpy()
-        return time.perf_counter() - start
 
     def _batch_first(self):
         weight, x = self._own()

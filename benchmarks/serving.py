@@ -8,10 +8,11 @@ mean.
 """
 
 import base64
+import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
-import io
-import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -23,9 +24,7 @@ import sys
 import time
 import urllib.request
 
-import numpy as np
-
-from benchmarks import machine, options, serving_wrk
+from benchmarks import jpegs, machine, options, serving_load
 from plsc_tf.flags.option import OptionGroup, option
 
 _PATH = "/FaceClassifyService/inference"
@@ -45,65 +44,62 @@ class ServingCase(OptionGroup):
     latency_ms: float = option(100.0, "the server's option", lower=1)
     parallel_batches: int = option(2, "the server's option", lower=1)
     access: bool = option(False, "measure what keys and TLS cost instead")
-    generator: str = option(
-        "auto",
-        "load generator; auto: wrk if it is installed",
-        choices="auto wrk own",
-    )
 
 
 def main(case):
     """Measures and prints."""
-    with machine.scratch("serving") as folder, machine.report(case) as figures:
-        figures |= measure(case, pathlib.Path(folder))
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        machine.scratch("serving") as folder,
+        machine.report(case) as figures,
+        concurrent.futures.ProcessPoolExecutor(1, spawn) as pool,
+    ):
+        folder = pathlib.Path(folder)
+        if case.model_dir:
+            shutil.copytree(case.model_dir, folder / "face")
+        else:
+            _export(case.model_name, folder / "face")
+        images = jpegs.draw(_PICTURES, 112)
+        texts = [base64.b64encode(image).decode() for image in images]
+        bodies = "".join(f'{{"base64_string":["{text}"]}}\n' for text in texts)
+        (folder / "bodies").write_text(bodies)
+        if case.access:
+            figures |= _access(case, folder, pool)
+        else:
+            figures |= _measure(case, folder, images, pool)
 
 
-def measure(case, folder):
+def _measure(case, folder, images, pool):
     """Figures of one case; see benchmarks/README.md."""
     model_dir = folder / "face"
-    if case.model_dir:
-        shutil.copytree(case.model_dir, model_dir)
-    else:
-        _export(case.model_name, model_dir)
-    images = pictures()
-    bodies = folder / "bodies"
-    texts = [base64.b64encode(picture).decode() for picture in images]
-    bodies.write_text("".join(f'{{"base64_string":["{t}"]}}\n' for t in texts))
-    if case.access:
-        return _access(case, folder, bodies)
     direct = Direct(model_dir, images)
     size = direct.best_size(case.seconds / 8)
-    server = ServerProcess(model_dir, case)
-    try:
-        load = LoadGenerator(case, server.port, bodies)
-        load.closed(min(case.seconds, 3.0))
+    with ServerProcess(model_dir, case) as server:
+        load = LoadGenerator(case, server.port, folder / "bodies", pool)
+        load.run(seconds=min(case.seconds, 3.0))
         rounds = []
         for _ in range(case.rounds):
             direct_s, direct_cpu = direct.images_s(size, case.seconds)
             before = server.cpu_s()
-            found = load.closed(case.seconds)
+            found = load.run(seconds=case.seconds)
             found["server_cpu_s"] = round(server.cpu_s() - before, 2)
             rounds.append((direct_s, direct_cpu, found))
             sys.stderr.write(f"direct {direct_s:.1f} images/s; {found}\n")
         figures = _figures(rounds, size)
-        rate = figures["requests_s"] / 2
-        # The server still computes what wrk has asked last.
-        time.sleep(2)
-        halves = [load.open(rate, case.seconds) for _ in range(case.rounds)]
+        half = {"rate": figures["requests_s"] / 2, "seconds": case.seconds}
+        halves = [load.run(**half) for _ in range(case.rounds)]
         sys.stderr.write(f"half of it: {halves}\n")
-        reload = _reload(load, server, model_dir, rate, case)
+        reload = _reload(load, server, model_dir, half)
         sys.stderr.write(f"reload: {reload}\n")
         flat = _flat(load, server, case)
-    finally:
-        server.stop()
     errors = sum(r["errors"] for *_, r in rounds) + sum(h["errors"] for h in halves)
     return {
         **figures,
         **{
-            name: statistics.median(half[name] for half in halves)
+            name: statistics.median(one[name] for one in halves)
             for name in ("p50_ms", "p99_ms")
         },
-        "p99s_ms": [half["p99_ms"] for half in halves],
+        "p99s_ms": [one["p99_ms"] for one in halves],
         "latency_ms": case.latency_ms,
         "errors": errors + reload["errors"] + flat.get("errors", 0),
         "reload": reload,
@@ -111,7 +107,7 @@ def measure(case, folder):
     }
 
 
-def _access(case, folder, bodies):
+def _access(case, folder, pool):
     """Processor time per request without keys, with them, and with TLS too."""
     # With several connections, batches have copies of images, now more, now fewer.
     case = dataclasses.replace(case, connections=1)
@@ -130,27 +126,22 @@ def _access(case, folder, bodies):
         "keys": (keys, key, ""),
         "tls": (tls, key, certificate),
     }
-    servers = {
-        name: ServerProcess(folder / "face", case, *options)
-        for name, (options, *_) in kinds.items()
-    }
-    try:
-        loads = {
-            name: LoadGenerator(case, servers[name].port, bodies, *secrets)
-            for name, (_, *secrets) in kinds.items()
-        }
-        cpu_ms, errors = {name: [] for name in kinds}, 0
+    cpu_ms, errors = {name: [] for name in kinds}, 0
+    with contextlib.ExitStack() as stack:
+        sides = {}
+        for name, (words, *secrets) in kinds.items():
+            server = ServerProcess(folder / "face", case, *words)
+            bodies = folder / "bodies"
+            load = LoadGenerator(case, server.port, bodies, pool, *secrets)
+            sides[name] = stack.enter_context(server), load
         for turn in range(case.rounds + 1):
-            for name, load in loads.items():
-                before = servers[name].cpu_s()
-                found = load.closed(case.seconds)
-                spent = servers[name].cpu_s() - before
+            for name, (server, load) in sides.items():
+                before = server.cpu_s()
+                found = load.run(seconds=case.seconds)
+                spent = server.cpu_s() - before
                 if turn:  # the first is to warm up
                     cpu_ms[name].append(1e3 * spent / found["requests"])
                 errors += found["errors"]
-    finally:
-        for server in servers.values():
-            server.stop()
     ratios = {
         name: [one / bare for one, bare in zip(found, cpu_ms["open"], strict=True)]
         for name, found in cpu_ms.items()
@@ -179,27 +170,26 @@ def _figures(rounds, size):
         # Processor time hardly suffers from others on the machine.
         "direct_cpu_ms": round(1e3 * statistics.median(cpu for _, cpu, _ in rounds), 3),
         "server_cpu_ms": per_request("server_cpu_s"),
-        "generator": rounds[0][2]["generator"],
         "generator_cpu_ms": per_request("cpu_s"),
     }
 
 
-def _reload(load, server, model_dir, rate, case):
+def _reload(load, server, model_dir, half):
     """A new version appears while requests come at half of the load."""
     shutil.copytree(model_dir / "1", model_dir / "incoming")
     found, swapped, start = [], None, None
     # One more after the swap: the old version is freed meanwhile.
     while swapped is None or len(found) < 2:
-        process = load.start_open(rate, case.seconds)
+        running = load.start(**half)
         if start is None:
-            time.sleep(case.seconds / 2)
+            time.sleep(half["seconds"] / 2)
             os.rename(model_dir / "incoming", model_dir / "2")
             start = time.perf_counter()
-        while process.poll() is None:
+        while not running.done():
             if swapped is None and server.metric("plsc_tf_model_version") == 2:
                 swapped = round(time.perf_counter() - start, 2)
             time.sleep(0.1)
-        found.append(load.finish(process))
+        found.append(running.result())
     return {
         "requests": sum(part["requests"] for part in found),
         "errors": sum(part["errors"] for part in found),
@@ -212,9 +202,9 @@ def _flat(load, server, case):
     """Growth of the server's memory, after it has seen some load."""
     if not case.flat_requests:
         return {}
-    load.count(case.flat_requests // 10)
+    load.run(requests=case.flat_requests // 10)
     before = server.rss()
-    found = load.count(case.flat_requests)
+    found = load.run(requests=case.flat_requests)
     return {
         "requests": found["requests"],
         "errors": found["errors"],
@@ -257,7 +247,7 @@ class Direct:
 
 
 class ServerProcess:
-    """`python -m plsc_tf.serve`."""
+    """`python -m plsc_tf.serve`; as a context, it ends."""
 
     def __init__(self, model_dir, case, *more):
         self._process = subprocess.Popen(
@@ -276,15 +266,15 @@ class ServerProcess:
             raise OSError(f"The server did not start: {line!r}")
         self.port, self.grpc_port = int(ports["port"]), int(ports.get("grpc_port", 0))
 
-    def clock(self):
-        """Processor seconds so far, precisely (Linux: clock_getcpuclockid)."""
-        return time.clock_gettime(~self._process.pid << 3 | 2)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def cpu_s(self):
-        """Processor seconds so far."""
-        text = pathlib.Path(f"/proc/{self._process.pid}/stat").read_text()
-        words = text.rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor seconds so far (Linux: clock_getcpuclockid)."""
+        return time.clock_gettime(~self._process.pid << 3 | 2)
 
     def rss(self):
         """Bytes of resident memory."""
@@ -308,56 +298,21 @@ class ServerProcess:
 
 
 class LoadGenerator:
-    """Runs `benchmarks.serving_load` or wrk, in processes of their own."""
+    """Runs `benchmarks.serving_load` in the process of a pool."""
 
-    def __init__(self, case, port, bodies, key="", certificate=""):
-        self._case, self._port, self._bodies = case, port, bodies
-        self._key, self._certificate = key, certificate
-        self._wrk = case.generator != "own" and shutil.which("wrk")
-        if case.generator == "wrk" and not self._wrk:
-            raise ValueError("generator=wrk, but wrk is not on the PATH.")
+    def __init__(self, case, port, bodies, pool, key="", certificate=""):
+        places = port, _PATH, str(bodies), case.connections
+        self._case = serving_load.LoadCase(*places, key, certificate)
+        self._pool = pool
 
-    def closed(self, seconds):
-        """Every connection asks again when it has its answer."""
-        if self._wrk:
-            scheme = "https" if self._certificate else "http"
-            url = f"{scheme}://127.0.0.1:{self._port}{_PATH}"
-            return serving_wrk.run(
-                *(self._wrk, url, self._bodies, self._case.connections, seconds),
-                self._key,
-            )
-        return self.finish(self._start(f"--seconds={seconds}"))
+    def start(self, **how):
+        """Starts a load with these fields of `LoadCase`; returns a future."""
+        case = dataclasses.replace(self._case, **how)
+        return self._pool.submit(serving_load.run, case)
 
-    def open(self, rate, seconds):
-        """Requests are due at fixed times."""
-        return self.finish(self.start_open(rate, seconds))
-
-    def start_open(self, rate, seconds):
-        """The same, without waiting for its end."""
-        return self._start(f"--rate={rate}", f"--seconds={seconds}")
-
-    def count(self, requests):
-        """A number of requests, as fast as they are answered."""
-        return self.finish(self._start(f"--requests={requests}"))
-
-    def finish(self, process):
-        """Waits for a process; returns its figures."""
-        text, _ = process.communicate()
-        return {**json.loads(text), "generator": "own"}
-
-    def _start(self, *arguments):
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "benchmarks.serving_load"),
-                *(f"--port={self._port}", f"--path={_PATH}"),
-                f"--bodies={self._bodies}",
-                f"--connections={self._case.connections}",
-                *(f"--key={self._key}", f"--certificate={self._certificate}"),
-                *arguments,
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def run(self, **how):
+        """The same; returns its figures."""
+        return self.start(**how).result()
 
 
 def _export(name, model_dir):
@@ -370,21 +325,6 @@ def _export(name, model_dir):
     inputs = keras.Input(network.input_shape[1:])
     model = keras.Model(inputs, network((inputs - 127.5) / 128))
     plsc_tf.export_saved_model(model, model_dir, normalize=True)
-
-
-def pictures():
-    """JPEG files of 112 x 112, about as large as faces are."""
-    from PIL import Image
-
-    rng, found = np.random.default_rng(0), []
-    for _ in range(_PICTURES):
-        small = Image.fromarray(rng.integers(0, 256, (14, 14, 3), np.uint8))
-        file = io.BytesIO()
-        small.resize((112, 112), Image.Resampling.BICUBIC).save(
-            file, "JPEG", quality=90
-        )
-        found.append(file.getvalue())
-    return found
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """The real training step of `plsc_tf.Classifier` on embeddings that are given."""
 
-import statistics
 import sys
-import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import plsc_tf
-from benchmarks import machine
 from plsc_tf.training import batching
 
 MARGINS = {
@@ -29,7 +26,7 @@ def make_model(case, strategy):
     head's three products.
 
     Args:
-        case: the `HeadCase`.
+        case: the `StepsCase`.
         strategy: the `tf.distribute.Strategy` of its replicas.
     """
     given = {
@@ -88,20 +85,35 @@ def make_batches(case, strategy):
 
 
 class Steps:
-    """Runs steps and keeps their seconds (by the clock, and of all cores) and losses.
+    """A model that takes steps, which a stopwatch times.
 
     Args:
-        case: the `HeadCase`.
+        case: the `StepsCase`.
         strategy: the `tf.distribute.Strategy` of its replicas.
+        watch: the `Stopwatch`.
+
+    Attributes:
+        model: the `Classifier`.
+        losses: the loss of each step.
     """
 
-    def __init__(self, case, strategy):
-        self.case = case
-        self.seconds = []
-        self.cpu_seconds = []
+    def __init__(self, case, strategy, watch):
         self.losses = []
         self.model = make_model(case, strategy)
+        self._watch = watch
         self._batches = make_batches(case, strategy)
+
+    def run(self, count, name="step"):
+        """Runs `count` steps, timed under a name, and reports on the standard error."""
+        for i in range(count):
+            batch = self._batches[len(self.losses) % NUM_BATCHES]
+            with self._watch.time(name):
+                loss = self.model.trainer.run_step(batch)["loss"]
+            self.losses.append(loss)
+            taken = self._watch.seconds[name][-1]
+            sys.stderr.write(
+                f"{name} {i + 1} of {count}: {taken:.3f} s, loss {loss:.4f}\n"
+            )
 
     def restore(self):
         """Overwrites weights and slots with themselves in pieces, half a tile each."""
@@ -110,28 +122,3 @@ class Steps:
             most = -(-rows.tile_rows // 2)
             for low, high in rows.spans(*rows.local_range(), most):
                 rows.write(low, rows.read(low, high))
-
-    def run(self, count, timed):
-        """Runs `count` steps, and tells how it goes on the standard error.
-
-        Args:
-            count: how many steps.
-            timed: whether their seconds are kept.
-        """
-        taken, busy = [], []
-        with machine.no_garbage_collection():
-            for i in range(count):
-                batch = self._batches[len(self.losses) % NUM_BATCHES]
-                start, before = time.perf_counter(), time.process_time()
-                loss = self.model.trainer.run_step(batch)["loss"]
-                taken.append(time.perf_counter() - start)
-                busy.append(time.process_time() - before)
-                self.losses.append(loss)
-                left = (count - i - 1) * statistics.median(taken)
-                sys.stderr.write(
-                    f"{'step' if timed else 'warm-up step'} {i + 1} of {count}: "
-                    f"{taken[-1]:.3f} s, loss {loss:.4f}, {left:.0f} s left\n"
-                )
-        if timed:
-            self.seconds += taken
-            self.cpu_seconds += busy

@@ -1,23 +1,31 @@
 """Seconds per step over the number of workers on this machine.
 
-Worker i of each cluster has core i (modulo the cores) for itself, and its own share of
-images, so the global batch grows with the workers. The last line printed is one JSON
-object; benchmarks/README.md says what its figures mean.
+`plsc_tf.launch` trains a small network with each number of workers by turns. A worker
+computes with one thread and has its own share of images, so the global batch grows with
+the workers. The last line printed is one JSON object; benchmarks/README.md says what
+its figures mean.
 
     python -m benchmarks.workers
     python -m benchmarks.workers --workers=1,2 --num_classes=100000 --rounds=3
 """
 
-import contextlib
-import multiprocessing
+import collections
+import json
 import os
+import pathlib
 import statistics
+import subprocess
 import sys
-import time
 
-from benchmarks import machine, options, processes
+from benchmarks import machine, options
 from plsc_tf.flags.option import OptionGroup, option
-from plsc_tf.parallel.addresses import free_addresses
+
+TRAINING = (
+    *("--dataset_name=mock", "--datasets_use_caching", "--preprocessing_name=face"),
+    *("--emb_size=128", "--nowith_test", "--val_targets=", "--notensorboard"),
+    *("--noexport_at_end", "--norun_report", "--save_checkpoints_epochs=0"),
+    *("--learning_rate=1e-4", "--lr_base_batch_size=0"),
+)
 
 
 class WorkersCase(OptionGroup):
@@ -25,136 +33,49 @@ class WorkersCase(OptionGroup):
 
     workers: tuple[int, ...] = option((1, 2, 3, 4), "sizes of the clusters", lower=1)
     images: int = option(24, "images per step of each worker", lower=1)
-    image_size: int = option(32, "height and width in pixels; a multiple of 4", lower=4)
-    hidden: int = option(256, "width of the network's second-to-last layer", lower=1)
-    emb_size: int = option(128, "length of the embeddings", lower=1)
+    image_size: int = option(32, "height and width in pixels", lower=16)
+    model_name: str = option("lenet", "the network")
     num_classes: int = option(20_000, "classes of the head", lower=1)
-    steps: int = option(5, "timed steps per round", lower=1)
-    rounds: int = option(8, "alternating rounds of measurements", lower=1)
+    steps: int = option(50, "steps per round", lower=2)
+    rounds: int = option(3, "alternating rounds of measurements", lower=1)
 
 
 def main(case):
     """Measures and prints."""
-    processes.load()
-    with machine.report(case) as figures, contextlib.ExitStack() as stack:
-        clusters = {}
-        for size in sorted(set(case.workers)):
-            sys.stderr.write(f"starting {size}\n")
-            clusters[size] = _Cluster(size, case, stack)
-        seconds = {size: [] for size in clusters}
+    seconds = collections.defaultdict(list)
+    with machine.scratch("workers") as folder, machine.report(case) as figures:
         for turn in range(case.rounds):
-            sys.stderr.write(f"round {turn + 1} of {case.rounds}\n")
-            for size, cluster in clusters.items():
-                seconds[size].append(cluster.step_s())
+            for size in case.workers:
+                run_dir = pathlib.Path(folder, f"{size}-{turn}")
+                seconds[size].append(step_s(case, size, run_dir))
+                sys.stderr.write(f"{size} workers: {seconds[size][-1]:.4f} s a step\n")
         figures["steps"] = [
             {
                 "workers": size,
-                "median_s": statistics.median(all_),
-                "fastest_s": min(all_),
-                "images_per_second": size * case.images / min(all_),
-                "rounds_s": all_,
+                "median_s": statistics.median(rounds),
+                "fastest_s": min(rounds),
+                "images_per_second": size * case.images / min(rounds),
+                "rounds_s": rounds,
             }
-            for size, all_ in seconds.items()
+            for size, rounds in seconds.items()
         ]
 
 
-class _Cluster:
-    """Forked workers that run steps at the same time."""
-
-    def __init__(self, size, case, stack):
-        fork = multiprocessing.get_context("fork")
-        addresses = free_addresses(size)
-        cores = sorted(os.sched_getaffinity(0))
-        self._pipes = []
-        for index in range(size):
-            ours, theirs = fork.Pipe()
-            core = cores[index % len(cores)]
-            worker = fork.Process(
-                target=_work, args=(theirs, case, addresses, index, core), daemon=True
-            )
-            worker.start()
-            theirs.close()
-            stack.callback(worker.join)
-            stack.callback(worker.kill)
-            self._pipes.append(ours)
-        for pipe in self._pipes:
-            pipe.recv()
-
-    def step_s(self):
-        """The first worker's median seconds per step, when all have ended theirs."""
-        for pipe in self._pipes:
-            pipe.send(None)
-        return [pipe.recv() for pipe in self._pipes][0]
-
-
-def _work(pipe, case, addresses, index, core):
-    """Joins the other workers, and answers each message with the seconds of a step."""
-    os.sched_setaffinity(0, {core})
-    os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
-    from plsc_tf.parallel import strategy
-    from plsc_tf.parallel.cluster import Cluster
-
-    if len(addresses) == 1:
-        replicas = strategy.strategy(1)
-    else:
-        cluster = Cluster(addresses, index, "the benchmark")
-        replicas = strategy.cluster_strategy(cluster)
-    model, batch = _training(case, replicas)
-    model.trainer.run_step(batch)
-    pipe.send(None)
-    while True:
-        pipe.recv()
-        seconds = []
-        for _ in range(case.steps):
-            start = time.perf_counter()
-            model.trainer.run_step(batch)
-            seconds.append(time.perf_counter() - start)
-        pipe.send(statistics.median(seconds))
-
-
-def _training(case, strategy):
-    """A compiled `Classifier` and per-replica batches for it."""
-    import keras
-    import numpy as np
-    import tensorflow as tf
-
-    import plsc_tf
-    from plsc_tf.training import batching
-
-    keras.utils.set_random_seed(1)
-    with strategy.scope():
-        backbone = _network(case)
-        head = plsc_tf.ShardedHead(case.num_classes, seed=2)
-        model = plsc_tf.Classifier(backbone, head)
-        model.compile(plsc_tf.Momentum(1e-4))
-    count = case.images * strategy.num_replicas_in_sync
-    generator = np.random.default_rng(3)
-    side = case.image_size
-    pictures = generator.integers(0, 256, (count, side, side, 3)).astype("float32")
-    labels = generator.integers(case.num_classes, size=count)
-    batch = [
-        tf.constant(pictures),
-        tf.constant(labels, tf.int64),
-        tf.ones([count], tf.float32),
-    ]
-    return model, batching.split(strategy, batch)
-
-
-def _network(case):
-    import keras
-
-    layers, side = keras.layers, case.image_size
-    return keras.Sequential(
-        [
-            keras.Input((side, side, 3)),
-            layers.Conv2D(32, 3, strides=2, padding="same", activation="relu"),
-            layers.Conv2D(64, 3, padding="same", activation="relu"),
-            layers.Conv2D(64, 3, strides=2, padding="same", activation="relu"),
-            layers.Flatten(),
-            layers.Dense(case.hidden, activation="relu"),
-            layers.Dense(case.emb_size),
-        ]
-    )
+def step_s(case, size, run_dir):
+    """Mean seconds per step of a training with `size` workers, without the first."""
+    command = [sys.executable, "-m", "plsc_tf.launch", f"--num_workers={size}"]
+    command += ["--", *TRAINING, f"--model_name={case.model_name}"]
+    command += [f"--image_shape=3,{case.image_size},{case.image_size}"]
+    command += [f"--num_classes={case.num_classes}", f"--model_save_dir={run_dir}"]
+    command += [f"--global_batch_size={size * case.images}", "--num_replicas=0"]
+    command += [f"--num_sample_per_epoch={size * case.images * case.steps}"]
+    command += ["--num_epochs=1"]
+    environ = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1"}
+    subprocess.run(
+        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ).check_returncode()
+    results = json.loads((run_dir / "results.json").read_text(encoding="utf-8"))
+    return results["seconds_per_step"]
 
 
 if __name__ == "__main__":

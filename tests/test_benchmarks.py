@@ -44,8 +44,8 @@ def test_replicas_wait_for_batches(capsys):
 
 
 def test_saving_and_restoring_beside_copies(tmp_path, capsys):
-    case = {"megabytes": 1, "emb_size": 16, "global_batch": 8, "steps": 1, "rounds": 1}
-    case["folder"] = str(tmp_path)
+    case = {"num_classes": 7812, "emb_size": 16, "global_batch": 8, "steps": 1}
+    case |= {"rounds": 1, "folder": str(tmp_path)}
     found = figures(capsys, checkpoint, checkpoint.CheckpointCase(**case))
     # Rows of 16 floats and as many of momentum; some kilobytes of backbone.
     assert found["saved_mb"] == pytest.approx(1, abs=0.2)

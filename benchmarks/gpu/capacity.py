@@ -1,14 +1,12 @@
 """Step G: the largest number of classes with full softmax that fits into a GPU."""
 
 import dataclasses
+import functools
 import re
-import subprocess
-import sys
 import time
 
-from benchmarks import head, options, peer
+from benchmarks import children, head, options, peer
 from benchmarks.gpu import heads, smoke
-from benchmarks.gpu.parts import ROOT
 
 
 def search(fits, guess, trials, most=None):
@@ -54,14 +52,12 @@ def ours(*, in_process, gpu_gb=None, **given):
         **given: arguments of `_found`.
     """
 
-    def run(trial):
-        words = options.arguments(trial)
-        command = [sys.executable, "-m", "benchmarks.head", *words]
-        subprocess.run(command, cwd=ROOT, check=True)
-
+    run = head.measure
+    if not in_process:
+        run = functools.partial(children.call, head.measure)
     # Weights and momentum.
     guess = _guess(gpu_gb, 8 * given["emb_size"])
-    return _found("plsc_tf", head.measure if in_process else run, guess, **given)
+    return _found("plsc_tf", run, guess, **given)
 
 
 def theirs(*, checkout, python, gpu_gb=None, **given):
@@ -103,7 +99,7 @@ def _found(name, run, guess, *, trials, seconds, most=None, **case):
         try:
             run(dataclasses.replace(case, num_classes=number))
             fitted = True
-        except (RuntimeError, subprocess.SubprocessError):
+        except RuntimeError:
             fitted = False
         tried.append([number, fitted, time.perf_counter() - begin])
         return fitted

@@ -11,7 +11,7 @@ import time
 import traceback
 
 from benchmarks.gpu.parts import NotAvailableError
-from benchmarks.rounding import rounded
+from benchmarks.machine import rounded
 
 LONGEST = 2000
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import subprocess
 
 from benchmarks import head, options, peer
 from benchmarks.gpu.parts import NotAvailableError
@@ -105,8 +106,6 @@ def compared(parts):
 
 def require(checkout, python):
     """Raises NotAvailableError unless arcface_torch can run."""
-    import subprocess
-
     if not checkout:
         raise NotAvailableError(
             "--peer names no checkout of insightface, so arcface_torch was not run."

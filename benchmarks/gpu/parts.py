@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).parents[2]
+from benchmarks.children import ROOT
 
 
 class NotAvailableError(RuntimeError):

@@ -5,6 +5,11 @@ import dataclasses
 from benchmarks.gpu.parts import Part
 
 FUNCTIONS = "benchmarks.gpu."
+# Options of every training.
+COMMON = (
+    *("--num_replicas=1", "--with_test=false", "--export_at_end=false"),
+    *("--learning_rate=0.05", "--lr_base_batch_size=0", "--val_targets="),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,17 +70,14 @@ class _Full:
     peers = ("float32", "tf32", "float16")
     # Options of a training, as `network` describes it.
     flags = (
-        *("--model_name=iresnet50", "--emb_size=512", "--use_bf16"),
-        *("--global_batch_size=128", "--num_replicas=1", "--with_test=false"),
-        *("--export_at_end=false", "--learning_rate=0.05", "--val_targets="),
-        *("--lr_base_batch_size=0", "--datasets_use_caching=true"),
+        *(*COMMON, "--model_name=iresnet50", "--emb_size=512", "--use_bf16"),
+        *("--global_batch_size=128", "--datasets_use_caching=true"),
     )
     small = (
-        *("--dataset_name=mock", "--num_classes=1000", "--num_sample_per_epoch=640"),
-        *("--image_shape=3,64,64", "--model_name=resnet10", "--emb_size=128"),
-        *("--global_batch_size=64", "--num_replicas=1", "--use_fp16"),
-        *("--with_test=false", "--export_at_end=false", "--num_epochs=2"),
-        *("--val_targets=", "--learning_rate=0.05", "--lr_base_batch_size=0"),
+        *(*COMMON, "--dataset_name=mock", "--num_classes=1000"),
+        *("--num_sample_per_epoch=640", "--num_epochs=2", "--image_shape=3,64,64"),
+        *("--model_name=resnet10", "--emb_size=128", "--global_batch_size=64"),
+        "--use_fp16",
     )
     profiled = {"warmup": 10, "traced": 5}
     losses = ()
@@ -206,17 +208,14 @@ class _Toy(_Full):
     own = ({},)
     steps = {"steps": 2}
     flags = (
-        *("--model_name=lenet", "--emb_size=8", "--use_bf16", "--dropout=0"),
-        *("--global_batch_size=8", "--num_replicas=1", "--with_test=false"),
-        *("--export_at_end=false", "--learning_rate=0.05", "--val_targets="),
-        *("--lr_base_batch_size=0", "--preprocessing_name=face"),
+        *(*COMMON, "--model_name=lenet", "--emb_size=8", "--use_bf16"),
+        *("--dropout=0", "--global_batch_size=8", "--preprocessing_name=face"),
     )
     small = (
-        *("--dataset_name=mock", "--num_classes=7", "--num_sample_per_epoch=40"),
-        *("--image_shape=3,16,16", "--model_name=lenet", "--emb_size=8"),
-        *("--global_batch_size=8", "--num_replicas=1", "--preprocessing_name=face"),
-        *("--with_test=false", "--export_at_end=false", "--num_epochs=2"),
-        *("--val_targets=", "--learning_rate=0.05", "--lr_base_batch_size=0"),
+        *(*COMMON, "--dataset_name=mock", "--num_classes=7"),
+        *("--num_sample_per_epoch=40", "--num_epochs=2", "--image_shape=3,16,16"),
+        *("--model_name=lenet", "--emb_size=8", "--global_batch_size=8"),
+        "--preprocessing_name=face",
     )
     profiled = {"warmup": 1, "traced": 2}
     losses = ("arcface",)
