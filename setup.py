@@ -120,6 +120,7 @@ setup(
         "plsc_tf.evaluation": ["pages/*"],
         "plsc_tf": ["py.typed", "*.pyi"],
         "plsc_tf.hparams": ["*.cfg"],
+        "plsc_tf.options": ["*.toml"],
         "plsc_tf.serving": ["*.sql"],
     },
     install_requires=[

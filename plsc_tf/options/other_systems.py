@@ -1,78 +1,35 @@
 """Translates options of other systems.
 
-The tables contain names from PLSC 0.1 and 0.2 (`Entry.set_*` without "set_"), from
-hyper-parameter files of PAI FastNN and MindSpore, from arcface_torch's configs, and
-from the command lines of AdaFace and MagFace. MindSpore's `boost_config_dict` and
+The tables in other_systems.toml contain the names. MindSpore's `boost_config_dict` and
 `amp_level`, and FastNN's `ckpt_file_name`, are translated to our options.
 """
 
 import ast
 import contextlib
+import importlib.resources
 import json
+import tomllib
 from collections.abc import Collection, Mapping, Set
 
 from plsc_tf.flags.head import Head
 from plsc_tf.flags.option import options_of
 from plsc_tf.requirements import did_you_mean, nearest, normalize, require
 
-# Pairs of an option of another system and our option that takes the same values.
-_PAIRS = """
-class_num num_classes  data_dir dataset_dir  epochs num_epochs  h adaface_h
-eval_files val_targets  file_pattern train_files  gpus num_replicas
-l_a magface_norms  l_margin magface_margins  log_period log_loss_every_n_iters
-log_trainable_vars_statistics print_model_statistics  loss loss_type
-lr_decay_factor learning_rate_decay_factor  mixed_precision use_fp16
-max_last_checkpoint_num keep_checkpoint_max  model model_name  network model_name
-num_gpus num_replicas  num_image num_sample_per_epoch  output model_save_dir
-output_dir model_save_dir  step_boundaries lr_steps  steps stop_at_step
-t_alpha adaface_t_alpha  test_period eval_every_n_steps  train_steps stop_at_step
-u_a magface_norms  u_margin magface_margins
-""".split()
-RENAMED = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
-
-# Options that are accepted so that other systems' files work unchanged, but that have
-# no effect; the log gives the reason.
-_TRANSPORT = "TensorFlow chooses how workers communicate; see communication"
-_THREADS = "TensorFlow decides; set {} in the environment to override it"
-# Options of FastNN that no other system has, so they identify a FastNN file.
-FASTNN_MARKS = {
-    "enable_paisoar": "PAISoar is not used; all GPUs of a machine train together",
-    "protocol": _TRANSPORT,
-    "rdma_driver_config": _TRANSPORT,
-    "communication_policy": "use communication=nccl or ring",
-    "tensor_fusion_max_bytes": "use gradient_bucket_mb",
-    "num_loss_chunks": "use gradient_accumulation_steps",
-}
-IGNORED = {
-    **FASTNN_MARKS,
-    # FastNN
-    "ps_hosts": "there are no parameter servers",
-    "inter_op_parallelism_threads": _THREADS.format("TF_NUM_INTEROP_THREADS"),
-    "intra_op_parallelism_threads": _THREADS.format("TF_NUM_INTRAOP_THREADS"),
-    # MindSpore
-    "drop_overflow_update": "nonfinite steps are never applied; see on_nonfinite",
-    "device_num": "use num_replicas and the options of the cluster",
-}
-# Spellings in FastNN's sample file and in MindSpore's dictionary.
-_IGNORED_ALIASES = {"enable_paisora": "enable_paisoar", "device_number": "device_num"}
-
-# Names that need an explanation instead of another name.
-EXPLAINED = {
-    "distfc_attr": "Instead of PLSC's set_distfc_attr, set head_initializer, "
-    "head_initial_bias, head_learning_rate_factor and head_weight_decay.",
-    "gradient_acc": "Instead of arcface_torch's gradient_acc, set "
-    "gradient_accumulation_steps, and multiply batch_size by it.",
-    "margin_list": "Instead of arcface_torch's margin_list, set margin1, "
-    "margin and margin3.",
-    "model_parallel": "Instead of PLSC 0.2's model_parallel, put dist_ before the "
-    "loss, as in loss_type=dist_arcface.",
-    "resume": "A run always resumes in its model_save_dir; --restart starts over.",
-}
+_FILE = importlib.resources.files("plsc_tf.options") / "other_systems.toml"
+_TABLES = tomllib.loads(_FILE.read_text("utf-8"))
+# {name there: name of our option that takes the same values}.
+RENAMED: dict[str, str] = _TABLES["renamed"]
+# {name: reason} of the options that are accepted so that other systems' files work
+# unchanged, but that have no effect. Some exist only in FastNN's files.
+FASTNN_MARKS: dict[str, str] = _TABLES["ignored_only_in_fastnn"]
+IGNORED: dict[str, str] = FASTNN_MARKS | _TABLES["ignored"]
+# {name: advice} of the options that need an explanation instead of another name.
+EXPLAINED: dict[str, str] = _TABLES["explained"]
 
 
 def ignored_name(name: str) -> str | None:
     """Returns the key of `IGNORED` that a name or its alias stands for, or None."""
-    name = _IGNORED_ALIASES.get(name, name)
+    name = _TABLES["ignored_spellings"].get(name, name)
     return name if name in IGNORED else None
 
 
@@ -141,22 +98,6 @@ def fastnn_assumptions(names: Collection[str]) -> dict:
     return assumed
 
 
-# Keys of MindSpore's boost_config_dict. Those of dim_reduce are names of our options.
-_KEYS = (
-    *("boost.mode", "boost.dim_reduce", "dim_reduce.rho", "dim_reduce.gamma"),
-    *("dim_reduce.alpha", "dim_reduce.sigma", "dim_reduce.timeout"),
-    *("dim_reduce.n_component", "dim_reduce.n_components"),
-    *("dim_reduce.pca_mat_path", "dim_reduce.weight_load_dir"),
-    # These are ignored: num_replicas sets the number of devices.
-    *("common.device_num", "common.device_number"),
-)
-# Other features of MindSpore, which dimension reduction turns off there.
-_OTHER_TRICKS = (
-    *("boost.less_bn", "boost.grad_freeze", "boost.adasum"),
-    *("boost.grad_accumulation", "boost.loss_scale_group"),
-)
-
-
 def translate(values: Mapping, given: Set[str], known: Mapping) -> tuple[dict, set]:
     """Replaces options of other systems with ours.
 
@@ -204,13 +145,14 @@ def read_boost_config(text: str) -> dict:
     Raises:
         ValueError: the dictionary cannot be read, or has unknown keys.
     """
-    values, options = {}, {}
+    values, options, known = {}, {}, _TABLES["boost_config_dict"]
     for part, content in _dictionary(text, text).items():
         for key, value in _dictionary(content, text).items():
             values[f"{part}.{key}"] = value
     for key, value in values.items():
-        if key not in _KEYS and (key not in _OTHER_TRICKS or value is not False):
-            _refuse(key, value, _KEYS)
+        is_off = key in known["must_be_false"] and value is False
+        if key not in known["keys"] and not is_off:
+            _refuse(key, value, known["keys"])
         if key.startswith("dim_reduce."):
             options[key.partition(".")[2]] = "" if value is None else value
     mode, on = values.get("boost.mode", "manual"), values.get("boost.dim_reduce")

@@ -78,7 +78,8 @@ def test_all_folders_are_inside_the_package(names):
     for folder in ("flags", "datasets", "hparams"):
         for path in (ROOT / folder).glob("*.*"):
             assert f"plsc_tf/{folder}/{path.name}" in names
-    for name in ("jobs/train.py", "evaluation/pages/card.html"):
+    data = "evaluation/pages/card.html", "options/other_systems.toml"
+    for name in ("jobs/train.py", *data):
         assert f"plsc_tf/{name}" in names
     # Type checkers and the package read them.
     assert {"plsc_tf/py.typed", "plsc_tf/__init__.pyi"} <= set(names)
