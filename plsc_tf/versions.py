@@ -1,15 +1,24 @@
-"""Compares the installed TensorFlow and Keras with those that were tried.
+"""Lists the installed versions, and compares TensorFlow's and Keras's with those tried.
 
 `private_apis` uses functions that may change with every version; docs/versions.md lists
 what was run on which.
 """
 
 import functools
+import importlib
+import platform
 
 from absl import logging
 
 # (first, last) version that was tried, as in noxfile.py.
 TRIED = {"tensorflow": ("2.17.1", "2.21"), "keras": ("3.12", "3.15")}
+
+
+def installed() -> dict[str, str]:
+    """Returns the versions of plsc_tf, the packages that affect numbers, and Python."""
+    names = ("plsc_tf", "tensorflow", "keras", "numpy")
+    found = {name: importlib.import_module(name).__version__ for name in names}
+    return found | {"python": platform.python_version()}
 
 
 @functools.cache

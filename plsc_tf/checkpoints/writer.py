@@ -10,7 +10,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import io
-import platform
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import plsc_tf
-from plsc_tf import private_apis
+from plsc_tf import private_apis, versions
 from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import row_size
 from plsc_tf.parallel import packing
@@ -316,13 +314,7 @@ def _describe(content, shares):
     return {
         "format": manifest.FORMAT,
         "kind": "training" if content.training else "weights",
-        "versions": {
-            "plsc_tf": plsc_tf.__version__,
-            "tensorflow": tf.__version__,
-            "keras": keras.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions.installed(),
         "state": content.state,
         "backbone": {"file": BACKBONE, "weights": content.backbone.described},
         "training": training,

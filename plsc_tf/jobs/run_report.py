@@ -7,11 +7,10 @@ import platform
 import re
 import shlex
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-import plsc_tf
+from plsc_tf import versions
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.evaluation import page, report
 from plsc_tf.jobs import results
@@ -96,11 +95,7 @@ def environment(model) -> dict:
     tf32 = tf.config.experimental.tensor_float_32_execution_enabled
     counted = {kind: devices.count(kind) for kind in dict.fromkeys(devices)}
     return {
-        "plsc_tf": plsc_tf.__version__,
-        "TensorFlow": tf.__version__,
-        "Keras": keras.__version__,
-        "numpy": np.__version__,
-        "Python": platform.python_version(),
+        **versions.installed(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "devices": ", ".join(f"{count} {kind}" for kind, count in counted.items()),
@@ -122,7 +117,7 @@ def add_start(folder: str, model, changes: dict) -> list[dict]:
         The starts and resumes of the run so far: [{"time", "step", ...}].
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    names, facts = ("plsc_tf", "TensorFlow", "replicas", "workers"), environment(model)
+    names, facts = ("plsc_tf", "tensorflow", "replicas", "workers"), environment(model)
     entry = {"time": now, "step": model.trainer.position.global_step}
     entry |= {name: facts[name] for name in names}
     entry |= {"changed": changes} if changes else {}

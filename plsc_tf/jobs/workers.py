@@ -6,16 +6,12 @@ import dataclasses
 import faulthandler
 import ipaddress
 import os
-import platform
 import uuid
 
-import keras
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
-import plsc_tf
-from plsc_tf import private_apis
+from plsc_tf import private_apis, versions
 from plsc_tf.options import effects
 from plsc_tf.parallel import bind_guard, cluster as clusters, gpus, joining, preflight
 from plsc_tf.parallel.group import Group, SingleWorker
@@ -161,9 +157,7 @@ def joined(settings):
     group = _MEMBERSHIP.join(cluster, settings)
     votes = None
     try:
-        packages = plsc_tf, tf, keras, np
-        facts = {f"versions.{one.__name__}": one.__version__ for one in packages}
-        facts["versions.python"] = platform.python_version()
+        facts = {f"versions.{name}": v for name, v in versions.installed().items()}
         flags = settings.as_dict() | dict.fromkeys(LOCATION_OPTIONS)
         facts |= {f"flags.{name}": repr(value) for name, value in flags.items()}
         preflight.compare(group.gather("facts", facts))

@@ -149,7 +149,7 @@ def test_the_report_tells_the_run_and_no_password(seen):
         "log_loss_every_n_iters",
         "images per step",
         "measured, the process",
-        "TensorFlow",
+        "tensorflow",
         "TF32 on GPUs on",
         "The run was resumed 1 time.",
         "steps 7 to 10, since the resume",
