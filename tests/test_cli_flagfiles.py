@@ -160,7 +160,7 @@ def _link(folder):
     [
         (_chain(2000, 1), "0.cfg' and what it includes are over 100 files"),
         (_chain(28, 2), "0.cfg' and what it includes are over 100 files"),
-        (_bytes(b"x" * 50_000_000), "has 50000000 bytes; at most 1048576 are allowed"),
+        (_bytes(b"x" * 50_000_000), "must have at most 1,048,576 bytes"),
         (_bytes(b"seed=1\ndataset_dir=a\0b"), "not UTF-8 text .byte 20.; save it as"),
         (_bytes(b"\xff\xfes"), "not UTF-8 text .byte 2.; save it as"),
         (_bytes(b"model_save_dir=\xdcbung"), "run.cfg' is not UTF-8 text"),

@@ -189,10 +189,7 @@ def _read_text(path):
         what = "is a FIFO or device" if os.path.exists(path) else "does not exist"
         what = "is a folder" if os.path.isdir(path) else what
         raise FileNotFoundError(f"flag file '{path}' {what}.{_suggestion(path)}")
-    size = files.size(path)
-    rule = f"flag file '{path}' has {size} bytes; at most {_MOST_BYTES} are allowed"
-    require(size <= _MOST_BYTES, rule)
-    content = files.read(path)
+    content = files.read_limited(path, _MOST_BYTES)
     # Editors on Windows may write UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:

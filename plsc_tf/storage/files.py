@@ -203,15 +203,15 @@ def read(path, start=0, stop=None, retry=RETRY):
 
 
 def read_json(path):
-    """Returns the content of a JSON file.
+    """Returns the content of a JSON file; raises ValueError if it is none, or large."""
+    return json.loads(read_limited(path, JSON_BYTES))
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not JSON, or has more than `JSON_BYTES`.
-    """
-    length, rule = size(path), f"{path} must have at most {JSON_BYTES:,} bytes"
-    require(length <= JSON_BYTES, rule, bytes=f"{length:,}")
-    return json.loads(read(path))
+
+def read_limited(path, most):
+    """Returns a file's bytes; raises ValueError if there are more than `most`."""
+    length, rule = size(path), f"{path} must have at most {most:,} bytes"
+    require(length <= most, rule, bytes=f"{length:,}")
+    return read(path)
 
 
 def checksum(path, algorithm=checksums.DEFAULT):
