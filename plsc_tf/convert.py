@@ -20,7 +20,7 @@ changed.
 from plsc_tf.options import cli
 
 GROUPS = ("conversion", "dataset", "no held_back", "image_shape", "seed")
-GROUPS += ("max_megapixels", "image_dir")
+GROUPS += ("max_megapixels", "image_dir", "provenance", "no require_license")
 
 
 def main(settings):

@@ -10,7 +10,7 @@ from plsc_tf.options.settings import Settings
 
 GROUPS = (
     *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
-    *("export", "no export_at_end"),
+    *("export", "no export_at_end", "require_license"),
 )
 
 

@@ -16,7 +16,7 @@ from plsc_tf.options import cli
 GROUPS = (
     *("importing", "dataset", "preprocessing_name", "image_shape", "model_name"),
     *("emb_size", "dropout", "model_options", "head", "model_save_dir"),
-    "checkpoint_dir",
+    *("checkpoint_dir", "provenance"),
 )
 
 

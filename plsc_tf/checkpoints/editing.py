@@ -35,6 +35,7 @@ class Edit:
         dominant: int `[old_classes]`, the index of the center to keep for each class;
             None if each class has one center.
         flags: option values that replace those stored in the checkpoint's state.
+        state: other values that replace those in the state.
     """
 
     labels: LabelsMap
@@ -42,6 +43,7 @@ class Edit:
     fills: dict = dataclasses.field(default_factory=dict)
     dominant: np.ndarray | None = None
     flags: dict = dataclasses.field(default_factory=dict)
+    state: dict = dataclasses.field(default_factory=dict)
 
 
 def edit(source: str, target: str, changes: Edit, *, weights_only: bool = False) -> int:
@@ -136,10 +138,11 @@ def _edited_rows(source, content, changes, name):
 
 
 def _state(content, changes, weights_only):
-    state = {**content["state"], "num_classes": changes.labels.num_classes}
+    count = changes.labels.num_classes
+    state = {**content["state"], "num_classes": count, **changes.state}
     state.pop("data", None)  # It doesn't describe the images of the edited classes.
     if "flags" in state:
-        flags = {"num_classes": changes.labels.num_classes, **changes.flags}
+        flags = {"num_classes": count, **changes.flags}
         state["flags"] = {**state["flags"], **flags}
     if changes.dominant is not None and "head" in state:
         state["head"] = {**state["head"], "sub_centers": 1}

@@ -79,6 +79,7 @@ STATE = {
     "flags?": {},
     "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},
+    "origins?": [{"kind": TEXT, "name": TEXT, OTHERS: TEXT}],
     "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
     "class_edits?": ANYTHING,
 }

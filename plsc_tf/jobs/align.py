@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from plsc_tf.data import contact_sheet, images
 from plsc_tf.data.alignment import cut_faces, sharpness
 from plsc_tf.data.detection import FaceFinder, open_photo
+from plsc_tf.jobs import origins
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
@@ -68,6 +69,7 @@ def align(settings):
             finder = FaceFinder(options.detector, most, points)
             cut = functools.partial(_cut, options, folder, names)
             _write(report, finder.map(cut, paths, done), done, len(names))
+    origins.write_statement(folder, given.images)
     return _summarize(report, folder, dict(zip(names, paths, strict=True)), most)
 
 

@@ -14,6 +14,7 @@ from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
 from plsc_tf.data.readers.base64_text import listed_files
 from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
@@ -54,6 +55,8 @@ def convert(settings, groups=ALL):
     source.max_megapixels = settings.server.max_megapixels
     effects.log_unused(settings, facts, groups)
     content, existed = run.convert(source, plan)
+    place = options.data_dir or settings.dataset.dataset_dir
+    origins.write_statement(plan.output_dir, place, settings.provenance)
     return _table(plan.output_dir, content, existed) + rows
 
 

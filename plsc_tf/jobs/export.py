@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
-from plsc_tf.jobs import trained
+from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.data import framing
 from plsc_tf.jobs.evaluate import provenance
@@ -109,6 +109,8 @@ def export_at_end(
 
 def _export(settings, model, checkpoint, pairs, card=None):
     options, frame = settings.export, framing(settings)
+    made_of = origins.of_checkpoint(checkpoint) if checkpoint else []
+    facts = origins.checked_facts(settings, made_of)
     save_dir = settings.checkpoints.model_save_dir
     export_dir = options.export_dir or files.join(save_dir, "export")
     files.prepare(export_dir)
@@ -132,6 +134,7 @@ def _export(settings, model, checkpoint, pairs, card=None):
             "dataset_name": settings.dataset.dataset_name,
             "checkpoint": checkpoint,
             "preprocessing": frame.name,
+            **facts,
         },
         prepare=frame.evaluate,
         classes=options.export_classes,

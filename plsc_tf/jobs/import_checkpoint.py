@@ -4,6 +4,7 @@ import os
 
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.checkpoints.writer import Content
+from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
@@ -33,7 +34,7 @@ def import_checkpoint(settings):
     options = settings.importing
     rule = "Set import_from to the folder or file of a checkpoint"
     require(options.import_from, rule, import_from="''")
-    path = _target(settings.checkpoints)
+    path, origin = _target(settings.checkpoints), _origin(settings)
     source = importers.read(options.import_from)
     if "model_name" not in settings.given:
         network = importers.network(source).items()
@@ -46,7 +47,7 @@ def import_checkpoint(settings):
         if not settings.checkpoints.checkpoint_dir:
             lock.acquire(settings.checkpoints.model_save_dir)
             _target(settings.checkpoints)  # check again, now that the lock is held
-        writer.save(path, _content(settings, source, backbone))
+        writer.save(path, _content(settings, source, backbone, origin))
     rows = _table(settings, source, backbone, path)
     if folded:
         advice = "without statistics: to train, set --freeze_layers='.*bn'"
@@ -97,7 +98,25 @@ def _completed(settings, source):
     return settings.replace(num_classes=classes, loss_type=loss)
 
 
-def _content(settings, source, backbone):
+def _origin(settings):
+    """Returns the stated origin of the model, with the SHA-256 of a single file.
+
+    Raises:
+        ValueError: the file or its license is not as required.
+    """
+    path = settings.importing.import_from
+    stated = origins.read_statement(path, settings.provenance)
+    if os.path.isfile(path):
+        sha256 = files.checksum(path, "sha256")["sha256"]
+        rule = f"{path} must have the SHA-256 that is stated, not {sha256}"
+        wanted = stated.setdefault("sha256", sha256)
+        require(wanted.lower() == sha256, rule, sha256=wanted)
+    origin = {"kind": "model", "name": files.name(path), **stated}
+    origins.checked_facts(settings, [origin])
+    return origin
+
+
+def _content(settings, source, backbone, origin):
     """Returns the content of the new checkpoint."""
     # checkpoint_dir names the output here, not a checkpoint to start from.
     flags = settings.replace(checkpoint_dir="").as_dict()
@@ -109,6 +128,7 @@ def _content(settings, source, backbone):
         "embedding_size": settings.model.emb_size,
         "head_state": {},
         "flags": flags,
+        "origins": [origin],
         "imported": {"format": source.format, "from": path},
     }
     return Content(state, writer.backbone_file(backbone), source.arrays)

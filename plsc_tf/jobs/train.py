@@ -9,6 +9,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import dimension_reduction, export, results, resume_changes, workers
 from plsc_tf.jobs.builders import data, hooks, recipe
 from plsc_tf.jobs.builders.reporting import RunReporter
+from plsc_tf.jobs.origins import of_run as origins_of_run
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_facts import log_run
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
@@ -64,6 +65,8 @@ def _train(settings, joined, termination, parts, lock):
     settings = hooks.turn_off_omitted(parts.drop_replaced_targets(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
     changes, origin = resume_changes.of_run(settings, checkpoint, batches)
+    own = parts.source is not None
+    origin["origins"] = origins_of_run(settings, batches.source, checkpoint, own)
     save_dir, losses = settings.checkpoints.model_save_dir, []
     if settings.logging.save_losses and group.is_chief:
         path = files.join(save_dir, "losses.txt")

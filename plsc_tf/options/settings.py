@@ -35,6 +35,7 @@ from plsc_tf.flags.optimizer import Optimizer
 from plsc_tf.flags.option import Option, OptionGroup, options_of
 from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
+from plsc_tf.flags.provenance import Provenance
 from plsc_tf.flags.server import Server
 from plsc_tf.flags.training import Performance, Training
 from plsc_tf.options.other_systems import ignored_name, translate, unknown_option
@@ -68,6 +69,7 @@ class Settings:
     launching: Launching = Launching()
     server: Server = Server()
     classes: Classes = Classes()
+    provenance: Provenance = Provenance()
     boost: Boost = Boost()
     # Names of the options that the user set, even to default values. Comparisons
     # ignore this field and the next one.

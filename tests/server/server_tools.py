@@ -103,7 +103,8 @@ def export(folder, seed):
     dense = keras.layers.Dense(EMBEDDING_SIZE)
     model = keras.Model(inputs, dense(keras.layers.Flatten()(inputs / 255)))
     dense.kernel.assign(np.random.default_rng(seed).normal(0, 0.1, dense.kernel.shape))
-    return export_saved_model(model, folder)
+    card = {"permitted_use": "unknown", "origins": "faces"}
+    return export_saved_model(model, folder, model_card=card)
 
 
 def picture(seed, size=(20, 30), file_format="JPEG"):

@@ -139,6 +139,7 @@ def test_status_and_metadata(server, channel, stub):
     assert status == 200
     spec = {"name": "face", "signature_name": "", "version": "1"}
     assert answer["model_spec"] == spec
+    assert answer["permitted_use"] == "unknown" and answer["origins"] == "faces"
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     default = signatures["serving_default"]
     assert default["inputs"]["bytes"]["dtype"] == "DT_STRING"

@@ -10,7 +10,7 @@ from plsc_tf.checkpoints import catalog, editing, manifest
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
-from plsc_tf.jobs import trained
+from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
@@ -70,6 +70,7 @@ def edit(settings):
         added=read,
         fills=_fills(content, run, options.edit_weights_only) if labels.added else {},
         dominant=dominant and dominant.centers,
+        state={"origins": origins.of_edit(source, options.class_images)},
         flags={"model_save_dir": options.edit_dir, "sub_centers": run.head.sub_centers},
     )
     labels_map = files.join(options.edit_dir, MAP)

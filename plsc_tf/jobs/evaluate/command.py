@@ -149,16 +149,15 @@ class _Evaluation:
             provenance.add_worst(report, scores, *sides, shown, read)
         self.add(report)
 
-    def add_origins(self, model, settings):
-        """Adds facts about the model and its data, and images that sets share.
+    def add_origins(self, model):
+        """Adds facts about a `Trained` model and its data, and images that sets share.
 
         Args:
-            model: the `Trained` model.
-            settings: the settings of its training.
+            model: the model.
         """
         self.model = provenance.of_model(model)
-        self.data = provenance.of_data(settings)
-        data = settings if self.scoring.card_duplicates else None
+        self.data = provenance.of_data(model)
+        data = model.run if self.scoring.card_duplicates else None
         shared = provenance.overlaps(self.images, data)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
@@ -231,7 +230,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
         evaluation.add_pairs(name, pairs, scores)
     evaluation.add_lists(of_model(model, settings, size), with_fingerprints=True)
     if evaluation.scoring.card_dir:
-        evaluation.add_origins(loaded, loaded.run)
+        evaluation.add_origins(loaded)
     return loaded.checkpoint
 
 

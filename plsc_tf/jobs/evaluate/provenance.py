@@ -15,6 +15,7 @@ from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
+from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders import data
 from plsc_tf.storage import checksums, files
 
@@ -41,21 +42,20 @@ def of_model(trained):
         "manifest_sha256": described["sha256"],
         "weights_sha256": digest.hexdigest(),
         "plsc_tf": plsc_tf.__version__,
+        **origins.facts(origins.of_checkpoint(path)),
     }
 
 
-def of_data(settings):
-    """Returns JSON-serializable facts about the training data."""
-    dataset = settings.dataset
-    facts = {"dataset_name": dataset.dataset_name, "dataset_dir": dataset.dataset_dir}
-    try:
-        source = data.open_source(settings)
-    except (OSError, ValueError) as error:
-        return facts | {"note": f"not read: {error}"}
-    return facts | {
-        "examples": source.num_examples or "unknown",
-        "classes": source.num_classes or "unknown",
-        "contents_sha256": source.contents(),
+def of_data(trained):
+    """Returns JSON-serializable facts about the data of a `Trained` model's run."""
+    dataset, state = trained.run.dataset, manifest.read(trained.checkpoint)["state"]
+    data = state.get("data", {})
+    return {
+        "dataset_name": dataset.dataset_name,
+        "dataset_dir": dataset.dataset_dir,
+        "examples": data.get("images") or "unknown",
+        "classes": state["num_classes"],
+        "contents_sha256": data.get("contents", "unknown"),
     }
 
 

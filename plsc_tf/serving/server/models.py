@@ -73,6 +73,7 @@ class LoadedModel:
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
         card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
+        self.origins = {k: card[k] for k in ("permitted_use", "origins") if k in card}
         # Without a fingerprint, it counts as another model each time it is loaded.
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}

@@ -222,8 +222,8 @@ def status_json(models, *which) -> bytes:
 
 
 def metadata_json(models, *which) -> bytes:
-    """Returns the metadata as JSON."""
-    value = _fields(metadata(models, *which))
+    """Returns the metadata as JSON, with the origins that the export states."""
+    value = _fields(metadata(models, *which)) | models.get(*which).origins
     del value["metadata"]["signature_def"]["@type"]  # as TF Serving does
     return json.dumps(value, indent=1).encode()
 
