@@ -111,7 +111,6 @@ def train(case, recipe, precision, seed, folder):
         *PRECISIONS[precision],
         *case.train_options.split(),
     ]
-
     run_dir = pathlib.Path(folder, f"{recipe}-{precision}-{seed}").absolute()
     done = run_dir / "half_precision.json"
     if not done.exists():
