@@ -12,7 +12,6 @@ trial and the update are separate graphs, so the step runs only the trials it ne
 """
 
 import dataclasses
-import itertools
 import math
 
 import keras
@@ -243,6 +242,9 @@ class ReducedStepper:
             gradients = model.head.second_pass.whole_gradients(passes.pending)
             rows = dict(zip(model.head.arrays(), gradients, strict=True))
             pending = None
+        if pending is not None:
+            # The number of tiles whose logits are kept depends on the replica.
+            pending = pending | {"tiles": []}
         cut = updater.space.cut(tf.cast(flat, keras.config.floatx()), rows)
         unhealthy = tf.cast(~passes.healthy, keras.config.floatx())
         loss, unhealthy, projected = collectives.all_sum(
@@ -251,7 +253,7 @@ class ReducedStepper:
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
         passes = passes._replace(
             gradients=[passes.gradients[i] for i in updater.left],
-            pending=_evened(pending, model.head),
+            pending=pending,
             healthy=healthy,
         )
         figures = {"loss": loss, "healthy": healthy, "projected": projected}
@@ -298,7 +300,6 @@ class ReducedStepper:
     def _commit(self, passes, path, size):
         """Applies the whole update, or nothing, on one replica."""
         model, updater = self.model, self.model.trainer.updater
-        passes = passes._replace(pending=_without_padding(passes.pending))
         finite, sums = replica_step.update(model, passes)
         # If no trial was accepted, size is 0 and the path may contain NaN.
         change = tf.math.multiply_no_nan(path["flat"], size)
@@ -322,28 +323,6 @@ class ReducedStepper:
 
     def _host(self, value):
         return np.asarray(self.model.strategy.experimental_local_results(value)[0])
-
-
-def _evened(pending, head):
-    """Gives `pending` equal keys on all replicas, even if one has fewer tiles."""
-    if pending is None:
-        return None
-    rows = head.weight
-    count = -(-rows.split.size(0) // rows.tile_rows)
-    missing = {"row_scalar": tf.zeros([0]), "products": tf.zeros([0])}
-    tiles = itertools.zip_longest(pending["tiles"], range(count), fillvalue={})
-    return {**pending, "tiles": [{**missing, **tile} for tile, _ in tiles]}
-
-
-def _without_padding(pending):
-    """Reverses `_evened`."""
-    if pending is None:
-        return None
-    tiles = [
-        {name: value for name, value in tile.items() if value.shape != (0,)}
-        for tile in pending["tiles"]
-    ]
-    return {**pending, "tiles": tiles}
 
 
 def _scalar(value):

@@ -167,6 +167,14 @@ class Kernels:
         """Reads the arrays of a tile, see `tiles.read`."""
         return read(handles, chosen, self._unpack)
 
+    def row_scalar(self, arrays: dict) -> tf.Tensor:
+        """Returns 1 / ‖w‖ of a tile's weights, or the biases of plain softmax."""
+        if not self.loss.normalized:
+            return arrays["bias"]
+        # This runs at memory speed, unlike XLA's sum over the last axis.
+        norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)
+        return 1.0 / tf.maximum(norms, TINY**0.5)
+
     def operand(self, value: tf.Tensor) -> tf.Tensor:
         """Casts an operand of a matrix product to `dtype`."""
         return tf.cast(value, self.dtype)

@@ -74,14 +74,14 @@ class TensorHead(Head):
     def add_weight_gradients(self, sums: dict, pending: dict, in_xla: bool) -> None:
         """Adds a block's gradients of weight and bias to `sums`, tile by tile."""
         last: tf.Tensor = sums["weight"]
-        for index, handles, chosen, part in self.second_pass.pieces(pending):
+        for start, handles, chosen, part in self.second_pass.pieces(pending):
             with tf.control_dependencies([last]):
                 arrays = self.softmax.kernels.read(handles, chosen)
                 found = self.second_pass.weight_gradients(arrays, part)
             for name, (gradient, share) in found.items():
                 if share is not None:
                     gradient -= share[:, None] * arrays[name]
-                rows = tf.range(gradient.shape[0]) + index * self.weight.tile_rows
+                rows = tf.range(gradient.shape[0]) + start
                 sums[name] = add_rows(sums[name], rows, gradient, in_xla)
             last = sums["weight"]
 

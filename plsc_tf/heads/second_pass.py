@@ -3,10 +3,13 @@
 See `plsc_tf.heads.tiled_softmax` for the first pass.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from plsc_tf.graphs import EachTile
 from plsc_tf.heads.kernels import Kernels, flat
 from plsc_tf.heads.margins import Target
 
@@ -23,22 +26,28 @@ class SecondPass:
     def __init__(self, kernels: Kernels, tiles: Callable) -> None:
         self.kernels = kernels
         self.tiles = tiles
+        self._each_square = EachTile(self._squares_of_tile)
 
-    def pieces(self, pending: dict) -> Iterator[tuple]:
-        """Yields the calling replica's tiles as arguments of `RowRules.update`.
+    def each_tile(self, pending: dict) -> tuple[list, list[int], dict]:
+        """Returns the calling replica's tiles as arguments of an `EachTile`.
 
         Args:
             pending: the `pending` of a `HeadStep`, or of `concatenate_parts`.
 
-        Yields:
-            (index of the tile, its variables, its sampled rows or None, the entries of
-            `pending` for this tile).
+        Returns:
+            (for each tile, its variables, its sampled rows or None, and its own entries
+            of `pending`; their first rows; the entries that all tiles share).
         """
-        shared = _without_tiles(pending)
-        tiles = self.tiles(pending.get("chosen"))
-        for index, start in enumerate(tiles.starts):
-            part = shared | pending["tiles"][index] | {"rows": pending["rows"] - start}
-            yield index, *tiles.handles(index), part
+        tiles, kept = self.tiles(pending.get("chosen")), pending["tiles"]
+        own = itertools.chain(kept, itertools.repeat({}))
+        each = [(*tile, one) for tile, one in zip(tiles.each, own, strict=False)]
+        return each, tiles.starts, _without_tiles(pending)
+
+    def pieces(self, pending: dict) -> Iterator[tuple]:
+        """Yields (first row, variables, sampled rows or None, part) of each tile."""
+        each, starts, shared = self.each_tile(pending)
+        for (handles, chosen, own), start in zip(each, starts, strict=True):
+            yield start, handles, chosen, part_of_tile(shared, own, start)
 
     def whole_gradients(self, pending: dict) -> list:
         """Computes each weight gradient in one piece, in the order of `Head.arrays()`.
@@ -66,28 +75,33 @@ class SecondPass:
 
         Args:
             arrays: the tile's arrays, `{"weight": [classes, emb], …}`.
-            part: the tile's entries of `pending`, from `pieces`.
+            part: the tile's entries of `pending`, see `part_of_tile`.
 
         Returns:
             (`[classes, batch]` errors; `[classes]` multiple of w to subtract from the
             weight gradient, or bias gradient).
         """
-        products = part.get("products")
-        if products is None:
-            products = self.kernels.products(flat(arrays["weight"]), part["inputs"])
+        part = self._with_products(arrays, part)
         zero = part["log_total"]
         target = Target(zero, zero, hard_above=part.get("hard_above"))
         example = {k: part[k] for k in ("log_total", "target_error", "factor")}
-        return self.kernels.errors(
-            products, part["row_scalar"], part["rows"], target, part["state"], example
-        )
+        tensors = [part[name] for name in ("products", "row_scalar", "rows")]
+        return self.kernels.errors(*tensors, target, part["state"], example)
+
+    def _with_products(self, arrays, part):
+        """Recomputes what the first pass has not kept of a tile."""
+        if "products" in part:
+            return part
+        products = self.kernels.products(flat(arrays["weight"]), part["inputs"])
+        row_scalar = self.kernels.row_scalar(arrays)
+        return part | {"products": products, "row_scalar": row_scalar}
 
     def weight_gradients(self, arrays: dict, part: dict) -> dict:
         """Computes gradients with respect to a tile's arrays.
 
         Args:
             arrays: the tile's arrays, `{"weight": [classes, emb], …}`.
-            part: the tile's entries of `pending`, from `pieces`.
+            part: the tile's entries of `pending`, see `part_of_tile`.
 
         Returns:
             `{"weight": (gradient [classes, emb], [classes] multiple of w to subtract
@@ -118,24 +132,37 @@ class SecondPass:
         """
         inputs = pending["inputs"] * pending["factor"][:, None]
         gram = tf.matmul(inputs, inputs, transpose_b=True)
-        weight = bias = rows = tf.zeros([], gram.dtype)
-        for _, handles, chosen, part in self.pieces(pending):
-            with tf.control_dependencies([weight, bias, rows]):
-                arrays = self.kernels.read(handles, chosen)
-                errors, extra = self.errors(arrays, part)
-                errors = tf.cast(errors, gram.dtype)
-                squares = tf.matmul(errors, errors, transpose_a=True)
-                weight += tf.reduce_sum(squares * gram)
-                if self.kernels.loss.normalized:
-                    weight -= tf.reduce_sum(tf.square(extra / part["row_scalar"]))
-                    # The first pass has already computed the norms of all rows.
-                    rows += tf.reduce_sum(1.0 / tf.square(part["row_scalar"]))
-                else:
-                    bias += tf.reduce_sum(tf.square(extra))
-                    rows += tf.reduce_sum(tf.square(arrays["weight"]))
+        each, starts, shared = self.each_tile(pending)
+        sums = dict.fromkeys(("weight", "bias", "rows"), tf.zeros([], gram.dtype))
+        _, sums = self._each_square(each, starts, (shared, gram), sums)
         if self.kernels.loss.normalized:
-            return {"weight": tf.maximum(weight, 0.0), "rows": rows}
-        return {"weight": weight, "bias": bias, "rows": rows}
+            return {"weight": tf.maximum(sums["weight"], 0.0), "rows": sums["rows"]}
+        return sums
+
+    def _squares_of_tile(self, tile, start, shared, sums):
+        """Adds one tile's squared norms to the sums."""
+        (handles, chosen, own), (shared, gram) = tile, shared
+        part = part_of_tile(shared, own, start)
+        with tf.control_dependencies(list(sums.values())):
+            arrays = self.kernels.read(handles, chosen)
+            part = self._with_products(arrays, part)
+            errors, extra = self.errors(arrays, part)
+        errors = tf.cast(errors, gram.dtype)
+        squares = tf.matmul(errors, errors, transpose_a=True)
+        weight = tf.reduce_sum(squares * gram)
+        bias = tf.reduce_sum(tf.square(extra))
+        if self.kernels.loss.normalized:
+            weight -= tf.reduce_sum(tf.square(extra / part["row_scalar"]))
+            rows = tf.reduce_sum(1.0 / tf.square(part["row_scalar"]))
+        else:
+            rows = tf.reduce_sum(tf.square(arrays["weight"]))
+        found = {"weight": weight, "bias": bias, "rows": rows}
+        return {}, {name: total + found[name] for name, total in sums.items()}
+
+
+def part_of_tile(shared: dict, own: dict, start: Any) -> dict:
+    """Returns the entries of `pending` for a tile, see `SecondPass.each_tile`."""
+    return shared | own | {"rows": shared["rows"] - start}
 
 
 def _without_tiles(pending):
@@ -152,5 +179,4 @@ def concatenate_parts(pendings: Sequence[dict]) -> dict:
         size = part["rows"].shape
         part["state"] = {k: tf.broadcast_to(v, size) for k, v in part["state"].items()}
     whole = tf.nest.map_structure(lambda *values: tf.concat(values, axis=0), *parts)
-    tiles = [{"row_scalar": tile["row_scalar"]} for tile in joined["tiles"]]
-    return joined | whole | {"tiles": tiles}
+    return joined | whole | {"tiles": []}

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from plsc_tf.graphs import as_one_function
+from plsc_tf.graphs import EachTile
 from plsc_tf.heads.kernels import LOWEST, TINY, Kernels, flat, pick_nearest
 from plsc_tf.heads.layout import kept_tiles
 from plsc_tf.heads.margins import Target
@@ -68,7 +68,7 @@ class TiledSoftmax:
         self.kernels = kernels
         self.even_share = kernels.even_share
         self.logits_bytes = logits_bytes
-        self._first_tile = as_one_function(self._first_pass_of_tile)
+        self._each_tile = EachTile(self._first_pass_of_tile)
 
     def true_class(
         self, tiles: LocalTiles | SampledTiles, inputs: tf.Tensor, rows: tf.Tensor
@@ -103,8 +103,9 @@ class TiledSoftmax:
             the number of scores above the true class's score; with label smoothing,
             `logits` `[batch]`, Σ logits, and with gradients `even_gradient`
             `[batch, emb]`, Σ ∂value/∂input. `kept` has an entry of `pending` for each
-            tile, with gradients only: `row_scalar` `[classes]`, 1 / ‖w‖ or biases, and
-            `products` `[classes, batch]` unless they are recomputed.
+            of the first tiles, up to `logits_bytes`: `products` `[classes, batch]` and
+            `row_scalar` `[classes]`, 1 / ‖w‖ or biases; the second pass recomputes the
+            others.
         """
         tiles, zero = examples.tiles, tf.zeros_like(examples.score)
         maximum = zero if self.kernels.bounded else zero + LOWEST
@@ -120,18 +121,12 @@ class TiledSoftmax:
         columns = self.kernels.sub_centers * (zero.shape[0] or 0)
         row_bytes = tf.as_dtype(self.kernels.dtype).size * columns
         count = kept_tiles(tiles.sizes, row_bytes, self.logits_bytes)
-        kept: list[dict[str, tf.Tensor]] = []
-        batch = examples.inputs, examples.score, examples.target, examples.state
-        for index, start in enumerate(tiles.starts):
-            # Passing `sums` on makes each tile wait for the previous one.
-            products, row_scalar, sums = self._first_tile(
-                *tiles.handles(index), examples.rows - start, batch, sums
-            )
-            if gradients:
-                kept.append({"row_scalar": row_scalar})
-            if gradients and index < count:
-                kept[index]["products"] = products
-        return sums, kept
+        each = [(*tile, i < count) for i, tile in enumerate(tiles.each)]
+        names = "rows", "inputs", "score", "target", "state"
+        shared = [getattr(examples, name) for name in names]
+        # Passing `sums` on makes each tile wait for the previous one.
+        kept, sums = self._each_tile(each, tiles.starts, shared, sums)
+        return sums, kept[:count]
 
     def statistics(self, sums: dict[str, tf.Tensor]) -> tf.Tensor:
         """Stacks the sums that replicas exchange, `[batch, 2 or 3]`."""
@@ -140,24 +135,23 @@ class TiledSoftmax:
             columns.append(sums["logits"])
         return tf.stack(columns, axis=1)
 
-    def _first_pass_of_tile(self, handles, chosen, rows, batch, sums):
+    def _first_pass_of_tile(self, tile, start, shared, sums):
         """Adds one tile to the sums.
 
         Args:
-            handles: the variables of the tile, see `tiles.read`.
-            chosen: the sampled rows of those variables, or None for all rows.
-            rows: int64 `[batch]` row of the true class in this tile; outside the tile's
-                range if the class isn't in it.
-            batch: (inputs, score, target, state) of the `Examples`.
+            tile: the variables of the tile and its sampled rows, see `tiles.read`, and
+                whether its products are kept.
+            start: number of the tile's first row.
+            shared: `rows`, `inputs`, `score`, `target` and `state` of the `Examples`.
             sums: the sums of the previous tiles, see `first_pass`.
 
         Returns:
-            (products `[classes, batch]`, `[classes]` 1 / ‖w‖ or biases, new sums); the
-            first two are None if gradients are not computed.
+            (what is kept of the tile, see `first_pass`; new sums).
         """
-        inputs, score, target, state = batch
+        (handles, chosen, keep), (rows, inputs, score, target, state) = tile, shared
+        rows -= start  # outside the tile's range if the true class isn't in it
         arrays = self.kernels.read(handles, chosen)
-        weight, row_scalar = flat(arrays["weight"]), self._row_scalar(arrays)
+        weight, row_scalar = flat(arrays["weight"]), self.kernels.row_scalar(arrays)
         # The tile's first large tensor waits for the previous tile, so the tensors of
         # only one tile exist at a time.
         with_gradients, with_ranks = "gradient" in sums, "above" in sums
@@ -179,7 +173,7 @@ class TiledSoftmax:
         if self.even_share:
             result["logits"] = sums["logits"] + found["logits"]
         if not with_gradients:
-            return None, None, result
+            return {}, result
         gradient = self.kernels.gradient(found["numerator"], operand, transpose_a=True)
         previous = sums["gradient"]
         if "shrink" in found:
@@ -188,7 +182,8 @@ class TiledSoftmax:
         if self.even_share:
             even = self.kernels.gradient(found["even_slope"], operand, transpose_a=True)
             result["even_gradient"] = sums["even_gradient"] + even
-        return products, row_scalar, result
+        kept = {"products": products, "row_scalar": row_scalar} if keep else {}
+        return kept, result
 
     def _total(self, found, row_scalar):
         """Returns the `[batch]` sum of the tile's exponentials."""
@@ -280,10 +275,3 @@ class TiledSoftmax:
         if examples.target.hard_above is not None:
             pending["hard_above"] = examples.target.hard_above
         return pending
-
-    def _row_scalar(self, arrays):
-        if not self.kernels.loss.normalized:
-            return arrays["bias"]
-        # This runs at memory speed, unlike XLA's sum over the last axis.
-        norms = tf.math.reduce_euclidean_norm(flat(arrays["weight"]), axis=1)
-        return 1.0 / tf.maximum(norms, TINY**0.5)

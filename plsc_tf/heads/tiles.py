@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from plsc_tf.graphs import as_one_function, with_xla
+from plsc_tf.graphs import EachTile, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS, sample_size, tile_sizes
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import RowSplit
@@ -19,45 +19,47 @@ class LocalTiles:
         arrays: `{"weight": rows}` from `Head.arrays`, with plain softmax also `"bias"`.
         compiled: whether XLA compiles `pick`, which saves a GPU several tiny kernels
             per tile.
+
+    Attributes:
+        sizes: number of rows of each tile; None if unknown.
+        starts: first row of each tile.
+        each: (variables, sampled rows or None) of each tile, the arguments of `read`.
     """
 
     def __init__(self, arrays: dict, compiled: bool = False) -> None:
         self.pick = with_xla(self._pick, compiled)
-        self._pick_from_tile = as_one_function(self._picked)
-        self._tiles = {name: rows.local() for name, rows in arrays.items()}
-        weights = self._tiles["weight"]
-        self.sizes = [tile.shape[0] for tile in weights]
-        self.starts = [arrays["weight"].tile_rows * i for i in range(len(weights))]
-
-    def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
-        """Returns (variables of a tile, None), the arguments of `read`."""
-        return {name: tiles[index] for name, tiles in self._tiles.items()}, None
+        self._each_tile = EachTile(self._picked)
+        tiles = {name: rows.local() for name, rows in arrays.items()}
+        self.sizes = [tile.shape[0] for tile in tiles["weight"]]
+        self.starts = list(range(0, sum(self.sizes), arrays["weight"].tile_rows))
+        count = len(self.sizes)
+        self.each = [({k: v[i] for k, v in tiles.items()}, None) for i in range(count)]
 
     def _pick(self, rows):
         """Reads rows of the arrays, `{"weight": [batch, emb], …}`.
 
         The result of a row −1 is arbitrary.
         """
-        picked: dict[str, tf.Tensor] = {}
-        for index, start in enumerate(self.starts):
-            # Passing `picked` on makes each tile wait for the previous one: together,
-            # they would need one copy of `[batch, emb]` per tile.
-            picked = self._pick_from_tile(self.handles(index)[0], rows - start, picked)
-        return picked
+        # Passing the result on makes each tile wait for the previous one: together,
+        # they would need one copy of `[batch, emb]` per tile.
+        return self._each_tile(self.each, self.starts, rows, {})[1]
 
-    def _picked(self, tile, rows, picked):
+    def _picked(self, tile, start, rows, picked):
         """Replaces those rows in `picked` that are in a tile."""
-        here = tf.logical_and(rows >= 0, rows < tile["weight"].shape[0])
+        (variables, _), rows = tile, rows - start
+        here = tf.logical_and(rows >= 0, rows < variables["weight"].shape[0])
         rows, result = tf.where(here, rows, 0), {}
-        for name, values in tile.items():
+        for name, values in variables.items():
             found = packing.unpack(tf.gather(tf.convert_to_tensor(values), rows))
             fits = tf.reshape(here, [-1] + [1] * (found.shape.rank - 1))
             result[name] = tf.where(fits, found, picked.get(name, 0.0))
-        return result
+        return {}, result
 
 
 class SampledTiles:
     """The tiles of the sampled classes of a replica's shard (Partial FC).
+
+    It has the attributes of `LocalTiles`.
 
     Args:
         arrays: `{"weight": rows}` of sparse `ShardedRows`, with plain softmax also
@@ -69,17 +71,13 @@ class SampledTiles:
     def __init__(self, arrays: dict, chosen: tf.Tensor, tile_rows: int) -> None:
         self._variables = {name: rows.local()[0] for name, rows in arrays.items()}
         self._chosen = chosen
-        count = chosen.shape[0]
-        self.starts: list[int] = [0]
-        self.sizes: list = [None]  # unknown while tracing
-        if count is not None:
-            self.starts = list(range(0, count, tile_rows))
-            self.sizes = tile_sizes(count, tile_rows)
-
-    def handles(self, index: int) -> tuple[dict, tf.Tensor | None]:
-        """Returns (variables of the shard, int64 rows of a tile) for `read`."""
-        start, size = self.starts[index], self.sizes[index]
-        return self._variables, self._chosen[start : size and start + size]
+        count = chosen.shape[0]  # None while tracing
+        self.sizes = [None] if count is None else tile_sizes(count, tile_rows)
+        self.starts = [tile_rows * i for i in range(len(self.sizes))]
+        self.each = [
+            (self._variables, chosen[start : size and start + size])
+            for start, size in zip(self.starts, self.sizes, strict=True)
+        ]
 
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Reads rows of the arrays, `{"weight": [batch, emb], …}`.

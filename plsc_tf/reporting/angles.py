@@ -102,9 +102,9 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
     if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
         chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
     tiles = head.tiles(chosen)
-    for index, start in enumerate(tiles.starts):
-        numbers = tf.range(start, start + tiles.sizes[index], dtype=tf.int64)
-        weights = read(*tiles.handles(index))["weight"]
+    for start, size, tile in zip(tiles.starts, tiles.sizes, tiles.each, strict=True):
+        numbers = tf.range(start, start + size, dtype=tf.int64)
+        weights = read(*tile)["weight"]
         centers = tf.math.l2_normalize(flat(weights), axis=1)
         cosines = tf.matmul(centers, inputs, transpose_b=True)
         if head.sub_centers > 1:

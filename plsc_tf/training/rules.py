@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import private_apis
-from plsc_tf.data.sampling import Part
-from plsc_tf.graphs import as_one_function, with_xla
+from plsc_tf.graphs import EachTile, runtime_constant, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS
+from plsc_tf.heads.second_pass import part_of_tile
 from plsc_tf.heads.tiles import read
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
@@ -34,8 +34,8 @@ class RowRules:
     Args:
         optimizer: a Keras optimizer whose `update_step` updates each row independently.
         arrays: `{name: ShardedRows}`.
-        gradients: function of a tile's arrays and its `part` (see `update`) that
-            returns `{name: (gradient, share)}`; share · weight is subtracted from the
+        gradients: function of a tile's arrays and its `part_of_tile` that returns
+            `{name: (gradient, share)}`; share · weight is subtracted from the
             gradient unless share is None.
         l2: factor of an L2 penalty on every weight, added to the clipped gradients.
         slot_dtype: name of the dtype of the stored slots in `packing.DTYPES`.
@@ -86,12 +86,10 @@ class RowRules:
             self._slots[name][SLOT] = rows.filled(0.0, label, rows.stored_dtype)
         # A class may have several rows, `[classes, sub_centers, emb]`.
         sizes = (one.tile_rows * math.prod(one.shape[1:-1]) for one in arrays.values())
-        stored = [*arrays.values(), *self.slots().values()]
-        self._rounds = any(rows.stored_dtype != rows.dtype for rows in stored)
         compiled = max(sizes) >= COMPILE_ROWS
         self._unpack = packing.unpacker(arrays["weight"].stored_dtype, compiled)
         self._change = with_xla(self._change_arrays, compiled)
-        self._update = as_one_function(self._update_tile)
+        self._each_tile = EachTile(self._update_tile)
 
     def _owner(self, variable, kind):
         """Returns the names of the weight that a slot belongs to and of the slot."""
@@ -133,71 +131,57 @@ class RowRules:
         return [(self.arrays[name], s[SLOT]) for name, s in self._slots.items()]
 
     def update(
-        self,
-        index: int,
-        handles: Mapping[str, tf.Tensor],
-        chosen: tf.Tensor | None,
-        part: Part | None,
-        *,
-        rate: tf.Tensor,
-        step: tf.Tensor,
-        factors: Mapping[str, tf.Tensor],
-        finite: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Computes a tile's gradients and updates its weights and slots in place.
+        self, tiles: tuple, scalars: tuple, finite: tf.Tensor | None = None
+    ) -> None:
+        """Computes the gradients of each tile and updates weights and slots in place.
 
         Call it in replica context. If only some rows are chosen, the weights and slots
         of the other rows do not change, as in arcface_torch.
 
         Args:
-            index: number of the tile.
-            handles: `{name: variable}` of the tile.
-            chosen: int64, the sampled rows of the tile, or None for all rows.
-            part: data of the head's step for this tile, passed to `gradients`.
-            rate: scalar learning rate.
-            step: int64 scalar, number of updates so far.
-            factors: `{name: scalar}` factors of the gradients (clipping), and
-                `{"name/rate": scalar}` factors of the learning rate (LARS).
+            tiles: the result of `SecondPass.each_tile`.
+            scalars: (learning rate; int64 number of updates so far; factors:
+                `{name: scalar}` of the gradients (clipping), and `{"name/rate":
+                scalar}` of the learning rate (LARS)).
             finite: bool scalar, False to leave everything unchanged; None means True.
-
-        Returns:
-            a tensor that is available when the update is done.
         """
-        own, tile = self._slots.items(), index if chosen is None else 0
-        slots = {n: [rows.local()[tile] for rows in s.values()] for n, s in own}
-        rate = self.weight_rule.rate(rate)
-        first = None
-        if self._rounds:
-            rows = self.arrays["weight"]
-            first = rows.split.first(collectives.replica_id()) + tile * rows.tile_rows
-            # TensorFlow would copy and optimize the function for each constant, and
-            # store the numbers of all rows.
-            first = tf.raw_ops.PlaceholderWithDefault(input=np.int64(first), shape=[])
-        scalars = rate, step, factors, finite, first
-        return self._update(handles, slots, chosen, part, scalars)
+        rate, step, factors = scalars
+        each, starts, pending = tiles
+        every = {n: [r.local() for r in s.values()] for n, s in self._slots.items()}
+        whole = []
+        for index, (handles, chosen, own) in enumerate(each):
+            number = index if chosen is None else 0
+            slots = {name: [rows[number] for rows in s] for name, s in every.items()}
+            whole.append((handles, slots, chosen, own))
+        first = self.arrays["weight"].split.first(collectives.replica_id())
+        first = runtime_constant(first)
+        scalars = self.weight_rule.rate(rate), step, factors, finite, first
+        self._each_tile(whole, starts, (pending, scalars), tf.cast(rate, tf.float32))
 
-    def _update_tile(self, handles, slots, chosen, part, scalars):
+    def _update_tile(self, tile, start, shared, last):
+        """Updates a tile; the argument `last` makes it wait for the previous one."""
+        handles, slots, chosen, own = tile
+        pending, (*scalars, first) = shared
+        scalars = *scalars, first + start if chosen is None else first
         stored = read(handles, chosen, unpack=tf.identity)
         arrays = {name: self._unpack(rows) for name, rows in stored.items()}
-        gradients = self.gradients(arrays, part)
+        gradients = self.gradients(arrays, part_of_tile(pending, own, start))
         if chosen is None:
-            return self._change(gradients, handles, slots, chosen, scalars)
+            return {}, self._change(gradients, handles, slots, chosen, scalars)
         values = {n: [slot.sparse_read(chosen) for slot in slots[n]] for n in slots}
         changed = self._change(gradients, stored, values, chosen, scalars)
         pairs = _pairs(handles, slots, changed)
         done = [v.scatter_update(tf.IndexedSlices(new, chosen)) for v, new in pairs]
         with tf.control_dependencies(done):
-            return tf.zeros([])
+            return {}, tf.zeros([])
 
     def _change_arrays(self, gradients, arrays, slots, chosen, scalars):
         """Applies the rule to variables in place, or returns the new tensors."""
         rate, step, factors, finite, first = scalars
-        changed, classes = {}, None
-        if first is not None:
-            rows = chosen
-            if chosen is None:
-                rows = tf.range(arrays["weight"].shape[0], dtype=tf.int64)
-            classes = first + rows
+        changed = {}
+        if chosen is None:
+            chosen = tf.range(arrays["weight"].shape[0], dtype=tf.int64)
+        classes = first + chosen
         for name, (gradient, share) in gradients.items():
             old = [tf.convert_to_tensor(v) for v in (arrays[name], *slots[name])]
             new = [packing.unpack(value) for value in old]
@@ -212,7 +196,7 @@ class RowRules:
             return changed
         for variable, value in _pairs(arrays, slots, changed):
             variable.assign(value)
-        return tf.reshape(changed["weight"][0], [-1])[0]
+        return tf.cast(tf.reshape(changed["weight"][0], [-1])[0], tf.float32)
 
     def _rounded(self, rows, before, classes, step, number):
         """Stores new rows in the dtype of the rows before them."""

@@ -333,29 +333,22 @@ class Updater:
         step = tf.convert_to_tensor(self.optimizer.iterations)
         checks = gradients, allowed, scale, squares
         finite, factors = self.mirrored.update(checks, undo, rate, step)
-        if self.rules is not None:
+        if self.head is not None and self.rules is not None:
             if "rows" in squares:
                 gradient = tf.sqrt(squares["weight"]) * factors["weight"]
                 trust = self.rules.twin.trust(tf.sqrt(squares["rows"]), gradient)
                 factors["weight/rate"] = trust
-            scalars = {"rate": rate, "step": step, "factors": factors}
+            tiles = self.head.second_pass.each_tile(pending)
+            scalars = rate, step, factors
+            update = functools.partial(self.rules.update, tiles, scalars)
             if self.jit_compile:
-                self._update_shards(pending, finite=finite, **scalars)
+                update(finite=finite)
             else:
                 # On CPUs, selecting old or new values takes longer than a conditional.
-                update = functools.partial(self._update_shards, pending, **scalars)
                 tf.cond(finite, update, lambda: None)
         if self.loss_scale is not None:
             self.loss_scale.update(finite, aborted)
         return finite, results
-
-    def _update_shards(self, pending, **scalars):
-        previous: list[tf.Tensor] = []
-        for piece in self.head.second_pass.pieces(pending):
-            # Update one tile after the other: a gradient is as large as its tile, and
-            # only one at a time should be in memory.
-            with tf.control_dependencies(previous):
-                previous = [self.rules.update(*piece, **scalars)]
 
     def _shard_squares(self, pending):
         """Returns squared norms over this replica's shard.

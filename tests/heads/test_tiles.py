@@ -58,7 +58,7 @@ def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
         ("CPU", "float32", 7_919, [3_960, 3_959]),
         # Rather than more than 40 tiles, 32 MB; at most 1,600 tiles.
         ("CPU", "bfloat16", 1_000_000, [15_625] * 64),
-        ("CPU", "bfloat16", 20_000_000, [12_500] * 1_600),
+        ("CPU", "bfloat16", 20_000_000, [15_625] * 1_280),
         # 8 bits: about 1.5 times the 2,048 rows that are worth a compilation.
         ("CPU", "int8", 1_000_000, [3_125] * 320),
         ("CPU", "float8", 20_000_000, [12_500] * 1_600),

@@ -70,11 +70,15 @@ class Shards:
         gradient = tf.reduce_sum(tf.square(pending["gradient"]))
         return {"weight": gradient, "rows": tf.add_n(rows)}
 
-    def pieces(self, pending):
-        for index, tile in enumerate(self.rows.local()):
-            low = index * self.rows.tile_rows
-            own = pending["gradient"][low : low + tile.shape[0]]
-            yield index, {"weight": tile}, None, {"gradient": own}
+    def each_tile(self, pending):
+        size, tiles = self.rows.tile_rows, self.rows.local()
+        starts = [index * size for index in range(len(tiles))]
+        own = [pending["gradient"][first : first + size] for first in starts]
+        each = [
+            ({"weight": tile}, None, {"gradient": one})
+            for tile, one in zip(tiles, own, strict=True)
+        ]
+        return each, starts, {"rows": tf.zeros([], tf.int64)}
 
     def weight_gradients(self, arrays, part):
         return {"weight": (part["gradient"], None)}
