@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 import plsc_tf
-from plsc_tf.options import cli
 from tests.conformance import guide_commands as guides
 
 PAGE = guides.ROOT / "docs" / "getting_started.md"
@@ -63,12 +62,12 @@ def test_photographs_become_names(here, capsys):
     for command in commands[:serve]:
         if command.module == "evaluate":
             _run(_block("evaluation.md", "known.txt"))
-        module = importlib.import_module(f"plsc_tf.{command.module}")
+        ((name, settings),) = guides.parse(command)
         try:
-            module.main(cli.parse(list(command.words), module.GROUPS))
+            importlib.import_module(f"plsc_tf.{name}").main(settings)
         except SystemExit as end:
             assert not end.code, f"{command}\n{capsys.readouterr()}"
-    options = cli.parse(list(commands[serve].words), ["server"]).server
+    options = guides.parse(commands[serve])[0][1].server
     server = plsc_tf.PLSCServer(detect=options.detect).with_model(options.model_path)
     server.run(port=0, block=False)
     capsys.readouterr()
