@@ -171,7 +171,7 @@ class Rounds:
 
 
 def copy(source, target):
-    """`cp` and `sync`, as somebody would do it in a shell."""
+    """Copies a folder with the shell's commands `cp` and `sync`."""
     subprocess.run(["cp", "-r", source, target], check=True)
     subprocess.run(["sync"], check=True)
 

@@ -12,7 +12,7 @@ from benchmarks.killed_run import POLL_S, KilledRun
 
 # In which all other workers must have ended.
 LIMIT_S = 60.0
-# One run in so many loses a worker that is stopped rather than killed.
+# In every fifth run, the worker is stopped instead of killed.
 STOPPED = 5
 _RESTARTED = "Restart 1 of 1."
 _ERROR = re.compile(r"^plsc_tf: error: |^[\d:]+ ERROR ")
@@ -100,8 +100,8 @@ class LostWorkerRun(KilledRun):
             if problem := wrong_end(text, self._victim, complete):
                 problems.append(f"worker {index} {problem}")
         self.figures |= {"ended_in_time": not problems, "longest_s": seconds}
-        told = f"NOT IN TIME: {'; '.join(problems)}; {self._run_dir}"
-        self.events.append(told if problems else f"restarted after {seconds:.1f} s")
+        failure = f"NOT IN TIME: {'; '.join(problems)}; {self._run_dir}"
+        self.events.append(failure if problems else f"restarted after {seconds:.1f} s")
 
     def _log(self):
         return outcomes.read(f"{self._run_dir}.log")

@@ -65,7 +65,7 @@ class _Load:
         self._latencies, self._errors = [], collections.Counter()
 
     async def run(self):
-        """Sends until there is no more to send, and waits for the answers."""
+        """Sends all requests, waits for the answers, and returns the figures."""
         busy, self._start = time.process_time(), time.perf_counter()
         every = (self._keep_busy() for _ in range(self._case.connections))
         await asyncio.gather(*every)
