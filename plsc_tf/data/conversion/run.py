@@ -40,12 +40,10 @@ from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.writer_lock import WriterLock
 
 # Part of the fingerprint: a version must not resume one that orders differently.
-_VERSION = 1
+_VERSION = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # Seeds that distinguish the streams of random numbers.
 _BUCKET, _ORDER, _PADDING = 1, 2, 3
-# Buckets are drawn in blocks of this size, so that drawing can start anywhere.
-_DRAWS = 1 << 16
 _SYNC_THREADS = 8
 # States of journal.json and journal-2.json, earlier versions, cannot be resumed.
 _JOURNAL = "journal-3.json"
@@ -64,7 +62,8 @@ class ConversionPlan:
             records; otherwise the numbers may differ by one.
         seed: random seed for shuffling and padding.
         memory_mb: approximate memory to use; does not affect the result.
-        commit_every_s: seconds of work that may be lost if the process is killed.
+        commit_every_s: seconds of reading that may be lost if the process is killed; of
+            writing, the shard that is not complete is written again.
     """
 
     output_dir: str
@@ -170,8 +169,8 @@ class _Conversion:
 
     The journal stores `_state`: `count`, the number of input records (None until all
     are read); `buckets`, (records, bytes) of each bucket; `position` in the input;
-    `done`, the units of the input read so far; and `shards`, (records written, bytes of
-    the last shard).
+    `done`, the units of the input read so far; and `shards`, the number of complete
+    shards.
     """
 
     def __init__(self, source, plan, folder, fingerprint):
@@ -185,7 +184,7 @@ class _Conversion:
         # the C library reuses freed memory, which is faster than new allocations.
         self._batch_bytes = min(int(plan.memory_mb * (1 << 16)), 1 << 24)
         stored = self._stored_state()
-        fresh = {"count": None, "position": {}, "done": 0, "shards": (0, 0)}
+        fresh = {"count": None, "position": {}, "done": 0, "shards": 0}
         fresh["buckets"] = [(0, 0)] * source.num_buckets()
         self._state = stored or fresh
         for path in (self._buckets, self._shards):
@@ -205,9 +204,6 @@ class _Conversion:
             logging.warning(text, self._folder)
             os.remove(path)
         return None
-
-    def _is_due(self):
-        return time.monotonic() - self._committed >= self._plan.commit_every_s
 
     def _commit(self):
         """Writes the state to the journal; its files must already be synced to disk."""
@@ -246,7 +242,7 @@ class _Conversion:
                 state["position"] = batch.position
                 state["done"] += batch.done
                 progress.add(batch.done)
-                if self._is_due():
+                if time.monotonic() - self._committed >= self._plan.commit_every_s:
                     commit()
         num_shards = self._plan.num_shards
         rule = f"num_shards must not exceed the number of records, {count}"
@@ -258,7 +254,6 @@ class _Conversion:
         """Writes the shards from the buckets, one shard after another."""
         state, plan = self._state, self._plan
         count, total = state["count"], state["count"] + self._padding()
-        written, size = state["shards"]
         paths = [os.path.join(self._shards, name) for name in self._names]
         header_bytes = self._output.header_bytes
         counts = [-(-(total - k) // len(paths)) for k in range(len(paths))]
@@ -271,27 +266,23 @@ class _Conversion:
             place = np.array([row - starts[number]])
             return next(read_records(paths[number], header_bytes, place))
 
-        with self._progress("Writing", count, "records", written) as progress:
-            for path, start, end in zip(paths, starts, starts[1:], strict=False):
-                if written >= end:
-                    continue
-                kept = written - start
-                shard = RecordFile(path, header_bytes, kept, size if kept else 0)
-                pieces = self._gather(written, min(end, count))
-                for bucket, records, table in _prefetched(pieces):
+        done = min(starts[state["shards"]], count)
+        with self._progress("Writing", count, "records", done) as progress:
+            for number in range(state["shards"], len(paths)):
+                start, end = starts[number], starts[number + 1]
+                shard = RecordFile(paths[number], header_bytes)
+                pieces = self._gather(start, min(end, count))
+                for records, table in _prefetched(pieces):
                     shard.add(records, table)
-                    written += len(records)
                     progress.add(len(records))
-                    if self._is_due():
-                        shard.sync()
-                        state["shards"] = written, shard.size
-                        self._commit()
-                        self._remove_buckets(bucket)
                 shard.sync()
-                for padding in list(map(read, repeated[written - count : end - count])):
+                rows = repeated[max(start - count, 0) : max(end - count, 0)]
+                for padding in list(map(read, rows)):
                     shard.add(*padding)
                 shard.sync()
-                written = end
+                state["shards"] = number + 1
+                self._commit()
+                self._remove_buckets(end)
 
     def finish(self):
         """Writes and returns the manifest."""
@@ -319,14 +310,13 @@ class _Conversion:
         if not self._plan.shuffle:
             share = self._state["done"] / (self._source.total or UNKNOWN)
             return np.full(count, min(int(share * num_buckets), num_buckets - 1))
-        blocks = range(first // _DRAWS, (first + count) // _DRAWS + 1)
-        randoms = (np.random.default_rng([self._plan.seed, _BUCKET, k]) for k in blocks)
-        draws = [random.integers(0, num_buckets, _DRAWS) for random in randoms]
-        start = first % _DRAWS
-        return np.concatenate(draws)[start : start + count]
+        # Each record has its own number of the stream, so that it can begin anywhere.
+        numbers = np.random.PCG64([self._plan.seed, _BUCKET]).advance(first)
+        chances = np.random.Generator(numbers).random(count)
+        return (chances * num_buckets).astype(np.int64)
 
     def _gather(self, first, last) -> Iterator[tuple]:
-        """Yields (bucket, records, table) of the output's records `[first, last)`."""
+        """Yields (records, table) of the output's records `[first, last)`."""
         for number, (count, _) in enumerate(self._state["buckets"]):
             if first < count and last > 0:
                 order = np.arange(count)
@@ -334,13 +324,13 @@ class _Conversion:
                     seed = [self._plan.seed, _ORDER, number]
                     order = np.random.default_rng(seed).permutation(count)
                 path, header_bytes = self._bucket(number), self._output.header_bytes
-                for piece in read_records(path, header_bytes, order[first:last]):
-                    yield number, *piece
+                yield from read_records(path, header_bytes, order[first:last])
             first, last = max(first - count, 0), last - count
 
-    def _remove_buckets(self, end):
-        """Removes buckets whose records are all in the shards."""
-        for number in range(end):
+    def _remove_buckets(self, done):
+        """Removes the buckets of the output's records `[0, done)`."""
+        ends = np.cumsum([count for count, _ in self._state["buckets"]])
+        for number in range(np.searchsorted(ends, done, "right")):
             for ending in ("", INDEX_ENDING):
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(self._bucket(number) + ending)
