@@ -128,7 +128,7 @@ def test_a_deep_tree_is_read(deep, picture):
     with bounded():
         assert open_source("folder", request).num_examples == 2
         assert len(list_images(str(deep))[0]) == 2
-    findings = check("image_list", request, threads=1).report["findings"]
+    findings = check("image_list", request).report["findings"]
     kinds = [found["kind"] for found in findings]
     assert kinds == ["single_picture_classes"]
 
@@ -151,7 +151,7 @@ def test_long_lines_are_refused(tmp_path):
     request = DataRequest(dataset_dir=str(tmp_path))
     for read, words in (
         (lambda _: open_source("image_list", request), "a line of text"),
-        (find_lines, "an image in base64"),
+        (lambda path: list(find_lines(path)), "an image in base64"),
     ):
         with bounded(), pytest.raises(ValueError, match=f"line 1: expected {words}"):
             read(str(path))
@@ -281,7 +281,7 @@ def test_a_chain_of_parts_is_not_followed_again_and_again(tmp_path):
     write_chain(tmp_path, 4000)
     request = DataRequest(dataset_dir=str(tmp_path))
     with bounded():
-        found = check("recordio", request, threads=1).report["findings"][0]
+        found = check("recordio", request).report["findings"][0]
     assert found["count"] == 300 and "at most 100 parts" in found["first"][0]["detail"]
 
 
@@ -292,7 +292,7 @@ def test_a_list_does_not_lead_the_check_out_of_its_folder(tmp_path, picture):
         (tmp_path / name).write_bytes(picture(0, len(name)))
     (tmp_path / "in" / "label.txt").write_text("y.png 0\n../x.png 0\n")
     request = DataRequest(dataset_dir=str(tmp_path / "in"))
-    assert check("image_list", request, threads=1).report["findings"] == []
+    assert check("image_list", request).report["findings"] == []
 
 
 # A name of 64 KB took ten seconds wherever a message shows it.

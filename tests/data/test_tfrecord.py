@@ -61,7 +61,7 @@ def test_labels_that_were_corrected_count_though_a_copied_index_is_newer(
     path = tmp_path / "part"
     for right in (0, 1):
         drawn.write_file(path, [(picture(k, k), right) for k in range(3)])
-        begins, lengths = find_records(str(path))
+        begins, lengths = zip(*find_records(str(path)), strict=True)
         if not right:
             index = np.stack([begins, lengths, np.zeros(3, np.int64)], axis=1)
     np.save(f"{path}.index.npy", index)

@@ -4,12 +4,10 @@ Each line has an image in base64 and a label. PLSC's documentation and the outpu
 its tool have `base64<TAB>label`, but the tool itself reads `label<TAB>base64`.
 """
 
-import array
 import binascii
 import glob
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pybase64
 
 from plsc_tf.data import paths
@@ -41,24 +39,18 @@ def base64_files(part_files: Sequence[str], **numbers: int | None) -> IndexedSou
     return packed_source("base64_text", packed, decode, labels=labels, **numbers)
 
 
-def find_lines(path: str) -> tuple[np.ndarray, ...]:
-    """Locates the images in a base64 file.
-
-    Returns:
-        The position and length of each image's base64 text in bytes, and the labels;
-        int64 `[n]` each.
+def find_lines(path: str) -> Iterator[tuple[int, int, int]]:
+    """Yields the position and length of each image's base64 text, and its label.
 
     Raises:
         ValueError: a line is invalid; the message names the file and the line.
     """
-    table = array.array("q")
     for number, end, line in read_lines(path):
         try:
             text, label = parse_line(line)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-        table.extend((end - len(line) + line.index(text), len(text), label))
-    return tuple(np.array(table, np.int64).reshape(-1, 3).T.copy())
+        yield end - len(line) + line.index(text), len(text), label
 
 
 def read_lines(

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import json
 import operator
 from collections.abc import Callable, Sequence
@@ -192,15 +193,16 @@ def packed_source(
 
 
 def find_packed(
-    name: str, names: Sequence[str], find: Callable, after: int = 0
+    name: str, names: Sequence[str], find: Callable, columns: int = 3, after: int = 0
 ) -> tuple[PackedFiles, np.ndarray | None]:
     """Locates the records of files, from each file's index or the file itself.
 
     Args:
         name: name for messages.
         names: paths of the files.
-        find: function that maps a path to the positions, the lengths and, if known,
-            the labels of the file's records; used for files without an index.
+        find: function of a path that yields the position and the length of the data of
+            each record and, if known, its label; used for files without an index.
+        columns: how many numbers it yields for each record.
         after: see `PackedFiles`.
 
     Returns:
@@ -209,7 +211,12 @@ def find_packed(
     Raises:
         ValueError: there are no records.
     """
-    tables = [read_index(path) or find(path) for path in names]
+
+    def located(path):
+        numbers = itertools.chain.from_iterable(find(path))
+        return np.fromiter(numbers, np.int64).reshape(-1, columns).T.copy()
+
+    tables = [read_index(path) or located(path) for path in names]
     counts = [len(table[0]) for table in tables]
     rule, shown = f"{name} holds no records", ", ".join(names[:3])
     advice = "Write the files again, or choose others"

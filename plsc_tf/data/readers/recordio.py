@@ -26,7 +26,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _FRAME = 8
 # flag, label, id, id2; if flag is not 0, it is the number of float labels that follow.
 _IMAGE_HEADER = struct.Struct("<IfQQ")
-# Bytes to read first: enough for a record's length and its first label.
+# Bytes to read first: enough for a record's length and its first two labels.
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _LENGTH_BITS = 2**29 - 1
 # An .idx could lead to a chain of a million parts again and again.
@@ -45,10 +45,8 @@ class Record:
         end: position of the next record; 0 if unknown.
         begin: position of the image, or of the first frame if there are several.
         length: length in bytes from `begin`.
-        flag: number of float labels after the image header; 0 if the label is in the
-            header.
         is_empty: whether it has only an image header.
-        label: the first label.
+        labels: the label in the image header, or the first two that follow it.
         error: the reason why it is not an image, or None.
     """
 
@@ -57,9 +55,8 @@ class Record:
     end: int = 0
     begin: int = 0
     length: int = 0
-    flag: int = 0
     is_empty: bool = False
-    label: float = 0
+    labels: tuple[float, ...] = ()
     error: ValueError | None = None
 
 
@@ -84,7 +81,8 @@ def recordio_source(rec: str, **numbers: int | None) -> IndexedSource:
     for record in finder.find():
         if record.error is not None:
             raise record.error
-        table.extend((record.key, record.begin, record.length, record.label))
+        label = int(record.labels[0])
+        table.extend((record.key, record.begin, record.length, label))
     keys, begins, lengths, labels = np.array(table, np.int64).reshape(-1, 4).T.copy()
     require(len(keys), f"{rec} has no images. Its size is {finder.file.size} bytes")
 
@@ -182,25 +180,22 @@ class ImageFinder:
 
     def _image(self, record: Record, *, is_first: bool) -> Record | None:
         """Returns the record if it is an image, None if it is an insightface header."""
-        if is_first and record.flag >= 2 and record.is_empty:
-            self._read_counts(record)
+        if is_first and len(record.labels) == 2 and record.is_empty:
+            self._set_counts(record)
             return None
         if self.num_images is not None and not 1 <= record.key <= self.num_images:
             return None
-        label = record.label
+        label = record.labels[0]
         place = f"{self.file.path}, record {record.key} at byte {record.position}"
         require(not record.is_empty, f"{place}: expected an image after the header")
         # NaN fails this check because it is not equal to itself. Labels are float32,
         # which represents all whole numbers exactly only up to 2^24.
         good = label == label // 1 and abs(label) < 2**31
         require(good, f"{place}: expected a whole number as label", label=label)
-        record.label = int(label)
         return record
 
-    def _read_counts(self, record: Record) -> None:
-        place = record.position + _FRAME + _IMAGE_HEADER.size
-        data = self.file.read(place, 8)
-        first, last = struct.unpack("<2f", data)
+    def _set_counts(self, record: Record) -> None:
+        first, last = record.labels
         if not (1 <= first <= last < 2**31):
             raise _fault(
                 self.file,
@@ -247,12 +242,11 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
     if header > total:
         expected = f"a record of {header} bytes or more, for {flag} labels"
         raise _fault(file, position, f"{expected}, received {total}")
-    if flag:
-        (label,) = struct.unpack_from("<f", head, _IMAGE_HEADER.size)
+    labels = struct.unpack_from(f"<{min(flag, 2)}f", head, _IMAGE_HEADER.size)
     place = start + header, total - header
     if parts > 1:
         place = position, end - position
-    return Record(key, position, end, *place, flag, header == total, label)
+    return Record(key, position, end, *place, header == total, labels or (label,))
 
 
 def image_of(data: bytes, place: str) -> bytes:

@@ -6,12 +6,10 @@ image/class/label. TensorFlow's own parser for examples is not used because it a
 the process if a value declares a length of 2 GiB or more (2.17.1).
 """
 
-import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
 import google_crc32c
-import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
@@ -50,7 +48,7 @@ def tfrecords(
         ValueError: there are no files or no records, a file is truncated, or parse_fn
             does not return (image, label).
     """
-    packed, labels = find_packed(name, list(files), find_records, FOOTER)
+    packed, labels = find_packed(name, list(files), find_records, 2, FOOTER)
     if parse_fn is not None:
         parse = _for_blocks(parse_fn)
         return packed_source(name, packed, payload_of, parse=parse, **numbers)
@@ -142,13 +140,12 @@ def read_records(
         yield count, end, file.read(begin - HEADER, end - begin + HEADER)
 
 
-def find_records(path: str) -> tuple[np.ndarray, ...]:
-    """Returns the positions and the lengths of all records' data.
+def find_records(path: str) -> Iterator[tuple[int, int]]:
+    """Yields the position and the length of the data of each record.
 
     Does not read the data. Raises the errors of `read_records`.
     """
-    numbers = itertools.chain.from_iterable(_places(RandomAccessFile(path)))
-    return tuple(np.fromiter(numbers, np.int64).reshape(-1, 2).T.copy())
+    return _places(RandomAccessFile(path))
 
 
 def _places(file, position=0, number=0):

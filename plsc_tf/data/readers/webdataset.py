@@ -3,12 +3,9 @@
 Shards are not unpacked: the headers of their members say where the images are.
 """
 
-import array
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-
-import numpy as np
 
 from plsc_tf.data.paths import IMAGE_ENDINGS
 from plsc_tf.data.readers.packed import RandomAccessFile, find_packed, packed_source
@@ -42,15 +39,15 @@ def webdataset(shards: Sequence[str], **numbers: int | None) -> IndexedSource:
     return packed_source("webdataset", packed, labels=labels, **numbers)
 
 
-def find_samples(path: str) -> tuple[np.ndarray, ...]:
-    """Returns the positions, lengths and labels of a shard's images, int64 `[n]` each.
+def find_samples(path: str) -> Iterator[tuple[int, int, int]]:
+    """Yields the position, length and label of each of a shard's images.
 
     Successive members are one sample if their names agree up to the first dot.
 
     Raises:
         ValueError: the shard is damaged, or an image has no label.
     """
-    file, table = RandomAccessFile(path), array.array("q")
+    file = RandomAccessFile(path)
     for key, members in itertools.groupby(_members(file), _key):
         images, labels = [], []
         for name, *place in members:
@@ -63,8 +60,8 @@ def find_samples(path: str) -> tuple[np.ndarray, ...]:
         rule = f"{path}: {key!r} must have one image (.jpg, .png, .gif) and next to it "
         rule += "a label (.cls), a whole number"
         require(good, rule, _ADVICE, images=len(images), labels=b" ".join(labels)[:30])
-        table.extend(itertools.chain(*images, map(int, labels)))
-    return tuple(np.array(table, np.int64).reshape(-1, 3).T.copy())
+        for place, label in zip(images, labels, strict=True):
+            yield *place, int(label)
 
 
 def _key(member):
