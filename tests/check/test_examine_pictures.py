@@ -10,7 +10,9 @@ import tensorflow as tf
 from PIL import Image
 
 from plsc_tf.data import images
-from plsc_tf.data.checks.survey import difference_hash, examine
+from plsc_tf.data.checks import survey
+from plsc_tf.data.checks.listings import Item
+from plsc_tf.data.checks.survey import difference_hash
 from plsc_tf.data.images import encode
 from tests.check.conftest import pixels
 
@@ -36,6 +38,10 @@ def _huge_png():
 def _frames(kind):
     first, second = Image.fromarray(RGB), Image.fromarray(pixels(2))
     return encode(first, kind, save_all=True, append_images=[second])
+
+
+def examine(content):
+    return survey.examine(Item(content=content))
 
 
 def _names(content):

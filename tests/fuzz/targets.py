@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images
 from plsc_tf.data.checks.check import check
+from plsc_tf.data.checks.listings import Item
 from plsc_tf.data.checks.survey import examine
 from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
@@ -125,7 +126,7 @@ def _decode(path):
 def _examine(path):
     """Looks at a picture with Pillow as the data check does."""
     with open(path, "rb") as file:
-        examine(file.read(), near=True)
+        examine(Item(content=file.read()), near=True)
 
 
 def _idx(shape, values):

@@ -49,7 +49,6 @@ def check(
     val_targets: tuple[str, ...] = (),
     near: bool = False,
     max_megapixels: float = MAX_MEGAPIXELS,
-    threads: int = 0,
     on_progress=lambda count, share: None,
 ) -> CheckResult:
     """Checks a data set; problems with the data are reported as findings.
@@ -60,7 +59,6 @@ def check(
         val_targets: verification sets that must not share images with the data set.
         near: whether to look for similar images as well.
         max_megapixels: largest image to decode, in megapixels.
-        threads: number of threads that read and decode; 0 uses one per core.
         on_progress: function called with the number of images checked so far and the
             completed fraction.
 
@@ -74,7 +72,7 @@ def check(
     for target in val_targets:
         verification += _examine_set(name, request, target, how, findings)
     listing = open_listing(name, request)
-    table = survey(listing, findings, *how, threads, on_progress)
+    table = survey(listing, findings, *how, on_progress)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     classes = class_figures(table, findings, listing.num_classes)
@@ -102,7 +100,7 @@ def _examine_set(name, request, target, how, findings):
         return
     for number, content in enumerate(pairs.images):
         place = pairs.files[number] if pairs.files else f"image {number} of {target}"
-        image = examine(content, *how)
+        image = examine(Item(content=content), *how)
         yield place, image
         for kind, detail in image.faults:
             if KINDS[kind].severity == ERROR:

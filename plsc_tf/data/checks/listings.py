@@ -33,7 +33,7 @@ class Item:
         faults: list of (kind, detail); there is one if neither `path` nor `content` is
             given.
         place: short text from which `Listing.describe` describes the item.
-        share: fraction of the data set read so far, in 0...1.
+        units: its part of `Listing.total`.
         byte_hash: 64-bit hash of the encoded image; for an array, of its pixels.
         pixel_hash: 64-bit hash of the decoded pixels; 0 if they cannot be decoded.
         near_hash: 64-bit difference hash; 0 if it was not requested.
@@ -44,7 +44,7 @@ class Item:
     content: bytes | np.ndarray | None = None
     faults: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     place: bytes = b""
-    share: float = 0.0
+    units: int = 1
     byte_hash: int = 0
     pixel_hash: int = 0
     near_hash: int = 0
@@ -67,9 +67,11 @@ class Listing:
         num_classes: number of classes; None if unknown. For some layouts it becomes
             known only while the files are read.
         used_fields: see `plsc_tf.data.source.Source`.
+        total: sum of the items' units, which are images or bytes; None if unknown.
         fault: the kind of finding if the rest of the files cannot be read.
     """
 
+    total: int | None = None
     fault = "damaged_record"
 
     def __init__(self, layout: layouts.Layout, name: str, folder: str | None = None):
@@ -120,7 +122,7 @@ class ListedImages(Listing):
         return self._place(index).partition(b" (")[2][:-1]
 
     def _items(self, findings):
-        size, done = max(files.size(self.name), 1), 0
+        self.total = sum(chunk.count(b"\n") for chunk in files.open_read(self.name))
         root = os.fsencode(paths.join(self.folder, ""))
         for number, path, label, text in image_files.lines(self.name):
             path = path or b""
@@ -128,9 +130,6 @@ class ListedImages(Listing):
             if label is None:
                 fault = "label_not_whole" if path else "bad_line"
                 item = Item(faults=[(fault, repr(text.decode(errors="replace")))])
-            # A line has a path, a space, a label and a newline.
-            done += len(path) + len(str(label)) + 2
-            item.share = min(done / size, 1.0)
             item.place = b"line %d (%b)" % (number, path)
             yield item
 
@@ -162,13 +161,12 @@ class FolderImages(Listing):
             detail = f"{len(names)} class folders, num_classes={limit}"
             findings.add("too_many_classes", self.name, detail, len(names) - limit)
         root = os.fsencode(paths.join(self.folder, ""))
-        done, total = 0, sum(len(classes[name]) for name in names)
+        self.total = sum(len(classes[name]) for name in names)
         for label, name in enumerate(names):
             for file in classes[name]:
-                done += 1
                 if chosen(f"{name}/{file}"):
                     path = os.fsencode(f"{name}/{file}")
-                    yield Item(label, root + path, place=path, share=done / total)
+                    yield Item(label, root + path, place=path)
 
 
 class ArrayImages(Listing):
@@ -181,8 +179,9 @@ class ArrayImages(Listing):
 
     def _items(self, findings):
         images, labels = self._layout.load()
+        self.total = len(labels)
         for index, label in enumerate(labels.tolist()):
-            yield Item(label, content=images[index], share=(index + 1) / len(labels))
+            yield Item(label, content=images[index])
 
 
 class SourceImages(Listing):
@@ -197,19 +196,18 @@ class SourceImages(Listing):
         self._offset = 0  # The source itself subtracts labels_offset.
 
     def _items(self, findings):
-        count, total = 0, self._source.num_examples
+        self.total = self._source.num_examples
         try:
-            for count, block in enumerate(self._source.blocks(1, FILE_ORDER), 1):
+            for block in self._source.blocks(1, FILE_ORDER):
                 try:
                     example = self._source.read(block)
                     image = dense(example["image"][0]).numpy()
                     item = Item(int(example["label"][0]), content=image)
                 except _FAULTS as error:
                     item = Item(faults=[("damaged_record", reason(error)[:300])])
-                item.share = min(count / total, 1.0) if total else 0.0
                 yield item
         except _FAULTS as error:
-            place = f"{self.name}, from example {count} on"
+            place = f"{self.name}, from example {len(self._ends) - 1} on"
             findings.add("damaged_record", place, reason(error)[:300])
 
 
@@ -226,24 +224,23 @@ class PackedImages(Listing):
         return f"{self._layout.files[file]}, {self._layout.form.unit} {number}"
 
     def _items(self, findings):
-        sizes = [files.size(file) for file in self._layout.files]
-        before, total, form = 0, max(sum(sizes), 1), self._layout.form
+        self.total, form = sum(map(files.size, self._layout.files)), self._layout.form
         fault = "bad_line" if form.unit == "line" else "damaged_record"
         for place, file in enumerate(self._layout.files):
+            begin = 0
             try:
-                for number, position, record in form.read(file):
+                for number, end, record in form.read(file):
                     try:
                         image, label = form.unpack(record)
                         item = Item(label, content=image)
                     except ValueError as error:
                         item = Item(faults=[(fault, str(error))])
                     item.place = b"%d %d" % (place, number)
-                    item.share = min((before + position) / total, 1.0)
+                    item.units, begin = end - begin, end
                     yield item
             except ValueError as error:
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
-            before += sizes[place]
 
 
 class RecordioImages(Listing):
@@ -254,18 +251,18 @@ class RecordioImages(Listing):
         self._finder = ImageFinder(layout.rec)
 
     def _items(self, findings):
-        finder, share = self._finder, 0.0
+        finder = self._finder
         for image in finder.find():
-            # The number of classes becomes known when record 0 is read.
+            # These numbers become known when record 0 is read.
             self.num_classes = self.num_classes or finder.num_classes
+            self.total = finder.num_images
             if image.error is not None:
                 fault = "empty" if image.is_empty else "label_not_whole"
                 fault = fault if image.end else "damaged_record"
                 item = Item(faults=[(fault, str(image.error))])
             else:
-                share = min(image.end / finder.file.size, 1.0)
-                item = Item(image.label, content=finder.content(image))
-            item.share, item.place = share, b"record %d" % image.key
+                item = Item(int(image.labels[0]), content=finder.content(image))
+            item.place = b"record %d" % image.key
             yield item
 
 

@@ -39,7 +39,6 @@ _DECODED = ("JPEG", "MPO", "PNG", "GIF")
 _DAMAGED_STARTS = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF"}
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 _ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")
-_ORIENTATION = 0x0112
 # The byte of a PNG file that contains the number of bits per channel.
 _PNG_DEPTH = slice(24, 25)
 # Images per task, and tasks per thread to submit ahead.
@@ -51,7 +50,6 @@ def survey(
     findings: Findings,
     near: bool = False,
     max_megapixels: float = MAX_MEGAPIXELS,
-    threads: int = 0,
     on_progress: Callable[[int, float], None] = lambda count, share: None,
 ) -> np.ndarray:
     """Examines every image of a listing.
@@ -61,16 +59,15 @@ def survey(
         findings: findings to add faults to.
         near: whether to compute difference hashes.
         max_megapixels: largest image to decode, in megapixels.
-        threads: number of threads that read and decode; 0 uses one per core.
         on_progress: function called with the number of images examined so far and the
             completed fraction.
 
     Returns:
         The table, with one `ROW` per item of the listing.
     """
-    tables, count = [np.empty(0, ROW)], 0
-    look = functools.partial(_examine, near=near, max_megapixels=max_megapixels)
-    threads = threads or os.cpu_count() or 1
+    tables, count, done = [np.empty(0, ROW)], 0, 0
+    look = functools.partial(examine, near=near, max_megapixels=max_megapixels)
+    threads = os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             chunks = _examined(listing.items(findings), look, pool, _AHEAD * threads)
@@ -81,9 +78,10 @@ def survey(
                         item.add("label_out_of_range", f"label {item.label}")
                     for kind, detail in item.faults:
                         findings.add(kind, listing.describe(count), detail)
-                    count += 1
+                    count, done = count + 1, done + item.units
                 tables.append(np.array(list(map(_row, items)), ROW))
-                on_progress(count, items[-1].share)
+                share = min(done / listing.total, 1.0) if listing.total else 0.0
+                on_progress(count, share)
         finally:
             pool.shutdown(cancel_futures=True)
     return np.concatenate(tables)
@@ -106,42 +104,31 @@ def _row(item):
     return label, removed, item.byte_hash, item.pixel_hash, item.near_hash
 
 
-def examine(content: bytes | np.ndarray, near=False, max_megapixels=MAX_MEGAPIXELS):
-    """Returns an examined `Item`; never fails, whatever the content.
+class _Fault(Exception):
+    """A fault that leaves nothing to examine; see `Item.add`."""
 
-    Decodes pixels exactly as in training, with `images.decode`.
+
+def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS) -> Item:
+    """Examines an item and returns it without its content; adds any fault.
 
     Args:
-        content: an encoded image, or uint8 `[h, w]` or `[h, w, channels]`.
+        item: the item.
         near: whether to compute the difference hash.
         max_megapixels: largest image to decode, in megapixels.
     """
-    return _examine(Item(content=content), near, max_megapixels)
-
-
-def _examine(item: Item, near: bool, max_megapixels: float) -> Item:
-    """Reads and examines an item; removes its content, and adds any fault."""
-    try:
-        if item.path is not None:
-            item.content = files.read(os.fsdecode(item.path))
-    except FileNotFoundError:
-        item.add("missing_file")
-    except OSError as error:
-        item.add("unreadable", str(error).split("\n")[0][:200])
-    content, item.content = item.content, None
-    is_array = isinstance(content, np.ndarray)
-    if is_array:
-        pixels = images.to_rgb(content).numpy()
-    else:
-        pixels = _decoded(content, item, max_megapixels * 1e6)
-    if pixels is None:
+    if item.path is None and item.content is None:
         return item
-    item.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
-    item.byte_hash = item.byte_hash or item.pixel_hash
-    if pixels.size and pixels.min() == pixels.max():
-        item.add("blank")
-    elif near:
-        item.near_hash = difference_hash(pixels)
+    try:
+        pixels = _pixels(item, max_megapixels * 1e6)
+        item.pixel_hash = hash64(pixels, repr(pixels.shape).encode())
+        item.byte_hash = item.byte_hash or item.pixel_hash
+        if pixels.size and pixels.min() == pixels.max():
+            item.add("blank")
+        elif near:
+            item.near_hash = difference_hash(pixels)
+    except _Fault as fault:
+        item.add(*fault.args)
+    item.content = None
     return item
 
 
@@ -165,33 +152,36 @@ def difference_hash(pixels: np.ndarray) -> int:
     return int.from_bytes(bits.tobytes(), "little")
 
 
-def _decoded(data: bytes, item: Item, most: float) -> np.ndarray | None:
-    """Returns the pixels as in training; if that fails, adds a fault, returns None."""
-    if item.faults:
-        return None
+def _pixels(item: Item, most: float) -> np.ndarray:
+    """Returns the pixels exactly as in training; raises a `_Fault` if that fails."""
+    data = item.content
+    if isinstance(data, np.ndarray):
+        return images.to_rgb(data).numpy()
+    try:
+        data = data if item.path is None else files.read(os.fsdecode(item.path))
+    except FileNotFoundError:
+        raise _Fault("missing_file") from None
+    except OSError as error:
+        raise _Fault("unreadable", str(error).split("\n")[0][:200]) from error
     if not data:
-        item.add("empty")
-        return None
+        raise _Fault("empty")
     item.byte_hash, size = hash64(data), num_pixels(data)
     if size is not None and size > most:
-        item.add("too_large", f"{size / 1e6:.2f} megapixels")
-        return None
+        raise _Fault("too_large", f"{size / 1e6:.2f} megapixels")
     try:
         name = _format(data, item)
     except Image.UnidentifiedImageError:
-        item.add(*_unidentified(data))
-        return None
+        raise _Fault(*_unidentified(data)) from None
     except Exception as error:  # noqa: BLE001 - Pillow raises all kinds on damage
-        item.add("damaged_image", f"{type(error).__name__}: {error}"[:200])
-        return None
+        text = f"{type(error).__name__}: {error}"[:200]
+        raise _Fault("damaged_image", text) from error
     try:
         if size is None:
             check_size(data)  # raises the reason
         return images.decode(data).numpy()
     except (ValueError, tf.errors.OpError) as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
-        item.add(kind, f"{name}: {reason(error)}")
-        return None
+        raise _Fault(kind, f"{name}: {reason(error)}") from error
 
 
 def _unidentified(data: bytes) -> tuple[str, str]:
@@ -220,16 +210,8 @@ def _format(data: bytes, item: Item) -> str:
     for kind, present in properties.items():
         if present:
             item.add(kind)
-    orientation = _orientation(image) if "exif" in image.info else 1
+    orientation = images.orientation(data) if "exif" in image.info else 1
     if orientation in range(2, 9):
         item.add("rotated", f"orientation {orientation}")
     # Training may fail to decode an animated GIF, but that does not mean it is damaged.
     return "animated GIF" if animated and image.format == "GIF" else image.format
-
-
-def _orientation(image: Image.Image) -> int:
-    """Returns the EXIF orientation; 1, the normal one, if it cannot be read."""
-    try:
-        return image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001 - Pillow raises all kinds on damage
-        return 1

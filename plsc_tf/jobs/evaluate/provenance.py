@@ -11,7 +11,7 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data import images
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.checks.listings import Item, open_listing
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
@@ -83,7 +83,8 @@ def fingerprints(images) -> np.ndarray:
     Args:
         images: iterable of the images' bytes or pixels.
     """
-    hashes = [(one.byte_hash, one.pixel_hash) for one in map(examine, images)]
+    items = (examine(Item(content=image)) for image in images)
+    hashes = [(one.byte_hash, one.pixel_hash) for one in items]
     return np.array(hashes, np.uint64).reshape(-1, 2).T
 
 
