@@ -7,7 +7,6 @@ left and the right corner of the mouth. Left and right are as seen in the image.
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from plsc_tf.data import images
 from plsc_tf.data.augmentation import operations
@@ -69,8 +68,8 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         size: (height, width) of the faces to cut out.
 
     Returns:
-        float32 `[n, 8]`, transforms for `cut_out`; they map coordinates in the face to
-        coordinates in the photograph.
+        float32 `[n, 8]`, transforms for `operations.warp`; they map coordinates in the
+        face to coordinates in the photograph.
 
     Raises:
         ValueError: `points` has a different shape, or the five points of a face
@@ -131,21 +130,7 @@ def align_face(
     except READ_ERRORS as error:
         problem = f"image must be an encoded JPEG or PNG: {reason(error)}"
         raise ValueError(problem) from error
-    return cut_out(pixels, tf.constant(transform), size).numpy()
-
-
-def cut_out(image: tf.Tensor, transform: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Cuts a face out of a photograph by bilinear interpolation.
-
-    Args:
-        image: uint8 `[h, w, 3]`.
-        transform: float32 `[8]`, one row returned by `transforms`.
-        size: (height, width) that was passed to `transforms`.
-
-    Returns:
-        uint8 `[height, width, 3]`; black outside the photograph.
-    """
-    return operations.warp(image, transform, 0, size)
+    return operations.warp(pixels, transform, 0, size).numpy()
 
 
 def cut_faces(
@@ -178,7 +163,7 @@ def cut_faces(
     away = np.mean(points, axis=1) - np.array(photo.shape[1::-1]) / 2
     order = np.argsort(np.linalg.norm(away, axis=1) if central else -halves[:, 0])
     return [
-        Face(points[k], boxes[k], cut_out(photo, tf.constant(back[k]), size).numpy())
+        Face(points[k], boxes[k], operations.warp(photo, back[k], 0, size).numpy())
         for k in order[:most].tolist()
     ]
 

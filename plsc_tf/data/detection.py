@@ -1,9 +1,6 @@
 """Finds the faces in photographs."""
 
-import contextlib
-import io
 import itertools
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -113,12 +110,8 @@ def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:
         picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
     except (*READ_ERRORS, ValueError) as error:
         raise ValueError(reason(error)) from error
-    if not upright:
-        return np.asarray(picture)
-    # Pillow's errors for damaged EXIF data.
-    with contextlib.suppress(OSError, SyntaxError, ValueError, struct.error):
-        turn = ExifTags.Base.Orientation
-        picture.getexif()[turn] = Image.open(io.BytesIO(content)).getexif().get(turn, 1)
+    if upright:
+        picture.getexif()[ExifTags.Base.Orientation] = images.orientation(content)
     return np.asarray(ImageOps.exif_transpose(picture))
 
 

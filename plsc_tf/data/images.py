@@ -9,7 +9,7 @@ import io
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
+from PIL import ExifTags, Image
 
 from plsc_tf.requirements import require
 
@@ -107,6 +107,15 @@ def check_range(images: np.ndarray, name: str) -> None:
     normalized = (low >= 0 and 0 < high <= 1) or (low < 0 and high <= _NORMALIZED)
     rule = f"{name} must have pixels in 0...255; the model normalizes them itself"
     require(not normalized, rule, pixels=f"{low:.3g}...{high:.3g}")
+
+
+def orientation(content: bytes) -> int:
+    """Returns an image's EXIF orientation; 1, the normal one, if it cannot be read."""
+    try:
+        exif = Image.open(io.BytesIO(content)).getexif()
+        return exif.get(ExifTags.Base.Orientation, 1)
+    except Exception:  # noqa: BLE001 - Pillow raises all kinds on damage
+        return 1
 
 
 def encode(image: np.ndarray | Image.Image, kind: str = "PNG", **options) -> bytes:

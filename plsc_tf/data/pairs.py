@@ -139,9 +139,7 @@ class Pairs:
         return result
 
 
-def load_pairs(
-    path: str, images_dir: str | None = None, name: str | None = None
-) -> Pairs:
+def load_pairs(path: str, images_dir: str | None = None) -> Pairs:
     """Loads a verification set: insightface's .bin, or a text file of pairs.
 
     A text file has the format of LFW's pairs.txt, the format of CALFW and CPLFW, or
@@ -153,7 +151,6 @@ def load_pairs(
             <name>/<name>_0001.jpg). None uses the folder of the text file or, if the
             images are not there, the first subfolder that has them, such as CPLFW's
             "aligned images".
-        name: name of the set; None uses the name of the file.
 
     Raises:
         FileNotFoundError: the file or some of its images do not exist.
@@ -166,7 +163,7 @@ def load_pairs(
         raise FileNotFoundError(
             f"There is no verification set {path!r}. {paths.names_in(folder)}"
         )
-    name = name or path.rpartition("/")[2].rpartition(".")[0]
+    name = path.rpartition("/")[2].rpartition(".")[0]
     if path.endswith(".bin"):
         return _load_bin(path, name)
     rule = "A verification set must be a .bin (insightface) or a .txt (pairs)"
@@ -191,21 +188,18 @@ def _load_bin(path: str, name: str) -> Pairs:
     kinds = [type(part).__name__ for part in parts[:2]]
     lengths = [len(part) if np.iterable(part) else 1 for part in parts[:2]]
     require(good, rule, types=kinds, lengths=lengths)
+    for position, image in enumerate(encoded):
+        good = isinstance(image, bytes | bytearray | np.ndarray)
+        rule = f"{path}: image {position} must be encoded bytes"
+        require(good, rule, type=type(image).__name__)
+    # A pickle may refer to an image, or to an array's bytes, again and again.
+    buffers = {id(image): memoryview(image) for image in encoded}
+    fits = sum(buffer.nbytes for buffer in buffers.values()) <= len(data)
+    require(fits, f"{path}: its images have more bytes than the file")
+    converted = {key: bytes(buffer) for key, buffer in buffers.items()}
     # Store an image of several pairs once, so that it is decoded and embedded once.
     rows: dict[bytes, int] = {}
-    order = np.empty(len(encoded), np.int64)
-    # A pickle may refer to an image, or to an array's bytes, again and again.
-    converted: dict[int, bytes] = {}
-    budget = len(data)
-    for position, image in enumerate(encoded):
-        if id(image) not in converted:
-            rule = f"{path}: image {position} must be encoded bytes"
-            good = isinstance(image, bytes | bytearray | np.ndarray)
-            require(good, rule, type=type(image).__name__)
-            budget -= memoryview(image).nbytes
-            require(budget >= 0, f"{path}: its images have more bytes than the file")
-            converted[id(image)] = bytes(memoryview(image))
-        order[position] = rows.setdefault(converted[id(image)], len(rows))
+    order = np.array([rows.setdefault(converted[id(k)], len(rows)) for k in encoded])
     firsts = np.unique(order, return_index=True)[1]
     names = tuple(f"{path}, image {position}" for position in firsts)
     left, right = order[0::2], order[1::2]

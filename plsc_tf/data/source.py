@@ -8,6 +8,7 @@ in parallel; the search for a bad image uses blocks of one example.
 
 import copy
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Iterator
 
@@ -149,8 +150,6 @@ class IndexedSource(Source):
         self._stamp = stamp
         self._contents = contents
         self._labels = None
-        # Labels read from the records later do not affect the digests.
-        self._labels_are_given = labels is not None
         self.num_examples = num_examples if labels is None else len(labels)
         require(self.num_examples, f"{name} holds no examples")
         if labels is not None:
@@ -163,17 +162,17 @@ class IndexedSource(Source):
                 label, where = int(labels[wrong[0]]), self.describe(int(wrong[0]))
                 raise label_error(label, where, self.num_classes, self.label_range)
 
-    @property
+    @functools.cached_property
     def labels(self) -> np.ndarray:
         """The labels in index order, int64 `[num_examples]`.
 
         If they are only in the records, the first access reads all records.
         """
-        if self._labels is None:
-            read = without_autograph(lambda entries: self.read(entries)["label"])
-            blocks = self.blocks(256, FILE_ORDER).map(read, num_parallel_calls=4)
-            self._labels = on_host(np.concatenate(list(blocks.as_numpy_iterator())))
-        return self._labels.numpy()
+        if self._labels is not None:
+            return self._labels.numpy()
+        read = without_autograph(lambda entries: self.read(entries)["label"])
+        blocks = self.blocks(256, FILE_ORDER).map(read, num_parallel_calls=4)
+        return np.concatenate(list(blocks.as_numpy_iterator()))
 
     def blocks(self, size: int, order: Order) -> tf.data.Dataset:
         """See `Source.blocks`; shuffles the whole set, without a buffer."""
@@ -210,7 +209,8 @@ class IndexedSource(Source):
 
     def _digest(self, text, *details):
         digest = hashlib.sha256(text.encode())
-        if self._labels_are_given:
+        # Labels that are read from the records later do not affect it.
+        if self._labels is not None:
             digest.update(memoryview(self.labels))
         for one in filter(None, details):
             digest.update(one().encode())
