@@ -27,7 +27,6 @@ FACTS = {
     "several_replicas": "with several replicas",
     "buckets": "with several GPUs, or in a cluster",
     "examples": "where labeled images are read: training, val_targets=test, card_dir",
-    "class_folders": "for data in class folders",
     "splits": "for class folders without a fixed test split",
     "label_numbers": "for data whose files hold the labels as numbers",
     "streamed": "for data that can only be read in order",

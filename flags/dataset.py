@@ -43,9 +43,6 @@ class Dataset(OptionGroup):
     labels_offset: int = option(
         0, "number to subtract from labels", applies="examples and label_numbers"
     )
-    min_images_per_class: Positive = option(
-        1, "leave out classes with fewer images", applies="examples and class_folders"
-    )
     held_back: float = option(
         0.0,
         "share of the training images that becomes the test split",

@@ -130,7 +130,6 @@ TOLD = {
     "in a cluster of several processes": (
         "communication=ring worker_timeout=3 join_timeout=9 node_port=7000"
     ),
-    "for data in class folders": "min_images_per_class=2",
     "for class folders without a fixed test split": "held_back=0.1",
     "for data whose files hold the labels as numbers": "labels_offset=1",
     "for data that can only be read in order": "shuffle_buffer_size=5",

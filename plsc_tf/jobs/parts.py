@@ -78,9 +78,8 @@ class Parts:
         if self.source is None:
             return None
         dataset = settings.dataset
-        fits = not dataset.labels_offset and dataset.min_images_per_class <= 1
-        rule = "labels_offset and min_images_per_class do not apply to data from Python"
-        require(fits, rule, "Leave them out, and change your source")
+        rule = "labels_offset does not apply to data from Python"
+        require(not dataset.labels_offset, rule, "Leave it out, and change your source")
         if isinstance(self.source, Source):
             return self.source
         counts = {  # the defaults describe PLSC's data set, not this one

@@ -25,7 +25,7 @@ from plsc_tf.options.settings import Settings, known_options
 LOSS = {option for fields in FIELDS.values() for option in fields}
 LOSS |= {"loss_type", "interclass_filtering_threshold"}
 # Options of the data set. Its files may move, but their content must not change.
-DATA = ("dataset_name", "labels_offset", "min_images_per_class", "held_back")
+DATA = ("dataset_name", "labels_offset", "held_back")
 LOCATIONS = ("dataset_dir", "train_files")
 MEANING = {*LOSS, *DATA, "scale", "label_smoothing", "preprocessing_name"}
 MEANING |= {"image_shape"}

@@ -32,7 +32,7 @@ OF_THE_NETWORK = (
 # Options of the data. The checkpoint's values apply unless the user sets the option.
 OF_THE_DATA = (
     *("dataset_name", "dataset_dir", "train_files", "num_sample_per_epoch"),
-    *("labels_offset", "min_images_per_class", "held_back", "preprocessing_name"),
+    *("labels_offset", "held_back", "preprocessing_name"),
     *("val_targets", "seed"),
 )
 # The log lists at most this many weights by name.

@@ -74,7 +74,6 @@ def data_facts(fields: Collection[str] | None, counted: bool = True) -> dict[str
         return {} if counted else {"uncounted": True}
     return {
         "examples": True,
-        "class_folders": "min_images_per_class" in fields,
         "splits": "held_back" in fields,
         "label_numbers": "labels_offset" in fields,
         "uncounted": "num_examples" in fields or not counted,

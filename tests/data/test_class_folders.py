@@ -27,14 +27,6 @@ def test_classes_are_the_sorted_folders_that_hold_images(folders):
     assert source.describe(3) == str(folders / "b/one/0.PNG")
 
 
-def test_small_classes_are_left_out_and_the_rest_renumbered(folders):
-    source = class_folders(str(folders), min_images_per_class=2)
-    assert source.class_names == ("a", "b/two")
-    np.testing.assert_array_equal(source.labels, [0, 0, 0, 1, 1])
-    with pytest.raises(FileNotFoundError, match="No class in .* the largest has 3"):
-        class_folders(str(folders), min_images_per_class=4)
-
-
 def test_too_few_classes_asked_for(folders):
     with pytest.raises(ValueError, match="the 3 class folders.*: num_classes=2"):
         class_folders(str(folders), num_classes=2)

@@ -148,7 +148,7 @@ def bad_optimizer():
         ({"optimizer": lambda: "SGDD"}, {}, "SGDD"),
         ({"optimizer": bad_optimizer}, {}, "must be new"),
         ({}, {"max_gradient_norm": 5}, "global_clipnorm=5"),
-        ({}, {"labels_offset": 1}, "labels_offset and min_images_per_class"),
+        ({}, {"labels_offset": 1}, "labels_offset does not apply"),
         ({}, {"emb_size": 16}, "must return embeddings of size 16"),
         ({}, {"dropout": 0.5}, "library's networks"),
         ({"pairs": few_pairs}, {"with_test": True}, "at least 10 pairs"),

@@ -179,13 +179,6 @@ def test_an_empty_class_folder_must_be_allowed(folders):
     assert batches.source.class_names == ("a", "b", "c", "d")
 
 
-def test_classes_with_too_few_images_are_left_out_unsaid(folders):
-    (folders / "e").mkdir()
-    Image.fromarray(np.ones((4, 4, 3), np.uint8)).save(folders / "a" / "1.png")
-    settings, _ = opened(folders, "folder", min_images_per_class=2)
-    assert settings.dataset.num_classes == 1
-
-
 @pytest.mark.parametrize("asked", [{}, {"num_classes": 4}])
 def test_labels_that_begin_at_1_propose_an_offset(asked, tmp_path):
     make_train_data(tmp_path, [1, 2, 3])

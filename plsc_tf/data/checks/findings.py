@@ -42,7 +42,6 @@ KINDS = {
     "conflicting_labels": Kind("images that occur with different labels"),
     "leak": Kind("images that are also in a verification set"),
     "val_damaged": Kind("verification data that cannot be read", removed=False),
-    "too_many_classes": Kind("classes beyond num_classes", removed=False),
     "same_bytes": Kind("files with the same bytes as another file", WARNING),
     "same_pixels": Kind("images with the same pixels as another image", WARNING),
     "near_leak": _warning("images similar to a verification image"),

@@ -148,22 +148,17 @@ class FolderImages(Listing):
         return paths.join(self.name, self._place(index).decode(errors="replace"))
 
     def _items(self, findings):
-        least = self._layout.request.min_images_per_class
         chosen = self._layout.images or (lambda path: True)
-        classes, others, _ = image_files.scan(self.folder, self._layout.keep)
+        classes, loose, others, _ = image_files.scan(self.folder, self._layout.keep)
         for path in others:
             findings.add("file_not_read", path)
-        for file in classes.pop("", ()):
+        for file in loose:
             findings.add("outside_classes", file)
-        names = image_files.require_classes(self.folder, classes, least)
-        limit = self.num_classes = self.num_classes or len(names)
-        if len(names) > limit:
-            detail = f"{len(names)} class folders, num_classes={limit}"
-            findings.add("too_many_classes", self.name, detail, len(names) - limit)
+        self.num_classes = self.num_classes or len(classes)
         root = os.fsencode(paths.join(self.folder, ""))
-        self.total = sum(len(classes[name]) for name in names)
-        for label, name in enumerate(names):
-            for file in classes[name]:
+        self.total = sum(map(len, classes.values()))
+        for label, (name, names) in enumerate(classes.items()):
+            for file in names:
                 if chosen(f"{name}/{file}"):
                     path = os.fsencode(f"{name}/{file}")
                     yield Item(label, root + path, place=path)

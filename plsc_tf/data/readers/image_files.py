@@ -118,7 +118,6 @@ def class_folders(
     folder: str,
     *,
     num_classes: int | None = None,
-    min_images_per_class: int = 1,
     keep: Callable[[str], bool] | None = None,
     images: Callable[[str], bool] | None = None,
 ) -> IndexedSource:
@@ -129,8 +128,6 @@ def class_folders(
     Args:
         folder: the folder that contains the class folders.
         num_classes: number of classes; None means the number of class folders.
-        min_images_per_class: leave out classes with fewer images; the others are
-            numbered without gaps.
         keep: function of a class path ("Greek/character01") that returns whether the
             class belongs to the set; None keeps all classes.
         images: function of an image path ("Greek/character01/0709_01.png") that returns
@@ -143,18 +140,13 @@ def class_folders(
             than `num_classes`.
     """
     paths.require_folder(folder)
-    classes, others, empty = scan(folder, keep)
-    loose = classes.pop("", [])
-    rule = f"{folder!r} has images, but no class folders"
-    move = "Put each class into its own folder"
-    advice = f"{move}, or write a label.txt and use --dataset_name=image_list"
-    require(classes or not loose, rule, advice)
+    classes, loose, others, empty = scan(folder, keep)
     if loose:
         logging.warning("%s: ignoring %d images without a class", folder, len(loose))
     if others:
         message = "%s: ignoring %d files that are not JPEG, PNG or GIF, such as %s"
         logging.warning(message, folder, len(others), others[0])
-    names = require_classes(folder, classes, min_images_per_class)
+    names = list(classes)
     good = num_classes is None or num_classes >= len(names)
     rule = f"num_classes must be at least the {len(names)} class folders of {folder!r}"
     require(good, rule, num_classes=num_classes)
@@ -172,24 +164,27 @@ def class_folders(
         contents=table.contents,
     )
     source.class_names = tuple(names)
-    source.empty_folders = empty if min_images_per_class == 1 else []
+    source.empty_folders = empty
     return source
 
 
 def scan(
     folder: str, keep: Callable[[str], bool] | None = None
-) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Returns {class path: sorted image names}, other files, and empty class paths.
-
-    Images directly in `folder` are assigned to the class "".
+) -> tuple[dict[str, list[str]], list[str], list[str], list[str]]:
+    """Finds the images in class folders.
 
     Args:
         folder: the folder that contains the class folders.
         keep: see `class_folders`.
 
+    Returns:
+        {class path: sorted image names} in sorted order, images that are directly in
+        `folder`, other files, and empty class paths.
+
     Raises:
-        ValueError: a link leads to a folder that was already read, so its images would
-            be counted repeatedly.
+        FileNotFoundError: there are no images.
+        ValueError: all images are outside class folders, or a link leads to a folder
+            that was already read, so its images would be counted repeatedly.
     """
     classes, others, empty = {}, [], []
     for place, subfolders, names in files.walk(folder):
@@ -207,24 +202,13 @@ def scan(
             classes[name] = images
         elif name and not subfolders:
             empty.append(name)
-    return classes, others, empty
-
-
-def require_classes(folder: str, classes: dict, min_images: int) -> list[str]:
-    """Returns the sorted names of the classes that have enough images.
-
-    Raises:
-        FileNotFoundError: no class has enough images.
-    """
-    names = sorted(name for name in classes if len(classes[name]) >= min_images)
-    if names:
-        return names
+    loose = classes.pop("", [])
+    rule = f"{folder!r} has images, but no class folders"
+    move = "Put each class into its own folder"
+    advice = f"{move}, or write a label.txt and use --dataset_name=image_list"
+    require(classes or not loose, rule, advice)
     if classes:
-        raise FileNotFoundError(
-            f"No class in {folder!r} has enough images: the largest has "
-            f"{max(map(len, classes.values()))}. Received: min_images_per_class="
-            f"{min_images}. Lower it, or add images."
-        )
+        return dict(sorted(classes.items())), loose, others, empty
     hint = "Expected one folder per class with JPEG, PNG or GIF files."
     if "label.txt" in paths.listing(folder):
         hint += " Did you mean --dataset_name=image_list?"

@@ -46,8 +46,6 @@ class DataRequest:
         num_examples: number of images that `mock` draws; other data sets ignore it.
         image_size: (height, width) in pixels of the images that `mock` draws.
         labels_offset: number to subtract from each label (FastNN's flag).
-        min_images_per_class: leave out classes with fewer images and renumber the
-            others; for data sets in class folders.
         held_back: fraction of the training images to use as the test split instead, in
             [0, 1); for data sets in class folders.
         seed: random seed of the images that `mock` draws.
@@ -60,7 +58,6 @@ class DataRequest:
     num_examples: int | None = None
     image_size: tuple[int, int] = (112, 112)
     labels_offset: int = 0
-    min_images_per_class: int = 1
     held_back: float = 0.0
     seed: int = 0
 
@@ -71,7 +68,7 @@ class DataRequest:
         object.__setattr__(self, "train_files", tuple(files))
         object.__setattr__(self, "dataset_dir", zips.address(self.dataset_dir))
         object.__setattr__(self, "image_size", check_image_size(self.image_size))
-        check_least(self, "num_classes", "num_examples", "min_images_per_class")
+        check_least(self, "num_classes", "num_examples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,16 +157,11 @@ class ClassFoldersLayout(Layout):
     @property
     def used_fields(self):
         """See `Layout`."""
-        held_back = ("held_back",) if self.images else ()
-        return frozenset({"min_images_per_class", *held_back})
+        return frozenset({"held_back"} if self.images else ())
 
     def _read(self, *, num_classes, labels_offset):
         source = class_folders(
-            self.folder,
-            num_classes=num_classes,
-            min_images_per_class=self.request.min_images_per_class,
-            keep=self.keep,
-            images=self.images,
+            self.folder, num_classes=num_classes, keep=self.keep, images=self.images
         )
         if self.numbered_by is not None:
             _check_same_classes(source, self.numbered_by, self.folder)
@@ -367,7 +359,7 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
 
 def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     """Raises ValueError if the two folders would number their classes differently."""
-    names = set(scan(train)[0]) - {""}
+    names = set(scan(train)[0])
     differing = sorted(names ^ set(source.class_names))
     rule = f"{test!r} must have the same class folders as {train!r}"
     only = f"{len(differing)} in only one of the two, such as {differing[:1]}"
