@@ -13,6 +13,7 @@ from plsc_tf import dotted_paths
 from plsc_tf.data import images
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.image_limit import check_size
+from plsc_tf.data.paths import NO_FILE
 from plsc_tf.requirements import require, require_package
 from plsc_tf.storage import files
 
@@ -20,7 +21,6 @@ from plsc_tf.storage import files
 # them, `[faces, 5, 2]`; `alignment` says which points.
 Detector = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 
-_NO_FILE = (FileNotFoundError, IsADirectoryError, PermissionError)
 # Photographs in memory at a time.
 _BATCH = 16
 # MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
@@ -162,7 +162,7 @@ class FaceFinder:
     def _read(self, path):
         try:
             return open_photo(files.read(path), self._most, self._points is None)
-        except (*_NO_FILE, ValueError) as error:
+        except (*NO_FILE, ValueError) as error:
             return reason(error)
 
     def _find(self, photos, first):

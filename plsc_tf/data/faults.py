@@ -80,16 +80,11 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
         image = prepare(item["image"][0])
     except OUTAGES as error:
         raise type(error)(None, None, f"{where}: {reason(error)}") from error
-    except tf.errors.NotFoundError as error:
-        raise ValueError(
-            f"There is no file for {where}: {reason(error)} "
-            "Add the file, or remove it from the list."
-        ) from error
     except (tf.errors.OpError, ValueError) as error:
         text = reason(error).removeprefix(f"{where}: ")
         raise ValueError(
-            f"The image cannot be read: {where}: {text} "
-            "Expected JPEG, PNG or GIF. Replace it, or set skip_bad_records."
+            f"The image cannot be read: {where}: {text} Expected a file, JPEG, PNG or "
+            "GIF. Replace it, or set skip_bad_records."
         ) from error
     label = item["label"][0]
     if not 0 <= int(label) < (num_classes or 2**63):

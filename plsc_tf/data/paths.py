@@ -21,6 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 # No path is longer than 4,096 bytes.
 LONGEST_LINE = 1 << 16
 _CHUNK_BYTES = 1 << 20
+# Errors of a path, not of its store.
+NO_FILE = FileNotFoundError, IsADirectoryError, PermissionError
 
 
 class PathTable:
@@ -75,10 +77,6 @@ class PathTable:
         return self._root + self._text[self._ends[index] : self._ends[index + 1]]
 
 
-class NotFoundError(tf.errors.NotFoundError, ValueError):
-    """Raised for a missing file; in graphs, a ValueError has a kind of its own."""
-
-
 def file_reader(
     place: str, check: Callable[[bytes], None] | None = None
 ) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -100,10 +98,8 @@ def file_reader(
             if check is not None:
                 check(content)
             return content
-        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            raise NotFoundError(None, None, str(error)) from error
-        except ValueError:
-            raise
+        except (*NO_FILE, ValueError) as error:
+            raise ValueError(str(error)) from error
         except OSError as error:
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 

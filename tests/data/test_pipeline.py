@@ -109,7 +109,7 @@ def test_empty_image_and_missing_image_are_named(batches, list_folder):
         list(batches())
     made = batches()
     path.unlink()
-    with pytest.raises(ValueError, match="There is no file for .*line 14"):
+    with pytest.raises(ValueError, match="cannot be read: .*line 14 .*No such file"):
         list(made)
 
 
