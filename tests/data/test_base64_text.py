@@ -96,22 +96,25 @@ def test_two_columns_of_digits_are_in_plscs_documented_order():
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "line",
     [
-        (b"", "a tab and a label. Received: line=b''"),
-        (TEXT, "a tab and a label"),
-        (TEXT + b" 3", "a tab and a label"),
-        (TEXT + b"\t3\t4", "a tab and a label"),
-        (TEXT + b"\tcat", "expected a label, a whole"),
-        (TEXT + b"\t-3", "expected a label, a whole"),
-        (TEXT + b"\t1_0", "expected a label, a whole"),
-        (TEXT + b"\t" + b"9" * 30, "expected a label, a whole"),
-        (b"\t3", "expected an image in base64"),
-        (TEXT[:-1] + b"\t3", "multiple of 4"),
-        (b"\xff\x00A\t3", r"Received: text=b'\\xff\\x00A'"),
+        b"",
+        TEXT,
+        TEXT + b" 3",
+        TEXT + b"\t3\t4",
+        TEXT + b"\tcat",
+        TEXT + b"\t-3",
+        TEXT + b"\t1_0",
+        TEXT + b"\t" + b"9" * 30,
+        b"\t3",
+        TEXT[:-1] + b"\t3",
+        b"\xff\x00A\t3",
     ],
 )
-def test_wrong_lines_are_refused(line, words):
+def test_wrong_lines_are_refused(line):
+    words = (
+        "expected an image in base64.*, a tab and a label, a whole.* Received: text="
+    )
     with pytest.raises(ValueError, match=words):
         parse_line(line)
 

@@ -114,16 +114,13 @@ def parse_line(line: bytes) -> tuple[bytes, int]:
     label, tab, text = line.partition(b"\t")
     if not label.isdigit() or text.isdigit():
         text, tab, label = line.rpartition(b"\t")
-    good = tab and b"\t" not in text
-    rule = "expected an image in base64, a tab and a label"
-    require(good, rule, line=line[:_SHOWN])
     # Check the digits, because int() accepts blanks, signs and underscores.
     good = label.isdigit() and len(label) <= _MOST_DIGITS
-    rule = f"expected a label, a whole number of at most {_MOST_DIGITS} digits"
-    require(good, rule, label=label[:_SHOWN])
-    good = text and not len(text) % 4
-    rule = "expected an image in base64, whose length is a multiple of 4"
-    require(good, rule, text=text[:_SHOWN], characters=len(text))
+    good = good and tab and text and b"\t" not in text and not len(text) % 4
+    rule = "expected an image in base64, whose length is a multiple of 4, a tab and a "
+    rule += f"label, a whole number of at most {_MOST_DIGITS} digits"
+    shown = {"text": text[:_SHOWN], "label": label[:_SHOWN]}
+    require(good, rule, **shown, characters=len(text))
     return text, int(label)
 
 
