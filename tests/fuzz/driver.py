@@ -24,7 +24,7 @@ _PLACE = re.compile(
     r"(byte|bytes|line|record|image|picture|example|entry|number) \d+"
     r"|\d+ (bytes|images|labels|entries|classes|pictures)|x\.jpg"
     r"|empty|is cut off|Expected \(images|is refused|holds no|Found: |starts with"
-    r"|is not an index|no (records|images|pairs)"
+    r"|is not (an index|a .npy file)|no (records|images|pairs)"
     r"|must |checkpoint format|format.\)|cannot be read|does not hold|fit this model"
     r"|has data elsewhere|state(\.| lacks)|with the optimizer "
 )

@@ -14,8 +14,7 @@ from absl import logging
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, oss
-from plsc_tf.storage.arrays import npy_header
+from plsc_tf.storage import arrays, files, oss
 
 # Maximum number of files kept open.
 _MOST_OPEN = 256
@@ -248,13 +247,10 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     if files.stat(name).modified_ns < file.modified_ns:
         logging.warning("%s is older than its file, so it is not used", name)
         return None
-    data, size, start = files.read(name), file.size, len(index_header(0))
-    header = index_header((len(data) - start) // 24)
-    good = len(data) >= start and not (len(data) - start) % 24
+    table, size = arrays.read(name), file.size
+    good = table.dtype == np.int64 and table.ndim == 2 and table.shape[1] == 3
     rule = f"{name} is not an index: expected a .npy file of int64 [records, 3]"
-    received = {"bytes": len(data), "header": data[:start][-68:]}
-    require(good and data.startswith(header), rule, "Delete the file", **received)
-    table = np.frombuffer(data, "<i8", offset=start).reshape(-1, 3)
+    require(good, rule, "Delete the file", dtype=table.dtype, shape=table.shape)
     begins, lengths, labels = table.T.copy()
     # Check the columns one by one, because their sum could overflow.
     for column in (begins, lengths):
@@ -268,4 +264,4 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
 
 def index_header(rows: int) -> bytes:
     """Returns the header of a .npy file of int64 `[rows, 3]`; its length is fixed."""
-    return npy_header((rows, 3), "<i8")
+    return arrays.npy_header((rows, 3), "<i8")
