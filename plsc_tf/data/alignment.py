@@ -72,33 +72,26 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         face to coordinates in the photograph.
 
     Raises:
-        ValueError: `points` has a different shape, or the five points of a face
-            coincide.
+        ValueError: `points` has a different shape or is not finite, or the five points
+            of a face coincide.
     """
     points = np.asarray(points, np.float64)
-    fits = points.ndim == 3 and points.shape[1:] == (5, 2)
+    fits = points.ndim == 3 and points.shape[1:] == (5, 2) and np.isfinite(points).all()
     rule = "The points of a face must be [5, 2]: x and y of eyes, nose, mouth's corners"
     require(fits, rule, shape=points.shape[1:])
     height, width = size
-    target = REFERENCE * np.array([width, height]) / _REFERENCE_SIDE
-    # With points as complex numbers, a similarity transform is z -> a z + b and the
-    # least-squares solution is a quotient.
-    source = points[..., 0] + 1j * points[..., 1]
-    wanted = np.broadcast_to(target[:, 0] + 1j * target[:, 1], source.shape)
-    centred = wanted - wanted.mean(axis=1, keepdims=True)
-    spread = source - source.mean(axis=1, keepdims=True)
-    power = np.sum(np.abs(spread) ** 2, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.sum(centred * spread.conj(), axis=1) / power
-    good = (power > 0) & (np.abs(scale) > 0)
-    bad = np.flatnonzero(~good)[:1]
-    rule = "The five points of a face must not coincide"
-    require(not len(bad), rule, face=bad, points=points[bad].tolist())
-    shift = wanted.mean(axis=1) - scale * source.mean(axis=1)
-    back, offset = 1 / scale, -shift / scale
-    zeros = np.zeros(len(points))
-    columns = [back.real, -back.imag, offset.real, back.imag, back.real, offset.imag]
-    return np.stack([*columns, zeros, zeros], axis=1).astype(np.float32)
+    # With points as complex numbers, a similarity transform is z -> scale z + shift.
+    wanted = REFERENCE * [width, height] / _REFERENCE_SIDE @ [1, 1j]
+    rows = []
+    for face, source in enumerate(points @ [1, 1j]):
+        columns = np.stack([source, np.ones(5)], axis=1)
+        (scale, shift), _, rank, _ = np.linalg.lstsq(columns, wanted, rcond=None)
+        rule = "The five points of a face must not coincide"
+        require(rank == 2 and scale, rule, face=face, points=points[face].tolist())
+        back, offset = 1 / scale, -shift / scale
+        row = [back.real, -back.imag, offset.real, back.imag, back.real, offset.imag]
+        rows.append([*row, 0, 0])
+    return np.array(rows, np.float32).reshape(-1, 8)
 
 
 def align_face(
