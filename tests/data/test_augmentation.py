@@ -276,7 +276,7 @@ def test_low_resolution_goes_down_and_up():
     "options",
     [
         {"hue": 0.6},
-        {"crop_scale": (0.0, 1.0)},
+        {"crop_scale": (0.5, 1.1)},
         {"contrast": (1.2, 0.8)},
         {"randaugment_layers": 4},
         {"randaugment_magnitude": 11},

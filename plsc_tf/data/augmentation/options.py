@@ -1,22 +1,15 @@
 """Options that specify the random changes to training images and their ranges."""
 
 import dataclasses
+import math
 from typing import Any
 
 from plsc_tf.requirements import require
 
-_FRACTIONS = "0 < smallest <= largest <= 1"
-_FACTORS = "0 <= smallest <= largest"
 
-
-def _within(upper: float, default: float = 0.0) -> Any:
-    """Returns a field for a number in 0...upper."""
+def _within(upper: float, default: float | None = 0.0) -> Any:
+    """Returns a field for a number in 0...upper or, if None is its default, for two."""
     return dataclasses.field(default=default, metadata={"upper": upper})
-
-
-def _pair(rule: str) -> Any:
-    """Returns a field for (smallest, largest) fractions or factors, or None."""
-    return dataclasses.field(default=None, metadata={"pair": rule})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +52,7 @@ class Augmentation:
     flip: float = _within(1)
     rotate: float = _within(180)
     shift: float = _within(1)
-    crop_scale: tuple[float, float] | None = _pair(_FRACTIONS)
+    crop_scale: tuple[float, float] | None = _within(1, None)
     zoom: float = _within(0.9)
     shear: float = _within(1)
     color_jitter: float = _within(1)
@@ -67,8 +60,8 @@ class Augmentation:
     cutout: float = _within(1)
     color_probability: float = _within(1, 1.0)
     brightness: float = _within(255)
-    contrast: tuple[float, float] | None = _pair(_FACTORS)
-    saturation: tuple[float, float] | None = _pair(_FACTORS)
+    contrast: tuple[float, float] | None = _within(math.inf, None)
+    saturation: tuple[float, float] | None = _within(math.inf, None)
     hue: float = _within(0.5)
     low_resolution: float = _within(1)
     crop_in_place: float = _within(1)
@@ -78,22 +71,16 @@ class Augmentation:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if rule := field.metadata.get("pair"):
-                good = value is None or _is_pair(value, rule)
-                rule = f"(smallest, largest) with {rule}"
-            else:
-                upper = field.metadata["upper"]
-                rule, good = f"in 0...{upper}", 0 <= value <= upper
-                if field.name == "randaugment_layers":
-                    rule, good = f"a whole number {rule}", good and value == int(value)
+            value, upper = getattr(self, field.name), field.metadata["upper"]
+            rule, pair = f"a number in 0...{upper}", (value, value)
+            if field.default is None:
+                rule = f"None or (smallest, largest) in 0...{upper}"
+                pair = (0, 0) if value is None else value
+            try:
+                smallest, largest = pair
+                good = 0 <= smallest <= largest <= upper
+            except (TypeError, ValueError):
+                good = False
+            if good and field.name == "randaugment_layers":
+                rule, good = f"whole, {rule}", value == int(value)
             require(good, f"{field.name} must be {rule}", **{field.name: value})
-
-
-def _is_pair(value, rule):
-    """Returns whether a value is a valid (smallest, largest) under a rule."""
-    try:
-        low, high = value
-        return 0 < low <= high <= 1 if rule is _FRACTIONS else 0 <= low <= high
-    except (TypeError, ValueError):
-        return False
