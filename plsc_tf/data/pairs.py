@@ -119,24 +119,21 @@ class Pairs:
 
         dataset = tf.data.Dataset.from_tensor_slices(chosen)
         dataset = dataset.map(without_autograph(limited), tf.data.AUTOTUNE)
-        iterator = dataset.as_numpy_iterator()
-        result = None
-        for place, row in enumerate(rows):
-            try:
-                image = next(iterator)
-            except READ_ERRORS as error:
-                where = self.files[row] if self.files else f"image {row}"
-                raise ValueError(
-                    f"The verification set {self.name!r} cannot be decoded at {where}: "
-                    f"{reason(error)} Replace the image or the set."
-                ) from error
-            if result is None:
-                result = np.empty((len(rows), *image.shape), np.uint8)
-            fits, first = image.shape == result.shape[1:], result.shape[1:3]
-            rule = f"The images of {self.name!r} differ in size"
-            require(fits, rule, "Set image_size", first=first, other=image.shape[:2])
-            result[place] = image
-        return result
+        decoded: list[np.ndarray] = []
+        try:
+            for image in dataset.as_numpy_iterator():
+                decoded.append(image)
+        except READ_ERRORS as error:
+            row = rows[len(decoded)]
+            where = self.files[row] if self.files else f"image {row}"
+            raise ValueError(
+                f"The verification set {self.name!r} cannot be decoded at {where}: "
+                f"{reason(error)} Replace the image or the set."
+            ) from error
+        sizes = {image.shape[:2] for image in decoded}
+        rule = f"The images of {self.name!r} differ in size"
+        require(len(sizes) == 1, rule, "Set image_size", sizes=list(sizes)[:3])
+        return np.stack(decoded)
 
 
 def load_pairs(path: str, images_dir: str | None = None) -> Pairs:

@@ -21,15 +21,9 @@ class Base64Reader:
     data_dir: str
     num_classes: int | None = None
 
-    def source(self, num_classes=None):
-        """Returns the `Source` of all images.
-
-        Args:
-            num_classes: number of classes of the training; None means the reader's
-                number, or the largest label + 1.
-        """
-        classes = self.num_classes or num_classes
-        request = DataRequest(dataset_dir=str(self.data_dir), num_classes=classes)
+    def source(self):
+        """Returns the `Source` of all images."""
+        request = DataRequest(str(self.data_dir), num_classes=self.num_classes)
         return images_in_base64(request).open()
 
     def __call__(self):
