@@ -109,10 +109,10 @@ class _Fault(Exception):
 
 
 def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS) -> Item:
-    """Examines an item and returns it without its content; adds any fault.
+    """Examines an item and returns it without its content; never fails.
 
     Args:
-        item: the item.
+        item: the item, which gets its hashes or a fault.
         near: whether to compute the difference hash.
         max_megapixels: largest image to decode, in megapixels.
     """
