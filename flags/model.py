@@ -28,7 +28,6 @@ def _read_value(key, text):
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
-    for kind in (int, float):
         with contextlib.suppress(ValueError):
             return tuple(map(kind, text.split("-")))
     return {"true": True, "false": False}.get(text.lower(), text)

@@ -24,7 +24,6 @@ _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 # Characters of the longest text: some checks take quadratic time.
 _MOST_TEXT = 1 << 16
-_BRACKETS = {"[": "]", "(": ")"}
 # Comparisons and words for the ends of an interval.
 _ENDS = {
     "[": (operator.ge, "at least"),
@@ -132,12 +131,10 @@ class Option:
             return None if self.optional else self.check("")
         text = text.strip()
         if self.many:
-            closing = _BRACKETS.get(text[:1]) if self.type is not str else None
-            if closing and text.endswith(closing):
-                text = text[1:-1].strip()
+            if self.type is not str:
+                text = text.strip("[( )]")
+            text = text.removesuffix(",")  # PLSC users write tuples like "(100000,)".
             items = [item.strip() for item in text.split(",")] if text else []
-            if items and not items[-1]:
-                items.pop()  # PLSC users write tuples such as "(100000,)".
             return self.check(tuple(self._parse_one(item, text) for item in items))
         if self.optional and text.lower() in ("", "none"):
             return None

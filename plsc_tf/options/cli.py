@@ -195,20 +195,16 @@ def _stray(word, before):
     flag = before.lstrip("-").partition("=")[0]
     if flag in known and known[flag].secret:
         return f"unexpected argument after --{flag}=... (not shown); quote its value"
-    if before.lstrip("-") in known and known[flag].boolean:
-        return f"unexpected argument '{word}'; did you mean {before}={word}?"
-    if not equals and word.endswith((".cfg", ".flags")):
-        return f"unexpected argument '{word}'; did you mean --flagfile={word}?"
     best = other_systems.nearest_option(name, known)
     if best and known[best].secret:
-        return f"unexpected argument '{name}=...'; did you mean --{best}=...?"
-    if best:
-        value = value if equals else "..."
-        return f"unexpected argument '{word}'; did you mean --{best}={value}?"
-    if equals:
-        unknown = other_systems.unknown_option(name, known)
-        return f"unexpected argument '{word}': {unknown}"
-    return f"unexpected argument '{word}'; options are --key=value"
+        word, value = f"{name}=...", "..."
+    meant = f"--{best}={value if equals else '...'}" if best else ""
+    if not equals and word.endswith((".cfg", ".flags")):
+        meant = f"--flagfile={word}"
+    elif not equals and before.lstrip("-") in known and known[flag].boolean:
+        meant = f"{before}={word}"
+    hint = f"did you mean {meant}?" if meant else "options are --key=value"
+    return f"unexpected argument '{word}'; {hint}"
 
 
 def check_dataset_dir(settings):

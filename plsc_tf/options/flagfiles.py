@@ -11,14 +11,14 @@ import importlib.resources
 import os
 import re
 
-from plsc_tf.flags.option import options_of
 from plsc_tf.options.other_systems import nearest_option
-from plsc_tf.options.settings import ALL, known_options
+from plsc_tf.options.settings import ALL, known_options, select
 from plsc_tf.requirements import did_you_mean, require, similar_name
 from plsc_tf.storage import files
 
 _LINE = re.compile(r"(?P<dashes>--?)?(?P<name>[A-Za-z]\w*(?:-\w+)*)(?P<rest>.*)")
 _COMMENT = re.compile(r"\s#")
+_QUOTED = re.compile(r"""\s*(?:'([^']*)'|"([^"]*)")\s*(?:#.*)?""")
 # No run needs more; a few files that include each other could be read 2^28 times.
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
 _HEADER = """\
@@ -43,44 +43,39 @@ class Assignment:
     origin: str
 
 
-def read_flagfile(path, parents=(), read=None):
-    """Returns the assignments in a flag file and the files it includes, in order.
+def read_flagfile(path, read=None):
+    """Yields the assignments in a flag file and the files it includes, in order.
 
     Args:
         path: the file; remote paths (`hdfs://...`) are read through TensorFlow. A name
             that is not a local file is looked up in the package: `quickstart.cfg` or
             `hparams/quickstart.cfg`.
-        parents: the chain of files that include this one.
         read: list of the files read so far, to which this one is added.
 
     Raises:
         FileNotFoundError: the file does not exist; the message suggests the most
             similar name and, for a name without a folder, lists the package's files.
-        ValueError: a line is not an assignment, a file includes itself, or there are
-            too many files.
+        ValueError: a line is not an assignment, or there are too many files, for
+            example because a file includes itself.
     """
     path, read = _locate(path), [] if read is None else read
-    is_new = os.path.abspath(path) not in parents
-    require(is_new, f"flag file '{path}' includes itself")
     read.append(path)
     rule = f"flag file '{read[0]}' and what it includes are over {_MOST_FILES} files"
-    require(len(read) <= _MOST_FILES, rule, "A file counts as often as it is included")
-    assignments = []
+    advice = "A file counts as often as it is included, also by itself"
+    require(len(read) <= _MOST_FILES, rule, advice)
     for number, line in enumerate(_read_text(path).splitlines(), start=1):
         origin = f"{path}:{number}"
         assignment = _read_line(line.strip(), origin)
         if assignment is None:
             continue
         if assignment.name != "flagfile":
-            assignments.append(assignment)
+            yield assignment
             continue
         other = _locate(assignment.value or "", os.path.dirname(path))
         try:
-            chain = (*parents, os.path.abspath(path))
-            assignments += read_flagfile(other, chain, read)
+            yield from read_flagfile(other, read)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{origin}: {error}") from None
-    return assignments
 
 
 def packaged():
@@ -110,21 +105,15 @@ def write_flags(settings, path, remark=""):
         path: the file; its folder is created, and an existing file is replaced.
         remark: a line about parts of the run that the options don't describe.
     """
-    texts, defaults = ([_HEADER.format(path=path)], [])
-    if remark:
-        texts.append(f"# {remark}\n")
-    for group in ALL:
-        values = getattr(settings, group)
-        lines, comments = [], []
-        for item in filter(lambda item: item.saved, options_of(type(values))):
-            value = getattr(values, item.name)
-            line = f"--{item.name}={_quote(item.format(value))}\n"
-            if item.name in settings.given or value != item.default:
-                lines.append(line)
-            else:
-                comments.append(f"# {line}")
-        texts += [f"\n# {group}\n", *lines] if lines else []
-        defaults += [f"\n# {group}\n", *comments] if comments else []
+    values, texts, defaults = settings.as_dict(), [_HEADER.format(path=path)], []
+    texts += [f"# {remark}\n"] if remark else []
+    for item in filter(lambda item: item.saved, select(ALL)):
+        value, title = values[item.name], f"\n# {item.group}\n"
+        changed = item.name in settings.given or value != item.default
+        lines = texts if changed else defaults
+        lines += [title] if title not in lines else []
+        mark = "" if changed else "# "
+        lines.append(f"{mark}--{item.name}={_quote(item.format(value))}\n")
     text = "".join([*texts, "\n# Defaults:\n", *defaults])
     files.make_dirs(files.parent(os.fspath(path)))
     files.replace(os.fspath(path), text.encode())
@@ -150,15 +139,11 @@ def _read_line(line, origin):
 
 def _unquote(text, origin):
     """Returns a value without its quotes and any comment after it."""
-    value = text.strip()
-    quote = value[:1]
-    if quote not in ("'", '"') or not quote:
-        return _COMMENT.split(text, maxsplit=1)[0].strip()
-    end = value.find(quote, 1)
-    rest = value[end + 1 :].strip()
-    if end < 0 or (rest and not rest.startswith("#")):
-        raise ValueError(f"{origin}: the quotes must enclose the whole value.")
-    return value[1:end]
+    if match := _QUOTED.fullmatch(text):
+        return "".join(filter(None, match.groups()))
+    rule = f"{origin}: the quotes must enclose the whole value"
+    require(not text.lstrip().startswith(("'", '"')), rule)
+    return _COMMENT.split(text, maxsplit=1)[0].strip()
 
 
 def _quote(text):
@@ -186,8 +171,7 @@ def _read_text(path):
     if not path:
         raise FileNotFoundError("--flagfile needs a path: --flagfile=my.cfg")
     if "://" not in path and not os.path.isfile(path):
-        what = "is a FIFO or device" if os.path.exists(path) else "does not exist"
-        what = "is a folder" if os.path.isdir(path) else what
+        what = "is not a file" if os.path.exists(path) else "does not exist"
         raise FileNotFoundError(f"flag file '{path}' {what}.{_suggestion(path)}")
     content = files.read_limited(path, _MOST_BYTES)
     # Editors on Windows may write UTF-16.

@@ -1,6 +1,7 @@
 """Creates the text of `--help`."""
 
 import inspect
+import itertools
 import pathlib
 import shutil
 import sys
@@ -35,15 +36,13 @@ def help_text(
     parts = [inspect.cleandoc(usage) + "\n\n"] if usage else []
     parts.append(f"usage: {program} [--flagfile=FILE ...] [--key=value ...]\n\n")
     parts.append(textwrap.fill(_RULES, width) + "\n")
-    group, options = None, select(groups)
+    options = select(groups)
     # Objects created in Python are not available on the command line.
     facts = [name for name in conditions.FACTS if not name.startswith("own_")]
     names = {*facts, *(item.name for item in options)}
-    for item in options:
-        if item.group != group:
-            group = item.group
-            parts.append(f"\n{group}:\n")
-        parts.append(_entry(item, names, width))
+    for group, items in itertools.groupby(options, lambda item: item.group):
+        parts.append(f"\n{group}:\n")
+        parts += [_entry(item, names, width) for item in items]
     return "".join(parts)
 
 
@@ -61,9 +60,7 @@ def _entry(item, names, width):
     if item.aliases:
         notes.append("also " + ", ".join("--" + name for name in item.aliases))
     left = f"  --{item.name}={item.format(item.default)}"
-    lines = textwrap.wrap("; ".join(notes), max(width - _COLUMN, 20))
-    if len(left) > _COLUMN - 2:
-        lines.insert(0, "")
-    lines = [(" " * _COLUMN + line).rstrip() for line in lines]
-    lines[0] = (left.ljust(_COLUMN) + lines[0][_COLUMN:]).rstrip()
-    return "\n".join(lines) + "\n"
+    text = textwrap.fill("; ".join(notes), max(width - _COLUMN, 20))
+    text = textwrap.indent(text, " " * _COLUMN)
+    beside = len(left) <= _COLUMN - 2
+    return f"{left.ljust(_COLUMN)}{text[_COLUMN:]}\n" if beside else f"{left}\n{text}\n"

@@ -115,8 +115,8 @@ def translate(values: Mapping, given: Set[str], known: Mapping) -> tuple[dict, s
     """
     values, given, sources = dict(values), set(given), {}
     if values.get("boost_config_dict") and values.get("boost_level") != "o0":
-        text = values.pop("boost_config_dict")
-        sources["boost_config_dict"] = read_boost_config(text)
+        options = read_boost_config(values.pop("boost_config_dict"))
+        sources["boost_config_dict"] = options
     if values.get("amp_level") not in (None, "o0"):
         del values["amp_level"]
         sources["amp_level"] = {"use_fp16": True}
@@ -152,12 +152,15 @@ def read_boost_config(text: str) -> dict:
     for key, value in values.items():
         is_off = key in known["must_be_false"] and value is False
         if key not in known["keys"] and not is_off:
-            _refuse(key, value, known["keys"])
+            raise ValueError(
+                f"boost_config_dict does not support {key}={value!r}. Expected one of "
+                f"{', '.join(known['keys'])}.{did_you_mean(key, known['keys'])}"
+            )
         if key.startswith("dim_reduce."):
             options[key.partition(".")[2]] = "" if value is None else value
     mode, on = values.get("boost.mode", "manual"), values.get("boost.dim_reduce")
-    if mode not in ("auto", "manual"):
-        _refuse("boost.mode", mode, ("auto", "manual"))
+    rule = "boost_config_dict must have the mode auto or manual"
+    require(mode in ("auto", "manual"), rule, mode=repr(mode))
     if on is not None:
         options["dim_reduce"] = on if mode == "manual" else False
     return options
@@ -172,10 +175,3 @@ def _dictionary(content, text):
     rule = "boost_config_dict must be a dictionary of dictionaries in JSON or Python"
     require(isinstance(content, dict), rule, boost_config_dict=repr(text))
     return content
-
-
-def _refuse(key, value, known):
-    raise ValueError(
-        f"boost_config_dict does not support {key}={value!r}. Expected one of "
-        f"{', '.join(known)}.{did_you_mean(key, known)}"
-    )
