@@ -23,20 +23,16 @@ _MAX_UNDEFINED = 0.05
 
 
 def intervals(
-    values: dict,
-    measure: Callable,
-    weights: Callable,
-    num_identities: int,
-    options: Options,
+    values: dict, measure: Callable, identities: np.ndarray, options: Options
 ) -> dict:
     """Computes percentile intervals for several metrics.
 
     Args:
         values: {name: value on the original data, or a `Figure` without a value}.
-        measure: callable, weights -> {name: value}; NaN if the value is undefined.
-        weights: callable, how often each identity was drawn -> the weights that
-            `measure` takes.
-        num_identities: number of identities to draw from.
+        measure: callable, float64 `[items]`, how often each item counts -> {name:
+            value}; NaN if the value is undefined.
+        identities: the identity of each item, `[items]`, or those of both sides of
+            each pair, `[2, items]`; any values that NumPy can sort.
         options: the report's `Options`.
 
     Returns:
@@ -49,20 +45,36 @@ def intervals(
     if not options.samples:
         return figures
     names = [name for name, figure in figures.items() if figure.value is not None]
-    if num_identities < MIN_IDENTITIES:
-        note = f"no interval: {num_identities} identities; needs {MIN_IDENTITIES}"
+    present, numbers = np.unique(identities, return_inverse=True)
+    numbers, count = numbers.reshape(np.shape(identities)), len(present)
+    if count < MIN_IDENTITIES:
+        note = f"no interval: {count} identities; needs {MIN_IDENTITIES}"
         return figures | {n: dataclasses.replace(figures[n], note=note) for n in names}
     drawn = {name: np.empty(options.samples) for name in names}
     rng = np.random.default_rng(options.seed)
     for row in range(options.samples):
-        identities = rng.integers(0, num_identities, num_identities)
-        counts = np.bincount(identities, minlength=num_identities).astype(np.float64)
-        measured = measure(weights(counts))
+        draws = rng.integers(0, count, count)
+        counts = np.bincount(draws, minlength=count).astype(np.float64)
+        measured = measure(weights(numbers, counts))
         for name in names:
             drawn[name][row] = measured.get(name, np.nan)
     for name in names:
         figures[name] = _with_interval(figures[name], drawn[name])
     return figures
+
+
+def weights(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns how often items count if their identities were drawn several times.
+
+    Args:
+        numbers: int, number of the identity of each item, `[items]`, or of both sides
+            of each pair, `[2, items]`.
+        counts: `[identities]`, how often each identity was drawn.
+    """
+    if numbers.ndim == 1:
+        return counts[numbers]
+    left, right = numbers
+    return np.where(left == right, counts[left], counts[left] * counts[right])
 
 
 def _with_interval(figure, drawn):

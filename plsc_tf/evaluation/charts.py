@@ -2,11 +2,8 @@
 
 import dataclasses
 import io
-import itertools
 from collections.abc import Sequence
 
-COLORS = ("#1f5fa8", "#c2491d", "#3d7f3d", "#7a4a99", "#8a6d00")
-COLORS += ("#444444", "#17a2b8", "#d6559b", "#9aa800", "#a0522d")
 INK, GRID = "#222222", "#e2e2e2"
 # Inches; small enough to keep the text legible on a narrow page.
 SIZE = (5.2, 3.5)
@@ -27,7 +24,7 @@ class Chart:
             not in the legend.
         log: "x" or "y", the axis with a logarithmic scale; "" for none.
         steps: whether y keeps its value until the next x.
-        filled: whether to fill the area under each curve, as in a histogram.
+        filled: whether to fill the area under curves of steps, as in a histogram.
     """
 
     title: str
@@ -68,16 +65,14 @@ class Chart:
 
         figure = Figure(SIZE, layout="constrained")
         axes = figure.add_subplot()
-        step = "post" if self.steps else None
         style = "steps-post" if self.steps else "default"
-        colors = itertools.cycle(COLORS)
         for label, points in self.curves.items():
-            color = next(colors)
             x, y = zip(*points, strict=True)
             marker = "o" if len(x) == 1 else ""  # a one-point line is invisible
-            axes.plot(x, y, color=color, label=label, ds=style, marker=marker)
+            (line,) = axes.plot(x, y, label=label, ds=style, marker=marker)
             if self.filled:
-                axes.fill_between(x, y, step=step, color=color, alpha=0.25, lw=0)
+                color = line.get_color()
+                axes.fill_between(x, y, step="post", color=color, alpha=0.25, lw=0)
         for label, place, dash in self.marks:
             axes.axvline(place, color=INK, lw=1, ls=dash, label=label or "_unnamed")
         if self.log:

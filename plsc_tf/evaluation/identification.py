@@ -112,8 +112,8 @@ def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
         {k: rate}; empty if no probe has a mate.
     """
     chosen = result.ranks[result.mated]
-    counts = None if weights is None else weights[result.mated]
-    if not len(chosen) or (counts is not None and not counts.sum()):
+    counts = np.ones(len(chosen)) if weights is None else weights[result.mated]
+    if not counts.sum():
         return {}
     return {
         k: float(np.average(chosen <= k, weights=counts))
@@ -143,7 +143,7 @@ def tpir_at_fpir(
     """
     others = result.strongest[~result.mated]
     supported = [rate for rate in rates if roc.supports(rate, len(others))]
-    if not supported or not result.mated.any():
+    if not supported:
         return {}
     counts = np.ones(len(result.mated)) if weights is None else weights
     order = np.argsort(-others, kind="stable")

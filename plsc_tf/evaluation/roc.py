@@ -6,7 +6,7 @@ identities) that are accepted. `PairStatistics` gives pairs weights.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -199,12 +199,11 @@ class PairStatistics:
             over all pairs. Ties go to the smallest threshold.
         """
         grid, same = ACCURACY_THRESHOLDS, self._same
-        correct = self._accepted(grid, same, weights)
-        correct += self._count(~same, weights)[:, np.newaxis]
-        correct -= self._accepted(grid, ~same, weights)
+        hits, errors = (self._accepted(grid, kind, weights) for kind in (same, ~same))
+        correct = (hits + errors[:, -1:] - errors)[:, :-1]
         total = correct.sum(axis=0)
         best = np.argmax(total - correct, axis=1)  # the first one if there is a tie
-        sizes = self._count(np.ones_like(same), weights)
+        sizes = hits[:, -1] + errors[:, -1]
         scores = _ratio(correct[np.arange(self._folds), best], sizes)
         return scores, float(grid[np.argmax(total)])
 
@@ -219,12 +218,10 @@ class PairStatistics:
             `[folds]`; NaN for a fold without pairs of that kind.
         """
         accepted = self._accepted(FAR_THRESHOLDS, ~self._same, weights)
-        negatives = self._count(~self._same, weights)
         others = accepted.sum(axis=0) - accepted
-        num_others = negatives.sum() - negatives
         thresholds = np.zeros(self._folds)
-        for fold in np.flatnonzero(num_others > 0):
-            rates = others[fold] / num_others[fold]
+        for fold in np.flatnonzero(others[:, -1]):
+            rates = others[fold, :-1] / others[fold, -1]
             if rates[-1] >= FAR_TARGET:
                 # Where the curve is flat, np.interp starts from the last of the equal
                 # points, like the linear spline in insightface.
@@ -241,30 +238,15 @@ class PairStatistics:
         return np.bincount(self._fold_of[kind], weights[kind], self._folds)
 
     def _accepted(self, grid, kind, weights):
-        """Returns one kind's weight below each threshold, `[folds, thresholds]`."""
+        """Returns one kind's weight below each threshold, and in total, per fold.
+
+        The result is `[folds, thresholds + 1]`.
+        """
         width = len(grid) + 1
         cells = self._cells[len(grid)][kind]
         counts = np.bincount(cells, weights[kind], self._folds * width)
-        return np.cumsum(counts.reshape(self._folds, width), axis=1)[:, :-1]
+        return np.cumsum(counts.reshape(self._folds, width), axis=1)
 
 
 def _ratio(part, whole):
     return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
-
-
-def pair_weights(left: np.ndarray, right: np.ndarray) -> Callable:
-    """Returns the `weights` function that `bootstrap.intervals` needs for pairs.
-
-    Args:
-        left: int `[pairs]`, index of the left side's identity.
-        right: int `[pairs]`, index of the right side's identity; equal to `left` for
-            same pairs.
-
-    Returns:
-        Callable, how often each identity was drawn -> float64 `[pairs]`.
-    """
-
-    def weights(counts):
-        return np.where(left == right, counts[left], counts[left] * counts[right])
-
-    return weights

@@ -147,19 +147,16 @@ def of_pairs(
     Args:
         name: the set's name.
         scores: the pairs' `PairScores`.
-        identities: (left, right, basis): the identity indices, int `[pairs]`, of both
-            sides, and a sentence on how the identities are known.
+        identities: (left, right, basis): the identities of both sides, int `[pairs]`,
+            and a sentence on how the identities are known.
         options: the report's options.
         kind: "verification" uses the ten folds, "templates" doesn't.
     """
     folds = FOLDS if kind == "verification" else 0
     left, right, basis = identities
     statistics = roc.PairStatistics(scores, far=options.far, folds=folds)
-    num_identities = int(max(left.max(), right.max())) + 1
-    weights = roc.pair_weights(left, right)
-    figures = bootstrap.intervals(
-        statistics.values(), statistics.measure, weights, num_identities, options
-    )
+    sides, values = np.stack([left, right]), statistics.values()
+    figures = bootstrap.intervals(values, statistics.measure, sides, options)
     points = statistics.curve()
     calibrated = figures.pop(roc.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
@@ -180,7 +177,7 @@ def of_pairs(
         "pairs": len(scores.same),
         "same": len(scores.same) - points.num_different,
         "different": points.num_different,
-        "identities": num_identities,
+        "identities": len(np.unique(sides)),
     }
     report = SetReport(name, kind, figures, counts, basis, threshold)
     report.add_roc(points)
@@ -211,7 +208,7 @@ def of_search(
     for rate in identification.FALSE_POSITIVE_RATES:
         missing = not_supported("false positives", rate * num_open)
         values.setdefault(f"tpir@fpir={rate:.0e}", missing)
-    figures, _ = _intervals(values, measure, identities, options)
+    figures = bootstrap.intervals(values, measure, identities, options)
     at = identification.tpir_at_fpir(search, [options.far])
     tpir, cosine = at.get(options.far, (None, None))
     threshold = {"fpir": options.far, "cosine": cosine, "squared_l2": None}
@@ -251,17 +248,9 @@ def of_classes(
             f"top_{k}": float(np.average(ranks <= k, weights=weights)) for k in (1, 5)
         }
 
-    figures, classes = _intervals(measure(), measure, labels, options)
-    counts = {"images": len(labels), "classes": classes}
+    figures = bootstrap.intervals(measure(), measure, labels, options)
+    counts = {"images": len(labels), "classes": len(np.unique(labels))}
     return SetReport(name, "classes", figures, counts, basis="classes are drawn")
-
-
-def _intervals(values, measure, identities, options):
-    """Returns the figures of items with one identity each, and the identity count."""
-    present, numbers = np.unique(identities, return_inverse=True)
-    count, draw = len(present), lambda counts: counts[numbers]
-    figures = bootstrap.intervals(values, measure, draw, count, options)
-    return figures, count
 
 
 def _threshold(calibrated, points, far):

@@ -129,7 +129,9 @@ def score(
     # Rows of zeros stay zero, as with scikit-learn's `normalize`.
     scale = np.where(norms == 0.0, 1.0, norms)[:, np.newaxis]
     distances = np.empty(len(left), np.float64)
-    for rows in blocks(len(left), embeddings):
+    size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
+    for start in range(0, len(left), size):
+        rows = slice(start, start + size)
         a, b = left[rows], right[rows]
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
         distances[rows] = np.sum(np.square(difference), axis=1)
@@ -191,10 +193,8 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
         `PairScores`.
     """
     flip = pairs.mirror if flip is None else flip
-    listed = np.concatenate([np.asarray(pairs.left), np.asarray(pairs.right)])
-    used, rows = np.unique(listed, return_inverse=True)
-    half = len(rows) // 2
-    left, right = rows[:half], rows[half:]
+    used, rows = np.unique([pairs.left, pairs.right], return_inverse=True)
+    left, right = rows.reshape(2, -1)
     size = batch_size * max(1, _IMAGES // batch_size)
     embedded = []
     for first in range(0, len(used), size):
@@ -243,19 +243,10 @@ def _embed(function, images):
     return embeddings
 
 
-def blocks(count, embeddings):
-    """Yields slices that divide `count` rows into blocks of bounded memory."""
-    size = max(1, _BLOCK_NUMBERS // max(1, embeddings.shape[1]))
-    for start in range(0, count, size):
-        yield slice(start, start + size)
-
-
 def lengths(embeddings: np.ndarray) -> np.ndarray:
-    """Returns the rows' L2 norms in float64 without copying all rows to float64."""
-    norms = np.empty(len(embeddings), np.float64)
-    for rows in blocks(len(embeddings), embeddings):
-        block = embeddings[rows].astype(np.float64)
-        norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    """Returns the rows' L2 norms in float64; raises ValueError for NaN or infinity."""
+    # It converts to float64 in small parts, so that all rows need no second copy.
+    norms = np.sqrt(np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64))
     bad, advice = np.flatnonzero(~np.isfinite(norms)), "The training may have diverged"
     rule = f"embeddings must be finite, but {len(bad)} of {len(norms)} rows are not"
     require(not len(bad), rule, advice, first_row=bad[:1])
@@ -287,8 +278,7 @@ def raw_pixels(images: np.ndarray) -> np.ndarray:
 
 
 def _check_pairs(left, right, same, folds):
-    left, right = np.asarray(left), np.asarray(right)
-    same = np.asarray(same).astype(bool)
+    left, right, same = np.asarray(left), np.asarray(right), np.asarray(same, bool)
     shapes = left.shape, right.shape, same.shape
     rule = "left, right and same must be 1-D and equally long"
     require(set(shapes) == {(same.size,)}, rule, shapes=shapes)

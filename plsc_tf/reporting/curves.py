@@ -51,8 +51,7 @@ def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | 
             if row.get(name) is not None and math.isfinite(row[name])
         ]
         if points:
-            label = name.replace("verification/", "verification ")
-            label = label.removeprefix("angles/").replace("_", " ")
+            label = name.removeprefix("angles/").replace("/", " ").replace("_", " ")
             curves[label] = thinned(points)
     if not curves:
         return None

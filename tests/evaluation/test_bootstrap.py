@@ -7,7 +7,7 @@ import pytest
 
 from plsc_tf.evaluation import bootstrap, roc
 from plsc_tf.evaluation.report import Options
-from plsc_tf.evaluation.roc import PairStatistics, pair_weights
+from plsc_tf.evaluation.roc import PairStatistics
 from plsc_tf.evaluation.verification import PairScores
 
 
@@ -23,8 +23,8 @@ def scores_of(seed, num_pairs=400):
 
 
 def test_weights_are_those_of_pairs_drawn_one_by_one():
-    left, right = np.array([0, 0, 1, 2]), np.array([0, 1, 2, 2])
-    weights = pair_weights(left, right)(np.array([2.0, 3.0, 0.0]))
+    sides = np.array([[0, 0, 1, 2], [0, 1, 2, 2]])
+    weights = bootstrap.weights(sides, np.array([2.0, 3.0, 0.0]))
     # Person 0 came twice and person 1 three times: 2 same pairs, 2 * 3 different ones.
     np.testing.assert_array_equal(weights, [2, 6, 0, 0])
 
@@ -77,8 +77,7 @@ def test_interval_is_that_of_explicit_draws():
     figure = bootstrap.intervals(
         {"mean": values.mean()},
         lambda weights: {"mean": np.average(values, weights=weights)},
-        lambda counts: counts,
-        len(values),
+        np.arange(40),
         Options(samples=500, seed=7),
     )["mean"]
     rng = np.random.default_rng(7)
@@ -97,9 +96,8 @@ def test_interval_is_that_of_explicit_draws():
     ],
 )
 def test_what_the_data_cannot_support_has_no_interval(identities, measure, note):
-    figure = bootstrap.intervals(
-        {"x": 1.0}, measure, lambda counts: counts, identities, Options(50)
-    )["x"]
+    identities = np.arange(identities)
+    figure = bootstrap.intervals({"x": 1.0}, measure, identities, Options(50))["x"]
     assert (figure.value, figure.low, figure.high) == (1.0, None, None)
     assert note in figure.note
 
