@@ -1,17 +1,20 @@
 """Progress display: a line redrawn in place on a terminal, otherwise log lines."""
 
+import contextlib
 import datetime
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from absl import logging
 
+T = TypeVar("T")
 BAR = 20
-# Seconds between two redraws on a terminal.
-REDRAW_S = 0.5
+# Seconds between two redraws on a terminal, and between two log lines.
+REDRAW_S, LOG_EVERY_S = 0.5, 10.0
 
 
 class ProgressLine:
@@ -60,15 +63,12 @@ class Progress:
         doing: short description of the work.
         total: total amount of work in `unit`; None if unknown.
         unit: "bytes", or a plural such as "records" or "images".
-        log_every_s: seconds between two log lines.
     """
 
-    def __init__(
-        self, doing: str, total: int | None, unit: str, log_every_s: float = 10.0
-    ):
+    def __init__(self, doing: str, total: int | None, unit: str):
         self._doing, self._total, self._unit = doing, total, unit
         self._shown = ProgressLine()
-        self._every_s = REDRAW_S if sys.stderr.isatty() else log_every_s
+        self._every_s = REDRAW_S if sys.stderr.isatty() else LOG_EVERY_S
         self._begun = self._last = time.monotonic()
         self._done = self._before = 0
         self._lock = threading.Lock()
@@ -89,6 +89,15 @@ class Progress:
         with self._lock:
             self._done = done
             self._report(share)
+
+    def over(
+        self, items: Iterable[T], work: Callable[[T], int] = lambda item: 1
+    ) -> Iterator[T]:
+        """Yields the items, counts the `work` that each was, and closes at the end."""
+        with contextlib.closing(self):
+            for item in items:
+                yield item
+                self.add(work(item))
 
     def close(self) -> None:
         """Ends the terminal's line."""

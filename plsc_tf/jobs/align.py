@@ -1,7 +1,6 @@
 """`python -m plsc_tf.align`: finds the faces in photographs and cuts them out."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -100,13 +99,11 @@ def _write(report, entries, done, total):
     """Writes a line of the report about each photograph, after its faces."""
     progress = Progress("aligning", total, "photographs")
     progress.add_earlier(done)
-    append = open(report, "ab", opener=local.without_links)
-    with append as file, contextlib.closing(progress):
+    with open(report, "ab", opener=local.without_links) as file:
         # After a kill, faces without a line here are written again.
-        for entry in entries:
+        for entry in progress.over(entries):
             file.write(json.dumps(entry).encode() + b"\n")
             file.flush()
-            progress.add(1)
 
 
 def _cut(options, folder, names, index, photo, points):

@@ -22,8 +22,6 @@ from plsc_tf.storage.errors import StorageError
 MANIFEST = "manifest.json"
 PARTIAL = ".plsc-part"
 FILES_AT_ONCE = 3
-# Seconds between two progress reports.
-LOG_EVERY_S = 10.0
 
 
 def copy_folder(
@@ -61,7 +59,7 @@ def copy_folder(
     sizes = _sizes(source_dir, (*skip, f"*{PARTIAL}"))
     entries = _listed(source_dir, sizes)
     title = f"{doing} {source_dir} to {target_dir}"
-    progress = Progress(title, sum(sizes.values()), "bytes", LOG_EVERY_S)
+    progress = Progress(title, sum(sizes.values()), "bytes")
     files.make_dirs(target_dir)
 
     def copy(name):

@@ -75,13 +75,13 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     # Few of them may be kept, and they are the best ones.
     few = label_noise.closest_pairs(store, most=3)
     np.testing.assert_array_equal(few.similarity, found.similarity[:3])
-    assert len(found.above(found.similarity[1]).similarity) == 2
 
 
 def test_every_picture_is_compared_with_all_other_centers(drawn, small_blocks):
     store, rows, labels = drawn
-    alike = label_noise.Pairs(np.array([2]), np.array([9]), np.array([1.0]))
-    found = label_noise.nearest_centers(store, alike)
+    identities = np.arange(23)
+    identities[9] = 2
+    found = label_noise.nearest_centers(store, identities)
     sums = np.stack([rows[labels == k].sum(0) for k in range(23)])
     for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
         if np.count_nonzero(labels == label) == 1:
@@ -95,13 +95,6 @@ def test_every_picture_is_compared_with_all_other_centers(drawn, small_blocks):
         best = max(others, key=others.get)
         assert found.label[number] == best
         assert found.other[number] == pytest.approx(others[best], abs=1e-4)
-
-
-def test_pairs_that_hang_together_are_one_group():
-    pairs = label_noise.Pairs(
-        np.array([5, 1, 2, 8]), np.array([7, 2, 7, 9]), np.ones(4, np.float32)
-    )
-    assert pairs.groups() == [[1, 2, 5, 7], [8, 9]]
 
 
 def test_two_groups_are_found_and_none_is_too_small():
@@ -146,8 +139,8 @@ def planted(tmp_path_factory):
 
 def test_an_identity_in_two_classes_is_found(planted):
     found, _ = planted
-    assert found.duplicates.first.tolist() == [1]
-    assert found.duplicates.second.tolist() == [2]
+    assert found.duplicates == 1
+    assert found.pairs[["first", "second"]][0].tolist() == (1, 2)
 
 
 def test_flipped_labels_are_found(planted):
@@ -161,9 +154,10 @@ def test_flipped_labels_are_found(planted):
 
 def test_two_identities_in_one_class_are_found(planted):
     found, _ = planted
-    split = found.splits[0]
-    assert split.label == 0 and found.scores[0] > 6 > found.scores[1]
-    assert sorted([len(split.first), len(split.second)]) >= [15, 15]
+    assert found.splits.label[0] == 0
+    assert found.splits.score[0] > 6 > found.splits.score[1]
+    sides = found.sides[found.store.labels == 0]
+    assert min(np.count_nonzero(sides == side) for side in (1, 2)) >= 15
 
 
 @pytest.mark.parametrize(

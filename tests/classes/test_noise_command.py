@@ -57,6 +57,7 @@ def test_a_list_of_merges_that_may_be_edited_is_kept(trained, tmp_path):
 def test_groups_can_be_merged_as_they_are_written(reported):
     root, _, content = reported
     groups = read_groups(str(root / "noise.merge.txt"))
+    assert len(set().union(*groups)) == sum(map(len, groups))
     for pair in content["near_duplicates"]["listed"]:
         if pair["found"]:
             assert any(set(pair["classes"]) <= set(group) for group in groups)

@@ -6,6 +6,7 @@ import json
 import pytest
 from blake3 import blake3
 
+from plsc_tf import progress
 from plsc_tf.storage import files, transfer
 from plsc_tf.storage.errors import StorageError
 from tests.folders import contents
@@ -120,7 +121,7 @@ def test_other_stores_and_other_peoples_manifests(run, gfile_root):
 
 
 def test_progress_is_logged_with_rate_and_time_left(run, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(transfer, "LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
     transfer.upload(run, tmp_path / "target")
     lines = [record.getMessage() for record in caplog.records]
     assert any("MB/s" in line and "ETA 0:0" in line for line in lines)

@@ -1,9 +1,10 @@
 """Finds wrong labels from embeddings; reports them as JSON and sheets."""
 
+import collections
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
-from plsc_tf.evaluation import embedding_store, label_noise
+from plsc_tf.evaluation import bootstrap, embedding_store, label_noise
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
@@ -52,23 +53,24 @@ class NoiseFindings:
 
     Attributes:
         store: the `EmbeddingStore`.
-        pairs: `Pairs` of classes, most similar first.
-        duplicates: the pairs that seem to be one identity.
-        nearest: `Nearest` of all images.
+        pairs: similar classes, see `closest_pairs`.
+        duplicates: number of these pairs that seem to be one identity.
+        identities: int `[classes]`, the same number for classes that these pairs
+            connect.
+        nearest: all images, see `nearest_centers`.
         mislabelled: bool `[images]`, whether the label looks wrong.
-        splits: list of `Split`s of the classes with the highest scores.
-        scores: float64, scores of all classes that can be split, highest first.
-        thresholds: `{"pair", "margin", "split"}`.
+        splits: all classes that can be split, see `split_classes`.
+        sides: int8 `[images]`, the groups of these classes.
     """
 
     store: embedding_store.EmbeddingStore
-    pairs: label_noise.Pairs
-    duplicates: label_noise.Pairs
-    nearest: label_noise.Nearest
+    pairs: np.recarray
+    duplicates: int
+    identities: np.ndarray
+    nearest: np.recarray
     mislabelled: np.ndarray
-    splits: list
-    scores: np.ndarray
-    thresholds: dict
+    splits: np.recarray
+    sides: np.ndarray
 
 
 class _Finding(NamedTuple):
@@ -83,7 +85,7 @@ class _Finding(NamedTuple):
 
     values: dict
     title: str
-    groups: tuple
+    groups: Sequence
 
 
 def report(settings: Settings) -> list[tuple[str, str]]:
@@ -143,22 +145,15 @@ def find(store, options):
     Returns:
         `NoiseFindings`.
     """
-    thresholds = {
-        "pair": options.noise_pair,
-        "margin": options.noise_margin,
-        "split": _SPLIT,
-    }
     pairs = label_noise.closest_pairs(store)
-    duplicates = pairs.above(thresholds["pair"])
-    nearest = label_noise.nearest_centers(store, duplicates)
-    mislabelled = nearest.excess > thresholds["margin"]  # False for NaN
-    splitter = label_noise.Splitter(store, ~mislabelled)
-    scores = label_noise.split_scores(splitter.alike(), splitter.sizes)
-    order = np.argsort(-scores, kind="stable")
-    first = splitter.labels[order[:_LISTED]].tolist()
-    splits = [splitter.split(label) for label in first]
-    found = store, pairs, duplicates, nearest, mislabelled, splits, scores[order]
-    return NoiseFindings(*found, thresholds)
+    duplicates = pairs[pairs.similarity >= options.noise_pair]
+    links = duplicates.first, duplicates.second
+    identities = bootstrap.linked(store.num_classes, *links)
+    nearest = label_noise.nearest_centers(store, identities)
+    mislabelled = nearest.excess > options.noise_margin  # False for NaN
+    classes = pairs, len(duplicates), identities
+    split = label_noise.split_classes(store, ~mislabelled)
+    return NoiseFindings(store, *classes, nearest, mislabelled, *split)
 
 
 def _write_report(options, findings, source: Source, facts) -> list[tuple[str, str]]:
@@ -175,8 +170,7 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         Table rows.
     """
     names = getattr(source, "class_names", ())
-    store, scores = findings.store, findings.scores
-    excess = findings.nearest.excess
+    store, excess, splits = findings.store, findings.nearest.excess, findings.splits
     lists = {
         "near_duplicates": list(_pairs(findings, names)),
         "mislabelled": list(_mislabelled(findings, source, names)),
@@ -185,53 +179,61 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
     content = {
         "version": 1,
         **facts,
-        "thresholds": findings.thresholds,
+        "thresholds": {
+            "pair": options.noise_pair,
+            "margin": options.noise_margin,
+            "split": _SPLIT,
+        },
         "pictures": len(store.labels),
         "classes": store.num_classes,
         "classes_without_pictures": int(np.count_nonzero(store.counts == 0)),
-        "near_duplicates": {"count": len(findings.duplicates.first)},
+        "near_duplicates": {"count": findings.duplicates},
         "mislabelled": {
             "count": int(np.count_nonzero(findings.mislabelled)),
             "nearer_to_another_center": int(np.count_nonzero(excess > 0)),
             "not_judged": int(np.count_nonzero(np.isnan(excess))),
         },
         "two_in_one": {
-            "count": int(np.count_nonzero(scores > findings.thresholds["split"])),
-            "not_judged": store.num_classes - len(scores),
+            "count": int(np.count_nonzero(splits.score > _SPLIT)),
+            "not_judged": store.num_classes - len(splits),
         },
     }
     table = [(name, text.format(**content)) for name, text in _TABLE.items()]
-    beyond = {}
     for kind, listed in lists.items():
         content[kind]["listed"] = [one.values for one in listed]
-        beyond[kind] = [one for one in listed if one.values.get("found", True)]
     path = options.noise_report
     check_report.write_report(path, content)
     table.append(("report", path))
-    if groups := findings.duplicates.groups():
+    if groups := _merges(findings.identities):
         merged = f"{path.removesuffix('.json')}.merge.txt"
         lines = "".join(f"{' '.join(map(str, group))}\n" for group in groups)
         files.replace(merged, lines.encode())
         table.append(("to merge them", f"--edit_dir=<new> --merge_classes={merged}"))
     if options.noise_sheets:
-        table += _draw_sheets(options.noise_sheets, beyond, source)
+        table += _draw_sheets(options.noise_sheets, lists, source)
     return table
+
+
+def _merges(identities):
+    """Returns lists of the classes that seem to be one identity."""
+    groups = collections.defaultdict(list)
+    for label in np.flatnonzero(np.bincount(identities)[identities] > 1).tolist():
+        groups[identities[label]].append(label)
+    return list(groups.values())
 
 
 def _pairs(findings, names) -> Iterator[_Finding]:
     """Yields pairs of similar classes."""
-    store, pairs = findings.store, findings.pairs
-    columns = (pairs.first, pairs.second, pairs.similarity)
-    rows = zip(*(column[:_LISTED].tolist() for column in columns), strict=True)
-    for k, (a, b, similarity) in enumerate(rows):
+    store = findings.store
+    for k, (a, b, similarity) in enumerate(findings.pairs[:_LISTED].tolist()):
         values = {
             "classes": [a, b],
             "names": [names[a], names[b]] if names else None,
             "pictures": store.counts[[a, b]].tolist(),
             "alike": round(similarity, 4),
-            "found": k < len(findings.duplicates.first),
+            "found": k < findings.duplicates,
         }
-        groups = (_members(store, a), _members(store, b)) if k < _ROWS else ()
+        groups = _members(store, a), _members(store, b)
         yield _Finding(values, f"{a} = {b}\n{similarity:.3f}", groups)
 
 
@@ -240,37 +242,37 @@ def _mislabelled(findings, source, names) -> Iterator[_Finding]:
     store, nearest = findings.store, findings.nearest
     numbers = np.flatnonzero(findings.mislabelled)
     numbers = numbers[np.argsort(-nearest.excess[numbers], kind="stable")][:_LISTED]
-    for place, number in enumerate(numbers.tolist()):
-        own, other = int(store.labels[number]), int(nearest.label[number])
+    for number in numbers.tolist():
+        label = store.labels[number]
+        cosine, there, excess, other = nearest[number]
         values = {
             "number": number,
             "picture": source.describe(number),
-            "label": own,
-            "nearer_to": other,
-            "names": [names[own], names[other]] if names else None,
-            "cosine": round(float(nearest.own[number]), 4),
-            "cosine_there": round(float(nearest.other[number]), 4),
+            "label": int(label),
+            "nearer_to": int(other),
+            "names": [names[label], names[other]] if names else None,
+            "cosine": round(float(cosine), 4),
+            "cosine_there": round(float(there), 4),
         }
-        groups, title = (), f"{own} -> {other}\n{nearest.excess[number]:.3f}"
-        if place < _ROWS:
-            groups = [number], _members(store, own, number), _members(store, other)
-        yield _Finding(values, title, groups)
+        groups = [number], _members(store, label, number), _members(store, other)
+        yield _Finding(values, f"{label} -> {other}\n{excess:.3f}", groups)
 
 
 def _splits(findings, source, names) -> Iterator[_Finding]:
     """Yields classes whose images form two groups."""
-    for split, score in zip(findings.splits, findings.scores, strict=False):
-        groups = split.first, split.second
+    for label, alike, score in findings.splits[:_LISTED].tolist():
+        images = np.flatnonzero(findings.store.labels == label)
+        groups = [images[findings.sides[images] == side].tolist() for side in (1, 2)]
         values = {
-            "class": split.label,
-            "name": names[split.label] if names else None,
-            "sizes": [len(split.first), len(split.second)],
-            "alike": round(split.alike, 4),
-            "score": round(float(score), 2),
-            "found": bool(score > findings.thresholds["split"]),
-            "pictures": [list(map(source.describe, g[:3].tolist())) for g in groups],
+            "class": label,
+            "name": names[label] if names else None,
+            "sizes": list(map(len, groups)),
+            "alike": round(alike, 4),
+            "score": round(score, 2),
+            "found": score > _SPLIT,
+            "pictures": [list(map(source.describe, group[:3])) for group in groups],
         }
-        title = f"{split.label} ({len(split.first)} + {len(split.second)})"
+        title = f"{label} ({len(groups[0])} + {len(groups[1])})"
         yield _Finding(values, f"{title}\n{score:.1f}", groups)
 
 
@@ -287,7 +289,7 @@ def _draw_sheets(folder, lists, source):
     files.make_dirs(folder)
     table = []
     for kind, listed in lists.items():
-        shown = listed[:_ROWS]
+        shown = [one for one in listed if one.values.get("found", True)][:_ROWS]
         rows = [(one.title, _images(source, one.groups)) for one in shown]
         if rows:
             path = files.join(folder, f"{kind}.png")

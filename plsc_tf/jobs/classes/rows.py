@@ -114,16 +114,15 @@ def find_dominant(settings, source, stored):
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
     training = data.open_source(settings)
-    progress = Progress("comparing images with centers", None, "images", log_every_s=30)
-    for rows, own in images.embeddings(settings, source, training):
+    embedded = images.embeddings(settings, source, training)
+    progress = Progress("comparing images with centers", None, "images")
+    for rows, own in progress.over(embedded, lambda batch: len(batch[1])):
         check_labels(own, classes)
         present, places = np.unique(own, return_inverse=True)
         weights = unit(np.asarray(stored.take(present), np.float32))
         cosines.append(np.einsum("ij,ikj->ik", rows, weights[places]))
         labels.append(own)
         np.add.at(counts, (own, cosines[-1].argmax(axis=1)), 1)
-        progress.add(len(own))
-    progress.close()
     require(labels, "The training data has no images")
     labels, dominant = np.concatenate(labels), counts.argmax(axis=1)
     near = np.concatenate(cosines)[np.arange(len(labels)), dominant[labels]]
