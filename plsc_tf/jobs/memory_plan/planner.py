@@ -59,9 +59,7 @@ class Backbone:
         operations: number of nodes in the graph of this pass.
         traced_images: number of images in this pass.
         image: bytes of one uint8 image.
-        auxiliary_bytes: bytes of the auxiliary logits' weights per class; 0 without
-            auxiliary logits.
-        auxiliary_classes: number of classes of the auxiliary logits.
+        auxiliary: whether the network has auxiliary logits.
         frozen: bytes of the weights that are not trained.
         kernels: the convolutions and products of this pass, see `activations.kernels`;
             empty without figures of the GPU.
@@ -75,28 +73,9 @@ class Backbone:
     operations: int
     traced_images: int
     image: int
-    auxiliary_bytes: int = 0
-    auxiliary_classes: int = 0
+    auxiliary: bool = False
     frozen: int = 0
     kernels: tuple = ()
-
-    def for_classes(self, classes: int) -> "Backbone":
-        """Returns a copy whose auxiliary logits have another number of classes.
-
-        Adjusts their weights, slots and gradients, but not the logits themselves,
-        which are small compared with the activations of a pass.
-        """
-        if not self.auxiliary_classes:
-            return self
-        more = self.auxiliary_bytes * (classes - self.auxiliary_classes)
-        weights = self.weights + more
-        return dataclasses.replace(
-            self,
-            weights=weights,
-            slots=self.slots * weights // self.weights,
-            largest=max(self.largest, self.auxiliary_bytes * classes),
-            auxiliary_classes=classes,
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,20 +168,18 @@ class Job:
         return self.total() <= self.devices.bytes
 
     def with_head(self, **changes) -> "Job":
-        """Returns a copy with changed `HeadLoad` attributes.
-
-        The auxiliary logits change with the head.
-        """
-        head = self.head.replace(**changes)
-        backbone = self.backbone.for_classes(head.num_classes)
-        return dataclasses.replace(self, head=head, backbone=backbone)
+        """Returns a copy with changed `HeadLoad` attributes."""
+        return dataclasses.replace(self, head=self.head.replace(**changes))
 
     def most_classes(self) -> int:
-        """Returns the largest number of classes that fits; 0 if none fits."""
+        """Returns the largest number of classes that fits; 0 if none fits.
+
+        Auxiliary logits, which support few classes, are counted as they are.
+        """
         fewest = self.head.replicas if self.head.sharded else 1
         # With this number of classes, the weights alone exceed the memory.
         high = fewest * (self.devices.bytes // self.head.row_bytes + 1)
-        if self.backbone.auxiliary_classes:
+        if self.backbone.auxiliary:
             high = min(high, auxiliary.MOST_CLASSES + 1)
         numbers = range(fewest, high)
         return self._largest(numbers, lambda n: {"num_classes": n})
@@ -360,9 +337,6 @@ def _backbone(model, images, settings, devices):
     slots = [v for v in model.optimizer.variables if v.shape != ()]
     if averages := model.trainer.updater.averages:
         slots += averages.variables
-    classes = model.auxiliary.branch.output_shape[1] if model.auxiliary else 0
-    # The weights and biases of the auxiliary logits come last.
-    per_class = _bytes(weights[-2:]) // classes if classes else 0
     shape = [*model.image_size, model.backbone.input_shape[3]]
     return Backbone(
         weights=_bytes(weights),
@@ -374,8 +348,7 @@ def _backbone(model, images, settings, devices):
         operations=len(operations),
         traced_images=images,
         image=tf.TensorShape(shape).num_elements(),
-        auxiliary_bytes=per_class,
-        auxiliary_classes=classes,
+        auxiliary=model.auxiliary is not None,
         frozen=_bytes(filter(is_frozen, model.backbone.non_trainable_variables)),
         kernels=tuple(activations.kernels(operations)) if devices.gpu else (),
     )

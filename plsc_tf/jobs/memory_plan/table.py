@@ -144,7 +144,7 @@ def _notes(job):
         "tile": f"computing one of {count:,} tiles of {head.rows_per_tile:,} classes",
         "activations": f"{images} images at a time, {each:.1f} MB each",
         "backbone weights": settings.model.model_name
-        + (" and its auxiliary logits" if backbone.auxiliary_classes else ""),
+        + (" and its auxiliary logits" if backbone.auxiliary else ""),
         "gradients": "of the weights on every replica",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
