@@ -200,19 +200,13 @@ def load_model(folder, *, backbone=None, head=None):
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy():
         strategy = make_strategy()
-    flags = stored.get("flags", {})
-    if not stored.get("network") and "model_name" in flags:
-        # An imported checkpoint has only the options from which to build its network.
-        settings = Settings.from_values(checkpoint_dir=path)
-        parts = Parts(backbone=backbone)
-        model = load(settings, with_head, parts, strategy).model
-    else:
-        with strategy.scope():
-            network = _network(path, content, backbone)
-            model = Classifier(network, head or _head(path, content, strategy))
-        state.restore_weights(path, model, with_head)
-        if stored.get("averages_in_use", flags.get("ema_in_use", True)):
-            state.restore_averages(path, model, with_head)
+    with strategy.scope():
+        network = _network(path, content, backbone)
+        model = Classifier(network, head or _head(path, content, strategy))
+    state.restore_weights(path, model, with_head)
+    in_use = stored.get("flags", {}).get("ema_in_use", True)
+    if stored.get("averages_in_use", in_use):
+        state.restore_averages(path, model, with_head)
     state.restore_head_state(model, stored)
     return model
 

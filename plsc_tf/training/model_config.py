@@ -12,7 +12,6 @@ from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
 from plsc_tf.requirements import require
-from plsc_tf.training.circular import Classifier
 
 # A layer's call takes a millisecond; models within each other multiply their calls.
 _MOST_CALLS = 10_000
@@ -32,17 +31,18 @@ LOSSES = {
 }
 
 
-def describe(model: Classifier) -> dict:
+def describe(backbone: keras.Model, head: Head) -> dict:
     """Describes how to create a model, for its checkpoints.
 
     Args:
-        model: the `Classifier`.
+        backbone: the network.
+        head: its head.
 
     Returns:
         dict with "network", the backbone's JSON or None if Keras cannot serialize it,
         and "head", the result of `describe_head`.
     """
-    return {"network": _network_text(model.backbone), "head": describe_head(model.head)}
+    return {"network": _network_text(backbone), "head": describe_head(head)}
 
 
 def describe_head(head: Head) -> dict:

@@ -117,7 +117,7 @@ def _position(model, weights_only):
         "num_classes": model.head.num_classes,
         "embedding_size": model.embedding_size,
         "head_state": head_state(model),
-        **model_config.describe(model),
+        **model_config.describe(model.backbone, model.head),
     }
     if not weights_only:
         described["optimizer"] = type(model.optimizer).__name__
