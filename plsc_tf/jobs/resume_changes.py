@@ -10,6 +10,7 @@ Each option belongs to one of three kinds:
 """
 
 import dataclasses
+import datetime
 
 from absl import logging
 
@@ -91,18 +92,20 @@ def _is_recorded(item):
     )
 
 
-def of_run(settings, checkpoint, batches):
+def of_run(settings, checkpoint, batches, replicas, workers):
     """Checks and logs what a resume changes in a run.
 
     Args:
         settings: the `Settings` as they will be used.
         checkpoint: folder of the checkpoint to resume from; None for a new run.
         batches: the training data.
+        replicas: number of replicas.
+        workers: number of workers.
 
     Returns:
-        (the changed options `{name: [old text, new text]}`, a dict to store in the
-        run's checkpoints: "data" describes the training data, "changes" lists the
-        changes made by all resumes so far).
+        a dict to store in the run's checkpoints: "data" describes the training data,
+        and "starts" lists when the run was begun and resumed so far, `{"time", "step",
+        "replicas", "workers", "changed": {option: [old text, new text]}}`.
 
     Raises:
         ValueError: the training data differs, or see `find`.
@@ -110,8 +113,10 @@ def of_run(settings, checkpoint, batches):
     source = batches.source
     data = {"images": source.num_examples, "contents": source.contents()}
     effects.log_unused(settings, {"resumed": checkpoint is not None})
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    start = {"time": now, "step": 0, "replicas": replicas, "workers": workers}
     if checkpoint is None:
-        return {}, {"data": data, "changes": []}
+        return {"data": data, "starts": [start]}
     stored = manifest.read(checkpoint)["state"]
     _check_data(checkpoint, stored, data, settings)
     changes = find(checkpoint, stored, settings)
@@ -121,9 +126,8 @@ def of_run(settings, checkpoint, batches):
         logging.info(message, ", ".join(unused), checkpoint)
     for name, (old, new) in changes.items():
         logging.info("changed: %s %s -> %s", name, old, new)
-    past = stored.get("changes", [])
-    now = [{"step": stored["global_step"], "changed": changes}] if changes else []
-    return changes, {"data": data, "changes": [*past, *now]}
+    start |= {"step": stored["global_step"], "changed": changes}
+    return {"data": data, "starts": [*stored.get("starts", []), start]}
 
 
 def _check_data(checkpoint, stored, data, settings):

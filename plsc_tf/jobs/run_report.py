@@ -1,7 +1,5 @@
 """Renders the report of a run as one self-contained page, and collects its facts."""
 
-import datetime
-import json
 import os
 import platform
 import re
@@ -11,16 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf import versions
-from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.evaluation import page, report
 from plsc_tf.jobs import results
 from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.options.settings import ALL, Settings, select
 from plsc_tf.parallel.memory import read_bytes
-from plsc_tf.reporting import metrics_files
 from plsc_tf.storage import files
 
-NAME, STARTS = "report.html", "starts.jsonl"
+NAME = "report.html"
 # Page of the evaluation card, which the command suggested in the report writes.
 CARD = "card/card.html"
 # The report links to those of these files that exist.
@@ -41,8 +37,7 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         settings: the `Settings` of the run.
         outcome: the content of results.json.
         facts: {"network", "data", "memory", "environment": {name: text},
-            "checkpoints": [(name, step, MB)], "starts": [{...}],
-            "charts": [(caption, SVG)], "images": [(label, JPEG)],
+            "starts": [{...}], "charts": [(caption, SVG)], "images": [(label, JPEG)],
             "written": the files of `LINKED` that exist}.
     """
     folder = settings.checkpoints.model_save_dir
@@ -103,39 +98,6 @@ def environment(model) -> dict:
         "replicas": model.strategy.num_replicas_in_sync,
         "workers": model.trainer.group.size,
     }
-
-
-def add_start(folder: str, model, changes: dict) -> list[dict]:
-    """Records that a process starts or resumes the run.
-
-    Args:
-        folder: the run's folder.
-        model: the `Classifier`, at the step at which the process starts.
-        changes: the options that the resume changed, `{name: [old, new]}`.
-
-    Returns:
-        The starts and resumes of the run so far: [{"time", "step", ...}].
-    """
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    names, facts = ("plsc_tf", "tensorflow", "replicas", "workers"), environment(model)
-    entry = {"time": now, "step": model.trainer.position.global_step}
-    entry |= {name: facts[name] for name in names}
-    entry |= {"changed": changes} if changes else {}
-    path = files.join(folder, STARTS)
-    starts = [*metrics_files.read(path), entry]
-    files.replace(path, "".join(f"{json.dumps(one)}\n" for one in starts).encode())
-    return starts
-
-
-def checkpoints(folder: str) -> list[tuple]:
-    """Returns [(name, step, MB)] for each checkpoint in the folder."""
-    rows = []
-    for _, path in catalog.find_all(folder):
-        content = manifest.read(path)
-        size = sum(entry["bytes"] for entry in content["files"].values())
-        step = content["state"].get("global_step")
-        rows.append((files.name(path), step, f"{size / 1e6:.1f}"))
-    return rows
 
 
 def peak_memory(strategy: tf.distribute.Strategy) -> dict[str, str]:

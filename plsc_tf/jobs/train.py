@@ -64,7 +64,8 @@ def _train(settings, joined, termination, parts, lock):
     group, strategy = joined.group, joined.strategy
     settings = hooks.turn_off_omitted(parts.drop_replaced_targets(settings))
     settings, checkpoint, batches = _open(settings, joined, parts, lock)
-    changes, origin = resume_changes.of_run(settings, checkpoint, batches)
+    size = strategy.num_replicas_in_sync, group.size
+    origin = resume_changes.of_run(settings, checkpoint, batches, *size)
     own = parts.source is not None
     origin["origins"] = origins_of_run(settings, batches.source, checkpoint, own)
     save_dir, losses = settings.checkpoints.model_save_dir, []
@@ -77,7 +78,7 @@ def _train(settings, joined, termination, parts, lock):
     plan = make_plan(settings, checkpoint, batches)
     earlier = results.read(save_dir)  # before training, so a bad file fails early
     half = recipe.backbone_precision(settings)
-    reporter = RunReporter(settings, group)
+    reporter = RunReporter(settings, group, origin["starts"])
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.group, model.trainer.votes = group, joined.votes
     reduction = dimension_reduction.begin(model, settings)
@@ -104,7 +105,7 @@ def _train(settings, joined, termination, parts, lock):
         "the description of the run",
         lambda: log_run(plan, model, batches, pairs, parts),
     )
-    reporter.begin(model, changes)
+    reporter.begin(model)
     before = model.trainer.position.global_step
 
     def rescue(error):
@@ -114,6 +115,9 @@ def _train(settings, joined, termination, parts, lock):
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
+    upload = functools.partial(
+        fs_options.upload_end, settings.checkpoints, skip=catalog.REMAINS
+    )
     try:
         verify.verify(model.trainer.position.global_step)
         _note(outcome, plan, model, history, log, verify, earlier)
@@ -122,11 +126,13 @@ def _train(settings, joined, termination, parts, lock):
         _finish(outcome, settings, model, verify, test)
         reporter.finish(model, outcome, batches, pairs)
     except BaseException:
-        _leave(settings, model, reporter, outcome, batches)
+        reporter.close(model, outcome, batches)
+        if group.is_chief:
+            reporter.guarded("the uploaded results", upload)
         raise
     if not group.is_chief:
         return settings, None
-    fs_options.upload_end(settings.checkpoints, skip=catalog.REMAINS)
+    upload()
     return settings, outcome
 
 
@@ -300,16 +306,3 @@ def _finish(outcome, settings, model, verify, test):
             target = export.export_at_end(settings, model, checkpoint, verify.pairs)
         outcome["export_dir"] = target
         results.write(save_dir, outcome)
-
-
-def _leave(settings, model, reporter, outcome, batches):
-    """Ends the logs and uploads the results of a run that failed after training."""
-    if not model.trainer.group.is_chief:
-        return
-    close = functools.partial(reporter.close, model, outcome, batches)
-    upload = functools.partial(fs_options.upload_end, settings.checkpoints)
-    for step in (close, functools.partial(upload, skip=catalog.REMAINS)):
-        try:
-            step()
-        except Exception as failure:  # noqa: BLE001 - the caller raises the run's error
-            logging.error("%s", failure)

@@ -50,7 +50,6 @@ def test_all_of_a_run_is_on_hdfs(runs, driver, seen_by_another_client):
         "metrics.jsonl",
         "report.html",
         "results.json",
-        "starts.jsonl",
     }
     for name in ("step_00000008", "0"):
         place = f"{runs['folder']}/{name}/manifest.json"

@@ -1,6 +1,5 @@
 """Tests that a resume logs changed options and refuses to change a run's meaning."""
 
-import json
 import shutil
 
 import pytest
@@ -27,8 +26,8 @@ def resume(asked):
     """Returns the options that a resume changes, without training."""
     asked, checkpoint = choose_folder(asked, 1)
     batches = load_batches(asked, asked.training.global_batch_size)
-    changes, _ = resume_changes.of_run(asked, checkpoint, batches)
-    return changes
+    origin = resume_changes.of_run(asked, checkpoint, batches, 1, 1)
+    return origin["starts"][-1]["changed"]
 
 
 @pytest.mark.parametrize(
@@ -113,10 +112,9 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
     told = [f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()]
     assert sorted(lines) == sorted(told)
     assert "No effect on a resume: head_initializer; " in caplog.text
-    starts = (folder / "starts.jsonl").read_text().splitlines()
-    assert [json.loads(one).get("changed") for one in starts] == [None, expected]
-    state = manifest.read(str(folder / "1"))["state"]
-    assert state["changes"] == [{"step": 5, "changed": expected}]
+    starts = manifest.read(str(folder / "1"))["state"]["starts"]
+    assert [one.get("changed") for one in starts] == [None, expected]
+    assert [one["step"] for one in starts] == [0, 5]
     assert "learning_rate 0.05 -&gt; 0.1" in (folder / "report.html").read_text()
     # The run now has these options, so repeating them changes nothing.
     assert resume(settings(folder, **changed)) == {}

@@ -1,6 +1,7 @@
 """Sets up a run's metrics, logs and report from the settings."""
 
 import functools
+from collections.abc import Sequence
 
 import keras
 from absl import logging
@@ -33,6 +34,7 @@ class RunReporter:
     Args:
         settings: the `Settings` of the run.
         group: the `Group` of workers; only the chief writes, except traces.
+        starts: the starts and resumes of the run, see `resume_changes.of_run`.
 
     Raises:
         ValueError: profile_at_task is not the index of a worker, a name in hooks is
@@ -44,7 +46,7 @@ class RunReporter:
         shows_progress: whether progress lines are logged.
     """
 
-    def __init__(self, settings: Settings, group):
+    def __init__(self, settings: Settings, group, starts: Sequence[dict] = ()):
         options = settings.logging
         profiled = options.profile_at_task
         rule = f"profile_at_task must be a worker's index, at most {group.size - 1}"
@@ -57,7 +59,7 @@ class RunReporter:
         self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.load_callbacks(options.hooks)
         self._guards: dict[str, Guard] = {}
-        self._starts: list[dict] = []
+        self._starts = starts
         self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
             return
@@ -100,13 +102,8 @@ class RunReporter:
                 callbacks[name] = GuardedCallback(one, name)
         return [*callbacks.values(), *self._hooks]
 
-    def begin(self, model, changes: dict) -> None:
-        """Logs the model before the training, only on the chief.
-
-        Args:
-            model: the `Classifier`.
-            changes: the options that the resume changed, `{name: [old, new]}`.
-        """
+    def begin(self, model) -> None:
+        """Logs the `Classifier` before the training, only on the chief."""
         if not self.group.is_chief:
             return
         texts = {}
@@ -117,8 +114,6 @@ class RunReporter:
         for title, describe in texts.items():
             if text := self.guarded(title, functools.partial(describe, model)):
                 logging.info("%s:\n%s", title, text)
-        add = functools.partial(run_report.add_start, self.folder, model, changes)
-        self._starts = self.guarded(run_report.STARTS, add, [])
 
     def finish(self, model, outcome, batches, pairs):
         """Writes the projector's files and the report; call it on all workers.
@@ -180,7 +175,6 @@ class RunReporter:
             "memory": lambda: run_report.peak_memory(model.strategy),
             "environment": lambda: run_report.environment(model),
             "network": lambda: run_report.network(model),
-            "checkpoints": lambda: run_report.checkpoints(folder),
             "images": self._images.jpegs,
             "charts": lambda: [
                 (one.caption, one.svg()) for one in curves.all_of(rows, self._resumed())
