@@ -19,8 +19,8 @@ _PAIRS, _LEAST = 200_000, 0.5
 _SHARE = 0.2
 # Classes with fewer images are not split.
 _FEWEST = 4
-# Maximum number of images to use per class, and of starts and steps per search.
-_MOST, _STARTS, _STEPS = 1000, 6, 20
+# Maximum number of images to use per class, and of steps per search.
+_MOST, _STEPS = 1000, 20
 # Classes are compared only with classes of similar size if there are this many.
 _ENOUGH = 30
 
@@ -122,13 +122,10 @@ def split_classes(store, trusted):
     classes = classes[classes[:, 2] >= _FEWEST]
     sides, alike = np.zeros(len(trusted), np.int8), np.empty(len(classes))
     progress = Progress("splitting classes", len(classes), "classes")
-    for row, (label, start, count) in enumerate(progress.over(classes)):
-        images = order[start : start + count]
-        random = np.random.default_rng([label, count])
-        if count > _MOST:
-            images = np.sort(random.choice(images, _MOST, replace=False))
+    for row, (_, start, count) in enumerate(progress.over(classes)):
+        images = order[start : start + count : -(-count // _MOST)]
         rows = store.rows(images)
-        first = two_groups(rows, random)
+        first = two_groups(rows)
         larger = first if 2 * np.count_nonzero(first) >= len(first) else ~first
         sides[images] = np.where(larger, 1, 2)
         alike[row] = _alike(rows[larger], rows[~larger])
@@ -138,35 +135,33 @@ def split_classes(store, trusted):
     return splits[np.argsort(-scores, kind="stable")], sides
 
 
-def two_groups(rows, random):
+def two_groups(rows):
     """Runs spherical 2-means with a minimum group size.
+
+    It starts from the direction in which the rows vary most, which nearly separates two
+    groups (Ding and He, "K-means clustering via principal component analysis", 2004).
 
     Args:
         rows: unit vectors `[n, size]`, with n at least 4.
-        random: `numpy.random.Generator` that chooses the starting points.
 
     Returns:
         bool `[n]`, whether each row is in the first group.
     """
-    count = len(rows)
-    least = max(2, int(np.ceil(_SHARE * count)))
-    best, best_sum = None, -np.inf
-    for _ in range(_STARTS):
-        a, b = rows[random.choice(count, 2, replace=False)]
-        inside = None
-        for _ in range(_STEPS):
-            sides = rows @ (a - b)
-            size = int(np.clip(np.count_nonzero(sides > 0), least, count - least))
-            now = np.zeros(count, bool)
-            now[np.argsort(-sides, kind="stable")[:size]] = True
-            if inside is not None and np.array_equal(now, inside):
-                break
-            inside = now
-            a, b = unit(rows[inside].sum(0)), unit(rows[~inside].sum(0))
-        total = np.sum(rows[inside] @ a) + np.sum(rows[~inside] @ b)
-        if total > best_sum:
-            best, best_sum = inside, total
-    return best
+    least = max(2, int(np.ceil(_SHARE * len(rows))))
+    centered = rows - rows.mean(axis=0)
+    axis = centered[np.argmax(np.linalg.norm(centered, axis=1))]
+    for _ in range(_STEPS):
+        axis = unit(axis @ centered.T @ centered)
+    first = centered @ axis > 0
+    for _ in range(_STEPS):
+        before = first
+        sides = rows @ (unit(rows[first].sum(0)) - unit(rows[~first].sum(0)))
+        size = np.clip(np.count_nonzero(sides > 0), least, len(rows) - least)
+        first = np.zeros(len(rows), bool)
+        first[np.argsort(-sides, kind="stable")[:size]] = True
+        if np.array_equal(first, before):
+            break
+    return first
 
 
 def split_scores(alike, counts):

@@ -102,12 +102,12 @@ def test_two_groups_are_found_and_none_is_too_small():
     sides = np.array([True] * 12 + [False] * 8)
     directions = np.where(sides[:, None], [1.0, 0, 0], [0, 1.0, 0])
     rows = unit(directions + 0.2 * random.normal(size=(20, 3))).astype(np.float32)
-    found = label_noise.two_groups(rows, random)
+    found = label_noise.two_groups(rows)
     assert np.array_equal(found, sides) or np.array_equal(found, ~sides)
     # One stranger is not a group: at least a fifth is.
     lone = np.tile(np.float32([1, 0, 0]), (20, 1))
     lone[3] = [0, 0, 1]
-    found = label_noise.two_groups(lone, random)
+    found = label_noise.two_groups(lone)
     assert 4 <= np.count_nonzero(found) <= 16
 
 

@@ -1,6 +1,5 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from tempfile import TemporaryFile
 
@@ -127,11 +126,11 @@ def _write(output, source, options, paths, points, skipped):
     """Embeds all images; returns the indices of the readable images."""
     chosen = []
     advice = "Replace or remove it, or skip such images: --skip_bad_records."
-    with contextlib.closing(Progress("embedding", len(paths), "images")) as progress:
-        for rows, embeddings, _ in source.rows(paths, points, skipped, advice):
-            output.add(unit(embeddings) if options.normalize else embeddings)
-            progress.add(int(rows[-1] - (chosen[-1] if chosen else -1)))
-            chosen += rows.tolist()
+    batches = source.rows(paths, points, skipped, advice)
+    progress = Progress("embedding", len(paths), "images")
+    for rows, embeddings, _ in progress.over(batches, lambda batch: len(batch[0])):
+        output.add(unit(embeddings) if options.normalize else embeddings)
+        chosen += rows.tolist()
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
     return chosen
