@@ -29,7 +29,7 @@ LOSS |= {"loss_type", "interclass_filtering_threshold"}
 DATA = ("dataset_name", "labels_offset", "held_back")
 LOCATIONS = ("dataset_dir", "train_files")
 MEANING = {*LOSS, *DATA, "scale", "label_smoothing", "preprocessing_name"}
-MEANING |= {"image_shape"}
+MEANING |= {"image_shape", "data"}
 # Groups whose options affect numerical results, except those in SILENT.
 NUMBERS = {"dataset", "preprocessing", "model", "head", "training", "learning_rate"}
 NUMBERS |= {"optimizer", "precision", "boost"}
@@ -47,13 +47,17 @@ SILENT = {
 FIRST_WEIGHTS = ("head_initializer", "head_initial_bias")
 
 
-def find(checkpoint, stored, settings):
+def find(checkpoint, stored, settings, data=None):
     """Returns the options that a resume changes: `{name: [old text, new text]}`.
+
+    The key "data" stands for the content of the data set.
 
     Args:
         checkpoint: folder of the checkpoint.
         stored: the "state" of the checkpoint's manifest.
         settings: the `Settings` as they will be used.
+        data: the description of the training data, see `of_run`; None if it is not open
+            yet.
 
     Raises:
         ValueError: the meaning of the run changes and allow_changes does not permit it.
@@ -64,13 +68,18 @@ def find(checkpoint, stored, settings):
         old = Settings.from_stored(flags)
     except ValueError as error:  # an older version accepted these options
         logging.warning("Cannot compare the options of %s: %s", checkpoint, error)
-        return {}
+        old = settings
     before, now = old.as_dict(), settings.as_dict()
     changes = {
         name: [_text(known[name], one[name]) for one in (before, now)]
         for name in flags
         if name in before and before[name] != now[name] and _is_recorded(known[name])
     }
+    if data and stored.get("data", data) != data:
+        changes["data"] = [
+            _data_text(stored["data"], stored["num_classes"]),
+            _data_text(data, settings.dataset.num_classes),
+        ]
     meaning = MEANING - allowed
     refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
     if refused:
@@ -108,7 +117,7 @@ def of_run(settings, checkpoint, batches, replicas, workers):
         "replicas", "workers", "changed": {option: [old text, new text]}}`.
 
     Raises:
-        ValueError: the training data differs, or see `find`.
+        ValueError: see `find`.
     """
     source = batches.source
     data = {"images": source.num_examples, "contents": source.contents()}
@@ -118,8 +127,7 @@ def of_run(settings, checkpoint, batches, replicas, workers):
     if checkpoint is None:
         return {"data": data, "starts": [start]}
     stored = manifest.read(checkpoint)["state"]
-    _check_data(checkpoint, stored, data, settings)
-    changes = find(checkpoint, stored, settings)
+    changes = find(checkpoint, stored, settings, data)
     unused = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
     if unused:
         message = "No effect on a resume: %s; the weights of the head are in %s."
@@ -130,35 +138,19 @@ def of_run(settings, checkpoint, batches, replicas, workers):
     return {"data": data, "starts": [*stored.get("starts", []), start]}
 
 
-def _check_data(checkpoint, stored, data, settings):
-    """Raises ValueError if the data differs and allow_changes does not permit it."""
-    before = stored.get("data", data)
-    if before == data:
-        return
-    # num_classes affects which images mock generates and which images are used.
-    dataset = settings.dataset
-    classes = stored.get("num_classes"), dataset.num_classes
-    old, new = (
-        f"{one['images']} images of {count} classes ({one['contents'][:8]})"
-        for one, count in zip((before, data), classes, strict=True)
-    )
-    if _allowed(settings) & {*DATA, *LOCATIONS}:
-        logging.info("changed: data %s -> %s", old, new)
-        return
-    raise ValueError(
-        f"The run in {settings.checkpoints.model_save_dir} was trained on other data: "
-        f"{old}. Received: {new}, with dataset_name={dataset.dataset_name}, "
-        f"dataset_dir={dataset.dataset_dir}. {_advice(checkpoint, ['dataset_dir'])}"
-    )
-
-
 def _allowed(settings):
-    """Returns the names in allow_changes with aliases resolved."""
+    """Returns the names in allow_changes with aliases resolved, and "data"."""
     known = known_options()
     for name in settings.checkpoints.allow_changes:
         if name not in known:
             raise ValueError(f"allow_changes: {unknown_option(name, known)}")
-    return {known[name].name for name in settings.checkpoints.allow_changes}
+    names = {known[name].name for name in settings.checkpoints.allow_changes}
+    return names | {"data"} if names & {*DATA, *LOCATIONS} else names
+
+
+def _data_text(data, classes):
+    # num_classes affects which images mock generates and which images are used.
+    return f"{data['images']} images of {classes} classes ({data['contents'][:8]})"
 
 
 def _text(item, value):
@@ -185,6 +177,7 @@ def _means_another(name, old, new):
 
 
 def _advice(checkpoint, names):
+    names = ["dataset_dir" if name == "data" else name for name in names]
     return (
         "Restore the old value; start a new run from these weights: --checkpoint_dir="
         f"{checkpoint} --model_save_dir=<another folder>; or allow the change: "

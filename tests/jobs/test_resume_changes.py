@@ -60,8 +60,8 @@ PHOTOS = {"dataset_name": "folder", "dataset_dir": "photos"}
     ("changes", "message"),
     [
         (PHOTOS, "with dataset_name=mock. Received: .*=folder"),
-        ({"num_sample_per_epoch": 50}, "other data: 42 images.*Received: 50 images"),
-        ({"num_classes": 8}, "42 images of 7 classes .*Received: 42 images of 8 class"),
+        ({"num_sample_per_epoch": 50}, "data=42 images.*Received: data=50 images"),
+        ({"num_classes": 8}, "42 images of 7 classes .*Received: data=42 images of 8 "),
         ({"optimizer": "adam"}, "optimizer Momentum. Received: optimizer=Adam"),
         ({"emb_size": 16}, "does not fit this model"),
         ({"global_batch_size": 20}, "global_batch_size=10, which a resume keeps"),
@@ -106,13 +106,13 @@ def test_changes_are_logged_and_kept(finished, tmp_path, caplog):
         "margin3": ["None (the loss's own)", "0.2"],
         "num_sample_per_epoch": ["42", "50"],
     }
-    [of_data] = [one for one in lines if one.startswith("changed: data ")]
-    assert "42 images" in of_data and "50 images" in of_data
-    lines.remove(of_data)
+    starts = manifest.read(str(folder / "1"))["state"]["starts"]
+    before, now = starts[1]["changed"]["data"]
+    assert "42 images" in before and "50 images" in now
+    expected["data"] = [before, now]
     told = [f"changed: {name} {old} -> {new}" for name, (old, new) in expected.items()]
     assert sorted(lines) == sorted(told)
     assert "No effect on a resume: head_initializer; " in caplog.text
-    starts = manifest.read(str(folder / "1"))["state"]["starts"]
     assert [one.get("changed") for one in starts] == [None, expected]
     assert [one["step"] for one in starts] == [0, 5]
     assert "learning_rate 0.05 -&gt; 0.1" in (folder / "report.html").read_text()
@@ -131,7 +131,7 @@ def test_data_may_move_but_not_change(tmp_path):
     run.train(asked("here"))
     there = (tmp_path / "here").rename(tmp_path / "there")
     another = shutil.copy(there / "class_0/0.jpg", there / "class_0/9.jpg")
-    with pytest.raises(ValueError, match="other data: 6 images.*Received: 7 images"):
+    with pytest.raises(ValueError, match="data=6 images.*Received: data=7 images"):
         resume(asked("there"))
     another.unlink()
     assert resume(asked("there")) == {}
