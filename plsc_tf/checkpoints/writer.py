@@ -55,11 +55,6 @@ class BackgroundSaver:
         self._saving = pool.submit(function)
         pool.shutdown(wait=False)
 
-    def check(self) -> None:
-        """Raises the error of a function that has ended; raises each error once."""
-        if not self.busy:
-            self.wait()
-
     def wait(self) -> None:
         """Waits for the running function; raises its error, but only once."""
         saving, self._saving = self._saving, None

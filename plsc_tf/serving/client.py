@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from plsc_tf.requirements import require, require_one_of
+from plsc_tf.requirements import require
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
@@ -60,7 +60,6 @@ class Client(contextlib.AbstractContextManager):
         self,
         *servers: str,
         model: str = "face",
-        protocol: str = "auto",
         timeout: float = 10.0,
         batch_images: int = 64,
         api_key: str | None = None,
@@ -70,10 +69,8 @@ class Client(contextlib.AbstractContextManager):
 
         Args:
             *servers: addresses, host:port.
-            model: the model's name in TensorFlow Serving.
-            protocol: "plsc", "tensorflow" (TensorFlow Serving's REST interface), or
-                "auto": PLSC's protocol, or TensorFlow Serving's if the server does not
-                support PLSC's.
+            model: the model's name, for servers that only have TensorFlow Serving's
+                REST interface.
             timeout: seconds to wait for a server to connect, and again to answer.
             batch_images: maximum number of images per request; larger lists are sent
                 as several requests, one after another.
@@ -83,15 +80,12 @@ class Client(contextlib.AbstractContextManager):
                 the path of a PEM file with the certificates to trust instead.
 
         Raises:
-            ValueError: protocol, an address or api_key is malformed, or batch_images
-                below 1.
+            ValueError: an address or api_key is malformed, or batch_images below 1.
             OSError: the file of certificates cannot be read.
         """
-        require_one_of(("auto", "plsc", "tensorflow"), protocol=protocol)
         rule = "batch_images must be at least 1"
         require(batch_images >= 1, rule, batch_images=batch_images)
-        self._model, self._protocol = model, protocol
-        self._batch_images = batch_images
+        self._model, self._batch_images = model, batch_images
         self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
         if tls is not False:
             context = ssl.create_default_context(cafile=None if tls is True else tls)
@@ -112,7 +106,7 @@ class Client(contextlib.AbstractContextManager):
 
     def connect(self, server: str = "127.0.0.1:8010") -> "Client":
         """Adds a server, host:port; returns the client."""
-        shared = self._connect, self._headers, self._protocol, self._model
+        shared = self._connect, self._headers, self._model
         self._servers.append(_Server(server, *shared))
         return self
 
@@ -258,14 +252,14 @@ class _Response(http.client.HTTPResponse):
 class _Server:
     """A server's address and its unused connections."""
 
-    def __init__(self, address, connect, headers, protocol, model):
+    def __init__(self, address, connect, headers, model):
         self.address = address
         host, colon, port = str(address).rpartition(":")
         rule = "A server must be host:port, for example 127.0.0.1:8010"
         require(colon and host and port.isdecimal(), rule, server=repr(address))
         self._connect = functools.partial(connect, host.strip("[]"), int(port))
-        self._headers = headers
-        self._protocol, self._model = protocol, model
+        self._headers, self._model = headers, model
+        self._speaks_plsc = True
         self._unused = collections.deque()
         self.avoided_until = 0.0
 
@@ -281,17 +275,16 @@ class _Server:
             _Unavailable: the server did not answer.
             ValueError: the server rejected the request.
         """
-        if self._protocol != "tensorflow":
+        if self._speaks_plsc:
             status, answer = self._post(_PLSC_PATH, {"base64_string": texts})
             malformed = status == 400 and "Malformed request" in str(answer)
-            unknown = status in (404, 405) or malformed
-            if self._protocol == "plsc" or not unknown:
+            if status not in (404, 405) and not malformed:
                 return self._rows(status, answer, "instance", len(texts))
         body = {"instances": [{"b64": text} for text in texts]}
         reply = self._post(f"/v1/models/{self._model}:predict", body)
         rows = self._rows(*reply, "predictions", len(texts))
         # TensorFlow Serving's interface worked, so skip PLSC's path from now on.
-        self._protocol = "tensorflow"
+        self._speaks_plsc = False
         return rows
 
     def faces(self, text):

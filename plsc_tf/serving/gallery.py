@@ -5,7 +5,6 @@ import errno
 import fcntl
 import math
 import os
-import re
 import sqlite3
 import threading
 import typing
@@ -22,7 +21,7 @@ _READ_FACES = 1 << 16
 _BLOCK_NUMBERS = 1 << 22
 # Number of scores kept for the queries that are searched together.
 _KEPT_SCORES = 1 << 18
-# Maximum number of characters of a name.
+# Maximum number of characters of a name; gallery.sql has that of its bytes.
 LONGEST_NAME = 256
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
@@ -107,8 +106,7 @@ class Gallery(contextlib.AbstractContextManager):
                 problem = self._one("PRAGMA integrity_check(1)")
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
-                about = self._about(dim, model)
-                self.dim = int(about["dim"])
+                self.dim = self._checked_dim(dim, model)
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
@@ -116,33 +114,25 @@ class Gallery(contextlib.AbstractContextManager):
                 raise self._error(f"is damaged: {error}. {_RESTORE}") from error
             self._stack = stack.pop_all()
 
-    def _about(self, dim, model):
-        stored = about = dict(self._base.execute("SELECT * FROM about LIMIT 9"))
+    def _checked_dim(self, dim, model):
+        """Returns the embedding size, after comparing it and the model; stores both."""
+        stored = self._base.execute("SELECT dim, model FROM about").fetchone()
         valid = dim is not None and dim >= 1
-        require(about or valid, "A new gallery requires dim (embedding size)", dim=dim)
-        about = {"dim": dim, "dtype": "float32", "model": model} | about
-        # With another type, the embeddings' bytes would be taken for pointers.
-        number = re.fullmatch(r"\d{1,9}", str(about["dim"]))
-        if about["dtype"] != "float32" or not number:
-            raise TypeError("it has no valid dim or dtype")
-        rule = f"The gallery {self._folder!r} has dim={about['dim']}"
-        require(dim in (None, int(about["dim"])), rule, dim=dim)
-        about["model"] = about["model"] or model
-        if model and model != about["model"]:
+        require(stored or valid, "A new gallery requires dim (embedding size)", dim=dim)
+        own_dim, own_model = stored or (int(dim), "")
+        rule = f"The gallery {self._folder!r} has dim={own_dim}"
+        require(dim in (None, own_dim), rule, dim=dim)
+        if model and own_model not in ("", model):
             raise self._error(f"was made with a different model. {_ENROLL}")
-        about = {key: str(value) for key, value in about.items()}
+        about = own_dim, own_model or model
         if about != stored:  # A gallery on a full disk can still be read.
             with self._base:
-                query = "INSERT OR REPLACE INTO about VALUES (?, ?)"
-                self._base.executemany(query, about.items())
-        return about
+                self._base.execute("DELETE FROM about")
+                self._base.execute("INSERT INTO about VALUES (?, ?)", about)
+        return own_dim
 
     def _read(self):
         """Reads all embeddings, and the id of the person each belongs to."""
-        # There will be a copy of the name for each face. length() ends at a zero byte.
-        query = "SELECT max(length(CAST(name AS BLOB))) FROM people"
-        if (self._one(query) or 0) > 4 * LONGEST_NAME:
-            raise TypeError(f"a name has more than {LONGEST_NAME} characters")
         room = self._one("SELECT count(*) FROM faces")
         self._rows = np.zeros((room, self.dim), np.float32)
         self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
@@ -334,7 +324,7 @@ class Gallery(contextlib.AbstractContextManager):
 
 def _sum_of(person, name, embedding):
     """Returns a face's checksum, which finds damage but no attack."""
-    # A name that is not a text raises TypeError.
+    # Without a person, the name is None, which raises TypeError.
     return zlib.crc32(embedding, zlib.crc32(" ".join((str(person), name)).encode()))
 
 

@@ -18,8 +18,6 @@ from plsc_tf.flags.option import options_of
 from plsc_tf.flags.server import Server
 from plsc_tf.requirements import require, require_package
 
-_EXTRA = ("aiohttp", "grpc", "orjson", "prometheus_client", "tensorflow_serving")
-
 
 def run(options: Server, ready: Callable) -> None:
     """Serves in this process until `App.stop`, SIGTERM or SIGINT.
@@ -33,12 +31,9 @@ def run(options: Server, ready: Callable) -> None:
         ValueError: the GPU does not exist, or a file of keys or of TLS is malformed.
         OSError: no model or file can be read, or a port is in use.
     """
-    for name in _EXTRA:
-        require_package(name, "serving", "The server")
+    server = require_package("plsc_tf.serving.server.app", "serving", "The server")
     _choose_gpu(options.gpu_index)
-    from plsc_tf.serving.server.app import App
-
-    app = App(options)
+    app = server.App(options)
     main_thread = threading.current_thread() is threading.main_thread()
     asyncio.run(app.serve(lambda: ready(app), handle_signals=main_thread))
 

@@ -1,14 +1,10 @@
 """Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
-import contextlib
-
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
-_VARIABLES = "variables/variables"
-_FILES = (_MODEL, f"{_VARIABLES}.index", f"{_VARIABLES}.data-00000-of-00001")
 
 
 def find(folder: str) -> dict[int, str]:
@@ -38,15 +34,6 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
         name = files.name(path)
         return {int(name) if name.isdecimal() else 1: path}
     return {number: one for number, one in find(path).items() if _may_be_model(one)}
-
-
-def state(folder: str) -> list:
-    """Returns the `FileStat`s of a version's files, to find out if they change."""
-    found = []
-    for name in _FILES:
-        with contextlib.suppress(OSError):
-            found.append(files.stat(files.join(folder, name)))
-    return found
 
 
 def _is_model(folder):

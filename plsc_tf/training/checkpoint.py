@@ -172,7 +172,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Saves after every `every_n_steps` steps."""
-        self._settle(self._saver.check)
+        if not self.writing:
+            self.wait()  # handles an error as soon as it is known
         if self.wants(self._step()):
             self.save(f"step_{self._step():08d}", logs)
 

@@ -26,10 +26,8 @@ def test_as_in_plsc(server, pictures, expected):
     service.close()
 
 
-@pytest.mark.parametrize("protocol", ["auto", "plsc", "tensorflow"])
-def test_protocols(server, pictures, expected, protocol):
-    address = f"127.0.0.1:{server['port']}"
-    with Client(address, protocol=protocol, batch_images=2) as client:
+def test_lists_are_sent_in_parts(server, pictures, expected):
+    with Client(f"127.0.0.1:{server['port']}", batch_images=2) as client:
         result = client.encode(pictures)
         assert result.dtype == np.float32
         np.testing.assert_allclose(result, expected, atol=1e-5)
@@ -149,14 +147,12 @@ def test_wrong_requests_go_nowhere_else(server):
     for wrong in ("8010", "host:", ":80", "host:http"):
         with pytest.raises(ValueError, match="host:port"):
             Client(wrong)
-    with pytest.raises(ValueError, match="protocol"):
-        Client(protocol="grpc")
 
 
 def test_answers_that_are_none(pictures):
     for answer in ({}, {"instance": [{}]}, {"instance": [{"embedding": ["a"]}]}, 3):
         with listening(lambda path, body, a=answer: (200, a, {})) as (address, _):
-            with Client(address, protocol="plsc") as client:
+            with Client(address) as client:
                 with pytest.raises(ServiceError):
                     client.encode(pictures[:1])
 

@@ -44,8 +44,8 @@ UPDATE faces SET checksum =
         "DROP TABLE people; CREATE VIEW people AS WITH RECURSIVE n(id) AS "
         "(SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, 'a' AS name FROM n",
         "CREATE TRIGGER t AFTER INSERT ON faces BEGIN DELETE FROM people; END",
-        "UPDATE about SET value = 'many' WHERE key = 'dim'",
-        "UPDATE about SET value = iif(key = 'dim', '2', 'object')",
+        "UPDATE about SET dim = 'many'",
+        "UPDATE about SET dim = 2",
         "",
     ],
 )
@@ -58,7 +58,7 @@ def test_a_changed_file_is_refused(tmp_path, change):
     else:
         with sqlite3.connect(tmp_path / "gallery.db") as base:
             base.create_function("sum_of", 3, sum_of)
-            base.executescript(change)
+            base.executescript(f"PRAGMA ignore_check_constraints = ON; {change}")
     with pytest.raises(ValueError, match=r"is damaged: .* Restore gallery\.db"):
         Gallery(tmp_path)
 
@@ -106,7 +106,7 @@ def page_of(kind, cells, last=b""):
 def test_a_list_of_tables_without_an_end_is_refused(tmp_path):
     with Gallery(tmp_path / "people", 4):
         pass
-    path, name = tmp_path / "people/gallery.db", "sqlite_autoindex_about_1"
+    path, name = tmp_path / "people/gallery.db", "sqlite_autoindex_people_1"
     with contextlib.closing(sqlite3.connect(path)) as base:
         base.executescript("PRAGMA page_size = 512; VACUUM")
         query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
@@ -114,7 +114,7 @@ def test_a_list_of_tables_without_an_end_is_refused(tmp_path):
     data = path.read_bytes()
     assert data[100] == 5  # the list has several pages
     pages = len(data) // 512
-    row = bytes([6, 23, 61, 23, 1, 0]) + f"index{name}about{chr(root)}".encode()
+    row = bytes([6, 23, 63, 25, 1, 0]) + f"index{name}people{chr(root)}".encode()
     tree = [page_of(13, [bytes([len(row), 100]) + row])]
     for number in range(pages + 1, pages + 11):
         child = struct.pack(">I", number)

@@ -12,6 +12,7 @@ import prometheus_client as prometheus
 from absl import logging
 from aiohttp import web, web_protocol
 
+from plsc_tf.requirements import require_package
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.access import Access, tls_arguments
 from plsc_tf.serving.server.face_route import FaceRoute
@@ -102,7 +103,6 @@ class App:
             server.close()
             rpc_end = [] if rpc is None else [rpc.stop(options.drain_timeout)]
             await asyncio.gather(self._drain(), *rpc_end)
-            await runner.server.shutdown(1.0)
             logging.info("The server has stopped.")
 
     async def _open_http(self, stack):
@@ -118,7 +118,7 @@ class App:
             web_app.router.add_post("/faces", FaceRoute(self).faces)
         # No limit of memory counts heads of requests that wait for another's answer.
         web_protocol.MAX_MSG_QUEUE_SIZE = 1
-        runner = web.AppRunner(web_app, handle_signals=False, handler_cancellation=True)
+        runner = web.AppRunner(web_app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         protocol = functools.partial(
             Protocol, runner.server, options, self._connections
@@ -138,8 +138,8 @@ class App:
         host, port = self.options.host, self.options.grpc_port
         if port is None:
             return None
-        from plsc_tf.serving.server import grpc_service
-
+        module = "plsc_tf.serving.server.grpc_service"
+        grpc_service = require_package(module, "serving", "gRPC")
         server = grpc_service.make_server(self)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if not self.options.local:

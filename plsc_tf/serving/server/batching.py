@@ -20,7 +20,6 @@ All methods run in the event loop's thread, except the call of the model.
 
 import asyncio
 import bisect
-import math
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -118,16 +117,14 @@ class Batcher:
             added.append(_Row(futures[-1], index, row, count, place, futures))
         self._add(added)
         self._start()
-        outputs = None
         try:
             async with asyncio.timeout(seconds):
                 outputs = await asyncio.gather(*futures)
         except TimeoutError:
             message = f"The server did not answer within {seconds:g} s."
-            raise self._busy("DEADLINE_EXCEEDED", message) from None
+            raise RequestError("DEADLINE_EXCEEDED", message, retry_after=1) from None
         finally:
-            if outputs is None:
-                self._drop(futures)
+            self._drop(futures)
             for future in futures:
                 future.cancel()
         return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
@@ -135,10 +132,10 @@ class Batcher:
     def _add(self, rows):
         """Adds rows; if there are too many, refuses the requests that end last."""
         message = f"The server is busy: {len(self._waiting)} images already wait."
-        error, most = self._busy("UNAVAILABLE", message), self._options.queue_images
+        error = RequestError("UNAVAILABLE", message, retry_after=1)
         for row in rows:
             bisect.insort(self._waiting, row, key=operator.attrgetter("place"))
-        while len(self._waiting) > most:
+        while len(self._waiting) > self._options.queue_images:
             last = self._waiting[-1].futures
             for row in self._waiting:
                 if row.futures is last:
@@ -148,12 +145,6 @@ class Batcher:
     def _drop(self, futures):
         """Removes the rows of a request, whose images need memory."""
         self._waiting = [row for row in self._waiting if row.futures is not futures]
-
-    def _busy(self, code, message):
-        """Returns an error whose retry_after is the time the waiting images need."""
-        best = min(self._cost(size) / size for size in self._sizes)
-        seconds = max(1, math.ceil(best * len(self._waiting)))
-        return RequestError(code, message, retry_after=seconds)
 
     def _cost(self, size):
         return self._model.seconds.get(size, 0.0) * self._slowdown

@@ -11,6 +11,7 @@ import time
 import grpc
 import tensorflow as tf
 from absl import logging
+from google.protobuf.internal.decoder import _DecodeVarint
 from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc
 from grpc.aio import _server
@@ -118,8 +119,7 @@ class Services:
     """
 
     def __init__(self, app):
-        self._models, self._bodies, self._metrics = app.models, app.bodies, app.metrics
-        self._access = app.access
+        self._app, self._models, self._bodies = app, app.models, app.bodies
         self._most_fields = _MOST_FIELDS + app.options.max_request_images
         # A method that takes a stream asks for the message itself; others are called
         # when it has arrived, so messages that never end would fill the memory.
@@ -147,20 +147,18 @@ class Services:
         try:
             found = await self._answer(name, kind, context)
             if isinstance(found, RequestError):
-                code, seconds = found.code, found.retry_after
-                if seconds is not None:
-                    context.set_trailing_metadata((("retry-after", str(seconds)),))
+                code = found.code
                 await context.abort(getattr(grpc.StatusCode, code), found.message)
             code = "OK"
             return found
         finally:
-            self._metrics.request("grpc", code, time.perf_counter() - start)
+            self._app.metrics.request("grpc", code, time.perf_counter() - start)
 
     async def _answer(self, name, kind, context):
         """Returns the answer's bytes or the error."""
         try:
             credentials = dict(context.invocation_metadata()).get("authorization")
-            key = self._access.check_key(credentials, "embed")
+            key = self._app.access.check_key(credentials, "embed")
             if not kind:
                 raise RequestError("UNIMPLEMENTED", "Method not found!")
             # Its memory does not count while the client reads the answer, which may
@@ -182,8 +180,9 @@ class Services:
 
     async def Predict(self, request, size):
         """Runs a signature on tensors."""
-        version = self._models.get(*_which(request.model_spec))
-        signature, name, *kind = version.input(request.model_spec.signature_name)
+        spec = request.model_spec
+        version = self._models.get(*_which(spec))
+        signature, name, *kind = version.input(spec.signature_name)
         names = [one[: len(name) + 1] for one in itertools.islice(request.inputs, 9)]
         if names != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
@@ -192,7 +191,7 @@ class Services:
         )
         outputs = await version.predict(signature, values)
         response = PredictResponse()
-        response.model_spec.name = request.model_spec.name
+        response.model_spec.name = spec.name
         response.model_spec.version.value = version.version
         response.model_spec.signature_name = signature
         for name in set(request.output_filter) or outputs:
@@ -230,10 +229,10 @@ def _check_fields(data, message, most):
         place, end, message = parts.pop()
         fields = message.fields_by_number
         while place < end:
-            tag, place = _varint(data, place)
+            tag, place = _DecodeVarint(data, place)
             wire, field, size = tag & 7, fields.get(tag >> 3), 0
             if wire in (0, 2):
-                size, place = _varint(data, place)
+                size, place = _DecodeVarint(data, place)
             if wire == 2 and field is not None:
                 if field.cpp_type == field.CPPTYPE_MESSAGE:
                     parts.append((place, place + size, field.message_type))
@@ -243,17 +242,6 @@ def _check_fields(data, message, most):
             if count > most:
                 raise invalid(f"A request may have at most {most} fields.")
             place += {1: 8, 2: size, 5: 4}.get(wire, 0)
-
-
-def _varint(data, place):
-    """Reads an integer of protobuf's wire format; returns (integer, next place)."""
-    value = shift = 0
-    while data[place] > 127:
-        value |= (data[place] & 127) << shift
-        place, shift = place + 1, shift + 7
-        if shift > 63:
-            raise DecodeError
-    return value | data[place] << shift, place + 1
 
 
 def _which(spec):
@@ -269,23 +257,17 @@ def _values(name, proto, dtype, expected_shape, size):
     if proto.dtype != expected.as_datatype_enum:
         received = str(type(proto)(dtype=proto.dtype)).strip()
         raise invalid(f"Input {name} must be {expected.name}. Received: {received}.")
-    rank, received = len(expected_shape), len(proto.tensor_shape.dim)
-    if received != rank:
-        raise invalid(f"Input {name} must have rank {rank}. Received: {received}.")
     shape = [dim.size for dim in proto.tensor_shape.dim]
-    if dtype.kind == "O":
-        if shape != [len(proto.string_val)]:
-            raise invalid(
-                f"Input {name} must be a list of strings. Received: shape {shape} with "
-                f"{len(proto.string_val)} values."
-            )
-        return [*proto.string_val]
+    if len(shape) != len(expected_shape) or min(shape, default=0) < 0:
+        raise invalid(
+            f"Input {name} must have shape {expected_shape}. Received: {shape}."
+        )
     # The format allows one value to fill a whole tensor. Reject this, because a small
     # request could then allocate any amount of memory.
-    if min(shape, default=0) < 0 or math.prod(shape) > size:
+    if math.prod(shape) > (len(proto.string_val) if dtype.kind == "O" else size):
         raise invalid(f"Input {name} has too few values for its shape {shape}.")
     try:
         # Unlike tf.make_ndarray, it does not hold Python's lock.
-        return tf.io.parse_tensor(proto.SerializeToString(), dtype).numpy()
+        return tf.io.parse_tensor(proto.SerializeToString(), expected).numpy()
     except tf.errors.InvalidArgumentError as error:
         raise invalid(f"Input {name} is not a tensor: {error.message}") from None

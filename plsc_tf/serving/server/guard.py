@@ -6,6 +6,7 @@ takes to read its answer.
 
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,11 +15,8 @@ from aiohttp import web
 
 from plsc_tf.serving.server.errors import RequestError, too_large
 
-_NO_CONTENT = b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-_BUSY = _NO_CONTENT % b"503 Service Unavailable\r\nRetry-After: 1"
-_SLOW = _NO_CONTENT % b"408 Request Timeout"
-# Seconds to write the remaining bytes to a connection that is being closed.
-_LAST_SECONDS = 1.0
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+_BUSY += b"Content-Length: 0\r\n\r\n"
 # Seconds that a connection may stay open without a request.
 _IDLE_SECONDS = 75.0
 # Seconds during which the rest of a refused request is read and discarded.
@@ -74,17 +72,15 @@ class Protocol(web.RequestHandler):
         """True if no request has arrived completely and no answer is being written."""
         return self._phase in (_HEAD, _BODY) or not self.busy
 
-    @property
-    def early(self) -> bool:
-        """True if it is silent, and no head with a key has arrived either."""
-        return self.silent and self._phase != _BODY
-
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accepts the connection, or answers 503 if there are too many requests."""
         if len(self._connections) >= self._options.max_connections:
             # Those that send no request must not keep others out.
             silent = (one for one in self._connections if one.silent)
-            early = (one for one in self._connections if one.early)
+            # Uploads go last: their heads had a key.
+            early = (
+                one for one in self._connections if one.silent and one._phase != _BODY
+            )
             if not (oldest := next(early, None) or next(silent, None)):
                 transport.write(_BUSY)
                 transport.close()
@@ -98,13 +94,13 @@ class Protocol(web.RequestHandler):
         self._link = transport
         self._connections[self] = None
         super().connection_made(transport)
-        self._limit(self._end_reading, self._options.receive_timeout)
+        self._limit("reading", self._options.receive_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timers and removes the connection."""
         self._connections.pop(self, None)
-        for end in [*self._timers]:
-            self._limit(end, None)
+        for name in [*self._timers]:
+            self._limit(name, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +110,7 @@ class Protocol(web.RequestHandler):
         # aiohttp itself passes no bytes to go on with those that it has.
         if data and self._phase == _IDLE:
             self._phase, self._head_bytes = _HEAD, 0
-            self._limit(self._end_reading, self._options.receive_timeout)
+            self._limit("reading", self._options.receive_timeout)
         self._head_bytes += len(data)
         if self._phase == _HEAD and self._head_bytes > _HEAD_BYTES:
             self._link.abort()
@@ -124,18 +120,18 @@ class Protocol(web.RequestHandler):
     def pause_writing(self) -> None:
         """Starts the time limit for the client to read its answer."""
         if self._link:  # TLS writes before `connection_made`
-            self._limit(self._link.abort, self._options.receive_timeout)
+            self._limit("writing", self._options.receive_timeout)
             super().pause_writing()
 
     def resume_writing(self) -> None:
         """Stops the time limit for the client to read its answer."""
         if self._paused:
-            self._limit(self._link.abort, None)
+            self._limit("writing", None)
             super().resume_writing()
 
     def head_received(self, has_body: bool) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""
-        self._limit(self._end_reading, None)
+        self._limit("reading", None)
         self._phase = _BODY if has_body else _REQUEST
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)
@@ -147,23 +143,17 @@ class Protocol(web.RequestHandler):
     def answered(self) -> None:
         """Starts waiting for the next request; called when the handler has finished."""
         self._phase = _IDLE
-        self._limit(self._end_reading, _IDLE_SECONDS)
+        self._limit("reading", _IDLE_SECONDS)
 
-    def _limit(self, end, seconds):
-        """Calls `end` after `seconds`; replaces the previous timer, None cancels it."""
-        if end in self._timers:
-            self._timers.pop(end).cancel()
+    def _limit(self, name, seconds):
+        """Ends the connection after `seconds`; replaces the timer of this name.
+
+        None cancels it. Unwritten bytes must not keep the connection open.
+        """
+        if name in self._timers:
+            self._timers.pop(name).cancel()
         if seconds is not None and self in self._connections:
-            self._timers[end] = self._loop.call_later(seconds, end)
-
-    def _end_reading(self):
-        if self._link.is_closing():
-            return
-        if self._phase == _HEAD:
-            self._link.write(_SLOW)
-        # Unwritten bytes must not keep the connection open.
-        self._limit(self._link.abort, _LAST_SECONDS)
-        self._link.close()
+            self._timers[name] = self._loop.call_later(seconds, self._link.abort)
 
     def handle_error(self, request, status=500, exc=None, message=None):
         """Returns the answer to a request that aiohttp could not read.
@@ -194,11 +184,11 @@ class Protocol(web.RequestHandler):
 class _Request:
     """A request's bytes in memory; those of slow messages are not known yet.
 
-    If others need the memory, its task is canceled, unless that is None.
+    If others need the memory, its task is canceled.
     """
 
     key: str
-    task: asyncio.Task | None
+    task: asyncio.Task
     size: int = 0
     is_slow: bool = False
     is_ended: bool = False
@@ -219,7 +209,9 @@ class Bodies:
         self._limit_together = int(options.max_receiving_mb * 1e6)
         self._seconds = options.receive_timeout
         self._requests = {}  # by their tasks
-        self._turn = asyncio.Lock()
+        # Several threads would only make the event loop wait longer for Python's lock,
+        # and use more memory.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "parse")
 
     @contextlib.contextmanager
     def counting(self, key: str) -> Iterator[None]:
@@ -302,8 +294,7 @@ class Bodies:
     async def parse(self, size: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
 
-        Large requests are parsed in turn in a thread: several threads would only make
-        the event loop wait longer for Python's lock, and use more memory.
+        Large requests are parsed in turn in a thread.
 
         Args:
             size: bytes of the request.
@@ -314,25 +305,14 @@ class Bodies:
         """
         if size <= _LARGE:
             return parse(*arguments)
-        async with self._turn:
-            work = asyncio.ensure_future(asyncio.to_thread(parse, *arguments))
-            try:
-                return await asyncio.shield(work)
-            finally:
-                # If the client is gone, the turn still ends with the thread's work.
-                await asyncio.wait([work])
-                # An exception refers to this frame: do not wait for the collector.
-                del work
-
-    def keep(self) -> None:
-        """Protects the current request: it no longer ends for others."""
-        self._requests[asyncio.current_task()].task = None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, parse, *arguments)
 
     def hold(self, size: int, *, is_slow: bool = False) -> None:
         """Sets the number of bytes that the current request holds.
 
         Args:
-            size: bytes of the request so far.
+            size: bytes of the request so far. With 0, it no longer ends for others.
             is_slow: whether these are the most bytes of a message that arrives slowly.
 
         Raises:
@@ -353,13 +333,13 @@ class Bodies:
             for one in requests:
                 sizes[one.key] += one.size
             ((key, size),) = sizes.most_common(1)
-            others = [one for one in requests if one.key == key and one.task]
-            if size == sizes[own.key] or not others:
+            if size == sizes[own.key]:
                 own.size = 0
                 raise self._too_many()
-            others[-1].size, others[-1].is_ended = 0, True
-            others[-1].task.cancel()
-            requests.remove(others[-1])
+            last = [one for one in requests if one.key == key][-1]
+            last.size, last.is_ended = 0, True
+            last.task.cancel()
+            requests.remove(last)
 
     def _too_many(self):
         message = "The server is receiving too many requests."

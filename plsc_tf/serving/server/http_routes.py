@@ -161,14 +161,10 @@ class GalleryRoutes:
 
     def __init__(self, app):
         self._app = app
-        model = app.models.get()
+        model, folder = app.models.get(), app.options.gallery_dir
         self._fingerprint = model.fingerprint
-        self._gallery = Gallery(
-            app.options.gallery_dir,
-            model.embedding_size,
-            model=model.fingerprint,
-        )
-        audit.open_log(app.options.gallery_dir).close()
+        self._gallery = Gallery(folder, model.embedding_size, model=model.fingerprint)
+        audit.open_log(folder).close()
         app.metrics.gallery.set_function(self._gallery.__len__)
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
@@ -242,7 +238,7 @@ class GalleryRoutes:
         )
 
     async def _embed(self, model, body):
-        embeddings = await model.embed(body["base64_string"])
+        embeddings = await model.embed(body.pop("base64_string"))
         if model.fingerprint != self._fingerprint:
             raise RequestError(
                 "ABORTED",
@@ -255,8 +251,8 @@ class GalleryRoutes:
         who = {"key": request.match_info["key"], "address": request.remote}
         folder = self._app.options.gallery_dir
         # It is finished and recorded even if the client disconnects, and must not be
-        # answered with 503.
-        self._app.bodies.keep()
+        # answered with 503. Its images are no longer in memory.
+        self._app.bodies.hold(0)
         record = self._do(audit.record, folder, change, who, *arguments)
         return await asyncio.shield(record)
 

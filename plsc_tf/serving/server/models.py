@@ -7,7 +7,6 @@ all new requests, while the old version finishes its requests and is unloaded.
 import asyncio
 import functools
 import gc
-import json
 import os
 import pathlib
 import timeit
@@ -32,9 +31,9 @@ _INIT_SIGNATURE = "__saved_model_init_op"
 _LARGE = 1 << 16
 # Height and width of the warm-up image.
 _SIDE = 112
-# Seconds before a version that could not be loaded is tried again: after the first
-# failure, and the most after others.
-_RETRY_SECONDS, _MOST_RETRY_SECONDS = 10.0, 300.0
+# Seconds before a version that could not be loaded is tried again, and how much longer
+# that is than the attempt took.
+_RETRY_SECONDS, _RETRY_RATIO = 10.0, 10
 # Number of unloaded versions whose status is still reported.
 _MOST_ENDED = 20
 
@@ -72,7 +71,8 @@ class LoadedModel:
         self.signature_defs = _signature_defs(graph)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
-        card = json.loads(_read(folder, "assets.extra/model_card.json") or "{}")
+        path = files.join(folder, "assets.extra/model_card.json")
+        card = files.read_json(path) if files.exists(path) else {}
         self.origins = {k: card[k] for k in ("permitted_use", "origins") if k in card}
         # Without a fingerprint, it counts as another model each time it is loaded.
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
@@ -189,11 +189,6 @@ def _signature_defs(graph):
     )
 
 
-def _read(folder, name):
-    path = files.join(folder, name)
-    return files.read(path) if files.exists(path) else b""
-
-
 class Models:
     """All versions of the served model. Call it only from the event loop's thread."""
 
@@ -210,10 +205,9 @@ class Models:
         self.name = options.served_name or parent.name
         self._options, self._executor, self._metrics = options, executor, metrics
         self._served = {}
-        # {version: TF Serving's (state, code, message)} if the version is not served.
+        # {version: TF Serving's (state, error message)} if the version is not served.
         self._others = {}
-        # {version that could not be loaded: (time of the next try, seconds until then,
-        # state of the folder)}.
+        # {version that could not be loaded: time of the next attempt}.
         self._retries = {}
         metrics.version.set_function(lambda: max(self._served, default=0))
 
@@ -225,7 +219,7 @@ class Models:
         """
         await self.refresh()
         if not self._served:
-            errors = [message for _, _, message in self._others.values() if message]
+            errors = [message for _, message in self._others.values() if message]
             raise OSError(
                 f"No version of {self._options.model_path!r} could be loaded: "
                 f"{errors[0] if errors else 'it has no version folders (1, 2, 3)'}."
@@ -264,23 +258,20 @@ class Models:
             await self._unload(version)
 
     async def _load(self, folder, version):
-        """Loads a version, unless that has failed and the folder has not changed."""
-        now = asyncio.get_running_loop().time()
-        state = await asyncio.to_thread(versions.state, folder)
-        end, seconds, before = self._retries.get(version, (0, 0, None))
-        if state != before:
-            end = seconds = 0
-        if now < end:
+        """Loads a version, unless that has failed not long ago."""
+        now = asyncio.get_running_loop().time
+        start = now()
+        if start < self._retries.get(version, 0):
             return
-        self._others[version] = ("LOADING", "OK", "")
+        self._others[version] = ("LOADING", "")
         try:
             common = self._executor, self._options, self._metrics
             model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
-            seconds = min(2 * seconds or _RETRY_SECONDS, _MOST_RETRY_SECONDS)
-            end = asyncio.get_running_loop().time() + seconds
-            self._retries[version] = end, seconds, state
-            self._others[version] = ("END", "UNKNOWN", str(error)[:300])
+            end = now()
+            pause = max(_RETRY_SECONDS, _RETRY_RATIO * (end - start))
+            self._retries[version] = end + pause
+            self._others[version] = ("END", str(error)[:300] or "unknown")
             self._metrics.loads.labels("failed").inc()
             logging.error("Cannot load version %d: %s", version, error)
             return
@@ -292,11 +283,11 @@ class Models:
 
     async def _unload(self, version):
         model = self._served.pop(version)
-        self._others[version] = ("UNLOADING", "OK", "")
+        self._others[version] = ("UNLOADING", "")
         while not model.idle:
             await asyncio.sleep(0.01)
         del model
-        self._others[version] = ("END", "OK", "")
+        self._others[version] = ("END", "")
         # Loaded functions form reference cycles, which only the collector frees.
         await asyncio.to_thread(gc.collect)
         logging.info("Version %d of %s is no longer served", version, self.name)
@@ -304,7 +295,7 @@ class Models:
     @property
     def failed(self) -> dict[str, dict[str, str]]:
         """{"failed": {version: why it could not be loaded}}, or empty."""
-        failed = {str(k): reason for k, (*_, reason) in self._others.items() if reason}
+        failed = {str(k): reason for k, (_, reason) in self._others.items() if reason}
         return {"failed": failed} if failed else {}
 
     def get(self, name: str | None = None, version: int | None = None) -> LoadedModel:
@@ -322,17 +313,15 @@ class Models:
             request = f"Specific({name}, {version})"
         raise RequestError("NOT_FOUND", f"Servable not found for request: {request}")
 
-    def status(
-        self, name: str, version: int | None = None
-    ) -> list[tuple[int, str, str, str]]:
-        """Returns [(version, state, error code, message)], newest first.
+    def status(self, name: str, version: int | None = None) -> dict[int, tuple]:
+        """Returns {version: (state, error message or "")}, newest first.
 
         Raises:
             RequestError: the model or version does not exist.
         """
-        states = self._others | dict.fromkeys(self._served, ("AVAILABLE", "OK", ""))
+        states = self._others | dict.fromkeys(self._served, ("AVAILABLE", ""))
         if name != self.name or (version is not None and version not in states):
             what = "any versions" if version is None else f"version {version}"
             raise RequestError("NOT_FOUND", f"Could not find {what} of model {name}")
         chosen = states if version is None else [version]
-        return [(number, *states[number]) for number in sorted(chosen, reverse=True)]
+        return {number: states[number] for number in sorted(chosen, reverse=True)}
