@@ -54,29 +54,29 @@ class ProgressLine:
             self._open = False
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Counts work and shows the amount, percentage, rate and remaining time.
 
-    `add` and `set_done` are thread-safe.
+    `add` and `set_done` are thread-safe. The end of a `with` block ends the terminal's
+    line.
 
     Args:
         doing: short description of the work.
         total: total amount of work in `unit`; None if unknown.
         unit: "bytes", or a plural such as "records" or "images".
+        done: work done by an earlier process, which doesn't count toward the rate.
     """
 
-    def __init__(self, doing: str, total: int | None, unit: str):
+    def __init__(self, doing: str, total: int | None, unit: str, done: int = 0):
         self._doing, self._total, self._unit = doing, total, unit
         self._shown = ProgressLine()
         self._every_s = REDRAW_S if sys.stderr.isatty() else LOG_EVERY_S
         self._begun = self._last = time.monotonic()
-        self._done = self._before = 0
+        self._done = self._before = done
         self._lock = threading.Lock()
 
-    def add_earlier(self, done: int) -> None:
-        """Adds work done by an earlier process, which doesn't count toward the rate."""
-        self._done += done
-        self._before += done
+    def __exit__(self, *_):
+        self._shown.end()
 
     def add(self, done: int) -> None:
         """Counts additional work and shows a line if it is due."""
@@ -93,15 +93,11 @@ class Progress:
     def over(
         self, items: Iterable[T], work: Callable[[T], int] = lambda item: 1
     ) -> Iterator[T]:
-        """Yields the items, counts the `work` that each was, and closes at the end."""
-        with contextlib.closing(self):
+        """Yields the items, and counts the `work` that each was."""
+        with self:
             for item in items:
                 yield item
                 self.add(work(item))
-
-    def close(self) -> None:
-        """Ends the terminal's line."""
-        self._shown.end()
 
     def _report(self, share):
         """Shows a line if it is due."""

@@ -22,8 +22,7 @@ def lines(caplog):
 
 
 def test_amounts_of_a_known_total(clock, lines):
-    told = Progress("copy", 4_000_000, "bytes")
-    told.add_earlier(1_000_000)
+    told = Progress("copy", 4_000_000, "bytes", done=1_000_000)
     clock[0] = 9.0
     told.add(500_000)
     assert not lines()

@@ -7,9 +7,6 @@ import numpy as np
 
 from plsc_tf.requirements import require
 
-# Classes processed at a time (8 MB for 512-d embeddings).
-_ROWS = 4096
-
 
 class EmbeddingStore:
     """Stores unit embeddings on disk; only 8 bytes per image stay in memory.
@@ -85,10 +82,7 @@ class EmbeddingStore:
         with fewer than two images get the median; all others get at least a quarter
         of it.
         """
-        square = np.empty(self.num_classes)
-        for low in range(0, self.num_classes, _ROWS):
-            sums = self.sums[low : low + _ROWS]
-            square[low : low + _ROWS] = np.einsum("ij,ij->i", sums, sums)
+        square = np.einsum("ij,ij->i", self.sums, self.sums, dtype=np.float64)
         many, count = self.counts > 1, self.counts
         mean = (square - count)[many] / (count * (count - 1.0))[many]
         usual = max(np.median(mean), 1e-3) if many.any() else 1.0

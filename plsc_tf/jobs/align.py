@@ -97,8 +97,7 @@ def _read_report(path):
 
 def _write(report, entries, done, total):
     """Writes a line of the report about each photograph, after its faces."""
-    progress = Progress("aligning", total, "photographs")
-    progress.add_earlier(done)
+    progress = Progress("aligning", total, "photographs", done)
     with open(report, "ab", opener=local.without_links) as file:
         # After a kill, faces without a line here are written again.
         for entry in progress.over(entries):

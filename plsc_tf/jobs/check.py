@@ -1,6 +1,5 @@
 """Checks a data set and writes a report and a cleaned list of images."""
 
-import contextlib
 import functools
 
 from plsc_tf.data import load, paths
@@ -37,7 +36,7 @@ def check(settings, groups=ALL):
     listing = functools.partial(open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
     targets = _targets(settings, request)
-    with contextlib.closing(Progress("checking", None, "images")) as progress:
+    with Progress("checking", None, "images") as progress:
         result = data_check.check(
             name,
             request,

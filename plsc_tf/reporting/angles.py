@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.heads.base import Head
-from plsc_tf.heads.kernels import flat, nearest
+from plsc_tf.heads.kernels import flat, nearest, pick_nearest
 from plsc_tf.heads.tiles import locate, read
 from plsc_tf.parallel.strategy import gather
 
@@ -57,12 +57,9 @@ class AngleHistograms(keras.callbacks.Callback):
         """
         if self._function is None:
             self._function = tf.function(self._distributed, autograph=False)
-        strategy, columns = self.model.strategy, []
-        for value in (*self._function(batch), batch[-1]):
-            local = strategy.experimental_local_results(value)
-            local = [np.asarray(one)[None] for one in local]
-            columns.append(gather(strategy, local).reshape(-1))
-        own, other, real = columns
+        strategy = self.model.strategy
+        local = strategy.experimental_local_results(self._function(batch))
+        own, other, real = gather(strategy, [np.asarray(part) for part in local]).T
         return own[real > 0], other[real > 0]
 
     def _distributed(self, batch):
@@ -71,9 +68,9 @@ class AngleHistograms(keras.callbacks.Callback):
             return self.model.strategy.run(self._replica, args=batch)
 
     def _replica(self, images, labels, *weights):
-        del weights
         embeddings = tf.cast(self.model(images, training=False), keras.config.floatx())
-        return angles(self.model.head, embeddings, labels)
+        real = tf.cast(weights[-1], embeddings.dtype)
+        return tf.stack([*angles(self.model.head, embeddings, labels), real], axis=1)
 
 
 def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
@@ -96,27 +93,22 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
     exchange = head.exchange
     inputs, labels = exchange.gather([inputs, labels])
     rows = locate(labels, *exchange.local_classes())
-    own = tf.zeros_like(inputs[:, 0])
-    other = tf.fill(tf.shape(own), tf.constant(-1.0, own.dtype))
     weight, chosen = head.arrays()["weight"], None
     if weight.sparse:  # a sparse variable must be read by rows, see `ShardedRows`
         chosen = tf.range(weight.local()[0].shape[0], dtype=tf.int64)
     tiles = head.tiles(chosen)
+    center = pick_nearest(tiles.pick(rows)["weight"], inputs)
+    cosine = tf.reduce_sum(tf.math.l2_normalize(center, axis=1) * inputs, axis=1)
+    own, other = tf.where(rows >= 0, cosine, 0.0), -tf.ones_like(cosine)
     for start, size, tile in zip(tiles.starts, tiles.sizes, tiles.each, strict=True):
-        numbers = tf.range(start, start + size, dtype=tf.int64)
-        weights = read(*tile)["weight"]
-        centers = tf.math.l2_normalize(flat(weights), axis=1)
-        cosines = tf.matmul(centers, inputs, transpose_b=True)
-        if head.sub_centers > 1:
-            cosines, _ = nearest(cosines, head.sub_centers)
-        mine = numbers[:, None] == rows[None, :]
-        here = tf.reduce_any(mine, axis=0)
-        found = tf.reduce_max(tf.where(mine, cosines, -2.0), axis=0)
-        own = tf.where(here, found, own)
-        rest = tf.reduce_max(tf.where(mine, -1.0, cosines), axis=0)
         # Tiles run one at a time, so that only one tile's logits are in memory.
-        with tf.control_dependencies([own]):
-            other = tf.maximum(other, rest)
+        with tf.control_dependencies([other]):
+            centers = tf.math.l2_normalize(flat(read(*tile)["weight"]), axis=1)
+            cosines = tf.matmul(centers, inputs, transpose_b=True)
+            cosines, _ = nearest(cosines, head.sub_centers)
+            numbers = tf.range(start, start + size, dtype=tf.int64)
+            rest = tf.where(numbers[:, None] == rows, -1.0, cosines)
+            other = tf.maximum(other, tf.reduce_max(rest, axis=0))
     own = exchange.total(own)
     other = tf.reduce_max(exchange.gather(other[None]), axis=0)
     return [

@@ -135,30 +135,20 @@ def statistics(model) -> str:
 
 def placement(model) -> str:
     """Returns the text that `log_device_placement` prints: variables per device."""
-    local = model.strategy.experimental_local_results
-    held = collections.defaultdict(lambda: ([], []))  # network's, head's
-    for variable in model.backbone.variables:
-        for copy in local(variable.value):
-            held[copy.device][0].append(copy)
-    for array in model.head.arrays().values():
-        for tile in itertools.chain(*array.tiles.values()):
-            for copy in local(tile):
-                held[copy.device][1].append(copy)
-    rows = []
-    for device, parts in sorted(held.items()):
-        (network, size), (head, head_size) = map(_size, parts)
-        text = f"{network:,} numbers of the network, {head:,} of the head"
-        rows.append((device or "unplaced", f"{text}; {size + head_size:,} bytes"))
+    arrays = [array.tiles.values() for array in model.head.arrays().values()]
+    parts = {
+        "network": [variable.value for variable in model.backbone.variables],
+        "head": itertools.chain(*itertools.chain(*arrays)),
+    }
+    sizes = collections.defaultdict(collections.Counter)
+    for part, values in parts.items():
+        for value in values:
+            for copy in model.strategy.experimental_local_results(value):
+                size = math.prod(copy.shape) * tf.as_dtype(copy.dtype).size
+                sizes[copy.device or "unplaced"][part] += size
+    text = "{network:,} bytes of the network, {head:,} of the head"
+    rows = [(device, text.format_map(held)) for device, held in sorted(sizes.items())]
     return report.format_table(rows)
-
-
-def _size(arrays):
-    """Returns the total (elements, bytes) of variables, tensors or rows."""
-    counts = [(math.prod(array.shape), array.dtype) for array in arrays]
-    return (
-        sum(count for count, _ in counts),
-        sum(count * tf.as_dtype(dtype).size for count, dtype in counts),
-    )
 
 
 def _shape(array):

@@ -22,7 +22,8 @@ class MetricsFiles(Sink):
     All metrics of a step, including those of a verification or an epoch, share one row.
     On a local disk, JSON lines are appended immediately. If a step's row grows, the
     file has several lines for this step, of which the last one counts. Both files are
-    rewritten at the end of the epoch.
+    rewritten at the end of the epoch. If one of them cannot be read or written, both
+    stay as they are, but the rows are kept in memory.
 
     Args:
         folder: the run's folder.
@@ -34,18 +35,17 @@ class MetricsFiles(Sink):
     def __init__(self, folder: str):
         self.rows: list[dict] = []
         self._jsonl, self._csv = files.join(folder, JSONL), files.join(folder, CSV)
-        self._guards = {path: Guard(path) for path in (self._jsonl, self._csv)}
+        self._guard = Guard(f"{self._jsonl} and {CSV}")
         # Before `begin`, writing would replace the rows in existing files.
         self._begun = False
 
     def begin(self, step: int) -> None:
         """Reads the run's existing rows up to `step`."""
         self.flush()
-        both = Guard(f"{self._jsonl} and {CSV}")
-        earlier = both(lambda: read(self._jsonl), [])
+        earlier = self._guard(lambda: read(self._jsonl), [])
         rows = {row["step"]: row for row in earlier if row["step"] <= step}
         self.rows = list(rows.values())
-        self._begun = not both.broken  # unreadable files are not overwritten
+        self._begun = True
         self.flush()
 
     def scalars(self, step: int, values: dict) -> None:
@@ -54,14 +54,12 @@ class MetricsFiles(Sink):
             self.rows.append({"step": step})
         self.rows[-1] |= {name: float(value) for name, value in values.items()}
         if self._begun and files.is_local(self._jsonl):
-            self._guards[self._jsonl](self._append)
+            self._guard(self._append)
 
     def flush(self) -> None:
         """Writes both files."""
         if self._begun:
-            lines = b"".join(map(_json_line, self.rows))
-            self._guards[self._jsonl](lambda: files.replace(self._jsonl, lines))
-            self._guards[self._csv](self._write_csv)
+            self._guard(self._write)
 
     close = flush
 
@@ -70,7 +68,8 @@ class MetricsFiles(Sink):
         with open(place, "ab", opener=local.without_links) as file:
             file.write(_json_line(self.rows[-1]))
 
-    def _write_csv(self):
+    def _write(self):
+        files.replace(self._jsonl, b"".join(map(_json_line, self.rows)))
         names = dict.fromkeys(name for row in self.rows for name in row)
         text = io.StringIO()
         table = csv.DictWriter(text, list(names) or ["step"], lineterminator="\n")

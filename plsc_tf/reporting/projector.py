@@ -1,7 +1,6 @@
 """Exports embeddings with their images to TensorBoard's projector."""
 
 import io
-import re
 
 import numpy as np
 from absl import logging
@@ -34,18 +33,17 @@ def write(folder, name, embeddings, labels, images):
     side = max(SMALLEST, min(SPRITE_SIDE // per_row, largest))
     table = io.BytesIO()
     np.savetxt(table, embeddings, fmt="%.6g", delimiter="\t")
-    file = re.sub(r"[^\w.-]", "_", name)
     config = ProjectorConfig()
     config.embeddings.add(
         tensor_name=name,
-        tensor_path=f"{file}.tsv",
-        metadata_path=f"{file}_labels.tsv",
-        sprite={"image_path": f"{file}_sprite.png", "single_image_dim": [side, side]},
+        tensor_path="embeddings.tsv",
+        metadata_path="labels.tsv",
+        sprite={"image_path": "sprite.png", "single_image_dim": [side, side]},
     )
     parts = {
-        f"{file}.tsv": table.getvalue(),
-        f"{file}_labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
-        f"{file}_sprite.png": _sprite(images, per_row, side),
+        "embeddings.tsv": table.getvalue(),
+        "labels.tsv": "".join(f"{label}\n" for label in labels).encode(),
+        "sprite.png": _sprite(images, per_row, side),
         "projector_config.pbtxt": text_format.MessageToBytes(config),
     }
     files.make_dirs(folder)

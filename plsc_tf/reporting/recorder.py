@@ -94,7 +94,12 @@ class Sink:
     """Base class for files and logs that receive a run's metrics; ignores everything.
 
     Steps never decrease, except in `begin`.
+
+    Attributes:
+        output: what the sink writes, for the log.
     """
+
+    output = "metrics"
 
     def begin(self, step: int) -> None:
         """Removes everything after `step`, from which the run continues."""
@@ -134,9 +139,7 @@ class Recorder:
     def _call(self, method, *args):
         """Calls the method of each sink in the sink's guard."""
         for sink in self.sinks:
-            name = getattr(sink, "folder", type(sink).__name__)
-            name = getattr(sink, "output", name)
-            guard = self._guards.setdefault(id(sink), Guard(name))
+            guard = self._guards.setdefault(id(sink), Guard(sink.output))
             guard(functools.partial(getattr(sink, method), *args))
 
     begin = functools.partialmethod(_call, "begin")
@@ -260,12 +263,12 @@ class InputImages(StepCallback):
     def __init__(self, recorder: Recorder, every_n_steps: int):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
-        self._next, self._first = 0, None
+        self._first = None
 
     def on_train_batch_end(self, batch, logs=None):
         """Records the images if they are due."""
         step, every = self.model.trainer.position.global_step, self.every_n_steps
-        due = every and (step >= self._next or step % every == 0)
+        due = every and (self._first is None or step % every == 0)
         if self._first is not None and not due:
             return
         # Use the first replica's part of the batch.
@@ -275,7 +278,6 @@ class InputImages(StepCallback):
         images = np.clip(np.rint(images.astype(np.float32)), 0, 255).astype(np.uint8)
         self._first = self._first or (labels, images)
         if due:
-            self._next = step + every
             self.recorder.images(step, "input", images)
 
     def jpegs(self) -> list[tuple[int, bytes]]:

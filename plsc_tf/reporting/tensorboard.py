@@ -21,14 +21,11 @@ class TensorBoard(Sink):
 
     Raises:
         OSError: the folder cannot be created.
-
-    Attributes:
-        folder: log folder.
     """
 
     def __init__(self, folder: str):
         files.make_dirs(folder)
-        self.folder = folder
+        self.output = folder
         self._local, self._writer = LocalFolder(folder), None
 
     def begin(self, step):

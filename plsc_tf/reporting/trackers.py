@@ -35,9 +35,6 @@ class Tracker(Sink):
     Raises:
         ModuleNotFoundError: the tracker's library is not installed.
         ValueError: the name is unknown.
-
-    Attributes:
-        output: what the sink writes, for the log.
     """
 
     def __init__(self, name: str, folder: str, params: dict | None = None):

@@ -43,21 +43,18 @@ class VisualDL(Sink):
 
     Raises:
         ValueError: the folder is on a remote store, which cannot append to files.
-
-    Attributes:
-        folder: log folder.
     """
 
     def __init__(self, folder: str):
-        self.folder, self._file = only_local(folder, "visualdl"), None
+        self.output, self._file = only_local(folder, "visualdl"), None
 
     def begin(self, step):
         """Opens the run's log and removes records after `step`."""
         self.close()
-        files.make_dirs(self.folder)
-        logs = sorted(n for n in files.list_dir(self.folder) if "vdlrecords" in n)
+        files.make_dirs(self.output)
+        logs = sorted(n for n in files.list_dir(self.output) if "vdlrecords" in n)
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
-        path = files.join(self.folder, name)
+        path = files.join(self.output, name)
         kept = _length_until(files.read(path), step) if logs else 0
         self._file = open(path, "ab", opener=local.without_links)
         self._file.truncate(kept)

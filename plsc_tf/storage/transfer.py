@@ -6,7 +6,6 @@ checkpoint, are copied last.
 """
 
 import concurrent.futures
-import contextlib
 import fnmatch
 import functools
 import os
@@ -70,7 +69,7 @@ def copy_folder(
         return written
 
     written: list[int | None] = []
-    with contextlib.closing(progress):
+    with progress:
         for last in (False, True):
             names = [name for name in sizes if (files.name(name) == MANIFEST) == last]
             with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:

@@ -97,5 +97,5 @@ def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
     assert outcome["steps"] == 2 and list(folder.glob("*/manifest.json"))
     page = (folder / "report.html").read_text()
     assert "steps per epoch" in page and f"{outcome['loss']:.5g}" in page
-    for name in (*UNTOLD, "loss.png", "MetricsFiles"):
+    for name in (*UNTOLD, "loss.png", "metrics.csv"):
         assert re.search(f"Could not write [^;]*{name}; .*Error: ", done.err), name

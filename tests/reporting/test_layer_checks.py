@@ -41,11 +41,11 @@ def test_statistics_count(make_model, dense):
     assert re.search(r"\nhead/weight +5×6", text)
 
 
-@pytest.mark.parametrize(("dense", "of_head"), [(False, (18, 12)), (True, (30, 30))])
+@pytest.mark.parametrize(("dense", "of_head"), [(False, (72, 48)), (True, (120, 120))])
 def test_placement_tells_devices(make_model, dense, of_head):
     text = layers.placement(make_model(replicas=2, dense=dense))
     for number, line in enumerate(text.splitlines()):
-        numbers = f"334 numbers of the network, {of_head[number]} of the head"
+        numbers = f"1,336 bytes of the network, {of_head[number]} of the head"
         assert f"CPU:{number}" in line and numbers in line
 
 

@@ -102,13 +102,13 @@ def test_the_projector_has_points_labels_and_a_sprite(seen):
     folder = seen.folder / "tensorboard"
     config = (folder / "projector_config.pbtxt").read_text()
     named = re.findall(r'_path: "(.*)"', config)
-    assert set(named) == {"mock.tsv", "mock_labels.tsv", "mock_sprite.png"}
-    points = np.loadtxt(folder / "mock.tsv", delimiter="\t")
-    labels = (folder / "mock_labels.tsv").read_text().splitlines()
+    assert set(named) == {"embeddings.tsv", "labels.tsv", "sprite.png"}
+    points = np.loadtxt(folder / "embeddings.tsv", delimiter="\t")
+    labels = (folder / "labels.tsv").read_text().splitlines()
     assert points.shape == (len(labels), 8)
     side = int(re.search(r"single_image_dim: (\d+)", config)[1])
     per_row = int(np.ceil(np.sqrt(len(labels))))
-    assert Image.open(folder / "mock_sprite.png").size == (side * per_row,) * 2
+    assert Image.open(folder / "sprite.png").size == (side * per_row,) * 2
 
 
 def test_visualdl_reads_its_log(seen, rows):
@@ -189,4 +189,4 @@ def test_the_log_shows_layers_statistics_and_devices(seen):
     assert re.search(r"embedding_dense/kernel +1024×8 float32", layers)
     statistics = text.split("Model statistics:")[1]
     assert re.search(r"head/weight +7×8\n", statistics)
-    assert re.search(r"device:CPU:1 .* 24 of the head; ", text)  # 3 of 7 classes
+    assert re.search(r"device:CPU:1 .* 96 of the head\n", text)  # 3 of 7 classes

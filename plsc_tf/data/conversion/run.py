@@ -343,9 +343,7 @@ class _Conversion:
         return -self._state["count"] % self._plan.num_shards if self._plan.pad else 0
 
     def _progress(self, action, total, unit, done):
-        progress = Progress(f"{action} {self._plan.output_dir}", total, unit)
-        progress.add_earlier(done)
-        return contextlib.closing(progress)
+        return Progress(f"{action} {self._plan.output_dir}", total, unit, done)
 
 
 def _prefetched(items: Iterator) -> Iterator:
