@@ -34,8 +34,9 @@ class Cluster(OptionGroup):
     )
     cluster_resolver: str = _unsaved(
         "auto",
-        "where to read the workers' addresses; auto: the first source that is set",
-        choices="auto none flags tf_config slurm",
+        "auto: a cluster if TF_CONFIG, cluster_node_ips or Slurm describe one; none: "
+        "this process alone",
+        choices="auto none",
     )
     cluster_secret_file: str = _in_cluster(
         "",

@@ -25,15 +25,6 @@ SECRET = "PLSC_TF_CLUSTER_SECRET"
 # The environment variable with a pod's index in an indexed Kubernetes job.
 _POD_INDEX = "JOB_COMPLETION_INDEX"
 _KINDS = ("chief", "worker")
-_REASONS = {
-    "ps": "plsc_tf has no parameter servers: every worker holds its share of the "
-    "classes. Remove the replicas of type ps",
-    "evaluator": "the workers verify by themselves (val_targets). Remove the evaluator",
-}
-_SLURM = (
-    *("SLURM_PROCID", "SLURM_LOCALID", "SLURMD_NODENAME", "SLURM_STEP_NUM_TASKS"),
-    *("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,26 +85,23 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
 
 
 def _find_cluster(options, environ):
-    wanted = options.cluster_resolver
-    if wanted == "none":
+    if options.cluster_resolver == "none":
         return None
-    if wanted in ("auto", "tf_config"):
-        place = _from_tf_config(environ.get("TF_CONFIG", ""))
-        if place:
-            if wanted == "auto" and options.cluster_node_ips:
-                _require_same(place, options)
-            return _cluster(place, "TF_CONFIG")
+    if place := _from_tf_config(environ.get("TF_CONFIG", "")):
+        if options.cluster_node_ips:
+            _require_same(*place, options, environ)
+        return _cluster(place, "TF_CONFIG")
     count, rule = options.num_workers, "This command starts one worker"
     advice = "Give num_workers to python -m plsc_tf.launch, before the --"
     require(count <= 1, rule, advice, num_workers=count)
-    if wanted in ("auto", "flags") and options.cluster_node_ips:
+    if options.cluster_node_ips:
         place = worker_addresses(options), _own_index(options, environ)
+        rule = "cluster_node_ips does not say which of its entries is this machine"
+        advice = "Set node_ip or task_index on each machine"
+        require(place[1] is not None, rule, advice)
         return _cluster(place, "cluster_node_ips")
-    if wanted == "slurm" or (wanted == "auto" and _in_slurm_step(environ)):
+    if _in_slurm_step(environ):
         return _cluster(_from_slurm(_first_port(options), environ), "Slurm")
-    if wanted != "auto":
-        missing = {"flags": "cluster_node_ips", "tf_config": "TF_CONFIG"}[wanted]
-        raise ValueError(f"cluster_resolver={wanted}, but {missing} names no workers.")
     return None
 
 
@@ -128,11 +116,13 @@ def _secret(options, environ):
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())
         own = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid())
-        rule = "cluster_secret_file must be a file of this user or of root"
-        require(own, rule, "Its owner knows the secret", cluster_secret_file=path)
-        rule = "cluster_secret_file must be readable by its owner only"
-        advice = f"Others may read it. Run: chmod 600 {path}"
-        require(not found.st_mode & 0o077, rule, advice, cluster_secret_file=path)
+        rule = "must be a file of this user or of root that only its owner can read"
+        advice = (
+            f"Others may know the secret. Run: chmod 600 {path}, or name a new file"
+        )
+        require(
+            own and not found.st_mode & 0o077, f"cluster_secret_file {rule}", advice
+        )
         secret = file.read().strip()
     rule = "cluster_secret_file must have at least 16 bytes"
     advice = f"Remove {path}; the next start creates a new one"
@@ -156,19 +146,14 @@ def _cluster(place, source):
     return Cluster(members, index, source) if len(members) > 1 else None
 
 
-def _require_same(place, options):
-    """Raises ValueError if TF_CONFIG and the flags describe different workers."""
-    members, index = place
-    by_flags = worker_addresses(options)
-    own, given = ", ".join(members), ", ".join(by_flags)
-    rule = f"TF_CONFIG has the workers {own}, but cluster_node_ips gives {given}"
-    advice = "Remove one of them, or choose with cluster_resolver=tf_config or flags"
-    require(by_flags == members, rule, advice)
-    machine = _named_index(options)
-    fits = machine in (None, index // options.num_workers)
-    rule = f"TF_CONFIG says that this is worker {index}, {members[index]}"
-    advice, number = "Remove node_ip and task_index", options.task_index
-    require(fits, rule, advice, node_ip=options.node_ip, task_index=number)
+def _require_same(members, index, options, environ):
+    """Raises ValueError if the flags contradict TF_CONFIG's (addresses, own index)."""
+    machine, by_flags = _own_index(options, environ), worker_addresses(options)
+    fits = by_flags == members and machine in (None, index // options.num_workers)
+    rule = f"TF_CONFIG says that this is worker {index} of {', '.join(members)}"
+    advice = "Remove TF_CONFIG, or these flags"
+    flags = {name: getattr(options, name) for name in ("node_ip", "task_index")}
+    require(fits, rule, advice, cluster_node_ips=",".join(by_flags), **flags)
 
 
 def _from_tf_config(text):
@@ -186,9 +171,9 @@ def _from_tf_config(text):
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         _refuse(f"malformed ({error!r})", text)
     for name in (kind, *lists):
-        if name not in _KINDS:
-            reason = _REASONS.get(str(name), "tasks are chief or worker")
-            raise ValueError(f"TF_CONFIG has tasks of type {name!r}, but {reason}.")
+        rule = f"TF_CONFIG has tasks of type {name!r}, but tasks are chief or worker"
+        advice = "There are no parameter servers; the workers evaluate by themselves"
+        require(name in _KINDS, rule, advice)
     if not all(isinstance(hosts, list) for hosts in lists.values()):
         _refuse("the addresses of each task type must be a list", text)
     places = [(k, i) for k in _KINDS for i in range(len(lists.get(k, [])))]
@@ -218,9 +203,6 @@ def _from_slurm(first_port, environ):
     The resolver sorts the nodes by name, but Slurm may number the tasks in a different
     order. Therefore, this worker's index is found from its node and its local ID.
     """
-    missing = [name for name in _SLURM if name not in environ]
-    rule = "cluster_resolver=slurm is for processes that srun starts"
-    require(not missing, f"{rule}. The environment lacks {', '.join(missing)}")
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
@@ -266,36 +248,23 @@ def _machines(options):
 
 
 def _own_index(options, environ):
-    """Returns this machine's index in cluster_node_ips.
+    """Returns this machine's index in cluster_node_ips; None if nothing tells it.
 
-    The index comes from task_index or node_ip if either is set, else from the index of
-    the Kubernetes pod.
+    The index comes from node_ip, task_index or the index of the Kubernetes pod.
     """
-    named, entries = _named_index(options), options.cluster_node_ips
-    if named is not None:
-        return named
-    if len(entries) == 1:
+    machines, index, source = _machines(options), options.task_index, "task_index"
+    if options.node_ip:
+        found = _find(options.node_ip, machines)
+        rule = f"node_ip={options.node_ip} has index {found} in cluster_node_ips"
+        advice = "Set only one of them"
+        require(index in (None, found), rule, advice, task_index=index)
+        return found
+    if index is None and len(machines) == 1:
         return 0
-    rule = "cluster_node_ips does not say which of its entries is this machine"
-    require(_POD_INDEX in environ, rule, "Set node_ip or task_index on each machine")
-    text = environ[_POD_INDEX]
-    fits = text.isdecimal() and int(text) < len(entries)
-    rule = f"{_POD_INDEX}={text!r}, but cluster_node_ips has {len(entries)} entries"
-    require(fits, rule, "The environment has this pod's index: list one for each pod")
-    return int(text)
-
-
-def _named_index(options):
-    """Returns the index given by task_index or node_ip, or None if neither is set."""
-    machines, index = _machines(options), options.task_index
-    by_ip = _find(options.node_ip, machines) if options.node_ip else None
-    if index is None:
-        return by_ip
-    entries = f"cluster_node_ips has {len(machines)} entries, counted from 0"
-    require(index < len(machines), f"task_index={index}, but {entries}")
-    place = f"node_ip={options.node_ip} has index {by_ip} in cluster_node_ips"
-    rule = f"{place}, but task_index={index}"
-    require(by_ip in (None, index), rule, "Set only one of them")
+    if index is None and _POD_INDEX in environ:
+        index, source = int(environ[_POD_INDEX]), _POD_INDEX
+    rule = f"cluster_node_ips has {len(machines)} entries, counted from 0"
+    require(index is None or index < len(machines), rule, **{source: index})
     return index
 
 
