@@ -27,9 +27,9 @@ RETRY_S = 0.2
 TRIES = 10
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 500
-# Extra seconds, beyond its own time limit, that a worker waits for the chief's
-# decision; also the seconds that a failed chief waits for late workers, to report the
-# problem to them.
+# Extra seconds, beyond the chief's time limit, that a worker waits for its decision;
+# also the seconds that a failed chief waits for late workers, to report the problem to
+# them.
 DECISION_S = 5.0
 _PROBLEMS = {
     errno.EADDRINUSE: "the port is in use, by a process of an earlier run or by "
@@ -75,8 +75,9 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
     for tries_left in reversed(range(TRIES)):
         connection = await connect(cluster, max(deadline - time.monotonic(), 0))
         try:
-            left = max(deadline - time.monotonic(), 0)
-            answer = await asyncio.wait_for(connection.receive(), left + DECISION_S)
+            # The chief, which started before it was reached, decides in its own limit.
+            limit_s = timeout_s + DECISION_S
+            answer = await asyncio.wait_for(connection.receive(), limit_s)
             break
         except (OSError, EOFError) as error:
             connection.close()
@@ -119,7 +120,6 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
                 "protocol": PROTOCOL,
                 "index": cluster.index,
                 "addresses": cluster.addresses,
-                "wait_s": max(deadline - time.monotonic(), 0),
                 "problem": problem,
             }
             connection.send(wire.encode(hello))
@@ -201,8 +201,7 @@ class ChiefJoin:
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
-        self._start = time.monotonic()
-        self._limit = asyncio.timeout(timeout_s)
+        self._timeout_s, self._limit = timeout_s, asyncio.timeout(timeout_s)
         self._callers: asyncio.Queue = asyncio.Queue()
         self._members: dict[int, Connection] = {}
         self._present: list[Connection] = []  # includes workers that cannot join
@@ -251,7 +250,6 @@ class ChiefJoin:
             checked = {
                 "index": int(hello["index"]),
                 "addresses": [str(address) for address in hello["addresses"]],
-                "wait_s": float(hello["wait_s"]),
                 "problem": str(hello["problem"]),
             }
             # The hello of a closed connection may still arrive; its worker tries again.
@@ -296,8 +294,6 @@ class ChiefJoin:
         if problem:
             raise JoinError(problem)
         self._members[index] = connection
-        until = asyncio.get_running_loop().time() + hello["wait_s"]
-        self._limit.reschedule(min(self._limit.when(), until))
 
     def _compare(self, index, others):
         """Returns the problem with a worker's list of addresses, or None."""
@@ -316,9 +312,8 @@ class ChiefJoin:
             for index in range(1, self._cluster.size)
             if index not in self._members or not self._members[index].is_open()
         ]
-        waited_s = time.monotonic() - self._start
         return (
-            f"{' and '.join(missing)} did not join within {waited_s:.0f} s. Read the "
-            "log of each missing worker. Check that all have the same cluster_node_ips "
-            f"and that no firewall blocks {self._cluster.addresses[0]}."
+            f"{' and '.join(missing)} did not join within {self._timeout_s:g} s. Read "
+            "their logs. Check that all have the same cluster_node_ips and that no "
+            f"firewall blocks {self._cluster.addresses[0]}."
         )
