@@ -8,6 +8,7 @@ import tensorflow as tf
 from plsc_tf import private_apis
 from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, replica_id
 from plsc_tf.parallel.group import Group, SingleWorker
+from plsc_tf.parallel.worker_lost import by_value
 from plsc_tf.requirements import require
 
 # Extra seconds, beyond the time limit, that a worker waits for the others' results.
@@ -29,7 +30,7 @@ def compare(facts: Sequence[dict]) -> None:
     for name in sorted(set().union(*facts)):
         values = [repr(one[name]) if name in one else "not set" for one in facts]
         if len(set(values)) > 1:
-            different.append(f"  {name}: {_describe(values)}")
+            different.append(f"  {name}: {by_value(dict(enumerate(values)))}")
     if different:
         raise ValueError(
             "The workers differ, so nothing was trained. Give all of them the same "
@@ -124,14 +125,3 @@ def _wrong_result(strategy, gradient_dtype):
                 values = found.numpy().ravel().tolist()
                 return f"{name}: expected {expected}, received {values}"
     return None
-
-
-def _describe(shown):
-    """Describes which workers have which value."""
-    workers = {}
-    for index, value in enumerate(shown):
-        workers.setdefault(value, []).append(str(index))
-    return "; ".join(
-        f"{value} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
-        for value, who in workers.items()
-    )

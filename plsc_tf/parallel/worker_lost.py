@@ -4,7 +4,7 @@ import faulthandler
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import logging
 
@@ -49,17 +49,25 @@ def describe_loss(
         what: what happened to the lost worker.
         activities: each worker's last reported activity.
     """
-    others: dict[str, list[str]] = {}
-    for i, activity in enumerate(activities):
-        if i != index:
-            others.setdefault(activity, []).append(str(i))
-    elsewhere = "; ".join(
-        activity + (f" ({', '.join(workers)})" if len(others) > 1 else "")
-        for activity, workers in others.items()
-    )
+    others = {i: text for i, text in enumerate(activities) if i != index}
     return (
         f"{names[index]} {what}. It was last in: {activities[index]}; the others are "
-        f"in: {elsewhere}."
+        f"in: {by_value(others)}."
+    )
+
+
+def by_value(values: Mapping[int, str]) -> str:
+    """Describes which workers have which value: `a on workers 0, 2; b on worker 1`.
+
+    Args:
+        values: {worker index: its value}.
+    """
+    workers: dict[str, list[str]] = {}
+    for index, value in values.items():
+        workers.setdefault(value, []).append(str(index))
+    return "; ".join(
+        f"{value} on worker{'s'[: len(who) - 1]} {', '.join(who)}"
+        for value, who in workers.items()
     )
 
 

@@ -96,5 +96,5 @@ def test_the_silent_one_is_named_with_what_all_do(chief, announced):
     (verdict,) = verdicts(announced)
     assert verdict["text"] == (
         "W1 was silent for 30 s (suspended, or its machine is down). It was last in: "
-        "reading step 8; the others are in: step 8."
+        "reading step 8; the others are in: step 8 on workers 0, 2."
     )

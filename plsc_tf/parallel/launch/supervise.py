@@ -267,7 +267,7 @@ class Supervisor:
         Returns:
             The workers, in the order in which they ended.
         """
-        ended, running, passed_on, failed_at, asked = [], list(workers), 0, None, False
+        ended, running, passed_on, pending = [], list(workers), 0, None
         while running:
             for worker in [w for w in running if w.ended()]:
                 running.remove(worker)
@@ -276,37 +276,30 @@ class Supervisor:
             if len(self._signals) > passed_on:
                 passed_on = len(self._signals)
                 self._pass_on(running)
-            if failed_at is None and first_failure(ended):
-                failed_at = time.monotonic()
-            waited = 0 if failed_at is None else time.monotonic() - failed_at
-            if waited > self.notice_s and not asked:
-                asked = True
+            if pending is None and first_failure(ended):
+                due = time.monotonic() + self.notice_s
+                pending = [(due, signal.SIGTERM), (due + self.grace_s, signal.SIGKILL)]
+            if pending and time.monotonic() > pending[0][0]:
+                _, signum = pending.pop(0)
                 for worker in running:
-                    logging.warning(
-                        f"Worker {worker.index} still runs. Sending SIGTERM."
-                    )
-                    worker.send_signal(signal.SIGTERM)
-            if waited > self.notice_s + self.grace_s:
-                for worker in running:
-                    logging.warning("Worker %d did not end. Killing it.", worker.index)
-                    worker.kill()
+                    given = f"Sending {signum.name}."
+                    logging.warning("Worker %d still runs. %s", worker.index, given)
+                    worker.send_signal(signum)
             if running:
                 time.sleep(_POLL_S)
         return ended
 
     def _pass_on(self, running):
         """Forwards the first signal to the workers; kills them after the second."""
+        first = signal.Signals(self._signals[0])
+        # The training program does not handle SIGHUP.
+        signum = signal.SIGTERM if first == signal.SIGHUP else first
+        text = f"{first.name}: ending the workers. A second signal kills them."
         if len(self._signals) > 1:
-            logging.warning("Second signal: killing the workers.")
-            for worker in running:
-                worker.kill()
-            return
-        first = self._signals[0]
-        name = signal.Signals(first).name
-        logging.warning(f"{name}: ending the workers. A second signal kills them.")
+            signum, text = signal.SIGKILL, "Second signal: killing the workers."
+        logging.warning("%s", text)
         for worker in running:
-            # The training program does not handle SIGHUP.
-            worker.send_signal(signal.SIGTERM if first == signal.SIGHUP else first)
+            worker.send_signal(signum)
 
     def _report(self, failed):
         """Logs which worker failed and how, and shows the last lines of its output."""
