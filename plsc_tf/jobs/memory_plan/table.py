@@ -22,19 +22,11 @@ DEVICES = sorted({*POWERS, *(3 * n // 2 for n in POWERS)})
 
 def suggestions(job: Job) -> list[tuple[dict, Job]]:
     """Returns [(options, `Job` with these options)]; each entry makes the job fit."""
-    words = {
-        "head_slot_dtype": "bfloat16",
-        "head_weight_dtype": "bfloat16",
-        "loss_type": f"dist_{job.settings.head.loss}",
-    }
     fitting = []
-    for option, attribute, values in _candidates(job):
-        for value in values:
-            changed = job.with_head(**{attribute: value})
+    for candidates in _candidates(job):
+        for options, changes in candidates:
+            changed = job.with_head(**changes)
             if changed.fits():
-                options = {option: words.get(option, value)}
-                if option == "num_replicas":
-                    options["global_batch_size"] = job.head.global_batch
                 fitting.append((options, changed))
                 break
     if job.settings.performance.recompute == "none":
@@ -45,32 +37,35 @@ def suggestions(job: Job) -> list[tuple[dict, Job]]:
 
 
 def _candidates(job):
-    """Returns [(option, `HeadLoad` attribute, values of the attribute)].
+    """Returns lists of ({option: value}, {`HeadLoad` attribute: value}).
 
-    Values are ordered from the smallest change up. Options that do not affect the
+    Each list is ordered from the smallest change up. Options that do not affect the
     training's results come first.
     """
     head, given = job.head, job.settings.head
     images, most = head.global_batch, min(head.global_batch, head.num_classes)
     parts = [n for n in POWERS if 2 * head.parts <= n <= images // head.replicas]
-    changes = [("gradient_accumulation_steps", "parts", parts)]
+    parts = [({"gradient_accumulation_steps": n}, {"parts": n}) for n in parts]
     if not head.sharded:
-        return [("loss_type", "sharded", [True]), *changes]
+        return [[({"loss_type": f"dist_{given.loss}"}, {"sharded": True})], parts]
     fewest = max(FEWEST_TILE_ROWS, head.working_rows // MOST_TILES)
-    tiles = [head.rows_per_tile // n for n in POWERS]
-    half = [head.slot_bytes // 2] if given.head_slot_dtype == "float32" else []
-    half_weights = [head.row_bytes // 2] if given.head_weight_dtype == "float32" else []
+    tiles = [n for n in (head.rows_per_tile // k for k in POWERS) if n >= fewest]
+    slots = [({"head_slot_dtype": "bfloat16"}, {"slot_bytes": head.slot_bytes // 2})]
+    rows = [({"head_weight_dtype": "bfloat16"}, {"row_bytes": head.row_bytes // 2})]
     # Logical CPU devices would share the same memory.
-    more = [] if job.devices.shared else [n for n in DEVICES if n <= most]
-    rates = [] if given.label_smoothing else RATES
+    more = (
+        [] if job.devices.shared else [n for n in DEVICES if head.replicas < n <= most]
+    )
+    batch = {"global_batch_size": images}
+    rates = [] if given.label_smoothing else [x for x in RATES if x < head.sample_rate]
     return [
-        ("head_logits_mb", "logits_bytes", [0] if head.kept_tiles else []),
-        ("head_tile_rows", "tile_rows", [n for n in tiles if n >= fewest]),
-        ("head_slot_dtype", "slot_bytes", half),
-        ("head_weight_dtype", "row_bytes", half_weights),
-        *changes,
-        ("num_replicas", "replicas", [n for n in more if n > head.replicas]),
-        ("sample_rate", "sample_rate", [x for x in rates if x < head.sample_rate]),
+        [({"head_logits_mb": 0}, {"logits_bytes": 0})] if head.kept_tiles else [],
+        [({"head_tile_rows": n}, {"tile_rows": n}) for n in tiles],
+        slots if given.head_slot_dtype == "float32" else [],
+        rows if given.head_weight_dtype == "float32" else [],
+        parts,
+        [({"num_replicas": n, **batch}, {"replicas": n}) for n in more],
+        [({"sample_rate": x}, {"sample_rate": x}) for x in rates],
     ]
 
 
