@@ -53,9 +53,8 @@ def _candidates(job):
     slots = [({"head_slot_dtype": "bfloat16"}, {"slot_bytes": head.slot_bytes // 2})]
     rows = [({"head_weight_dtype": "bfloat16"}, {"row_bytes": head.row_bytes // 2})]
     # Logical CPU devices would share the same memory.
-    more = (
-        [] if job.devices.shared else [n for n in DEVICES if head.replicas < n <= most]
-    )
+    usual = [] if job.devices.shared else DEVICES
+    more = [n for n in usual if head.replicas < n <= most]
     batch = {"global_batch_size": images}
     rates = [] if given.label_smoothing else [x for x in RATES if x < head.sample_rate]
     return [
