@@ -4,7 +4,6 @@ import dataclasses
 import math
 from typing import Any
 
-import keras
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
@@ -54,22 +53,12 @@ class Snapshots(Checkpoint):
         self._epoch_steps: Any = None
         self._run = None  # snapshots of an interrupted run count as well
 
-    def set_model(self, model: Any) -> None:
-        """Sets the model; only `Checkpoint` sets the trainer's `finish_saving`."""
-        keras.callbacks.Callback.set_model(self, model)
-
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks the options and rejects a folder with another run's snapshots."""
         self._epoch_steps = self.params.get("steps")
         rule = "snapshots_per_epoch needs data of known length"
         advice, count = "Set snapshot_every_n_steps instead", self.per_epoch
         require(not count or self._epoch_steps, rule, advice, snapshots_per_epoch=count)
-        if self.per_epoch and self.per_epoch > self._epoch_steps:
-            logging.warning(
-                f"An epoch has {self._epoch_steps} steps, fewer than "
-                f"snapshots_per_epoch={self.per_epoch}: after {self.start_epoch} "
-                "epochs (snapshot_start_epoch), each step gets a snapshot."
-            )
         self._continues = bool(self._step())
         super().on_train_begin(logs)
 
@@ -98,12 +87,6 @@ class Snapshots(Checkpoint):
         if self._is_chief():
             count = len(catalog.find_all(self.directory))
             logging.info("%d snapshots in %s", count, self.directory)
-            if not count:
-                logging.warning(
-                    "The training ended before the first snapshot was due, with "
-                    "snapshot_start_epoch=%d.",
-                    self.start_epoch,
-                )
 
     def _save(self, name, logs):
         """Saves a snapshot unless an interrupted run has already saved it."""

@@ -38,13 +38,6 @@ def test_the_right_steps_are_kept(model, pictures, tmp_path, options, steps):
     assert train(model, pictures, tmp_path, **options) == steps
 
 
-def test_a_training_too_short_for_snapshots_says_so(model, pictures, tmp_path, caplog):
-    assert train(model, pictures, tmp_path, 1, per_epoch=5, start_epoch=1) == []
-    said = caplog.text
-    assert "after 1 epochs (snapshot_start_epoch), each step gets a snapshot" in said
-    assert "before the first snapshot was due, with snapshot_start_epoch=1" in said
-
-
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
