@@ -11,7 +11,7 @@ from absl import logging
 from plsc_tf.requirements import nearest, require
 
 
-def freeze(network: keras.Model, pattern: str) -> list[str]:
+def freeze(network: keras.Model, pattern: str) -> None:
     """Freezes layers: their weights and moving statistics do not change in training.
 
     Frozen batch-normalization layers run in inference mode.
@@ -20,36 +20,16 @@ def freeze(network: keras.Model, pattern: str) -> list[str]:
         network: a built Keras model, not compiled yet.
         pattern: regular expression that matches the beginning of the layers' names.
 
-    Returns:
-        names of the frozen layers; layers without weights are not included.
-
     Raises:
         ValueError: the pattern is not a regular expression or matches no layer with
             weights.
     """
-    matches = layers_named(network, pattern, "freeze_layers")
-    for layer in matches:
+    for layer in _layers_named(network, pattern, "freeze_layers"):
         layer.trainable = False
-    count = sum(1 for layer in network.layers if layer.weights)
-    logging.info(
-        f"{len(matches)} of {count} layers are frozen, from {matches[0].name} to "
-        f"{matches[-1].name}."
-    )
-    return [layer.name for layer in matches]
 
 
-def layers_named(network: keras.Model, pattern: str, option: str) -> list:
-    """Returns the layers with weights whose names match a regular expression.
-
-    Args:
-        network: a built Keras model.
-        pattern: regular expression that matches the beginning of the layers' names.
-        option: name of the option, for error messages.
-
-    Raises:
-        ValueError: the pattern is not a regular expression or matches no layer with
-            weights.
-    """
+def _layers_named(network, pattern, option):
+    """Returns the layers with weights whose names match a regular expression."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
@@ -59,14 +39,13 @@ def layers_named(network: keras.Model, pattern: str, option: str) -> list:
         ) from error
     layers = [layer for layer in network.layers if layer.weights]
     matches = [layer for layer in layers if expression.match(layer.name)]
-    if not matches:
-        names = [layer.name for layer in layers]
-        near = nearest(pattern, names, most=3) or names[:3]
-        raise ValueError(
-            f"{option} matches no layer with weights in '{network.name}'. Received: "
-            f"{option}={pattern!r}. The network has {len(names)} such layers, for "
-            f"example {', '.join(near)}."
-        )
+    names = [layer.name for layer in layers]
+    near = ", ".join(nearest(pattern, names, most=3) or names[:3])
+    rule = f"{option} must match a layer with weights in '{network.name}'"
+    advice = f"The network has {len(names)} such layers, for example {near}"
+    require(matches, rule, advice, **{option: repr(pattern)})
+    ends = f"from {matches[0].name} to {matches[-1].name}"
+    logging.info(f"{option}={pattern}: {len(matches)} of {len(names)} layers, {ends}.")
     return matches
 
 
@@ -147,19 +126,11 @@ def of_layers(
         ("weight_decay_on", "weight_decay", weight_decays),
     ):
         for pattern, factor in factors.items():
-            for variable in _weights(network, option, pattern, factor):
-                rule = rules.get(id(variable), COMMON)
-                rules[id(variable)] = dataclasses.replace(rule, **{field: factor})
+            layers = _layers_named(network, pattern, option)
+            weights = [v for layer in layers for v in layer.trainable_weights]
+            rule = f"{option} must match at least one layer that is not frozen"
+            require(weights, rule, **{option: f"{pattern}:{factor:g}"})
+            for variable in weights:
+                before = rules.get(id(variable), COMMON)
+                rules[id(variable)] = dataclasses.replace(before, **{field: factor})
     return rules
-
-
-def _weights(network, option, pattern, factor):
-    layers = layers_named(network, pattern, option)
-    layers = [layer for layer in layers if layer.trainable_weights]
-    rule = f"{option} must match at least one layer that is not frozen"
-    require(layers, rule, **{option: f"{pattern}:{factor:g}"})
-    words = layers[0].name
-    if len(layers) > 1:
-        words = f"{len(layers)} layers, from {words} to {layers[-1].name}"
-    logging.info("%s: %g for %s.", option, factor, words)
-    return [variable for layer in layers for variable in layer.trainable_weights]

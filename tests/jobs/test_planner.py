@@ -252,7 +252,7 @@ def test_the_command_plans_and_touches_nothing(tmp_path, capsys):
     [
         ({"num_classes": 1}, "at least one row"),
         ({"gradient_accumulation_steps": 6}, "needs an image per part and replica"),
-        ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on matches no layer"),
+        ({"weight_decay_on": ("nosuch:0",)}, "weight_decay_on must match a layer"),
     ],
 )
 def test_what_a_training_refuses_is_not_planned(tmp_path, options, complaint):
