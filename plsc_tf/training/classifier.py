@@ -175,7 +175,7 @@ class Classifier(keras.Model):
         keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype)
         if mixing is not None:
             mixing.check(self)
-        several_steps.check(steps_per_execution, self.trainer.votes)
+        several_steps.check(steps_per_execution, self.trainer)
         self.trainer.forward = forward.make(self, jit_compile, recompute)
         with self.strategy.scope():
             optimizer = keras.optimizers.get(optimizer or Momentum())

@@ -16,7 +16,9 @@ from plsc_tf.training import mixing
 from plsc_tf.training.circular import Classifier
 
 
-def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
+def train_step(
+    model: Classifier, proceed: tf.Tensor, *batch: tf.Tensor
+) -> dict[str, tf.Tensor]:
     """Runs the forward and backward pass, and updates all weights or none.
 
     The objective is Σ weight · loss over the global batch, divided by its number of
@@ -25,6 +27,7 @@ def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
 
     Args:
         model, *batch: the first arguments of `gradients`.
+        proceed: bool scalar, see `Updater.apply`.
 
     Returns:
         dict of scalars, equal on every replica: `loss`, the requested metrics,
@@ -33,7 +36,7 @@ def train_step(model: Classifier, *batch: tf.Tensor) -> dict[str, tf.Tensor]:
         of the workers' votes in a cluster.
     """
     passes = gradients(model, *batch)
-    return finish(model, passes, *update(model, passes))
+    return finish(model, passes, *update(model, passes, proceed))
 
 
 class StepGradients(NamedTuple):
@@ -147,12 +150,15 @@ def gradients(
     )
 
 
-def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+def update(
+    model: Classifier, passes: Any, proceed: tf.Tensor | None = None
+) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Updates all weights or none, see `Updater.apply`.
 
     Args:
         model: the compiled `Classifier`.
         passes: the `StepGradients`.
+        proceed: bool scalar, see `Updater.apply`.
 
     Returns:
         (bool scalar, True if the update was applied; sums over the global batch, and
@@ -167,8 +173,8 @@ def update(model: Classifier, passes: Any) -> tuple[tf.Tensor, dict[str, tf.Tens
         figures["weights"] = tf.reduce_sum(passes.sample_weights)
     # The forward pass of a bad batch has already changed the batch-norm statistics.
     undo = _states(model)[0], passes.statistics
-    apply = model.trainer.updater.apply
-    return apply(passes.gradients, passes.pending, passes.healthy, undo, figures)
+    gradients = passes.gradients, passes.pending, passes.healthy
+    return model.trainer.updater.apply(*gradients, undo, figures, proceed)
 
 
 def finish(

@@ -25,34 +25,27 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from plsc_tf.parallel.strategy import device_kind, local_devices
 from plsc_tf.requirements import require
 from plsc_tf.training import batching
 from plsc_tf.training.circular import Trainer
-from plsc_tf.training.ending import Votes
 from plsc_tf.training.replica_step import train_step
 from plsc_tf.training.updates import Updater
 
 HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
-def check(steps: Any, votes: Votes | None) -> None:
-    """Raises ValueError if this number of steps per call is invalid or not supported.
-
-    Args:
-        steps: steps per call.
-        votes: this worker's `Votes` in a cluster, or None.
-    """
-    whole = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+def check(steps: Any, trainer: Trainer) -> None:
+    """Raises ValueError if a trainer cannot run this number of steps per call."""
     rule = "steps_per_execution must be a whole number, at least 1"
-    require(whole, rule, steps_per_execution=steps)
+    require(isinstance(steps, int) and steps >= 1, rule, steps_per_execution=steps)
+    alone = trainer.votes is None and trainer.updater_class is Updater
     rule = (
-        "In a cluster, the workers agree after every step whether to continue, so "
-        "steps_per_execution must be 1"
+        "In a cluster, the workers agree after every step whether to continue, and "
+        "stage 2 searches a step size, so steps_per_execution must be 1"
     )
-    require(steps == 1 or votes is None, rule, steps_per_execution=steps)
+    require(steps == 1 or alone, rule, steps_per_execution=steps)
 
 
 def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
@@ -70,20 +63,15 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
         (float64 `[len(batches), names]`, results in the order of `_names`; per-replica
         bool scalar, `proceed` of the following step).
     """
-    updater, rows = trainer.updater, []
+    strategy, rows = trainer.model.strategy, []
     step = functools.partial(train_step, trainer.model)
-    local_results = trainer.model.strategy.experimental_local_results
-    try:
-        for batch in batches:
-            if updater.votes is None:
-                updater.proceed = local_results(proceed)
-            outcome = trainer.model.strategy.run(step, args=batch)
-            proceed = outcome["finite"]
-            row = [local_results(outcome[name])[0] for name in _names(trainer)]
-            # Every number of a step is exact in float64.
-            rows.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
-    finally:
-        updater.proceed = None
+    for batch in batches:
+        outcome = strategy.run(step, args=(proceed, *batch))
+        proceed = outcome["finite"]
+        values = [outcome[name] for name in _names(trainer)]
+        row = [strategy.experimental_local_results(value)[0] for value in values]
+        # Every number of a step is exact in float64.
+        rows.append(tf.stack([tf.cast(value, tf.float64) for value in row]))
     return tf.stack(rows), proceed
 
 
@@ -123,6 +111,7 @@ def launch(
         pool: a thread that reads the results, so that it begins before the next call is
             launched. A copy from a GPU waits for all work that the GPU already has.
     """
+    trainer.start_averages()
     if trainer.custom_step is not None:
         row = trainer.custom_step(*batches)
         return Call(1, lambda: [row])
@@ -154,25 +143,16 @@ class Calls:
     Args:
         trainer: the `Trainer`.
         callbacks: the training's Keras callbacks.
-
-    Raises:
-        ValueError: a call has several steps, but the trainer has a custom step or
-            updater.
     """
 
     def __init__(self, trainer: Trainer, callbacks: Any) -> None:
         self._trainer, self._model = trainer, trainer.model
         self._most = self._model.steps_per_execution
-        self._plain = trainer.custom_step is None and trainer.updater_class is Updater
-        rule = (
-            "Training with a custom step or updater runs one step per call, so "
-            "steps_per_execution must be 1"
-        )
-        require(self._plain or self._most == 1, rule, steps_per_execution=self._most)
         # Elsewhere, running ahead gains nothing.
         gains = self._most > 1 or device_kind(self._model.strategy) == "GPU"
         self._pool = ThreadPoolExecutor(1) if gains else None
-        self._wants = [_wants(c, log_missing=gains) for c in callbacks if _looks(c)]
+        looking = filter(_looks, callbacks)
+        self._wants = [getattr(c, "wants", lambda step: True) for c in looking]
         self._batches: Iterator = iter(())
         self._error: Exception | None = None
         # Batches that were taken; the first one is the next to report.
@@ -200,25 +180,16 @@ class Calls:
         self._batches, self._error = iter(batches), None
         self._gathered.clear()
         while self._gather(self.unreported + 1) or self._gathered:
-            batch = self._gathered[0]
-            yield batch
-            if self._gathered and self._gathered[0] is batch:
-                self._gathered.popleft()  # `outcome` was not called for this batch
+            yield self._gathered[0]
         if self._error is not None:
             raise self._error
 
-    def outcome(self, batch: Any) -> dict[str, float] | None:
-        """Returns the results of the step on a batch, and launches further steps.
+    def outcome(self) -> dict[str, float]:
+        """Returns the results of the step on the batch that `gathered` yielded last.
 
-        Args:
-            batch: the batch that `gathered` yielded last.
-
-        Returns:
-            dict of floats with the results of
-            `plsc_tf.training.replica_step.train_step`; None if this is another batch.
+        It also launches further steps. The results are those of
+        `plsc_tf.training.replica_step.train_step`, as floats.
         """
-        if not self._gathered or batch is not self._gathered[0]:
-            return None
         if not self._results:
             if not self._calls:
                 self._launch()
@@ -237,12 +208,11 @@ class Calls:
         a checkpoint. A step with NaN or infinity has changed nothing and is not
         counted; a resumed run repeats its batch.
         """
-        if self._plain:
-            with contextlib.suppress(tf.errors.OpError):
-                updates = int(self._model.optimizer.iterations.numpy())
-                self._trainer.position.step += updates - self._reported
-                self._trainer.position.global_step += updates - self._reported
-                self._reported = updates
+        with contextlib.suppress(tf.errors.OpError):
+            updates = int(self._model.optimizer.iterations.numpy())
+            self._trainer.position.step += updates - self._reported
+            self._trainer.position.global_step += updates - self._reported
+            self._reported = updates
         for one in (self._calls, self._results, self._gathered):
             one.clear()
 
@@ -260,7 +230,9 @@ class Calls:
     def _launch(self):
         """Launches the next call, if there is a batch."""
         ahead = self.unreported
-        whole = self._room(ahead) == self._most and self._gather(ahead + self._most)
+        step = self._trainer.position.global_step + ahead
+        whole = self._warm and not self._wanted(range(step + 1, step + self._most))
+        whole = whole and self._gather(ahead + self._most)
         count = self._most if whole else 1
         if not self._gather(ahead + count):
             return
@@ -285,7 +257,7 @@ class Calls:
             and len(self._calls) == 1
             and self._calls[0].proceed is not None
             and not self._model.stop_training
-            and not any(wants(last) for wants in self._wants)
+            and not self._wanted([last])
         )
 
     def _read(self):
@@ -299,14 +271,9 @@ class Calls:
                 self._calls.clear()
                 break
 
-    def _room(self, ahead):
-        """Returns how many steps the next call may run before a callback wants one."""
-        most = self._most if self._warm else 1
-        step = self._trainer.position.global_step + ahead
-        for i in range(1, most):
-            if any(wants(step + i) for wants in self._wants):
-                return i
-        return most
+    def _wanted(self, steps):
+        """Returns whether a callback needs the model after one of the steps."""
+        return any(wants(step) for step in steps for wants in self._wants)
 
 
 def _raise(error):
@@ -320,19 +287,3 @@ def _looks(callback):
         name in vars(callback) or getattr(kind, name) is not getattr(base, name)
         for name in HOOKS
     )
-
-
-def _wants(callback, log_missing):
-    """Returns a callback's `wants`; without one, it wants all steps.
-
-    Args:
-        callback: the callback.
-        log_missing: whether to log that it has none.
-    """
-    wants = getattr(callback, "wants", None)
-    if wants is not None:
-        return wants
-    if log_missing:
-        text = "%s has no wants(step), so no step begins before its hooks have run."
-        logging.info(text, type(callback).__name__)
-    return lambda step: True

@@ -37,7 +37,7 @@ def training_variables(model: Classifier) -> dict[str, keras.Variable]:
     weights = {id(weight) for weight in model.backbone.weights}
     random = [v for v in model.backbone.variables if id(v) not in weights]
     auxiliary = model.auxiliary.branch.variables if model.auxiliary else []
-    means = model.trainer.updater.mirrored.means
+    means = model.trainer.updater.means
     groups = {"optimizer": model.optimizer.variables, "random": random}
     groups |= {"auxiliary": auxiliary, SLOT: means}
     return {

@@ -138,7 +138,7 @@ class Trainer:
         if not initial_step:
             position.sums = {}
         self.calls = several_steps.Calls(self, callbacks.callbacks)
-        with self._abandoned(users):
+        try:
             callbacks.on_train_begin()
             if steps is not None and position.step >= steps:
                 # The previous run ended after the epoch's last step but before its
@@ -157,23 +157,15 @@ class Trainer:
                 whole = steps is not None and position.step >= steps
                 self._end_epoch(callbacks, logs, whole or not model.stop_training)
             callbacks.on_train_end(logs)
-        self.step_batch = self.calls = None
-        return model.history
-
-    @contextlib.contextmanager
-    def _abandoned(self, callbacks):
-        """Calls the callbacks' `on_train_abandoned` if training raises an exception.
-
-        Keras does not call `on_train_end` in this case.
-        """
-        try:
-            yield
         except BaseException:
+            # Keras does not call `on_train_end` in this case.
             self.calls.catch_up()
-            for callback in callbacks:
+            for callback in users:
                 if hasattr(callback, "on_train_abandoned"):
                     callback.on_train_abandoned()
             raise
+        self.step_batch = self.calls = None
+        return model.history
 
     def _run_epoch(self, batches, callbacks, sentinel):
         """Trains on the batches; returns the epoch's means so far."""
@@ -197,7 +189,7 @@ class Trainer:
 
     def _finite_step(self, batch, sentinel):
         """Runs a step; returns its results, or `{}` if nothing was updated."""
-        result, scaled = self.run_step(batch), self.model.loss_scale
+        result, scaled = self._counted(self.calls.outcome()), self.model.loss_scale
         if result.pop("finite", True):
             return result
         if scaled is not None and scaled.explains_skip():
@@ -222,10 +214,11 @@ class Trainer:
             dict of floats as returned by `Classifier.train_on_batch`, with
             `"finite": False` if the step produced NaN or infinity and was not applied.
         """
-        self.start_averages()
-        result = None if self.calls is None else self.calls.outcome(batch)
-        if result is None:
-            (result,) = several_steps.launch(self, [batch]).results()
+        (result,) = several_steps.launch(self, [batch]).results()
+        return self._counted(result)
+
+    def _counted(self, result):
+        """Takes the counts and votes out of a step's result, and counts the step."""
         self.statistics_differ = True
         counts = {name: result.pop(name) for name in COUNTS if name in result}
         self.stop_requested = bool(result.pop("stop", False))
