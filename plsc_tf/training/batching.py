@@ -34,47 +34,29 @@ def bad_weights(weights: Any) -> np.ndarray:
     return np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
 
 
-def check_rank(shape: Sequence[int], name: str) -> None:
-    """Raises ValueError unless an array is a batch of images `[N, h, w, channels]`.
-
-    Args:
-        shape: the array's shape.
-        name: the array's name in the error message.
-    """
-    rule = f"{name} must have the shape [N, height, width, 3]"
-    gray = f"gray images as np.stack([{name}] * 3, axis=-1)"
-    advice = f"Pass a single image as {name}[np.newaxis] and {gray}"
-    require(len(shape) == 4, rule, advice, shape=tuple(shape))
-
-
-def check_channels(shape: Sequence[int], channels: int) -> None:
-    """Raises ValueError if images do not have the network's number of channels.
-
-    Args:
-        shape: `[N, h, w, channels]`; the last number may be None.
-        channels: the network's number of channels.
-    """
-    advice = ""
-    if shape[1] == channels:
-        advice = "Put the channels last: transpose(0, 2, 3, 1)"
-    elif shape[3] == 1:
-        advice = "Convert gray images with np.repeat(x, 3, axis=-1)"
-    rule = f"The network takes images of shape [N, height, width, {channels}]"
-    require(shape[3] in (None, channels), rule, advice, shape=tuple(shape))
-
-
-def check_shape(shape: Sequence[int], input_shape: tuple) -> None:
+def check_images(shape: Sequence, input_shape: tuple, resize: bool = False) -> None:
     """Raises ValueError if images do not have the network's input shape.
 
     Args:
-        shape: `[N, h, w, channels]`; each number may be None.
+        shape: the images' shape; each number of `[N, h, w, channels]` may be None.
         input_shape: the network's input shape, (None, height, width, channels).
+        resize: whether images of other sizes are resized.
     """
-    check_channels(shape, input_shape[3])
+    channels, advice = input_shape[3], ""
+    if len(shape) != 4:
+        advice = "Pass a single image as images[np.newaxis] and gray images as "
+        advice += "np.stack([images] * 3, axis=-1)"
+    elif shape[1] == channels:
+        advice = "Put the channels last: transpose(0, 2, 3, 1)"
+    elif shape[3] == 1:
+        advice = "Convert gray images with np.repeat(x, 3, axis=-1)"
+    fits = len(shape) == 4 and shape[3] in (None, channels)
+    rule = f"The network takes images of shape [N, height, width, {channels}]"
+    require(fits, rule, advice, shape=tuple(shape))
     size, wanted = tuple(shape[1:3]), input_shape[1:3]
     fits = all(a == b for a, b in zip(size, wanted, strict=True) if a and b)
     rule = f"The network takes images of {_by(wanted)} pixels (height x width)"
-    require(fits, rule, "Resize them with tf.image.resize", size=_by(size))
+    require(resize or fits, rule, "Resize them with tf.image.resize", size=_by(size))
 
 
 def _by(size):

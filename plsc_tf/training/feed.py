@@ -115,7 +115,7 @@ def batches_of_epoch(
         for (wait, fault), _ in pairs:
             if wait is None:
                 raise fault
-            if fault is not None and votes is not None:
+            if fault is not None:
                 # The other workers also begin this step, so end it together with them.
                 votes.abort(fault)
             yield wait()
@@ -127,46 +127,53 @@ def _taken(model, data, batches, part, count):
     Without votes, there is no batch in the last pair: (None, error).
     """
     trainer = model.trainer
-    where = dataclasses.replace(trainer.position)
+    begin = trainer.position.epoch, trainer.position.step
     if part is not None:
-        batches = iter(data.part_of_epoch(where.epoch, where.step, part=part))
+        batches = iter(data.part_of_epoch(*begin, part=part))
     elif batches is None:
-        batches = iter(data.epoch(where.epoch, where.step))
+        batches = iter(data.epoch(*begin))
     size = batching.padded_size(data.batch_size, trainer.batch_parts)
     last, batches = None, itertools.islice(batches, count)
     try:
-        while batch := _next(model, batches, size, part, first=last is None):
-            last = batch
-            yield batch, None
-            where.step += 1
-    except (*READ_ERRORS, ValueError) as error:
-        fault = explained(data, where, error, part)
-        fault.__cause__ = error
+        for last in padded_batches(model, data, batches, size, begin, part):
+            yield last, None
+    except Exception as fault:  # noqa: BLE001 - `batches_of_epoch` raises it
         if trainer.votes is not None:
             last = last or _blank(model, data, part.size if part else size)
         yield last if trainer.votes is not None else None, fault
 
 
 def padded_batches(
-    model: Classifier, data: Any, batches: Iterator[Any]
+    model: Classifier,
+    data: Any,
+    batches: Iterator[Any],
+    size: int,
+    begin: tuple[int, int] = (0, 0),
+    part: Part | None = None,
 ) -> Iterator[tuple[tf.Tensor, ...]]:
-    """Yields the batches of the first epoch, padded for the replicas, for `evaluate`.
+    """Yields the batches of an epoch, checked and padded for the replicas.
 
     Args:
         model: the `Classifier`.
-        data: the data, which has `batch_size`.
-        batches: iterator of global batches (images, labels[, weights]).
+        data: the data; its method `explain`, if any, finds a bad example.
+        batches: iterator of global batches (images, labels[, weights]), or of their
+            padded parts.
+        size: number of examples of a padded global batch.
+        begin: (epoch, step) of the first batch.
+        part: the `Part` of each global batch that is read, or None for all.
 
     Raises:
         ValueError: a batch could not be read; names the bad example if possible.
     """
-    size = batching.padded_size(data.batch_size, model.strategy.num_replicas_in_sync)
-    for step in itertools.count():
+    epoch, first = begin
+    for step in itertools.count(first):
         try:
-            batch = _next(model, batches, size, first=not step)
+            batch = _next(model, batches, size, part, first=step == first)
         except (*READ_ERRORS, ValueError) as error:
-            where = Position(step=step)
-            raise explained(data, where, error, what="data to evaluate") from error
+            explain = getattr(data, "explain", None)
+            found = explain(epoch, step, part=part) if explain else None
+            text = f"Reading the data failed: {reason(error)}"
+            raise found or ValueError(text) from error
         if batch is None:
             return
         yield batch
@@ -187,7 +194,7 @@ def _next(model, batches, size, part=None, first=False):
         return None
     images, labels, *weights = element
     if part is None:
-        batching.check_shape(images.shape, model.backbone.input_shape)
+        batching.check_images(images.shape, model.backbone.input_shape)
         images, labels, *weights = batching.checked(images, labels, *weights)
     if first:
         check_range(np.asarray(images), "images")
@@ -206,25 +213,3 @@ def _blank(model, data, size):
     shape = [size, *model.backbone.input_shape[1:]]
     floats = [tf.zeros([size])] * (1 + len(weights))
     return tf.zeros(shape, images.dtype), tf.zeros([size], tf.int64), *floats
-
-
-def explained(
-    data: Any,
-    position: Position,
-    error: Exception,
-    part: Part | None = None,
-    what: str = "training data",
-) -> Exception:
-    """Creates a ValueError, which names the bad example if the data has `explain`.
-
-    Args:
-        data: the data that was read.
-        position: the `Position` of the batch that failed.
-        error: the error that was raised.
-        part: the `Part` of the global batches that was read, or None for all.
-        what: description of the data for the message.
-    """
-    explain = getattr(data, "explain", None)
-    only = {} if part is None else {"part": part}
-    error_of_data = explain(position.epoch, position.step, **only) if explain else None
-    return error_of_data or ValueError(f"Reading the {what} failed: {reason(error)}")

@@ -57,8 +57,7 @@ def in_parts(
         images: `[N, h, w, 3]`.
         batch_size: images per batch over all replicas.
     """
-    batching.check_rank(np.shape(images), "images")
-    batching.check_channels(np.shape(images), model.backbone.input_shape[3])
+    batching.check_images(np.shape(images), model.backbone.input_shape, resize=True)
     check_range(np.asarray(images), "images")
     model.synchronize_statistics()
     size = _padded(model, batch_size, images)
@@ -153,8 +152,9 @@ def evaluate(
         )
     callbacks.on_test_begin()
     sums: dict[str, float] = {}
+    size = batching.padded_size(data.batch_size, model.strategy.num_replicas_in_sync)
     batches = itertools.islice(data.epoch(0), steps)
-    for number, batch in enumerate(feed.padded_batches(model, data, batches)):
+    for number, batch in enumerate(feed.padded_batches(model, data, batches, size)):
         callbacks.on_test_batch_begin(number)
         for name, value in function(batching.split(model.strategy, batch)).items():
             local = model.strategy.experimental_local_results(value)[0]

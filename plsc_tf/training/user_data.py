@@ -193,7 +193,6 @@ def check_endless(data: Any, steps: int | None, argument: str) -> None:
 def _arrays(name, images, labels, weights):
     """Checks images `[N, h, w, 3]`, labels `[N]` and weights `[N]`; returns arrays."""
     images = np.asarray(images)
-    batching.check_rank(images.shape, name)
     check_range(images, name)
     return batching.checked(images, labels, weights)
 
@@ -209,9 +208,9 @@ def one_batch(model: Classifier, class_weight: Any, *arrays: Any) -> Any:
     Raises:
         ValueError: the arrays do not fit together, or do not fit the model.
     """
+    batching.check_images(np.shape(arrays[0]), model.backbone.input_shape)
     images, labels, *weights = _arrays("images", *arrays)
     batching.check_classes(labels, model.head.num_classes)
-    batching.check_shape(images.shape, model.backbone.input_shape)
     batching.check_class_weight(class_weight)
     size = batching.padded_size(len(labels), model.trainer.batch_parts)
     batch = batching.pad(images, labels, weights[0] if weights else None, size)
