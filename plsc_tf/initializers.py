@@ -1,8 +1,7 @@
 """Creates Keras initializers from text and returns their distributions."""
 
-import ast
-import functools
 import math
+import re
 import typing
 
 from plsc_tf.requirements import require
@@ -44,20 +43,17 @@ def parse(text):
     Raises:
         ValueError: a name, argument or word is unknown, or a number is none.
     """
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        call = None  # no expression, or one that is nested too deeply
-    call = call if isinstance(call, ast.Call) else ast.Call(call, [], [])
-    name = getattr(call.func, "id", "").lower()
+    call = re.fullmatch(r"(\w+)(?:\((.*)\))?", text.replace(" ", ""))
+    name = call[1].lower() if call else ""
     rule = f"An initializer must be one of {', '.join(NAMES)}"
     advice = "Write arguments as in truncated_normal(stddev=0.02)"
     require(name in NAMES, rule, advice, initializer=repr(text))
     # Without a seed, it would draw one, and change the random numbers of a seeded run.
     options = {} if name in ("constant", "zeros", "ones") else {"seed": 0}
-    source = functools.partial(ast.get_source_segment, text.strip())
-    values = [_value("value", source(node)) for node in call.args]
-    named = {one.arg: _value(one.arg, source(one.value)) for one in call.keywords}
+    arguments = filter(None, (call[2] or "").split(","))
+    pairs = [argument.rpartition("=") for argument in arguments]
+    values = [_value("value", value) for key, _, value in pairs if not key]
+    named = {key: _value(key, value) for key, _, value in pairs if key}
     try:
         return _kind(name)(*values, **options, **named)
     except (TypeError, ValueError) as error:

@@ -89,7 +89,7 @@ def test_the_ordinary_weights_did_not_change():
         ("variance_scaling(mode=fan)", "mode.*fan_out"),
         ("he_normal(seed=1)", "seed"),
         ("he_normal(", "must be one of"),
-        (f"constant({'-' * 60_000}1)", "must be one of"),
+        ("constant(--1)", "value must be a number"),
         ("random_uniform(minval=1)", "nor minval above maxval"),
     ],
 )

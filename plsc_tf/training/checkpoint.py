@@ -89,7 +89,6 @@ class Checkpoint(keras.callbacks.Callback):
         self._saver = BackgroundSaver()
         self._continues = False
         self._best: dict | None = None  # {"epoch", "accuracy"}
-        self._ranked = True
 
     def set_model(self, model: Classifier) -> None:
         """Lets the trainer wait for a checkpoint being written, see `Sentinel`."""
@@ -297,12 +296,10 @@ class Checkpoint(keras.callbacks.Callback):
             if name.endswith("_accuracy") and name not in others and value is not None
         ]
         if not verified:
-            if self._ranked:
-                logging.warning(
-                    f"Epoch {epoch} cannot be the best: it is not verified yet. Put a "
-                    "Verification with after_epochs=True before Checkpoint."
-                )
-            self._ranked = False  # warns once
+            logging.warning(
+                f"Epoch {epoch} cannot be the best: it is not verified yet. Put a "
+                "Verification with after_epochs=True before Checkpoint."
+            )
             return False
         accuracy = float(sum(verified) / len(verified))
         if self._best and accuracy <= self._best["accuracy"]:

@@ -19,9 +19,6 @@ MINIMUM = 1.0
 MAX_SKIPS_IN_A_ROW = 48
 # The variables that a checkpoint holds.
 STORED = ("scale", "good_steps", "bad_steps")
-# Defaults of keras.optimizers.LossScaleOptimizer.
-KERAS_INITIAL = 2.0**15
-KERAS_GROWTH_STEPS = 2000
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,24 +168,23 @@ def from_keras(
     Raises:
         ValueError: there are two loss scales.
     """
-    initial, growth_steps = KERAS_INITIAL, KERAS_GROWTH_STEPS
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         rule = "There must be one loss scale, not a LossScaleOptimizer and loss_scale"
         advice = "Pass its inner_optimizer, or leave loss_scale out"
         require(loss_scale is None, rule, advice)
-        initial, growth_steps = optimizer.initial_scale, optimizer.dynamic_growth_steps
-        optimizer = optimizer.inner_optimizer
         reason = (
             "As LossScaleOptimizer checks the gradients of one replica only, "
-            f"{type(optimizer).__name__} is used with"
+            f"{type(optimizer.inner_optimizer).__name__} is used with"
         )
     elif loss_scale is None and policy == "mixed_float16":
         reason = "The dtype policy is mixed_float16, so compile adds"
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     else:
         return optimizer, loss_scale
+    initial, growth_steps = optimizer.initial_scale, optimizer.dynamic_growth_steps
     text = "%s plsc_tf.LossScale(%g, incr_every_n_steps=%d, decr_every_n_nan_or_inf=1)."
     logging.warning(text, reason, initial, growth_steps)
-    return optimizer, LossScale(
+    return optimizer.inner_optimizer, LossScale(
         initial, incr_every_n_steps=growth_steps, decr_every_n_nan_or_inf=1
     )
 
