@@ -76,4 +76,4 @@ def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
     assert state["best"] == {"epoch": 0, "accuracy": pytest.approx(0.8)}
     assert state["logs"]["c_accuracy"] is None
     assert best_of(tmp_path / "b" / "1") is None
-    assert caplog.text.count("it is not verified yet") == 1
+    assert "it is not verified yet" in caplog.text
