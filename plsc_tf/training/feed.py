@@ -115,7 +115,7 @@ def batches_of_epoch(
         for (wait, fault), _ in pairs:
             if wait is None:
                 raise fault
-            if fault is not None:
+            if fault is not None and votes is not None:
                 # The other workers also begin this step, so end it together with them.
                 votes.abort(fault)
             yield wait()
