@@ -5,6 +5,7 @@ import functools
 import numpy as np
 
 from plsc_tf.evaluation.embedding_store import check_labels, unit
+from plsc_tf.evaluation.verification import lengths
 from plsc_tf.requirements import require
 
 # Images and classes per matrix product (64 MB of scores).
@@ -26,8 +27,9 @@ def ranks(model, batches):
         at least as high as the true class; int64 `[images]`.
 
     Raises:
-        ValueError: there are no images, or a label is not one of the head's classes.
-        FloatingPointError: an embedding or a class weight contains NaN or infinity.
+        ValueError: there are no images, a label is not one of the head's classes, or an
+            embedding contains NaN or infinity.
+        FloatingPointError: a class weight contains NaN or infinity.
     """
     embeddings, labels = [], []
     for images, batch in batches.epoch(0):
@@ -37,12 +39,7 @@ def ranks(model, batches):
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
     head = model.head
     check_labels(own, head.num_classes)
-    bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
-    if len(bad):
-        raise FloatingPointError(
-            f"{len(bad)} of {len(own)} embeddings contain NaN or infinity, first for "
-            f"an image of class {own[bad[0]]}. Use an earlier checkpoint."
-        )
+    lengths(embeddings)  # raises ValueError for NaN and infinity
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
     # The first pass collects the true classes' scores; the second counts the other

@@ -45,12 +45,10 @@ def closest_pairs(store, most=_PAIRS):
         # Centers of absent classes are zero.
         products = rows @ store.comparable(other, other + _CLASSES).T
         if other == low:
-            products[np.tril_indices(len(rows))] = -np.inf
+            products = np.triu(products, 1)
         # If all embeddings are similar, almost every pair would pass the minimum.
-        high_ones = products[products >= floor]
-        if len(high_ones) > most:
-            floor = np.partition(high_ones, -most)[-most]
-        del high_ones
+        if np.count_nonzero(products >= floor) > most:
+            floor = np.partition(products, -most, axis=None)[-most]
         a, b = np.nonzero(products >= floor)
         more = np.stack([a + low, b + other, products[a, b]], axis=1)
         best = np.concatenate([best, more]) if len(more) else best

@@ -82,9 +82,9 @@ def data_facts(fields: Collection[str] | None, counted: bool = True) -> dict[str
 
 def log_assumptions(settings: Settings) -> None:
     """Logs, in one line, the assumed values of options that FastNN's files lack."""
-    known, values = known_options(), settings.as_dict()
-    assumed = fastnn_assumptions(settings.given | settings.ignored).items()
-    words = [f"{n}={known[n].format(v)}" for n, v in assumed if values[n] == v]
+    known, given = known_options(), settings.given
+    assumed = fastnn_assumptions(given | settings.ignored).items()
+    words = [f"{n}={known[n].format(v)}" for n, v in assumed if n not in given]
     if words:
         logging.info(
             "Found options of FastNN. Using its defaults for: %s. Other defaults are "

@@ -81,17 +81,17 @@ def fastnn_assumptions(names: Collection[str]) -> dict:
         names: names of all options set in files and on the command line.
 
     Returns:
-        the defaults; {} unless one of the options exists only in FastNN.
+        the defaults, also of some options in `names`; {} unless one of these exists
+        only in FastNN.
     """
     names = set(names)
     assumed: dict = {}
     if not FASTNN_MARKS.keys() & names:
         return assumed
     if not names & {item.name for item in options_of(Head)} - _OF_ANY_HEAD:
-        assumed["loss_type"] = "softmax"
-        if "no_weight_decay_on" not in names:
-            assumed["no_weight_decay_on"] = ("norms", "biases", "prelus")
-        if "learning_rate" in names and "lr_base_batch_size" not in names:
+        spared = ("norms", "biases", "prelus")
+        assumed |= {"loss_type": "softmax", "no_weight_decay_on": spared}
+        if "learning_rate" in names:
             assumed["lr_base_batch_size"] = 0
     if not names & {"val_targets", "with_test"}:
         assumed["with_test"] = False
