@@ -141,13 +141,8 @@ class Settings:
         Raises:
             ValueError: as for `from_values`.
         """
-        names = set(names) - self.given
-        values = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in stored.items()
-            if name in names and name in known_options()
-        }
-        return self.replace(**values)
+        names = (known_options().keys() & stored.keys() & set(names)) - self.given
+        return self.replace(**{name: stored[name] for name in names})
 
     def if_given(self, name: str):
         """Returns an option's value if the user set it, else None.
