@@ -42,11 +42,6 @@ def collective_launcher() -> Any:
     return operations._launchers[context._replica_id]
 
 
-def launches_on_cpu(launcher: Any) -> bool:
-    """Returns whether the replica's device is a CPU."""
-    return tf.DeviceSpec.from_string(launcher._device).device_type == "CPU"
-
-
 def launch_all_gather(launcher: Any, value: tf.Tensor) -> tf.Tensor:
     """Gathers tensors of equal shape `[b, ...]`; returns `[replicas * b, ...]`."""
     return launcher._all_gather(value, None)

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from plsc_tf import private_apis
+from plsc_tf.parallel.strategy import device_kind
 
 
 def replica_id() -> int:
@@ -92,7 +93,7 @@ def reduce_scatter(value: tf.Tensor) -> tf.Tensor:
         return own_slice(value)  # an empty all-to-all crashes TensorFlow 2.21
     count = num_replicas()
     launcher = _launcher() if count > 1 else None
-    if launcher is None or not private_apis.launches_on_cpu(launcher):
+    if launcher is None or device_kind(tf.distribute.get_strategy()) != "CPU":
         return own_slice(all_sum(value))
     parts = tf.reshape(value, [count, value.shape[0] // count, *value.shape[1:]])
     received = private_apis.launch_all_to_all(launcher, parts)

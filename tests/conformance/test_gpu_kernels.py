@@ -27,9 +27,9 @@ MANY = 5000
 @pytest.fixture(autouse=True)
 def as_on_gpus(monkeypatch):
     """Replicas are logical CPU devices, but the library does what it does on GPUs."""
-    monkeypatch.setattr("plsc_tf.heads.base.device_kind", lambda strategy: "GPU")
-    monkeypatch.setattr("plsc_tf.training.forward.device_kind", lambda strategy: "GPU")
-    monkeypatch.setattr("plsc_tf.private_apis.launches_on_cpu", lambda launcher: False)
+    for module in ("heads.base", "training.forward", "parallel.collectives"):
+        name = f"plsc_tf.{module}.device_kind"
+        monkeypatch.setattr(name, lambda strategy: "GPU")
 
 
 @functools.cache
