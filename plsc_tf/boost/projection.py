@@ -129,13 +129,14 @@ def _write(path, snapshots, size, mixing):
     shape, product = (len(mixing), size), np.zeros((len(mixing), len(mixing)))
 
     def chunks():
+        product[...] = 0.0
         yield arrays.npy_header(shape, "<f4", by_columns=True)
         for part in pca.project(snapshots, size, mixing):
             product[...] += pca.square(part)
             yield np.ascontiguousarray(part.T)
 
     try:
-        files.replace(path, chunks())
+        files.replace(path, chunks)
     except OSError as error:
         raise OSError(
             error.errno,

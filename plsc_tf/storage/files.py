@@ -6,7 +6,6 @@ if the store says so. If a remote store cannot be reached, functions raise a
 without another attempt. For local paths, functions raise Python's `OSError`s.
 """
 
-import contextlib
 import errno
 import fnmatch
 import functools
@@ -165,6 +164,7 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
     Raises:
         FileNotFoundError, IsADirectoryError: the file does not exist.
         ValueError: the range is not within the file.
+        OSError: another process has shortened the file meanwhile.
         StorageError: the store failed.
     """
     total = size(path, retry)
@@ -174,7 +174,9 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
     reader = open_random(path, retry)
     try:
         while start < stop:
-            chunk = reader.read(start, min(chunk_bytes, stop - start), stop)
+            chunk = reader.read(start, min(chunk_bytes, stop - start))
+            if not chunk:
+                raise OSError(f"{path} ends at byte {start}; expected {stop}.")
             start += len(chunk)
             yield chunk
     finally:
@@ -232,9 +234,8 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
 
     Args:
         path: the file.
-        chunks: the content: bytes or another buffer such as an array, a list of
-            buffers, a function that returns an iterable of buffers, or an iterator. An
-            iterator can be consumed only once, so its write is not retried.
+        chunks: the content: bytes or another buffer such as an array, or a function
+            that returns an iterable of buffers, which is called for each attempt.
         retry: the `Retry` policy for the whole file.
         algorithm: name of the checksum to compute.
 
@@ -246,11 +247,7 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
         StorageError: the store failed.
     """
     path = below_root(path)
-    with contextlib.suppress(TypeError):  # a list, a function or an iterator
-        chunks = [memoryview(chunks)]
-    make = chunks if callable(chunks) else lambda: chunks
-    if not callable(chunks) and iter(chunks) is chunks:
-        retry = retry._replace(tries=1)
+    make = chunks if callable(chunks) else lambda: [chunks]
     return _store(path).write(path, lambda: _pieces(make()), retry, algorithm)
 
 

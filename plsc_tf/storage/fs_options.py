@@ -12,7 +12,6 @@ from absl import logging
 
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, transfer
-from plsc_tf.storage.paths import scheme_of
 
 USER_VARIABLE = "HADOOP_USER_NAME"
 
@@ -86,6 +85,8 @@ def remote_dir(storage, option):
 def set_user(storage):
     """Sets HADOOP_USER_NAME to the user in `fs_ugi`, unless it is already set.
 
+    Hadoop's client takes the user's name, or a Kerberos ticket, but no password.
+
     Raises:
         ValueError: there is a password without a user, or the name of a file.
     """
@@ -99,9 +100,3 @@ def set_user(storage):
         message = "Hadoop's user is %s, from HADOOP_USER_NAME, not that in fs_ugi."
         logging.warning(message, os.environ[USER_VARIABLE])
     os.environ.setdefault(USER_VARIABLE, user)
-    names = (storage.fs_name, storage.fs_checkpoint_dir, storage.fs_dir_for_save)
-    if password and any(scheme_of(name) for name in names):
-        logging.info(
-            "The password of fs_ugi is not sent: Hadoop's client takes the user's "
-            "name, or a Kerberos ticket (kinit)."
-        )

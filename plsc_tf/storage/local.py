@@ -100,19 +100,12 @@ class RandomReader:
 
     def __init__(self, path, _):
         require_file(path)
-        self._path, self.descriptor = path, os.open(path, os.O_RDONLY)
+        self.descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, self.descriptor)
 
-    def read(self, start, length, stop=None):
-        """Returns `length` bytes from `start`, or fewer at the end of the file.
-
-        If `stop` is given, the file must be longer than `start`; otherwise, it was
-        truncated, and an OSError is raised.
-        """
-        content = os.pread(self.descriptor, length, start)
-        if stop is not None and not content:
-            raise OSError(f"{self._path} ends at byte {start}; expected {stop}.")
-        return content
+    def read(self, start, length):
+        """Returns `length` bytes from `start`, or fewer at the end of the file."""
+        return os.pread(self.descriptor, length, start)
 
 
 def rename(old, new, _):

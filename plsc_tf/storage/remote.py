@@ -104,22 +104,15 @@ class RandomReader:
         self._file = []
         self.close = weakref.finalize(self, _end, self._worker, self._file)
 
-    def read(self, start, length, stop=None):
-        """Returns `length` bytes from `start`, or fewer at the end of the file.
-
-        If `stop`, the known end of the file, is given, an empty result counts as an
-        error and is retried: another process may be rewriting the file.
-        """
+    def read(self, start, length):
+        """Returns `length` bytes from `start`, or fewer at the end of the file."""
 
         def read():
             try:
                 if not self._file:
                     self._file.append(_gfile(self._path).GFile(self._path, "rb"))
                 self._file[0].seek(start)
-                content = self._file[0].read(length)
-                if stop is not None and not content:
-                    raise OSError(f"it ends before byte {stop}")
-                return content
+                return self._file[0].read(length)
             except Exception:
                 _close(self._file)
                 raise
@@ -150,45 +143,38 @@ def write(path, make_pieces, retry, algorithm):
 
 
 def _write_once(path, pieces, limit_s, algorithm):
-    doing, opened, held, gfile = f"write {path}", False, [], _gfile(path)
-    digest, size = checksums.ALGORITHMS[algorithm](), 0
+    digest, size, gfile = checksums.ALGORITHMS[algorithm](), 0, _gfile(path)
+    with Worker() as worker:
 
-    @gfiles.reporting()
-    def put(content):
-        if not held:
-            held.append(gfile.GFile(path, "wb"))
-        held[0].write(content)
+        def run(function, *arguments):
+            call = gfiles.reporting()(functools.partial(function, *arguments))
+            return worker.run(call, limit_s, f"write {path}")
 
-    @gfiles.reporting()
-    def close():
-        held[0].close()
-        return gfile.stat(path).length
-
-    try:
-        with Worker() as worker:
-            try:
-                worker.run(lambda: put(b""), limit_s, doing)
-                opened = True
-                for piece in map(bytes, pieces):
-                    sending = worker.start(functools.partial(put, piece))
-                    digest.update(piece)
-                    worker.finish(sending, limit_s, doing)
-                    size += len(piece)
-                stored = worker.run(close, limit_s, doing)
-            finally:
-                # Only the worker thread may close the file: closing a broken one may
-                # block.
-                closed = worker.start(functools.partial(_close, held))
-        if stored != size:
-            raise gfiles.GFileError(f"{stored} of {size} bytes arrived")
-    except Exception:
-        # If the file could not be opened, it may be an older one, which is kept.
-        if opened:
-            # Closing the file may store what has been written.
+        # If this fails, there may be an older file, which is kept.
+        file = run(_create, gfile, path)
+        try:
+            for piece in map(bytes, pieces):
+                run(file.write, piece)
+                digest.update(piece)
+                size += len(piece)
+            run(file.close)
+            stored = run(gfile.stat, path).length
+            if stored != size:
+                raise gfiles.GFileError(f"{stored} of {size} bytes arrived")
+        except BaseException:
+            # Only the worker thread may close the file: closing a broken one may block.
+            # It may also store what has been written.
+            closed = worker.start(functools.partial(_close, [file]))
             concurrent.futures.wait([closed], min(limit_s, ONCE.limit_s))
             _discard(path)
-        raise
+            raise
     return {"bytes": size, algorithm: digest.hexdigest()}
+
+
+def _create(gfile, path):
+    file = gfile.GFile(path, "wb")
+    file.write(b"")  # TensorFlow creates the file only now
+    return file
 
 
 def _discard(path):

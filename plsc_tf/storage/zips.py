@@ -60,7 +60,7 @@ class RandomReader:
             problem = f"{path} is damaged: {error}. Copy the archive again."
             raise ValueError(problem) from error
 
-    def read(self, start, length, stop=None):
+    def read(self, start, length):
         """See `local.RandomReader.read`."""
         return self._content[start : start + length]
 

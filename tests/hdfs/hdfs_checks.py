@@ -59,7 +59,7 @@ def write_slowly(path, started, may_continue):
         for _ in range(64):
             yield BLOCK * 8
 
-    return files.write(path, pieces(), retry=QUICK)
+    return files.write(path, pieces, retry=QUICK)
 
 
 def copy(function, source, target):

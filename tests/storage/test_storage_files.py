@@ -66,8 +66,7 @@ def test_a_file_is_read_in_chunks_and_in_parts(root):
         bytearray(b"abcd"),
         memoryview(b"abcd"),
         np.array([[0x6261], [0x6463]], "<u2"),
-        [b"ab", b"", b"cd"],
-        [np.array([[0x6261], [0x6463]], "<u2"), np.zeros((0, 3))],
+        lambda: [np.array([[0x6261], [0x6463]], "<u2"), np.zeros((0, 3))],
         lambda: iter([b"abc", b"d"]),
     ],
 )
@@ -76,8 +75,6 @@ def test_content_may_be_any_buffers(root, chunks):
     files.write(file, b"something longer that was there")
     assert files.write(file, chunks)["bytes"] == 4
     assert files.read(file) == b"abcd"
-    files.write(file, (part for part in [b"x", b"y"]))
-    assert files.read(file) == b"xy"
 
 
 def test_what_is_absent_is_named(root):
@@ -159,7 +156,7 @@ def test_an_iterable_that_fails_leaves_no_part(root):
         raise OSError(errno.EIO, "the source broke")
 
     with pytest.raises(OSError, match="the source broke"):
-        files.write(files.join(root, "file"), pieces())
+        files.write(files.join(root, "file"), pieces)
     assert files.list_dir(root) == []
 
 
