@@ -78,31 +78,32 @@ def resolve(options: Any, environ: Mapping[str, str]) -> Cluster | None:
             cluster_node_ips is unknown.
         OSError: cluster_secret_file cannot be read or created.
     """
-    cluster = _find_cluster(options, environ)
-    if cluster is None:
+    members, index, source = _find_workers(options, environ)
+    if len(members) < 2:
         return None
-    return dataclasses.replace(cluster, secret=_secret(options, environ))
+    return Cluster(members, index, source, _secret(options, environ))
 
 
-def _find_cluster(options, environ):
+def _find_workers(options, environ):
+    """Returns (addresses, own index, source); no addresses for a process alone."""
+    alone = (), 0, ""
     if options.cluster_resolver == "none":
-        return None
+        return alone
     if place := _from_tf_config(environ.get("TF_CONFIG", "")):
         if options.cluster_node_ips:
             _require_same(*place, options, environ)
-        return _cluster(place, "TF_CONFIG")
+        return *place, "TF_CONFIG"
     count, rule = options.num_workers, "This command starts one worker"
     advice = "Give num_workers to python -m plsc_tf.launch, before the --"
     require(count <= 1, rule, advice, num_workers=count)
     if options.cluster_node_ips:
-        place = worker_addresses(options), _own_index(options, environ)
+        members, index = worker_addresses(options), _own_index(options, environ)
         rule = "cluster_node_ips does not say which of its entries is this machine"
-        advice = "Set node_ip or task_index on each machine"
-        require(place[1] is not None, rule, advice)
-        return _cluster(place, "cluster_node_ips")
+        require(index is not None, rule, "Set node_ip or task_index on each machine")
+        return members, index, "cluster_node_ips"
     if _in_slurm_step(environ):
-        return _cluster(_from_slurm(_first_port(options), environ), "Slurm")
-    return None
+        return *_from_slurm(_first_port(options), environ), "Slurm"
+    return alone
 
 
 def _secret(options, environ):
@@ -116,13 +117,10 @@ def _secret(options, environ):
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())
         own = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid())
+        alone = own and not found.st_mode & 0o077
         rule = "must be a file of this user or of root that only its owner can read"
-        advice = (
-            f"Others may know the secret. Run: chmod 600 {path}, or name a new file"
-        )
-        require(
-            own and not found.st_mode & 0o077, f"cluster_secret_file {rule}", advice
-        )
+        advice = f"Others may know the secret: name a new file, or chmod 600 {path}"
+        require(alone, f"cluster_secret_file {rule}", advice)
         secret = file.read().strip()
     rule = "cluster_secret_file must have at least 16 bytes"
     advice = f"Remove {path}; the next start creates a new one"
@@ -138,12 +136,6 @@ def _create_secret(path):
         # Of several workers that start at the same time, one creates the file.
         with contextlib.suppress(FileExistsError):
             os.link(new.name, path)
-
-
-def _cluster(place, source):
-    """Returns the `Cluster` for (addresses, index), or None for a single address."""
-    members, index = place
-    return Cluster(members, index, source) if len(members) > 1 else None
 
 
 def _require_same(members, index, options, environ):

@@ -120,8 +120,7 @@ def _wrong_result(strategy, gradient_dtype):
     for name, result in results.items():
         expected = ids if name.startswith("all_gather") else count
         for local in strategy.experimental_local_results(result):
-            found = tf.cast(local, tf.float32)
-            if not bool(tf.reduce_all(found == tf.cast(expected, tf.float32))):
-                values = found.numpy().ravel().tolist()
-                return f"{name}: expected {expected}, received {values}"
+            found = tf.cast(local, tf.float32).numpy().ravel()
+            if any(found != expected):
+                return f"{name}: expected {expected}, received {found.tolist()}"
     return None

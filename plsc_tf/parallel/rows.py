@@ -276,18 +276,14 @@ class ShardedRows(TiledRows):
 
         def fill(_, first, end):
             for low in range(first, end, FILLED_ROWS):
-                high = min(low + FILLED_ROWS, end)
-                rows = stored_rows(low, high)
-                for tile, start, stop, begin in self._pieces(low, high):
-                    part = rows[begin - low : begin - low + stop - start]
-                    _overwrite(tile, start, stop, part)
+                self.write(low, stored_rows(low, min(low + FILLED_ROWS, end)))
 
         row = stored_rows(0, 1)  # shows the shape and the dtype
         # First all variables, and then all temporary tensors: together, they would
         # fragment the memory.
         super().__init__(_on_devices(strategy, split, make), split, tile_rows)
-        _on_devices(strategy, split, fill)
         self.strategy, self.split, self.sparse = strategy, split, sparse
+        _on_devices(strategy, split, fill)
 
     def filled(self, value: Any, name: str, dtype: Any = None) -> "ShardedRows":
         """Returns new rows with the same sharding and tiles, filled with one value.

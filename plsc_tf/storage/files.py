@@ -121,6 +121,7 @@ def walk(folder):
         ValueError: a link leads to a folder that was already read.
         StorageError: the store did not answer.
     """
+    # `os.walk` of Python 3.11 recurses, which fails in deep trees.
     waiting, visited = [folder], {}
     while waiting:
         place = waiting.pop()

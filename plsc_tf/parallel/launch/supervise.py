@@ -215,7 +215,9 @@ class Supervisor:
                 if failed is None:
                     break
                 self._report(failed)
-                if self._signals or not self._may_restart(failed, attempt):
+                # The same options would fail again.
+                is_final = failed.status == USAGE_STATUS or attempt > self.max_restarts
+                if self._signals or is_final:
                     return exit_status(failed.status)
                 logging.warning("Restart %d of %d.", attempt, self.max_restarts)
         return 128 + self._signals[0] if self._signals else 0
@@ -231,12 +233,6 @@ class Supervisor:
                 before = signal.signal(signum, lambda n, _: self._signals.append(n))
                 stack.callback(signal.signal, signum, before)
             yield
-
-    def _may_restart(self, failed, attempt):
-        if failed.status == USAGE_STATUS and self.max_restarts:
-            logging.warning("Not restarting: the same options would fail again.")
-            return False
-        return attempt <= self.max_restarts
 
     def _attempt(self, attempt):
         """Starts all workers; returns them in the order in which they ended."""
