@@ -2,10 +2,11 @@
 
 TensorFlow binds the server's port on all network interfaces, and has no option for it.
 Linux lets a process hand over some of its system calls to another one, without root
-(seccomp_unotify(2)). Here, a child process carries out `bind` for the server's port,
-with the worker's address; all other calls of `bind` continue unchanged.
+(seccomp_unotify(2)). Here, a call of `bind` waits while a child process looks at its
+address: if that has the server's port, the child writes the worker's host into it.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -19,7 +20,6 @@ import sys
 
 # (AUDIT_ARCH, number of bind, number of seccomp) of each architecture.
 _SYSTEMS = {"x86_64": (0xC000003E, 49, 317), "aarch64": (0xC00000B7, 200, 277)}
-_PIDFD_GETFD = 438
 # linux/prctl.h, linux/seccomp.h
 _NO_NEW_PRIVS, _SET_PTRACER = 38, 0x59616D61
 _SET_FILTER, _NEW_LISTENER = 1, 8
@@ -27,6 +27,9 @@ _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _RECEIVE, _ANSWER, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _REQUEST = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
+# The beginning of struct sockaddr, (family, port), and the place of the host in it.
+_ADDRESS = struct.Struct("=HH")
+_HOST_PLACES = {socket.AF_INET: 4, socket.AF_INET6: 8}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -104,49 +107,33 @@ def _serve(host, port, listener):
     requests.register(listener, select.POLLIN)
     while not requests.poll()[0][1] & select.POLLHUP:
         request = bytearray(_REQUEST.size)
-        try:
+        with contextlib.suppress(FileNotFoundError):  # the process has ended meanwhile
             fcntl.ioctl(listener, _RECEIVE, request)
-            number, pid, *_, sock, place, length, _, _, _ = _REQUEST.unpack(request)
-            error, flags = 0, _CONTINUE
-            try:
-                copy, address = _bound_socket(pid, sock, place, length, host, port)
-            except (OSError, struct.error):
-                copy = None  # not allowed, or not an address
-            if copy:
-                flags = 0
-                with copy:
-                    try:
-                        copy.bind(address)
-                    except OSError as problem:
-                        error = -abs(problem.errno or errno.EADDRNOTAVAIL)
-            answer = _RESPONSE.pack(number, 0, error, flags)
-            fcntl.ioctl(listener, _ANSWER, answer)
-        except FileNotFoundError:
-            continue  # the process has ended in the meantime
+            number, pid, *_, place, _, _, _, _ = _REQUEST.unpack(request)
+            error = _set_host(pid, place, host, port)
+            flags = 0 if error else _CONTINUE
+            fcntl.ioctl(listener, _ANSWER, _RESPONSE.pack(number, 0, -error, flags))
 
 
-def _bound_socket(pid, sock, place, length, host, port):
-    """Returns (a copy of a process's socket, the address to which to bind it).
+def _set_host(pid, place, host, port):
+    """Writes the host into the address at a place in a process's memory.
 
-    The socket is None if it is to be bound to another port.
+    Leaves addresses with other ports as they are. Returns the number of the error with
+    which `bind` must fail, or 0.
     """
-    with open(f"/proc/{pid}/mem", "rb", 0) as memory:
-        memory.seek(place)
-        given = memory.read(min(length, 128))
-    (family,) = struct.unpack_from("=H", given)
-    asked = struct.unpack_from(">H", given, 2)
-    if family not in (socket.AF_INET, socket.AF_INET6) or asked != (port,):
-        return None, None
-    # `pid` is that of a thread; its process has the first number.
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        process = next(int(row.split()[1]) for row in status if row[:5] == "Tgid:")
-    pidfd = os.pidfd_open(process)
-    try:
-        copy = socket.socket(fileno=_call("syscall", _PIDFD_GETFD, pidfd, sock, 0))
-    finally:
-        os.close(pidfd)
-    mapped = family == socket.AF_INET6 and ":" not in host
-    return copy, (f"::ffff:{host}" if mapped else host, port)
+    with contextlib.suppress(OSError, struct.error):  # not allowed, or not an address
+        with open(f"/proc/{pid}/mem", "r+b", 0) as memory:
+            memory.seek(place)
+            family, asked = _ADDRESS.unpack(memory.read(_ADDRESS.size))
+            if family not in _HOST_PLACES or asked != socket.htons(port):
+                return 0
+            if family == socket.AF_INET6 and ":" not in host:
+                host = f"::ffff:{host}"
+            if family == socket.AF_INET and ":" in host:
+                return errno.EADDRNOTAVAIL
+            memory.seek(place + _HOST_PLACES[family])
+            memory.write(socket.inet_pton(family, host))
+    return 0
 
 
 if __name__ == "__main__":
