@@ -78,7 +78,12 @@ class Embedding(OptionGroup, saved=False):
     output: str = option(
         "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
     )
-    saved_model: str = option("", "exported model to use instead of a checkpoint")
+    saved_model: str = option(
+        "", "exported model to use instead of a checkpoint, or to measure the quality"
+    )
+    min_quality: float = option(
+        0.0, "drop images of lower quality; needs saved_model", within="[0, 1]"
+    )
     flip: bool | None = option(
         None, "add the embedding of each mirror image; None: as in verification"
     )
@@ -86,6 +91,7 @@ class Embedding(OptionGroup, saved=False):
 
     REFUSED = {
         "saved_model and checkpoint_dir": "Set only one of these two options.",
+        "min_quality and no saved_model": "Only an export knows the quality of images.",
         "detect and landmarks": "Set only one of these two options.",
     }
 

@@ -3,6 +3,8 @@ r"""Finds the faces in photographs and cuts them out as networks expect them.
     python -m plsc_tf.align --images=photos --output_dir=faces
     python -m plsc_tf.align --images=photos --output_dir=faces --faces=all \
         --detector=my_module:detect
+    python -m plsc_tf.align --images=photos --output_dir=faces \
+        --saved_model=output/export --min_quality=0.1
 
 The faces are 112 x 112 pixels, below `faces` as the photographs are below `photos`, so
 that `faces` is a data set if `photos` is one. `faces.jsonl` has a line about each
@@ -13,7 +15,7 @@ again. The photographs are never changed.
 from plsc_tf.options import cli
 
 GROUPS = ("alignment", "images", "image_dir", "landmarks", "output_dir")
-GROUPS += ("max_megapixels",)
+GROUPS += ("max_megapixels", "saved_model", "min_quality")
 
 
 def main(settings):

@@ -2,7 +2,8 @@ r"""Checks a data set for wrong labels, bad images, duplicates and leaks.
 
     python -m plsc_tf.check --dataset_name=image_list --dataset_dir=train_data
     python -m plsc_tf.check --dataset_name=ms1m --dataset_dir=train_data \
-        --val_targets=lfw,agedb_30 --report=check.json --cleaned_list=cleaned.txt
+        --val_targets=lfw,agedb_30 --report=check.json --cleaned_list=cleaned.txt \
+        --saved_model=output/export --min_quality=0.05
 
 A leak is an image that is also in a verification set. The exit status is 0 if the data
 set has no errors, 1 if it has errors, 2 if it cannot be checked. The data set is never
@@ -15,7 +16,7 @@ from plsc_tf.options import cli
 
 GROUPS = (
     *("checking", "dataset", "no num_sample_per_epoch", "no held_back", "val_targets"),
-    *("split", "max_megapixels"),
+    *("split", "max_megapixels", "saved_model", "min_quality"),
 )
 
 

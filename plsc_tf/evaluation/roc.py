@@ -185,7 +185,7 @@ class PairStatistics:
         values["eer"] = equal_error_rate(points)
         values["auc"] = area_under_curve(points)
         if norms is not None:
-            values["xnorm"] = float(np.average(norms, weights=weights))
+            values["xnorm"] = float(np.average(norms.mean(axis=0), weights=weights))
         return values | {CALIBRATED: calibrated}
 
     def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import bootstrap, identification, roc
+from plsc_tf.evaluation import bootstrap, identification, quality, roc
 from plsc_tf.evaluation.charts import Chart
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
@@ -13,6 +13,10 @@ from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 # Number of histogram bins, ROC curve points and ranks of the CMC curve.
 _BINS, _POINTS, _RANKS = 50, 240, 100
+_TITLES = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}
+_TITLES["discard"] = "Error versus discard"
+# Norms that differ by a smaller share are those of normalized embeddings.
+_SAME_NORMS = 1e-3
 
 
 @dataclasses.dataclass
@@ -70,8 +74,7 @@ class SetReport:
     def _add_chart(self, name, values, caption, *content, **options):
         """Adds a chart of steps and stores its data as `curves[name]`."""
         self.curves[name] = values
-        title = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}[name]
-        title = f"{title} of {self.name}"
+        title = f"{_TITLES[name]} of {self.name}"
         self.charts.append(Chart(title, caption, *content, steps=True, **options))
 
     def add_roc(self, points: roc.Curve) -> None:
@@ -118,6 +121,29 @@ class SetReport:
             curves,
             marks,
             filled=True,
+        )
+
+    def add_discards(self, scores: PairScores) -> None:
+        """Adds the error-versus-discard curve, if embeddings differ in length."""
+        norms, at, rate = scores.norms, self.threshold, self.rate
+        if norms is None or np.ptp(norms) <= _SAME_NORMS * norms.max():
+            return
+        threshold = at["squared_l2"]
+        if threshold is None:
+            threshold, rate = at["best_squared_l2"], "the best accuracy"
+        discarded, missed = quality.error_versus_discard(scores, threshold)
+        curve = {"discarded": _rounded(discarded), "fnmr": _rounded(missed)}
+        self._add_chart(
+            "discard",
+            curve | {"squared_l2": threshold},
+            f"Same pairs that the threshold at {rate} rejects, after those with the "
+            "shortest embeddings were discarded.",
+            ("share of same pairs that are discarded", "false non-match rate"),
+            ((0.0, 0.5), (0.0, None)),
+            {
+                "lowest quality first": np.column_stack([discarded, missed]),
+                "at random": [(0.0, missed[0]), (0.5, missed[0])],
+            },
         )
 
     def add_matches(self, search: identification.Search) -> None:
@@ -182,6 +208,7 @@ def of_pairs(
     report = SetReport(name, kind, figures, counts, basis, threshold)
     report.add_roc(points)
     report.add_histogram(scores)
+    report.add_discards(scores)
     return report
 
 

@@ -23,7 +23,7 @@ class PairScores:
         distances: `[pairs]` float64, squared L2 distance between the normalized
             embeddings.
         same: `[pairs]` bool, whether both sides show one identity.
-        norms: `[pairs]`, mean norm of the two sides' embeddings before normalization;
+        norms: `[2, pairs]`, norms of the two sides' embeddings before normalization;
             None if undefined, as for templates.
         flip: whether the embeddings of mirror images were added.
     """
@@ -135,7 +135,7 @@ def score(
         a, b = left[rows], right[rows]
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
         distances[rows] = np.sum(np.square(difference), axis=1)
-    return PairScores(distances, same, (norms[left] + norms[right]) / 2)
+    return PairScores(distances, same, norms[np.stack([left, right])])
 
 
 def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
@@ -205,8 +205,8 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
         ]
     total, norms = map(np.concatenate, zip(*embedded, strict=True))
     scores = score(total, left, right, pairs.same)
-    pair_norms = (norms[left] + norms[right]) / 2
-    return dataclasses.replace(scores, flip=flip, norms=pair_norms)
+    sides = norms[np.stack([left, right])]
+    return dataclasses.replace(scores, flip=flip, norms=sides)
 
 
 def embed_batch(
@@ -215,7 +215,8 @@ def embed_batch(
     """Embeds images and, with `flip`, also their mirror images.
 
     Args:
-        function: callable, uint8 `[n, height, width, 3]` -> `[n, embedding_size]`.
+        function: callable, uint8 `[n, height, width, 3]` -> `[n, embedding_size]`; or a
+            pair with the norms `[n]` too, if these embeddings are normalized.
         images: uint8 `[n, height, width, 3]`.
         flip: whether to embed mirror images, too.
 
@@ -226,21 +227,22 @@ def embed_batch(
     Raises:
         ValueError: the function returned the wrong shape, NaN or infinity.
     """
-    total = _embed(function, images)
-    norms = lengths(total)
+    total, norms = _embed(function, images)
     if flip:
-        mirrored = _embed(function, np.ascontiguousarray(images[:, :, ::-1]))
-        norms = (norms + lengths(mirrored)) / 2
+        mirrored, others = _embed(function, np.ascontiguousarray(images[:, :, ::-1]))
+        norms = (norms + others) / 2
         total += mirrored
     return total, norms
 
 
 def _embed(function, images):
-    embeddings, count = np.array(function(images), np.float64), len(images)
+    found, count = function(images), len(images)
+    rows, norms = found if isinstance(found, tuple) else (found, None)
+    embeddings = np.array(rows, np.float64)
     good = embeddings.ndim == 2 and len(embeddings) == count
     rule = f"embed must return [{count}, embedding_size] for {count} images"
     require(good, rule, shape=embeddings.shape)
-    return embeddings
+    return embeddings, lengths(embeddings) if norms is None else norms
 
 
 def lengths(embeddings: np.ndarray) -> np.ndarray:

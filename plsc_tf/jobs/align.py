@@ -15,6 +15,7 @@ from plsc_tf.data.alignment import cut_faces, sharpness
 from plsc_tf.data.detection import FaceFinder, open_photo
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.embed import image_list
+from plsc_tf.jobs.embed.exported import ExportedModel
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, outputs
@@ -24,7 +25,8 @@ from plsc_tf.storage.writer_lock import WriterLock
 # Pixels of a face; photographs of each result on the contact sheet.
 _SIDE, _SHOWN = 112, 10
 # The results of photographs, in the order of the table and the sheet.
-_RESULTS = "aligned", "several faces", "no face", "small", "blurred", "unreadable"
+_RESULTS = "aligned", "several faces", "no face", "small", "blurred", "low quality"
+_RESULTS += ("unreadable",)
 
 
 def align(settings):
@@ -39,9 +41,10 @@ def align(settings):
 
     Raises:
         FileExistsError: the output exists, and no such call began it.
-        FileNotFoundError: the folder, list or landmarks do not exist.
+        FileNotFoundError: the folder, list, landmarks or model do not exist.
         ImportError: the detector does not exist.
-        ValueError: options contradict each other or those of the earlier call.
+        ValueError: options contradict each other or those of the earlier call, or the
+            model does not know the quality of images.
     """
     options, given = settings.alignment, settings.embedding
     folder = settings.conversion.output_dir.rstrip("/")
@@ -58,15 +61,17 @@ def align(settings):
     inside = os.path.commonpath([place, os.path.abspath(folder)]) == place
     require(not inside, "output_dir must not be in the folder of the photographs")
     facts = {**dataclasses.asdict(options), "landmarks": given.landmarks}
+    facts |= {"model": given.saved_model, "min_quality": given.min_quality}
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     report, most = f"{folder}.jsonl", settings.server.max_megapixels
+    model = given.saved_model and ExportedModel(given.saved_model, rates=True)
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         done = _begin_report(report, facts)
         if done < len(names):
             finder = FaceFinder(options.detector, most, points)
-            cut = functools.partial(_cut, options, folder, names)
+            cut = functools.partial(_cut, settings, folder, names, model)
             _write(report, finder.map(cut, paths, done), done, len(names))
     origins.write_statement(folder, given.images)
     return _summarize(report, folder, dict(zip(names, paths, strict=True)), most)
@@ -105,9 +110,9 @@ def _write(report, entries, done, total):
             file.flush()
 
 
-def _cut(options, folder, names, index, photo, points):
+def _cut(settings, folder, names, model, index, photo, points):  # noqa: PLR0913
     """Writes the faces of a photograph; returns its entry of the report."""
-    name, faces = names[index], []
+    options, name, faces = settings.alignment, names[index], []
     if isinstance(photo, str):
         return {"image": name, "result": "unreadable", "reason": photo}
     if not len(points):
@@ -118,10 +123,14 @@ def _cut(options, folder, names, index, photo, points):
         side = (one.box[2] - one.box[0]).item()
         face = {"points": one.points.tolist(), "side": side}
         face["sharpness"] = sharpness(one.pixels)
+        if model:
+            face["quality"] = model.quality_of(one.pixels)
         if side < options.min_face_size:
             face["dropped"] = "small"
         elif face["sharpness"] < options.min_sharpness:
             face["dropped"] = "blurred"
+        elif face.get("quality", 1) < settings.embedding.min_quality:
+            face["dropped"] = "low quality"
         else:
             face["file"] = _save(folder, name, len(faces), one.pixels)
         faces.append(face)

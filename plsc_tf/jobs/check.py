@@ -6,6 +6,7 @@ from plsc_tf.data import load, paths
 from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.jobs.builders.data import data_request
+from plsc_tf.jobs.embed.exported import ExportedModel
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.progress import Progress
@@ -25,8 +26,9 @@ def check(settings, groups=ALL):
         (the `CheckResult`, the rows of a summary table).
 
     Raises:
-        FileNotFoundError: the data set does not exist.
-        ValueError: the settings contradict each other.
+        FileNotFoundError: the data set or the model does not exist.
+        ValueError: the settings contradict each other, or the model does not know the
+            quality of images.
     """
     given = settings.checking
     report.check_output(given.report, "report")
@@ -44,6 +46,7 @@ def check(settings, groups=ALL):
             near=given.near_duplicates,
             max_megapixels=settings.server.max_megapixels,
             on_progress=progress.set_done,
+            judge=_judge(settings.embedding),
         )
     effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)
     rows = report.rows(result.report)
@@ -56,6 +59,19 @@ def check(settings, groups=ALL):
         place = f"{path}: {count:,} images in {listing.folder}"
         rows.append(("cleaned list", place))
     return result, rows
+
+
+def _judge(options):
+    """Returns `judge` of `survey`, or None if no quality is demanded."""
+    if not options.min_quality:
+        return None
+    model = ExportedModel(options.saved_model, rates=True)
+
+    def judge(pixels):
+        quality = model.quality_of(pixels)
+        return f"quality {quality}" if quality < options.min_quality else ""
+
+    return judge
 
 
 def _targets(settings, request):

@@ -129,10 +129,23 @@ class Client(contextlib.AbstractContextManager):
             ValueError: `images` does not contain bytes, or a server rejected an image.
             ServiceError: no server answered.
         """
+        return self._encode(images, False)[0]
+
+    def encode_with_quality(self, images: Iterable[bytes]) -> tuple[np.ndarray, ...]:
+        """Returns what `encode` returns, and the images' qualities.
+
+        The latter are float32 `[N]`, 0 (lowest) to 1. A model that does not know them
+        is a ValueError or ServiceError.
+        """
+        return self._encode(images, True)
+
+    def _encode(self, images, rated):
         texts, size = _texts(images), self._batch_images
         starts = range(0, len(texts), size)
-        parts = [self._ask("embeddings", texts[k : k + size]) for k in starts]
-        return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+        parts = [self._ask("embeddings", texts[k : k + size], rated) for k in starts]
+        if not parts:
+            return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
+        return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
     def encode_faces(self, photos: Iterable[bytes]) -> list[list[dict]]:
         """Finds the faces in photographs; the server must run with --detect.
@@ -144,8 +157,8 @@ class Client(contextlib.AbstractContextManager):
         Returns:
             The faces in each photograph, the largest first: N lists of dicts of float32
             arrays. `box` is left, top, right and bottom, in pixels; `points`, `[5, 2]`,
-            are x and y of the eyes, the nose and the corners of the mouth; the last key
-            is `embedding`.
+            are x and y of the eyes, the nose and the corners of the mouth; the other
+            keys are `embedding` and, if the model knows it, `quality`.
 
         Raises:
             ValueError, ServiceError: see `encode`.
@@ -161,11 +174,11 @@ class Client(contextlib.AbstractContextManager):
         """Closes the client."""
         self.close()
 
-    def _ask(self, method, value):
+    def _ask(self, method, *values):
         failures = []
         for server in self._order():
             try:
-                return getattr(server, method)(value)
+                return getattr(server, method)(*values)
             except _Unavailable as failure:
                 server.avoided_until = time.monotonic() + failure.seconds
                 failures.append(f"{server.address}: {failure}")
@@ -268,8 +281,8 @@ class _Server:
         while self._unused:
             self._unused.popleft().close()
 
-    def embeddings(self, texts):
-        """Returns float32 embeddings `[N, embedding_size]` of base64-encoded images.
+    def embeddings(self, texts, rated):
+        """Returns embeddings and, if `rated`, the qualities of base64-encoded images.
 
         Raises:
             _Unavailable: the server did not answer.
@@ -279,10 +292,11 @@ class _Server:
             status, answer = self._post(_PLSC_PATH, {"base64_string": texts})
             malformed = status == 400 and "Malformed request" in str(answer)
             if status not in (404, 405) and not malformed:
-                return self._rows(status, answer, "instance", len(texts))
+                return self._rows(status, answer, "instance", len(texts), rated)
         body = {"instances": [{"b64": text} for text in texts]}
+        body |= {"signature_name": "quality"} if rated else {}
         reply = self._post(f"/v1/models/{self._model}:predict", body)
-        rows = self._rows(*reply, "predictions", len(texts))
+        rows = self._rows(*reply, "predictions", len(texts), rated)
         # TensorFlow Serving's interface worked, so skip PLSC's path from now on.
         self._speaks_plsc = False
         return rows
@@ -293,6 +307,7 @@ class _Server:
         found, keys = self._items(*reply, "instance"), ("box", "points", "embedding")
         try:
             (faces,) = [one["faces"] for one in found]
+            keys += ("quality",) * all("quality" in face for face in faces)
             return [{k: np.array(face[k], np.float32) for k in keys} for face in faces]
         except (TypeError, ValueError, OverflowError, LookupError):
             raise _Unavailable("the answer does not have faces") from None
@@ -306,17 +321,20 @@ class _Server:
             raise ValueError(f"{self.address} rejected the request: {reason}")
         return answer.get(key) or ()
 
-    def _rows(self, status, answer, key, count):
-        """Returns the embeddings in a reply."""
+    def _rows(self, status, answer, key, count, rated):
+        """Returns the embeddings and the qualities in a reply."""
         rows = self._items(status, answer, key)
         try:
-            rows = [r.get("embedding") if isinstance(r, dict) else r for r in rows]
-            array = np.array(rows, np.float32)
-        except (TypeError, ValueError, OverflowError):
+            rows = [r if isinstance(r, dict) else {"embedding": r} for r in rows]
+            array = np.array([r.get("embedding") for r in rows], np.float32)
+            found = [r["quality"] if rated else 0 for r in rows]
+            qualities = np.array(found, np.float32).reshape(len(array))
+        except (TypeError, ValueError, OverflowError, LookupError):
             array = np.zeros(0, np.float32)
         if array.ndim != 2 or len(array) != count:
-            raise _Unavailable(f"the answer does not have {count} embeddings")
-        return array
+            what = "embeddings and qualities" if rated else "embeddings"
+            raise _Unavailable(f"the answer does not have {count} {what}")
+        return array, qualities
 
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""

@@ -38,6 +38,8 @@ class Extras(NamedTuple):
         class_names: one name per class, or empty.
         pictures: encoded images on which the export is compared with the network; if
             empty, images of noise.
+        validation: encoded images of a validation set, on which the quality of images
+            is calibrated; with fewer than 100, the export has no quality.
         accuracy: function that takes `embed`, a function from uint8
             `[N, height, width, 3]` to `[N, embedding_size]`, and returns
             {verification set: accuracy}; None skips the comparison of accuracies.
@@ -51,6 +53,7 @@ class Extras(NamedTuple):
     card: EvaluationCard | None = None
     class_names: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
+    validation: tuple[bytes, ...] = ()
     accuracy: Callable | None = None
     int8_cosine: float = 0.97
     accuracy_loss: float = 0.01
@@ -78,6 +81,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     - `classify`, if `classes` is given: input `bytes`, outputs `classes`, int64
       `[N, k]`, and `scores`, float32 `[N, k]`: the k most probable classes and their
       probabilities, in descending order.
+    - `quality`, if `extras` has a validation set: input `bytes`, outputs `embedding`
+      and `quality`, float32 `[N]`; see `plsc_tf.evaluation.quality`.
 
     The export contains only variables that the signatures read: no optimizer slots, and
     the head only for `classify`. Until all files have been loaded again and compared
@@ -128,7 +133,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
 
     def export():
         closed_set = ClosedSet(head, classes) if classes else None
-        signatures = Signatures(network, image_size, normalize, prepare, closed_set)
+        options = normalize, prepare, closed_set, extras.validation
+        signatures = Signatures(network, image_size, *options)
         card = {
             "preprocessing": "resize" if prepare is None else "custom",
             **(model_card or {}),
@@ -138,6 +144,9 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
             "normalize": bool(normalize),
             "tensorflow_version": tf.__version__,
         }
+        if signatures.percentiles:
+            norms = {"norm_percentiles": signatures.percentiles}
+            card["quality"] = {"images": len(extras.validation), **norms}
         card["fingerprint"] = _fingerprint(signatures.module.read_variables, card)
         return _write(export_dir, version, signatures, card, extras)
 
@@ -162,8 +171,8 @@ def _write(export_dir, version, signatures, card, extras):
         name = os.path.basename(os.path.abspath(export_dir))
         (noise,) = _noise(1, signatures.image_size)
         requests = [("serving_default", count) for count in WARMUP_BATCHES]
-        if "classify" in signatures.functions:
-            requests.append(("classify", 1))
+        optional = signatures.functions.keys() & {"classify", "quality"}
+        requests += [(name, 1) for name in sorted(optional)]
         warmup.write(scratch, name, tf.io.encode_jpeg(noise).numpy(), requests)
         card["artefacts"] = {name: entry for name, (entry, _) in written.items()}
         with _full_float32():
@@ -249,8 +258,11 @@ def _compare(signatures, loaded, written, extras):
             "The network was not exported, because its embeddings contain NaN or "
             "infinity. Check whether the training diverged."
         )
-    served = serve("serving_default")["embedding"].numpy()
-    rows = [proof.compare("serving_default", served, expected)]
+    rows = [
+        proof.compare(name, serve(name)["embedding"].numpy(), expected)
+        for name in ("serving_default", "quality")
+        if name in signatures.functions
+    ]
     before = extras.accuracy(network) if extras.accuracy else {}
     parts = {"images": (None, exported), **written}
     least = {"tflite_float16": FLOAT16_COSINE, "tflite_int8": extras.int8_cosine}

@@ -8,8 +8,12 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
-from plsc_tf.evaluation import closed_set
+from plsc_tf.evaluation import closed_set, quality
+from plsc_tf.evaluation.verification import lengths
 from plsc_tf.requirements import require
+
+# Images of a validation set that are embedded at a time.
+_BATCH = 32
 
 
 class ClosedSet:
@@ -72,11 +76,15 @@ class Signatures:
         prepare: maps one encoded image, a string scalar, to uint8 `[height, width, 3]`;
             None decodes and resizes it.
         closed_set: a `ClosedSet`, or None to omit `classify`.
+        validation: encoded images, `quality.MIN_IMAGES` or more, whose embeddings
+            calibrate `quality`; with fewer, it is omitted.
 
     Attributes:
         module: the `tf.Module` to save.
         functions: {signature: function}, for `tf.saved_model.save`.
         embedding_size: length of an embedding.
+        percentiles: those of the lengths of embeddings, see `quality.calibrate`; [] if
+            `quality` is omitted.
 
     Raises:
         ValueError: the network's output is not `[N, embedding_size]`.
@@ -89,6 +97,7 @@ class Signatures:
         normalize: bool = False,
         prepare: Callable | None = None,
         closed_set: ClosedSet | None = None,
+        validation: Sequence[bytes] = (),
     ):
         self._network, self.image_size, self._normalize = network, image_size, normalize
         self._prepare, self._closed_set = prepare or self._resize, closed_set
@@ -118,13 +127,35 @@ class Signatures:
             self.functions["classify"] = one_input(
                 lambda data: self.classify(self._decode(data)), encoded
             )
+        self.percentiles = self._calibrate(validation)
+        if self.percentiles:
+            self.functions["quality"] = one_input(
+                lambda data: self._rate(self._decode(data)), encoded
+            )
+
+    def _calibrate(self, validation):
+        if len(validation) < quality.MIN_IMAGES:
+            return []
+        norms = []
+        for start in range(0, len(validation), _BATCH):
+            images = self.prepare(validation[start : start + _BATCH])
+            norms.append(lengths(self._raw(tf.constant(images, tf.float32)).numpy()))
+        return quality.calibrate(np.concatenate(norms))
+
+    def _rate(self, images):
+        """Returns {"embedding", "quality"}; see `quality.rate`, which is for numpy."""
+        raw, percentiles = self._raw(images), np.array(self.percentiles, np.float32)
+        above = tf.norm(raw, axis=1, keepdims=True) - percentiles[:-1]
+        steps = above / np.maximum(np.diff(percentiles), np.finfo(np.float32).tiny)
+        qualities = tf.reduce_mean(tf.clip_by_value(steps, 0, 1), axis=1)
+        return {"embedding": self._finish(raw), "quality": qualities}
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
         """Maps float32 `[N, height, width, 3]` to the embeddings the export returns."""
-        embeddings = self._raw(images)
-        if self._normalize:
-            return tf.math.l2_normalize(embeddings, axis=1)
-        return embeddings
+        return self._finish(self._raw(images))
+
+    def _finish(self, raw):
+        return tf.math.l2_normalize(raw, axis=1) if self._normalize else raw
 
     def classify(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Maps float32 `[N, height, width, 3]` to the outputs of `classify`."""

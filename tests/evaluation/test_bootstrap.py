@@ -19,7 +19,7 @@ def scores_of(seed, num_pairs=400):
     same, ease = left == right, rng.normal(size=30)
     distances = np.where(same, 1.0 + 0.3 * ease[left], 1.8)
     distances = np.clip(distances + 0.3 * rng.normal(size=num_pairs), 0, 3.99)
-    return PairScores(np.round(distances, 2), same, rng.uniform(5, 9, num_pairs))
+    return PairScores(np.round(distances, 2), same, rng.uniform(5, 9, (2, num_pairs)))
 
 
 def test_weights_are_those_of_pairs_drawn_one_by_one():
@@ -40,7 +40,8 @@ def test_measuring_with_weights_equals_repeating_the_pairs():
     at = roc.operating_point(points, 0.1)
     assert found["tar@far=1e-01"] == pytest.approx(at.true_accepts, abs=1e-12)
     assert found["calibrated_threshold"] == at.threshold
-    assert found["xnorm"] == pytest.approx(np.mean(np.repeat(scores.norms, counts)))
+    norms = np.repeat(scores.norms, counts, axis=1)
+    assert found["xnorm"] == pytest.approx(np.mean(norms))
 
 
 def test_weighted_folds_follow_the_protocol():

@@ -23,7 +23,7 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
     right = np.where(np.arange(num_pairs) % 2 == 0, left, right)
     same = left == right
     distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
-    scores = PairScores(distances, same, rng.uniform(9, 11, num_pairs))
+    scores = PairScores(distances, same, rng.uniform(9, 11, (2, num_pairs)))
     options = Options(samples, far=far)
     return set_report.of_pairs(name, scores, (left, right, "as drawn"), options), scores
 
@@ -39,7 +39,7 @@ def search_report():
 
 def test_charts_show_their_figures():
     report, scores = pairs_report()
-    roc, histogram = (chart.figure().axes[0] for chart in report.charts)
+    roc, histogram, _ = (chart.figure().axes[0] for chart in report.charts)
     assert roc.get_xscale() == "log" and roc.get_xlim()[1] == 1.0
     drawn = roc.get_lines()[0].get_xydata()
     # The rate at which a tenth of the different pairs is accepted, counted.
@@ -64,6 +64,22 @@ def test_the_threshold_accepts_what_it_says():
     assert np.mean(accepted[scores.same]) == pytest.approx(found["tar"])
     assert found["cosine"] == pytest.approx(1 - found["squared_l2"] / 2)
     assert found["cosine_low"] < found["cosine"] < found["cosine_high"]
+
+
+def test_errors_among_the_pairs_that_are_not_discarded():
+    report, scores = pairs_report()
+    pairs = zip(*scores.norms, scores.distances, scores.same, strict=True)
+    best = sorted((min(a, b), distance) for a, b, distance, same in pairs if same)
+    limit, expected = report.threshold["squared_l2"], []
+    for percent in range(51):
+        rest = best[percent * len(best) // 100 :]
+        expected.append(np.mean([distance >= limit for _, distance in rest]))
+    found = report.curves.pop("discard")
+    assert found["discarded"] == [percent / 100 for percent in range(51)]
+    assert found["fnmr"] == pytest.approx(expected, rel=1e-5)
+    # Normalized embeddings have no quality.
+    report.add_discards(dataclasses.replace(scores, norms=1 - 1e-5 * scores.norms))
+    assert "discard" not in report.curves
 
 
 def test_a_threshold_that_the_data_cannot_support_is_none():
@@ -174,4 +190,4 @@ def test_card_html_stands_alone_and_labels_everything():
     assert "Judged by the threshold at FAR=0.1" in text
     assert "a&amp;b.jpg" in page and "not compared: &lt;why&gt;" in page
     assert "1 with the same bytes, 2 with the same pixels, among 10 images" in page
-    assert links.tags.count("svg") == 3
+    assert links.tags.count("svg") == 4

@@ -93,7 +93,7 @@ def wait_for(condition):
         time.sleep(0.02)
 
 
-def export(folder, seed):
+def export(folder, seed, extras=None):
     """Writes a version of a small network with weights of its own."""
     import keras
 
@@ -104,7 +104,7 @@ def export(folder, seed):
     model = keras.Model(inputs, dense(keras.layers.Flatten()(inputs / 255)))
     dense.kernel.assign(np.random.default_rng(seed).normal(0, 0.1, dense.kernel.shape))
     card = {"permitted_use": "unknown", "origins": "faces"}
-    return export_saved_model(model, folder, model_card=card)
+    return export_saved_model(model, folder, model_card=card, extras=extras)
 
 
 def picture(seed, size=(20, 30), file_format="JPEG"):

@@ -56,7 +56,8 @@ def test_everything_at_once(run):
     target = dict(rows)["SavedModel"]
     assert pathlib.Path(target).name == "2"
     by_name = {row["artefact"]: row for row in read(target, "proof.json")["artefacts"]}
-    assert set(by_name) == {"serving_default", "images", "tflite_int8", "classify"}
+    parts = {"serving_default", "images", "tflite_int8", "classify", "quality"}
+    assert set(by_name) == parts
     assert by_name["images"]["verification"]["mock"]["change"] == 0
     assert "mock" in dict(rows)["proof: tflite_int8"]
     card = read(target, "model_card.json")

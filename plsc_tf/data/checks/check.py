@@ -5,6 +5,7 @@ Every `table` in this module is the result of `survey`, with one row per image.
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -50,6 +51,7 @@ def check(
     near: bool = False,
     max_megapixels: float = MAX_MEGAPIXELS,
     on_progress=lambda count, share: None,
+    judge: Callable[[np.ndarray], str] | None = None,
 ) -> CheckResult:
     """Checks a data set; problems with the data are reported as findings.
 
@@ -61,6 +63,7 @@ def check(
         max_megapixels: largest image to decode, in megapixels.
         on_progress: function called with the number of images checked so far and the
             completed fraction.
+        judge: see `survey`.
 
     Raises:
         FileNotFoundError: the data set, its list or a verification set does not exist.
@@ -72,7 +75,7 @@ def check(
     for target in val_targets:
         verification += _examine_set(name, request, target, how, findings)
     listing = open_listing(name, request)
-    table = survey(listing, findings, *how, on_progress)
+    table = survey(listing, findings, *how, on_progress, judge)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     classes = class_figures(table, findings, listing.num_classes)

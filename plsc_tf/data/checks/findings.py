@@ -44,6 +44,7 @@ KINDS = {
     "val_damaged": Kind("verification data that cannot be read", removed=False),
     "same_bytes": Kind("files with the same bytes as another file", WARNING),
     "same_pixels": Kind("images with the same pixels as another image", WARNING),
+    "low_quality": Kind("images of lower quality than min_quality", WARNING),
     "near_leak": _warning("images similar to a verification image"),
     "cmyk": _warning("CMYK images; training converts them to RGB"),
     "grey": _warning("grayscale images; training repeats the channel"),

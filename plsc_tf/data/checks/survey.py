@@ -51,6 +51,7 @@ def survey(
     near: bool = False,
     max_megapixels: float = MAX_MEGAPIXELS,
     on_progress: Callable[[int, float], None] = lambda count, share: None,
+    judge: Callable[[np.ndarray], str] | None = None,
 ) -> np.ndarray:
     """Examines every image of a listing.
 
@@ -61,12 +62,15 @@ def survey(
         max_megapixels: largest image to decode, in megapixels.
         on_progress: function called with the number of images examined so far and the
             completed fraction.
+        judge: function of an image's pixels that says how bad they are, or "" if they
+            are good enough; None accepts all.
 
     Returns:
         The table, with one `ROW` per item of the listing.
     """
     tables, count, done = [np.empty(0, ROW)], 0, 0
-    look = functools.partial(examine, near=near, max_megapixels=max_megapixels)
+    options = {"near": near, "max_megapixels": max_megapixels, "judge": judge}
+    look = functools.partial(examine, **options)
     threads = os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
@@ -108,13 +112,14 @@ class _Fault(Exception):
     """A fault that leaves nothing to examine; see `Item.add`."""
 
 
-def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS) -> Item:
+def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS, judge=None) -> Item:
     """Examines an item and returns it without its content; never fails.
 
     Args:
         item: the item, which gets its hashes or a fault.
         near: whether to compute the difference hash.
         max_megapixels: largest image to decode, in megapixels.
+        judge: see `survey`.
     """
     if item.path is None and item.content is None:
         return item
@@ -126,6 +131,8 @@ def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS) -> Item:
             item.add("blank")
         elif near:
             item.near_hash = difference_hash(pixels)
+        if judge and (problem := judge(pixels)):
+            item.add("low_quality", problem)
     except _Fault as fault:
         item.add(*fault.args)
     item.content = None

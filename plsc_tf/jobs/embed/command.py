@@ -1,29 +1,26 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from tempfile import TemporaryFile
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data import preprocessing
 from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.embed import image_list
+from plsc_tf.jobs.embed.exported import ExportedModel
 from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
-from plsc_tf.serving import versions
-from plsc_tf.storage import files, outputs, transfer
+from plsc_tf.storage import files, outputs
 from plsc_tf.storage.arrays import npy_header
 
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
-_CARD = "assets.extra/model_card.json"
 
 
 def embed(settings: Settings) -> list[tuple]:
@@ -59,11 +56,11 @@ def embed(settings: Settings) -> list[tuple]:
         points = FaceFinder(server.detect, server.max_megapixels)
     output = RowsFile(options.output)
     load = _exported_model if options.saved_model else _trained_model
-    kind, path, source = load(settings)
+    kind, path, source, rate = load(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
     with output:
-        rows = _write(output, source, options, paths, points, skipped)
-        output.finish([names[row] for row in rows])
+        rows, qualities = _write(output, source, rate, options, paths, points, skipped)
+        output.finish([names[row] for row in rows], qualities)
     table = [
         (kind, path),
         ("embeddings", output.path),
@@ -73,67 +70,59 @@ def embed(settings: Settings) -> list[tuple]:
         ("image size", "{} x {}".format(*source.image_size)),
         ("mirror images added", "yes" if source.flip else "no"),
         ("aligned by five points", "no" if points is None else "yes"),
+        ("qualities", f"in {output.names_path}" if rate else "no"),
     ]
-    if skipped:
-        table.append(("skipped, unreadable", f"{len(skipped):,}"))
-    return table
+    counts = {"skipped, unreadable": len(skipped or ())}
+    counts["dropped, low quality"] = len(paths) - len(rows) - len(skipped or ())
+    return table + [(name, f"{count:,}") for name, count in counts.items() if count]
 
 
 def _trained_model(settings):
-    """Loads a checkpoint; returns (kind, path, `Pictures`)."""
+    """Loads a checkpoint; returns (kind, path, `Pictures`, None)."""
     options, loaded = settings.embedding, trained.load(settings)
     batch_size = settings.evaluation.test_batch_size
     source = of_model(loaded.model, loaded.settings, batch_size, options.flip)
-    return "checkpoint", loaded.checkpoint, source
+    return "checkpoint", loaded.checkpoint, source, None
 
 
 def _exported_model(settings):
-    """Loads a SavedModel exported by `plsc_tf`; returns (kind, path, `Pictures`)."""
-    options = settings.embedding
-    folders = versions.find_models(options.saved_model, "saved_model")
-    if not folders:
-        raise FileNotFoundError(
-            "saved_model must be a folder with versions 1, 2, ... of an exported "
-            f"model, or with saved_model.pb. Received: {options.saved_model!r}."
-        )
-    path = folders[max(folders)]
-    card_path = files.join(path, _CARD)
-    rule = f"{path} must be an export of plsc_tf, with {_CARD} about its images"
-    require(files.exists(card_path), rule)
-    card = files.read_json(card_path)
-    name, flip = card.get("preprocessing", "resize"), options.flip
-    rule = f"plsc_tf.embed cannot apply the preprocessing (prepare=) of {path}"
-    require(name != "custom", rule, "Call its signature serving_default instead")
-    name = "face" if name == "resize" else name
-    frame = preprocessing.build(name, tuple(card["image_size"]), augmentation=None)
+    """Loads an exported model; returns (kind, path, `Pictures`, `rate` or None)."""
+    options, flip = settings.embedding, settings.embedding.flip
+    model = ExportedModel(options.saved_model, rates=options.min_quality > 0)
     if flip is None:
         # The data set is unknown, so flip if the preprocessing flips in training.
-        augmentation = own_augmentation(frame.name)
+        augmentation = own_augmentation(model.frame.name)
         flip = augmentation is not None and augmentation.flip > 0
-    local = transfer.LocalFolder(path)
-    model = tf.saved_model.load(local.downloaded())
-
-    def embed_pixels(pixels):
-        images = tf.constant(pixels, tf.float32)
-        return model.signatures["images"](images=images)["embedding"].numpy()
-
     size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
-    source = Pictures(embed_pixels, frame, size, flip, most)
-    return "SavedModel", path, source
+    source = Pictures(model.embed, model.frame, size, flip, most)
+    return "SavedModel", model.path, source, model.rate if model.rates else None
 
 
-def _write(output, source, options, paths, points, skipped):
-    """Embeds all images; returns the indices of the readable images."""
-    chosen = []
+def _write(  # noqa: PLR0913 - all that embed has found out
+    output, source, rate, options, paths, points, skipped
+):
+    """Embeds all images.
+
+    Returns:
+        (indices of the images that are readable and good enough, their qualities; []
+        without `rate`).
+    """
+    chosen, qualities = [], []
     advice = "Replace or remove it, or skip such images: --skip_bad_records."
     batches = source.rows(paths, points, skipped, advice)
     progress = Progress("embedding", len(paths), "images")
-    for rows, embeddings, _ in progress.over(batches, lambda batch: len(batch[0])):
+    over = progress.over(batches, lambda batch: len(batch[0]))
+    for rows, embeddings, norms in over:
+        if rate:
+            found = rate(norms)
+            good = found >= options.min_quality
+            rows, embeddings = rows[good], embeddings[good]
+            qualities += found[good].tolist()
         output.add(unit(embeddings) if options.normalize else embeddings)
         chosen += rows.tolist()
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
-    return chosen
+    return chosen, qualities
 
 
 class RowsFile:
@@ -178,18 +167,22 @@ class RowsFile:
         self.shape = (self.shape[0] + len(rows), rows.shape[1])
         self._file.write(np.ascontiguousarray(rows, "<f4"))
 
-    def finish(self, names: Iterable[str]) -> None:
+    def finish(self, names: Sequence[str], qualities: Sequence[float] = ()) -> None:
         """Writes both files, which appear only when they are complete.
 
         Args:
             names: the rows' names, in order.
+            qualities: the images' qualities, which follow their names and a tab.
 
         Raises:
             ValueError: no rows were added.
         """
-        require(self.shape[0], "None of the images could be read")
+        require(self.shape[0], "None of the images could be read, or is good enough")
         # `evaluation.lists` expects a tab after a name that contains spaces.
         lines = [f"{n}\t\n" if len(n.split()) > 1 else f"{n}\n" for n in names]
+        if qualities:
+            both = zip(names, qualities, strict=True)
+            lines = [f"{name}\t{quality:.4f}\n" for name, quality in both]
         # The rows may fill the disk, and the names must not remain without them. An
         # existing .npy file means that both are complete.
         temporary = f"{self.path}.writing-new"

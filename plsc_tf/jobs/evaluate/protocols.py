@@ -69,7 +69,7 @@ def pair_list(path, source, folder, options):
     require(len(same) >= FOLDS, rule, pairs=len(same))
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
     scores = score(embeddings, left, right, same)
-    scores = dataclasses.replace(scores, norms=(norms[left] + norms[right]) / 2)
+    scores = dataclasses.replace(scores, norms=norms[np.stack([left, right])])
     identities = pair_identities(names, left, right, same)
     report = set_report.of_pairs(_name(path), scores, identities, options)
     report.sha256 = hashlib.sha256(text).hexdigest()

@@ -48,7 +48,8 @@ class FaceRoute:
         """Finds and embeds faces, the largest of a photograph first.
 
         The request is {"base64_string": [photographs]}; the answer is {"instance":
-        [{"faces": [{"box", "points", "embedding"}]}]}.
+        [{"faces": [{"box", "points", "embedding"}]}]}, with "quality" in each face if
+        the model knows it.
         """
         photos = (await self._app.read_images(request))["base64_string"]
         check_count(len(photos), _MOST)
@@ -56,8 +57,8 @@ class FaceRoute:
         faces = [face for photo in found for face in photo.faces]
         cut = [face.pop("pixels") for face in faces]
         rows = await self._app.models.get().embed(cut) if cut else ()
-        for face, embedding in zip(faces, rows, strict=True):
-            face["embedding"] = embedding
+        for face, row in zip(faces, rows, strict=True):
+            face |= row
         return answer(rest.write_json({"instance": list(map(vars, found))}))
 
     def run(self, _, photos: list[bytes]) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ import re
 import time
 import urllib.parse
 
+import numpy as np
 from absl import logging
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -93,8 +94,7 @@ class Routes:
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
         body = await self._app.read_images(request)
-        embeddings = await self._models.get().embed(body["base64_string"])
-        return _json(instance=[{"embedding": row} for row in embeddings])
+        return _json(instance=await self._models.get().embed(body["base64_string"]))
 
     async def tensorflow(self, request: web.Request) -> web.Response:
         """Handles TF Serving's REST interface."""
@@ -187,7 +187,7 @@ class GalleryRoutes:
         """Enrolls faces: {"name", "base64_string": [...]} -> {"name", "faces"}."""
         body = await self._app.read_images(request, "name")
         name = _name(body)
-        embeddings = await self._embed(self._app.models.get(), body)
+        embeddings, _ = await self._embed(self._app.models.get(), body)
         faces = await self._change(request, self._gallery.enrol, name, embeddings)
         return _json(name=name, faces=faces)
 
@@ -195,7 +195,8 @@ class GalleryRoutes:
         """Identifies images among the enrolled people.
 
         The request is {"base64_string", "count", "threshold"}; the answer is
-        {"instance": [{"candidates"}], "threshold"}, with the threshold that was used.
+        {"instance": [{"candidates", "quality"}], "threshold"}, with the threshold that
+        was used, and the images' qualities if the model knows them.
         If the request has no threshold, the model card's threshold is used; a null
         threshold returns candidates with any cosine.
         """
@@ -208,14 +209,15 @@ class GalleryRoutes:
         if threshold is not None and type(threshold) not in (int, float):
             raise invalid("threshold must be a number (the smallest cosine) or null.")
         model = self._app.models.get()
-        embeddings = await self._embed(model, body)
+        embeddings, instances = await self._embed(model, body)
         if "threshold" not in body and model.threshold:
             threshold = model.threshold["cosine"]
         found, limits = [], {"count": count, "threshold": threshold}
         for start in range(0, len(embeddings), _QUERIES):
             part = embeddings[start : start + _QUERIES]
             found += await self._do(self._gallery.identify, part, **limits)
-        instances = [{"candidates": [one._asdict() for one in row]} for row in found]
+        for instance, row in zip(instances, found, strict=True):
+            instance["candidates"] = [one._asdict() for one in row]
         return _json(instance=instances, threshold=threshold)
 
     async def remove(self, request: web.Request) -> web.Response:
@@ -238,14 +240,15 @@ class GalleryRoutes:
         )
 
     async def _embed(self, model, body):
-        embeddings = await model.embed(body.pop("base64_string"))
+        """Returns (embeddings `[N, size]`, [{"quality"} or {} of each image])."""
+        rows = await model.embed(body.pop("base64_string"))
         if model.fingerprint != self._fingerprint:
             raise RequestError(
                 "ABORTED",
                 f"Version {model.version} is not the model that the gallery was made "
                 "with. Start the server with a new gallery_dir and enroll again.",
             )
-        return embeddings
+        return np.stack([row.pop("embedding") for row in rows]), rows
 
     async def _change(self, request, change, *arguments):
         who = {"key": request.match_info["key"], "address": request.remote}

@@ -18,12 +18,13 @@ from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
 from plsc_tf.serving import versions
+from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.serving.server.limits import check_count, check_image
 from plsc_tf.storage import files, transfer
 
-DEFAULT_SIGNATURE = "serving_default"
+DEFAULT_SIGNATURE, QUALITY_SIGNATURE = "serving_default", "quality"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
 # The headers of images with more bytes together are read outside the event loop, as are
@@ -69,6 +70,8 @@ class LoadedModel:
         self.version, self.seconds, self._options = version, {}, options
         graph = files.read(files.join(folder, "saved_model.pb"))
         self.signature_defs = _signature_defs(graph)
+        both = QUALITY_SIGNATURE, DEFAULT_SIGNATURE
+        self._embeds = next(name for name in both if name in self.signature_defs)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
         path = files.join(folder, "assets.extra/model_card.json")
@@ -138,13 +141,18 @@ class LoadedModel:
                 pixels = self._pixels(values)
         return await self._batchers[signature].run(values, pixels)
 
-    async def embed(self, images: list[bytes]) -> np.ndarray:
-        """Returns the embeddings of encoded images, float32 `[N, embedding_size]`.
+    async def embed(self, images: list[bytes]) -> list[dict]:
+        """Returns {"embedding", "quality"} of each encoded image.
+
+        The embedding is float32 `[embedding_size]`; the quality is a number from 0 to
+        1, and left out if the model does not know it.
 
         Raises:
             RequestError: an image is invalid, or the images cannot be computed now.
         """
-        return (await self.predict(DEFAULT_SIGNATURE, images))["embedding"]
+        outputs = await self.predict(self._embeds, images)
+        names = [name for name in ("embedding", "quality") if name in outputs]
+        return rest.rows({name: outputs[name] for name in names})
 
     def run(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Computes one batch.
@@ -167,9 +175,9 @@ class LoadedModel:
         noise = np.random.default_rng(0).integers(0, 256, (_SIDE, _SIDE, 3), np.uint8)
         image = tf.io.encode_jpeg(noise).numpy()
         for size in sizes:
-            run = functools.partial(self.run, DEFAULT_SIGNATURE, [image] * size)
+            run = functools.partial(self.run, self._embeds, [image] * size)
             self.seconds[size] = min(timeit.repeat(run, number=1, repeat=3))
-        for signature in set(self.signature_defs) - {DEFAULT_SIGNATURE}:
+        for signature in set(self.signature_defs) - {self._embeds}:
             *_, dtype, shape = self.input(signature)
             zeros = np.zeros((1, *shape[1:]), dtype)
             self.run(signature, [image] if dtype.kind == "O" else zeros)

@@ -185,9 +185,14 @@ def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
     elif form == COLUMN:
         value = outputs
     else:
-        rows = zip(*outputs.values(), strict=True)
-        value = [dict(zip(outputs, row, strict=True)) for row in rows]
+        value = rows(outputs)
     return write_json({"predictions" if form == ROW else "outputs": value})
+
+
+def rows(outputs: dict[str, np.ndarray]) -> list[dict]:
+    """Returns {output name: value} of each row of outputs `[N, ...]`."""
+    columns = zip(*outputs.values(), strict=True)
+    return [dict(zip(outputs, row, strict=True)) for row in columns]
 
 
 def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
