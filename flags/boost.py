@@ -91,7 +91,7 @@ class Boost(OptionGroup):
             "leave out one of them."
             for term in (
                 *("ema_decay", "mixup", "cutmix", "learning_rate_factors"),
-                *("weight_decay_on", "steps_per_execution>1"),
+                *("weight_decay_on", "steps_per_execution>1", "teacher"),
             )
         },
         **{

@@ -40,6 +40,25 @@ class Training(OptionGroup):
     }
 
 
+class Distillation(OptionGroup):
+    """Options for imitating another network, the teacher; see docs/distillation.md."""
+
+    teacher: str = option("", "checkpoint, export or ONNX file of a network to imitate")
+    distill: str | None = option(
+        None,
+        "what to imitate: embeddings, or only the distances between them",
+        choices="embedding relational",
+    )
+    distill_weight: float = option(
+        50.0, "factor of this loss", within="(0, inf)", applies="teacher"
+    )
+
+    REFUSED = {
+        "teacher and no distill or distill and no teacher": "Set teacher and distill "
+        "together, or neither of them.",
+    }
+
+
 class Performance(OptionGroup):
     """Options for replicas, steps per call, and memory planning."""
 

@@ -15,6 +15,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.requirements import require
+from plsc_tf.serving import versions
 from plsc_tf.storage import files, oss
 
 NAME = "DATASET.toml"
@@ -111,6 +112,14 @@ def of_checkpoint(path: str) -> list[dict]:
     return stored or [{"kind": "model", "name": files.name(path)}]
 
 
+def of_teacher(path: str) -> list[dict]:
+    """Returns the origins of a teacher; an export or a file is a model of its own."""
+    files.prepare(path)
+    if files.is_dir(path) and not versions.find_models(path, "teacher"):
+        return of_checkpoint(catalog.resolve(path))
+    return [{"kind": "model", "name": files.name(path)} | read_statement(path)]
+
+
 def of_edit(path: str, class_images: str) -> list[dict]:
     """Returns the origins of a checkpoint and of the added classes' folder, if any."""
     added = {"kind": "data set", "name": files.name(class_images)}
@@ -119,7 +128,7 @@ def of_edit(path: str, class_images: str) -> list[dict]:
 
 
 def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
-    """Returns and logs the origins of a run: its data, and what it starts from.
+    """Returns and logs the origins of a run: data, what it starts from, and teacher.
 
     Args:
         settings: the `Settings`.
@@ -141,6 +150,7 @@ def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
     if checkpoint:
         # The same data may have got a license since.
         before = [one for one in before if one.get("contents") != contents]
-    found = merge([data], before)
+    teacher = settings.distillation.teacher
+    found = merge([data], before, of_teacher(teacher) if teacher else [])
     logging.info("Permitted use: %s. %s", *checked_facts(settings, found).values())
     return found

@@ -29,10 +29,10 @@ LOSS |= {"loss_type", "interclass_filtering_threshold"}
 DATA = ("dataset_name", "labels_offset", "held_back")
 LOCATIONS = ("dataset_dir", "train_files")
 MEANING = {*LOSS, *DATA, "scale", "label_smoothing", "preprocessing_name"}
-MEANING |= {"image_shape", "data"}
+MEANING |= {"image_shape", "data", "teacher", "distill"}
 # Groups whose options affect numerical results, except those in SILENT.
 NUMBERS = {"dataset", "preprocessing", "model", "head", "training", "learning_rate"}
-NUMBERS |= {"optimizer", "precision", "boost"}
+NUMBERS |= {"optimizer", "precision", "boost", "distillation"}
 # Paths, options that affect only speed, and options that are checked elsewhere.
 SILENT = {
     *LOCATIONS,

@@ -13,6 +13,7 @@ from plsc_tf.jobs.origins import of_run as origins_of_run
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_facts import log_run
 from plsc_tf.jobs.run_plan import choose_folder, make_plan
+from plsc_tf.jobs.teachers import load_distillation
 from plsc_tf.jobs.trained import start_from
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
@@ -82,7 +83,8 @@ def _train(settings, joined, termination, parts, lock):
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.group, model.trainer.votes = group, joined.votes
     reduction = dimension_reduction.begin(model, settings)
-    recipe.compile_model(model, settings, plan.schedule, parts.optimizer)
+    distillation = load_distillation(settings.distillation, strategy)
+    recipe.compile_model(model, settings, plan.schedule, parts.optimizer, distillation)
     checkpoints = _checkpoints(settings, parts, origin)
     if group.is_chief:
         checkpoints.lock = lock

@@ -163,7 +163,7 @@ def _completed(settings, flags):
     return settings.replace(**network)
 
 
-def load_model(folder, *, backbone=None, head=None):
+def load_model(folder, *, backbone=None, head=None, with_head=True):
     """Builds the model of a checkpoint and loads its weights; it is not compiled.
 
     Example:
@@ -184,6 +184,7 @@ def load_model(folder, *, backbone=None, head=None):
             a Keras model, or a function that makes one.
         head: a new `ShardedHead` or `DenseHead` with the same number of classes, if
             the loss is a custom one. Embeddings do not depend on it.
+        with_head: whether to load the class weights.
 
     Returns:
         The `Classifier`.
@@ -196,17 +197,24 @@ def load_model(folder, *, backbone=None, head=None):
     files.prepare(str(folder))
     path = catalog.resolve(str(folder))
     content = manifest.read(path)
-    stored, with_head = content["state"], bool(content["arrays"])
+    stored, with_head = content["state"], with_head and bool(content["arrays"])
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy():
         strategy = make_strategy()
-    with strategy.scope():
-        network = _network(path, content, backbone)
-        model = Classifier(network, head or _head(path, content, strategy))
-    state.restore_weights(path, model, with_head)
-    in_use = stored.get("flags", {}).get("ema_in_use", True)
-    if stored.get("averages_in_use", in_use):
-        state.restore_averages(path, model, with_head)
+    flags = stored.get("flags", {})
+    if not stored.get("network") and "model_name" in flags:
+        # An imported checkpoint has only the options from which to build its network.
+        settings = Settings.from_values(checkpoint_dir=path)
+        parts = Parts(backbone=backbone)
+        model = load(settings, with_head, parts, strategy).model
+    else:
+        with strategy.scope():
+            network = _network(path, content, backbone)
+            head = head or _head(path, content, strategy, with_head)
+            model = Classifier(network, head)
+        state.restore_weights(path, model, with_head)
+        if stored.get("averages_in_use", flags.get("ema_in_use", True)):
+            state.restore_averages(path, model, with_head)
     state.restore_head_state(model, stored)
     return model
 
@@ -229,9 +237,9 @@ def _network(path, content, backbone):
     )
 
 
-def _head(path, content, strategy):
+def _head(path, content, strategy, with_head):
     stored, classes = content["state"], content["state"]["num_classes"]
-    if not content["arrays"]:  # no class weights stored: the smallest head is enough
+    if not with_head:  # the smallest head is enough
         classes = strategy.num_replicas_in_sync
     try:
         head = stored.get("head") and model_config.make_head(classes, stored["head"])

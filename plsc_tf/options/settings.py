@@ -37,7 +37,7 @@ from plsc_tf.flags.precision import Precision
 from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.flags.provenance import Provenance
 from plsc_tf.flags.server import Server
-from plsc_tf.flags.training import Performance, Training
+from plsc_tf.flags.training import Distillation, Performance, Training
 from plsc_tf.options.other_systems import ignored_name, translate, unknown_option
 from plsc_tf.requirements import require
 
@@ -51,6 +51,7 @@ class Settings:
     model: Model = Model()
     head: Head = Head()
     training: Training = Training()
+    distillation: Distillation = Distillation()
     learning_rate: LearningRate = LearningRate()
     optimizer: Optimizer = Optimizer()
     logging: Logging = Logging()

@@ -5,6 +5,7 @@ from plsc_tf.storage import files
 
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
+CARD = "assets.extra/model_card.json"
 
 
 def find(folder: str) -> dict[int, str]:
@@ -34,6 +35,14 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
         name = files.name(path)
         return {int(name) if name.isdecimal() else 1: path}
     return {number: one for number, one in find(path).items() if _may_be_model(one)}
+
+
+def read_card(folder: str) -> dict:
+    """Returns the model card of a version; raises ValueError if it has none."""
+    path = files.join(folder, CARD)
+    rule = f"{folder} must be an export of plsc_tf, with {CARD} about its images"
+    require(files.exists(path), rule)
+    return files.read_json(path)
 
 
 def _is_model(folder):

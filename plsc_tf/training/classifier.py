@@ -27,6 +27,7 @@ from plsc_tf.training import (
 from plsc_tf.training.auxiliary import Auxiliary
 from plsc_tf.training.average import Averaging
 from plsc_tf.training.callbacks import Validation
+from plsc_tf.training.distillation import Distillation
 from plsc_tf.training.loss_scale import LossScale, from_keras
 from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.optimizers import Momentum
@@ -80,6 +81,7 @@ class Classifier(keras.Model):
         self.loss_scale: LossScale | None = None
         self.accumulation_steps = 1
         self.mixing: Mixing | None = None
+        self.distillation: Distillation | None = None
         self._embed_function = inference.compiled(self, inference.embed_step)
         self._evaluate_function = inference.compiled(self, inference.evaluate_step)
         head.build(self.embedding_size, self.strategy)
@@ -100,9 +102,10 @@ class Classifier(keras.Model):
         return forward.plain(self, images, labels, sample_weights)
 
     def networks(self) -> list[keras.Model]:
-        """Returns the backbone and, if any, the auxiliary classifier's branch."""
-        auxiliary = [] if self.auxiliary is None else [self.auxiliary.branch]
-        return [self.backbone, *auxiliary]
+        """Returns the backbone and, if any, the branches that only training needs."""
+        others = self.auxiliary, self.distillation
+        branches = (other.branch for other in others if other is not None)
+        return [self.backbone, *(one for one in branches if one is not None)]
 
     def trained_network_variables(self) -> list[keras.Variable]:
         """Returns the trainable variables of all `networks()`, in order."""
@@ -130,6 +133,7 @@ class Classifier(keras.Model):
         rate_factors: Mapping[str, float] | None = None,
         weight_decay_on: Mapping[str, float] | None = None,
         mixing: Mixing | None = None,
+        distillation: Distillation | None = None,
         jit_compile: bool | str = "auto",
         recompute: str = "none",
         **others,
@@ -159,6 +163,7 @@ class Classifier(keras.Model):
             weight_decay_on: `{regular expression: weight decay}` in the same way; it
                 replaces the optimizer's weight decay.
             mixing: `plsc_tf.training.mixing.Mixing` of the images, for plain softmax.
+            distillation: `plsc_tf.training.distillation.Distillation` of a teacher.
             jit_compile: whether XLA compiles the networks' passes and their update;
                 "auto": on GPUs.
             recompute: "blocks" keeps only the inputs of each block of the network and
@@ -175,6 +180,9 @@ class Classifier(keras.Model):
         keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype)
         if mixing is not None:
             mixing.check(self)
+        if distillation is not None:
+            distillation.build(self)
+        self.distillation = distillation
         several_steps.check(steps_per_execution, self.trainer)
         self.trainer.forward = forward.make(self, jit_compile, recompute)
         with self.strategy.scope():

@@ -32,6 +32,7 @@ WORDS = {
     "penalty": "the penalty that layers add to the loss",
     "embeddings": "the embeddings",
     "auxiliary loss": "the loss of the auxiliary logits",
+    "distillation": "the loss of the distillation from the teacher",
     "class weight": "the head's {}",
     "loss": "the loss",
     "embedding gradient": "the gradient of the embeddings",
@@ -215,7 +216,9 @@ class _Watch:
         local.tensors, local.counts, local.part = [], [], 0
         states = [variable.value for variable in model.untrained_variables()]
         before = [tf.identity(value) for value in states]
-        gradients = replica_step.gradients(model, *tensors).gradients
+        passes = replica_step.gradients(model, *tensors)
+        gradients = passes.gradients
+        self._add("distillation", "teacher", passes.distillation)
         for value, old in zip(states, before, strict=True):
             value.assign(old)
         variables = model.trained_network_variables()

@@ -56,6 +56,7 @@ class StepGradients(NamedTuple):
         real: `[b]` factor of each example in an unweighted mean.
         ranks: int64 `[b]`, number of classes that score above the true one, or None.
         state: the loss function's state.
+        distillation: scalar, the part of `loss` that a teacher adds, or None.
         statistics: batch-norm statistics before the pass.
         random: random states before the pass.
     """
@@ -69,6 +70,7 @@ class StepGradients(NamedTuple):
     real: tf.Tensor
     ranks: tf.Tensor | None
     state: dict | None
+    distillation: tf.Tensor | None
     statistics: list
     random: list
 
@@ -106,25 +108,26 @@ def gradients(
     gradients: list = []
     state: dict | None = None
     before_next: list = []
-    outcomes, extra_losses = [], []
+    outcomes, extra_losses, extras = [], [], {}
     penalty = tf.zeros([], sample_weights.dtype)
     for part in _parts((images, labels, sample_weights), count):
         # Run the parts one after the other: in parallel, the activations of all parts
         # would be in memory at once.
         with tf.control_dependencies(before_next):
-            outcome, part_gradients, penalty, extra = _part(
+            outcome, part_gradients, penalty, extras = _part(
                 model, part, share, backward, step=step, chosen=chosen, state=state
             )
         gradients = _sum(gradients, part_gradients)
         before_next = [g for g in gradients if g is not None] or [outcome.losses]
         state = outcome.state
         outcomes.append(outcome)
-        extra_losses.append(extra)
+        extra_losses.append(extras)
     losses = tf.concat([outcome.losses for outcome in outcomes], axis=0)
     own_loss = tf.reduce_sum(sample_weights * losses)
     own_loss += penalty / collectives.num_replicas()
-    if model.auxiliary is not None:
-        own_loss += tf.add_n(extra_losses)
+    extras = {name: tf.add_n([e[name] for e in extra_losses]) for name in extras}
+    for extra in extras.values():
+        own_loss += extra
     healthy = tf.math.is_finite(own_loss)
     for outcome in outcomes if backward else ():
         # NaN or infinity from any shard shows up in the embedding gradients, before
@@ -145,6 +148,7 @@ def gradients(
         real=real,
         ranks=ranks,
         state=state,
+        distillation=extras.get("distillation"),
         statistics=statistics,
         random=random,
     )
@@ -171,6 +175,8 @@ def update(
         figures[name] = tf.reduce_sum(share * tf.cast(passes.ranks < k, share.dtype))
     if model.weighted_metrics:
         figures["weights"] = tf.reduce_sum(passes.sample_weights)
+    if passes.distillation is not None:
+        figures["distillation"] = passes.distillation
     # The forward pass of a bad batch has already changed the batch-norm statistics.
     undo = _states(model)[0], passes.statistics
     gradients = passes.gradients, passes.pending, passes.healthy
@@ -244,19 +250,24 @@ def _part(model, part, share, backward, **of_head):
 
     Returns:
         (`HeadStep`, gradients of the replicated weights times the loss scale, sum of
-        the layers' penalties, loss of the auxiliary logits or None).
+        the layers' penalties, `{name: loss}` of the auxiliary logits and distillation).
     """
     images, labels, sample_weights = part
-    dtype = keras.config.floatx()
+    dtype, distillation = keras.config.floatx(), model.distillation
     forward = model.trainer.forward or model.forward
+    target = None if distillation is None else distillation.target(images)
     with tf.GradientTape() as tape:
         embeddings, penalties, extra = forward(images, labels, sample_weights)
+        extras = {} if extra is None else {"auxiliary": extra}
+        if distillation is not None:
+            own = tf.cast(embeddings, dtype)
+            extras["distillation"] = distillation.loss(own, target, sample_weights)
     penalty = tf.add_n([tf.zeros([], dtype), *penalties])
     of_head["with_ranks"] = bool(model.ranked_metrics) and backward
     batch = tf.cast(embeddings, dtype), labels, sample_weights
     if not backward:
         outcome = model.head.loss_and_gradients(*batch, **of_head, gradients=False)
-        return outcome, [], penalty, extra
+        return outcome, [], penalty, extras
     if share is None:
         outcome = model.head.loss_and_gradients(*batch, **of_head)
     else:
@@ -267,9 +278,8 @@ def _part(model, part, share, backward, **of_head):
     # Penalties are the same on every replica and in every part, so each part
     # contributes an equal share of their sum.
     share = scale / (collectives.num_replicas() * model.accumulation_steps)
-    extras = [] if extra is None else [extra]
     gradients = tape.gradient(
-        [embeddings, *extras, *penalties],
+        [embeddings, *extras.values(), *penalties],
         model.trained_network_variables(),
         output_gradients=[
             tf.cast(scale * outcome.embedding_gradients, embeddings.dtype),
@@ -280,7 +290,7 @@ def _part(model, part, share, backward, **of_head):
     if not model.head.sharded:
         of_head = model.head.second_pass.whole_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in of_head]
-    return outcome, gradients, penalty, extra
+    return outcome, gradients, penalty, extras
 
 
 def _sum(first, second):

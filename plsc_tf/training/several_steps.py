@@ -80,7 +80,9 @@ def _names(trainer):
     model = trainer.model
     weights = ["weights"] if model.weighted_metrics else []
     votes = [] if trainer.votes is None else ["stop", "aborted"]
-    return ["loss", "examples", "finite", *weights, *model.ranked_metrics, *votes]
+    others = [] if model.distillation is None else ["distillation"]
+    others += weights + list(model.ranked_metrics) + votes
+    return ["loss", "examples", "finite", *others]
 
 
 class Call(NamedTuple):

@@ -29,14 +29,14 @@ def training_variables(model: Classifier) -> dict[str, keras.Variable]:
     """Returns `{name: keras.Variable}` of the variables that only a resume needs.
 
     These are the optimizer's variables, the random states of layers such as dropout,
-    the auxiliary classifier, and the averages of the weights. A fixed learning rate is
-    not included, as it is set by the run's options. The variables are numbered because
-    Keras's names depend on the other layers created in the process.
+    the branches that only training needs, and the averages of the weights. A fixed
+    learning rate is not included, as it is set by the run's options. The variables are
+    numbered because Keras's names depend on the other layers created in the process.
     """
     rate = getattr(model.optimizer, "_learning_rate", None)
     weights = {id(weight) for weight in model.backbone.weights}
     random = [v for v in model.backbone.variables if id(v) not in weights]
-    auxiliary = model.auxiliary.branch.variables if model.auxiliary else []
+    auxiliary = [v for branch in model.networks()[1:] for v in branch.variables]
     means = model.trainer.updater.means
     groups = {"optimizer": model.optimizer.variables, "random": random}
     groups |= {"auxiliary": auxiliary, SLOT: means}
@@ -61,7 +61,7 @@ def _places(model, with_head=True):
 
 
 def _averaged_places(model):
-    """Returns the place of each average; None in an auxiliary classifier."""
+    """Returns the place of each average; None in a branch for training."""
     places = {id(weight): place for place, weight in _places(model).items()}
     averages = model.trainer.updater.averages
     return [places.get(id(weight)) for weight in averages.replicated]

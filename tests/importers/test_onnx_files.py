@@ -9,8 +9,9 @@ import pytest
 
 from plsc_tf import import_checkpoint as command
 from plsc_tf.checkpoints import importers
-from plsc_tf.jobs import import_checkpoint, trained
+from plsc_tf.jobs import import_checkpoint, teachers, trained
 from plsc_tf.options.settings import Settings
+from plsc_tf.parallel.strategy import strategy
 from plsc_tf.training import weight_rules
 from tests import programs, required
 
@@ -71,6 +72,11 @@ def test_mbf_is_recognized(exported, file):
     rows, backbone = imported(exported / file)
     assert rows["backbone"].startswith("mbf: ")
     assert (backbone.name, backbone.output_shape[1]) == ("mbf", 128)
+    options = Settings.from_values(teacher=str(exported / file), distill="embedding")
+    found = teachers.load_distillation(options.distillation, strategy(2)).teacher
+    theirs = json.loads((exported / "mbf.json").read_text())
+    images = np.array(theirs["images"], np.float32)
+    np.testing.assert_allclose(found.embed(images), theirs["embeddings"], atol=0.2)
 
 
 @pytest.mark.slow

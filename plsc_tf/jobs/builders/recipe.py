@@ -167,7 +167,7 @@ def make_loss_scale(settings, optimizer=None):
     return LossScale(given.init_loss_scaling, **changes)
 
 
-def compile_model(model, settings, schedule, own_optimizer=None):
+def compile_model(model, settings, schedule, own_optimizer=None, distillation=None):
     """Compiles a `Classifier` for training.
 
     Args:
@@ -175,6 +175,7 @@ def compile_model(model, settings, schedule, own_optimizer=None):
         settings: the `Settings`.
         schedule: the learning rate, or its Keras schedule.
         own_optimizer: an optimizer made in Python, which replaces that of the settings.
+        distillation: the `Distillation` of a teacher, or None.
     """
     with model.strategy.scope():
         if own_optimizer is not None:
@@ -206,6 +207,7 @@ def compile_model(model, settings, schedule, own_optimizer=None):
         rate_factors=settings.learning_rate.parsed("learning_rate_factors"),
         weight_decay_on=settings.optimizer.parsed("weight_decay_on"),
         mixing=mixing,
+        distillation=distillation,
         jit_compile={"true": True, "false": False}.get(compiled, compiled),
         recompute=settings.performance.recompute,
     )

@@ -8,9 +8,7 @@ from plsc_tf.evaluation import quality
 from plsc_tf.evaluation.verification import lengths, unit
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
-from plsc_tf.storage import files, transfer
-
-_CARD = "assets.extra/model_card.json"
+from plsc_tf.storage import transfer
 
 
 class ExportedModel:
@@ -39,10 +37,7 @@ class ExportedModel:
                 f"model, or with saved_model.pb. Received: {folder!r}."
             )
         self.path = path = folders[max(folders)]
-        card_path = files.join(path, _CARD)
-        rule = f"{path} must be an export of plsc_tf, with {_CARD} about its images"
-        require(files.exists(card_path), rule)
-        card = files.read_json(card_path)
+        card = versions.read_card(path)
         name = card.get("preprocessing", "resize")
         rule = f"plsc_tf.embed cannot apply the preprocessing (prepare=) of {path}"
         require(name != "custom", rule, "Call its signature serving_default instead")

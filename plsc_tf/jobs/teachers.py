@@ -1,0 +1,76 @@
+"""Loads the teacher of a run: a checkpoint, an export or another library's file."""
+
+import tensorflow as tf
+
+from plsc_tf.backbones.precision import in_float32
+from plsc_tf.checkpoints import importers
+from plsc_tf.heads.heads import ShardedHead
+from plsc_tf.jobs.builders import recipe
+from plsc_tf.jobs.trained import load_model
+from plsc_tf.options.settings import Settings
+from plsc_tf.requirements import require
+from plsc_tf.serving import versions
+from plsc_tf.storage import files, transfer
+from plsc_tf.training.classifier import Classifier
+from plsc_tf.training.distillation import Distillation, Teacher
+
+
+def load_distillation(options, strategy):
+    """Returns the `Distillation` of a run, or None without a teacher.
+
+    Args:
+        options: the `Distillation` options.
+        strategy: the `tf.distribute.Strategy` of the training.
+
+    Raises:
+        FileNotFoundError: the teacher's folder contains no network.
+        ImportError: a package to read an ONNX file is missing.
+        ValueError: the teacher does not exist, or its network is unknown.
+    """
+    path = options.teacher
+    if not path:
+        return None
+    files.prepare(path)
+    folder = files.is_dir(path)
+    rule = "teacher must be a checkpoint, an export or an ONNX file"
+    require(folder or files.exists(path), rule, teacher=repr(path))
+    exports = versions.find_models(path, "teacher") if folder else {}
+    with strategy.scope():
+        if exports:
+            teacher = _exported(exports[max(exports)])
+        else:
+            model = load_model(path, with_head=False) if folder else _imported(path)
+            teacher = _of_model(model)
+    return Distillation(teacher, options.distill, options.distill_weight)
+
+
+def _of_model(model):
+    """Returns the `Teacher` in a `Classifier`."""
+
+    def embed(images):
+        with in_float32(model.backbone):
+            return model(images, training=False)
+
+    return Teacher(embed, model.backbone.input_shape[1:], model.embedding_size)
+
+
+def _imported(path):
+    """Returns a `Classifier` with a network from another library's file."""
+    source = importers.read(path)
+    settings = Settings.from_values(**importers.network(source))
+    backbone = recipe.build_backbone(recipe.complete(settings))
+    importers.assign(source, backbone)
+    # Embeddings do not depend on the head, so the smallest possible one is enough.
+    head = ShardedHead(tf.distribute.get_strategy().num_replicas_in_sync)
+    return Classifier(backbone, head)
+
+
+def _exported(path):
+    """Returns the `Teacher` in a SavedModel."""
+    card, copy = versions.read_card(path), transfer.LocalFolder(path)
+    model = tf.saved_model.load(copy.downloaded())
+
+    def embed(images):
+        return model.signatures["images"](images=images)["embedding"]
+
+    return Teacher(embed, (*card["image_size"], 3), card["embedding_size"])

@@ -1,0 +1,159 @@
+"""A student learns from a teacher: losses, gradients, commands, and what is refused."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import plsc_tf
+from plsc_tf.checkpoints import manifest
+from plsc_tf.data.images import resize
+from plsc_tf.training.distillation import Distillation, Teacher
+from plsc_tf.training.loss_scale import LossScale
+from tests import commands
+from tests.jobs.tiny_run import TINY, as_flags
+from tests.networks import compiled, flat
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (8, 2, 2, 3)).astype(np.uint8)
+PIXELS = (IMAGES.reshape(8, 12) - 127.5) / 128
+LABELS = np.arange(8) % 5
+# The last but one does not count.
+WEIGHTS = np.array([1, 0.5, 1, 2, 1, 1, 0, 1], np.float32)
+# What two replicas work on at a time, each on one half of the batch.
+HALVES = [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+
+def oracle(kind, rows, target, weights):
+    """The loss of float64 embeddings, by the formulas of the module."""
+    s, t = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (rows, target))
+    if kind == "embedding":
+        return (weights * (1 - (s * t).sum(axis=1))).sum()
+    pairs = np.outer(weights, weights) * (1 - np.eye(len(s)))
+    pairs /= pairs.sum()
+    s, t = (np.linalg.norm(x[:, None] - x, axis=2) for x in (s, t))
+    x = np.abs(s / (pairs * s).sum() - t / (pairs * t).sum())
+    return weights.sum() * (pairs * np.where(x < 1, x**2 / 2, x - 0.5)).sum()
+
+
+def slope(function, at, step=1e-5):
+    """The gradient of a function of an array, by central differences."""
+    moves = step * np.eye(at.size).reshape(-1, *at.shape)
+    slopes = [(function(at + m) - function(at - m)) / (2 * step) for m in moves]
+    return np.reshape(slopes, at.shape)
+
+
+def student(distillation, replicas=1, **options):
+    """A compiled classifier of one matrix."""
+    return compiled(
+        lambda: flat((2, 2, 3), keras.layers.Dense(4, use_bias=False)),
+        plsc_tf.ShardedHead(5, scale=8.0),
+        replicas,
+        lambda: plsc_tf.Momentum(0.1, momentum=0.0, l2=0.0),
+        distillation=distillation,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("kind", ["embedding", "relational"])
+@pytest.mark.parametrize(
+    ("replicas", "size", "options"),
+    [
+        (1, 4, {"loss_scale": 1024.0}),
+        (2, 6, {}),
+        (2, 6, {"gradient_accumulation_steps": 2}),
+        (1, 6, {"jit_compile": True}),
+    ],
+)
+def test_loss_and_gradients_are_those_of_the_oracle(kind, replicas, size, options):
+    parts = HALVES if "gradient_accumulation_steps" in options else [range(8)]
+    options = {k: LossScale(v) if k == "loss_scale" else v for k, v in options.items()}
+    # The teacher takes the same images in another size.
+    theirs = np.random.default_rng(1).normal(size=(48, size)).astype(np.float32)
+
+    def embed(images):
+        return tf.matmul(tf.reshape(images, [-1, 48]) - 127.5, theirs)
+
+    target = embed(tf.cast(resize(IMAGES, (4, 4)), tf.float32)).numpy().astype("f8")
+
+    def expected(kernel, matrix=None):
+        own = PIXELS @ kernel if matrix is None else PIXELS @ kernel @ matrix
+        losses = (oracle(kind, own[i], target[i], WEIGHTS[i] / 8) for i in parts)
+        return 3 * sum(losses)
+
+    distillation = Distillation(Teacher(embed, (4, 4, 3), size), kind, weight=3.0)
+    model, alone = (student(d, replicas, **options) for d in (distillation, None))
+    weights = model.trained_network_variables()
+    assert len(weights) == 1 + (kind == "embedding" and size == 6)
+    before = [weight.numpy().astype(np.float64) for weight in weights]
+    found = model.train_on_batch(IMAGES, LABELS, WEIGHTS)
+    rest = alone.train_on_batch(IMAGES, LABELS, WEIGHTS)
+    assert found["distillation"] == pytest.approx(expected(*before), rel=1e-5)
+    assert found["loss"] == pytest.approx(rest["loss"] + found["distillation"])
+    others = [alone.trained_network_variables()[0].numpy(), *before[1:]]
+    for i, at in enumerate(before):
+        gradient = slope(lambda x, i=i: expected(*before[:i], x, *before[i + 1 :]), at)
+        moved = weights[i].numpy() - others[i]
+        np.testing.assert_allclose(moved, -0.1 * gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_a_teacher_of_other_channels_is_refused():
+    with pytest.raises(ValueError, match="images of 3 channels. Received: .*1"):
+        student(Distillation(Teacher(None, (2, 2, 1), 4), "embedding"))
+
+
+def test_a_teacher_that_is_not_finite_is_named():
+    teacher = Teacher(lambda images: np.nan * images[:, 0, 0], (2, 2, 3), 3)
+    model = student(Distillation(teacher, "embedding"))
+    with pytest.raises(FloatingPointError, match="loss of the distillation"):
+        model.train_on_batch(IMAGES, LABELS)
+
+
+def train(folder, **changes):
+    """Runs the command; returns its errors and the losses of all steps so far."""
+    options = {**TINY, "emb_size": 6, "save_losses": True, "model_save_dir": folder}
+    done = commands.run("train", *as_flags(options | changes), folder=folder.parent)
+    lines = (folder / "losses.txt").read_text().splitlines() if not done.status else ()
+    return done.err, [float.fromhex(line.split()[1]) for line in lines]
+
+
+def test_a_resumed_student_of_a_checkpoint_is_the_same(finished_run, tmp_path):
+    """And another teacher is refused."""
+    options = {"teacher": finished_run.folder, "distill": "embedding", "dropout": 0.3}
+    _, whole = train(tmp_path / "whole", **options)
+    train(tmp_path / "parts", stop_at_step=7, **options)
+    assert train(tmp_path / "parts", **options)[1] == whole
+    rows = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["distillation"] > 0
+    said, _ = train(tmp_path / "parts", **options | {"teacher": "another"})
+    assert f"was trained with teacher={finished_run.folder}. Received: " in said
+
+
+def test_an_export_teaches_the_same_as_its_checkpoint(finished_run, tmp_path):
+    options = {"distill": "relational", "stop_at_step": 2}
+    paths = {"a": finished_run.folder / "1", "b": finished_run.folder / "export"}
+    runs = [train(tmp_path / name, teacher=p, **options) for name, p in paths.items()]
+    assert runs[0][1] == pytest.approx(runs[1][1], rel=1e-5)
+    assert len(runs[0][1]) == 2
+    state = manifest.read(str(tmp_path / "b" / "step_00000002"))["state"]
+    assert {"kind": "model", "name": "export"} in state["origins"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"distill": None}, "Set teacher and distill together"),
+        ({"teacher": ""}, "Set teacher and distill together"),
+        ({"teacher": "none"}, "teacher must be a checkpoint, an export or an ONNX"),
+        ({"teacher": "."}, "'.' is not a checkpoint"),
+        ({"teacher": "a.txt"}, "Cannot tell whether a.txt is a checkpoint"),
+        ({"teacher": "foreign"}, "foreign must be an export of plsc_tf"),
+    ],
+)
+def test_what_is_no_teacher_is_refused(tmp_path, changes, words):
+    (tmp_path / "a.txt").write_text("no network")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "saved_model.pb").write_bytes(b"")
+    options = {"teacher": "x", "distill": "embedding", "num_replicas": 1}
+    assert words in train(tmp_path / "run", **options | changes)[0]
