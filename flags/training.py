@@ -5,6 +5,7 @@ import functools
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option
 from plsc_tf.parallel.gpu_figures import GPUS
 
+_LOGITS = "distill=logits"
 _dry_run = functools.partial(option, saved=False, applies="dry_run")
 
 
@@ -46,16 +47,25 @@ class Distillation(OptionGroup):
     teacher: str = option("", "checkpoint, export or ONNX file of a network to imitate")
     distill: str | None = option(
         None,
-        "what to imitate: embeddings, or only the distances between them",
-        choices="embedding relational",
+        "what to imitate: embeddings, the distances between them, or the logits of the "
+        "same classes",
+        choices="embedding relational logits",
     )
-    distill_weight: float = option(
-        50.0, "factor of this loss", within="(0, inf)", applies="teacher"
+    distill_weight: float | None = option(
+        None,
+        "factor of this loss; None: 50, or 1 for logits",
+        within="(0, inf)",
+        applies="teacher",
+    )
+    distill_temperature: float = option(
+        4.0, "divisor of both networks' logits", within="(0, inf)", applies=_LOGITS
     )
 
     REFUSED = {
         "teacher and no distill or distill and no teacher": "Set teacher and distill "
         "together, or neither of them.",
+        f"{_LOGITS} and sample_rate<1 or {_LOGITS} and sub_centers>1": "distill=logits "
+        "needs all classes, with one center each: leave out the other option.",
     }
 
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
-from plsc_tf.checkpoints import importers
+from plsc_tf.checkpoints import catalog, importers, manifest
 from plsc_tf.heads.heads import ShardedHead
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.trained import load_model
@@ -11,16 +11,17 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
 from plsc_tf.storage import files, transfer
+from plsc_tf.training import model_config
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.distillation import Distillation, Teacher
 
 
-def load_distillation(options, strategy):
+def load_distillation(options, trained):
     """Returns the `Distillation` of a run, or None without a teacher.
 
     Args:
         options: the `Distillation` options.
-        strategy: the `tf.distribute.Strategy` of the training.
+        trained: the `Classifier` to train.
 
     Raises:
         FileNotFoundError: the teacher's folder contains no network.
@@ -35,13 +36,33 @@ def load_distillation(options, strategy):
     rule = "teacher must be a checkpoint, an export or an ONNX file"
     require(folder or files.exists(path), rule, teacher=repr(path))
     exports = versions.find_models(path, "teacher") if folder else {}
-    with strategy.scope():
+    like = trained.head if options.distill == "logits" else None
+    with trained.strategy.scope():
         if exports:
             teacher = _exported(exports[max(exports)])
+        elif folder:
+            teacher = _of_checkpoint(catalog.resolve(path), like)
         else:
-            model = load_model(path, with_head=False) if folder else _imported(path)
-            teacher = _of_model(model)
-    return Distillation(teacher, options.distill, options.distill_weight)
+            teacher = _of_model(_imported(path))
+    weight = options.distill_weight or (50.0 if like is None else 1.0)
+    kind = options.distill, weight, options.distill_temperature
+    return Distillation(teacher, *kind)
+
+
+def _of_checkpoint(path, like):
+    """Returns the `Teacher` in a checkpoint, with the tiles of the head `like`."""
+    if like is None:
+        return _of_model(load_model(path, with_head=False))
+    state = manifest.read(path)["state"]
+    classes, stored = state["num_classes"], state.get("head")
+    rule, wanted = f"{path} must have the classes of the student", like.num_classes
+    require(classes == wanted, rule, teacher=classes, student=wanted)
+    described = stored and stored | {"kind": type(like).__name__}
+    head = described and model_config.make_head(classes, described)
+    rule = f"{path} must have a loss of the library, and one center per class"
+    require(head and head.sub_centers == 1, rule)
+    head.tile_rows = like.layout.rows_per_tile
+    return _of_model(load_model(path, head=head))._replace(head=head)
 
 
 def _of_model(model):

@@ -83,7 +83,7 @@ def _train(settings, joined, termination, parts, lock):
     model = recipe.build_model(settings, strategy, half, parts.backbone)
     model.trainer.group, model.trainer.votes = group, joined.votes
     reduction = dimension_reduction.begin(model, settings)
-    distillation = load_distillation(settings.distillation, strategy)
+    distillation = load_distillation(settings.distillation, model)
     recipe.compile_model(model, settings, plan.schedule, parts.optimizer, distillation)
     checkpoints = _checkpoints(settings, parts, origin)
     if group.is_chief:

@@ -8,16 +8,20 @@ With s the network's embedding of an image, t the teacher's, and x̂ = x / ‖x�
   h(‖ŝᵢ − ŝⱼ‖ / μₛ − ‖t̂ᵢ − t̂ⱼ‖ / μₜ), where μ is the mean distance of these pairs, and h
   is Huber's loss: x² / 2 up to |x| = 1, and |x| − 1/2 beyond (Park et al. 2019,
   arXiv:1904.05068, equations 4 to 6).
+* `logits`: τ² KL(teacher ‖ network) of the class probabilities softmax(logits / τ)
+  (Hinton et al. 2015, arXiv:1503.02531), see `plsc_tf.heads.divergence`.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from plsc_tf.data.images import resize
+from plsc_tf.heads.base import Head
+from plsc_tf.heads.divergence import Divergence
 from plsc_tf.heads.kernels import TINY, normalize
 from plsc_tf.parallel import collectives
 from plsc_tf.requirements import require, require_one_of
@@ -32,11 +36,13 @@ class Teacher(NamedTuple):
             embeddings `[b, size]`; replicas call it in the graph of a step.
         image_shape: (height, width, channels) of the images that it takes.
         size: length of its embeddings.
+        head: for "logits", its `Head`, with the shards and tiles of the trained one.
     """
 
     embed: Callable
     image_shape: tuple[int, int, int]
     size: int
+    head: Head | None = None
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -45,8 +51,9 @@ class Distillation:
 
     Args:
         teacher: the `Teacher`.
-        kind: "embedding" or "relational".
+        kind: "embedding", "relational" or "logits".
         weight: factor of the loss.
+        temperature: τ.
 
     Attributes:
         branch: W as a model, or None.
@@ -55,6 +62,7 @@ class Distillation:
     teacher: Teacher
     kind: str
     weight: float = 50.0
+    temperature: float = 4.0
     branch: keras.Model | None = None
 
     def build(self, model: Classifier) -> None:
@@ -63,10 +71,15 @@ class Distillation:
         Raises:
             ValueError: it does not fit, or the kind is unknown.
         """
-        require_one_of(("embedding", "relational"), distill=self.kind)
+        require_one_of(("embedding", "relational", "logits"), distill=self.kind)
         shape, channels = self.teacher.image_shape, model.backbone.input_shape[3]
         rule = f"The teacher must take images of {channels} channels"
         require(shape[2] == channels, rule, image_shape=shape)
+        if self.kind == "logits":
+            theirs: Any = self.teacher.head
+            rule = "distill=logits needs a checkpoint with class weights as teacher"
+            require(theirs is not None, rule)
+            self.divergence = Divergence(model.head, theirs, self.temperature)
         own, size = model.embedding_size, self.teacher.size
         if self.kind == "embedding" and own != size and self.branch is None:
             initial = keras.initializers.GlorotUniform(seed=0)
@@ -92,9 +105,13 @@ class Distillation:
         """
         if self.kind == "relational":
             return self.weight * _relational(embeddings, target, sample_weights)
-        own = embeddings if self.branch is None else self.branch(embeddings)
-        cosines = tf.reduce_sum(normalize(own)[0] * normalize(target)[0], axis=1)
-        return self.weight * tf.reduce_sum(sample_weights * (1 - cosines))
+        if self.kind == "logits":
+            losses = self.temperature**2 * self.divergence(embeddings, target)
+        else:
+            own = embeddings if self.branch is None else self.branch(embeddings)
+            cosines = tf.reduce_sum(normalize(own)[0] * normalize(target)[0], axis=1)
+            losses = 1 - cosines
+        return self.weight * tf.reduce_sum(sample_weights * losses)
 
 
 def _relational(embeddings, target, sample_weights):

@@ -44,11 +44,11 @@ def slope(function, at, step=1e-5):
     return np.reshape(slopes, at.shape)
 
 
-def student(distillation, replicas=1, **options):
+def student(distillation, replicas=1, head=None, **options):
     """A compiled classifier of one matrix."""
     return compiled(
         lambda: flat((2, 2, 3), keras.layers.Dense(4, use_bias=False)),
-        plsc_tf.ShardedHead(5, scale=8.0),
+        head or plsc_tf.ShardedHead(5, scale=8.0),
         replicas,
         lambda: plsc_tf.Momentum(0.1, momentum=0.0, l2=0.0),
         distillation=distillation,
@@ -98,6 +98,65 @@ def test_loss_and_gradients_are_those_of_the_oracle(kind, replicas, size, option
         np.testing.assert_allclose(moved, -0.1 * gradient, rtol=1e-3, atol=1e-6)
 
 
+def log_probabilities(rows, head, factor):
+    """By definition, of all classes."""
+    weight = head.weights_as_numpy().astype(np.float64)
+    if head.loss.normalized:
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        weight /= np.linalg.norm(weight, axis=1, keepdims=True)
+        logits = head.scale * rows @ weight.T
+    else:
+        logits = rows @ weight.T + head.arrays()["bias"].read(0, len(weight))
+    logits = logits / factor
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "replicas"),
+    [
+        (plsc_tf.ShardedHead, plsc_tf.ARCFACE, 2),
+        (plsc_tf.ShardedHead, plsc_tf.SOFTMAX, 1),
+        (plsc_tf.DenseHead, plsc_tf.ARCFACE, 2),
+    ],
+)
+def test_logits_of_all_classes_tile_by_tile(kind, loss, replicas):
+    """Seven classes, in tiles of two; the class weights learn from the labels alone."""
+    theirs = np.random.default_rng(1).normal(size=(12, 6)).astype(np.float32)
+    tiles = {"tile_rows": 2} if kind is plsc_tf.ShardedHead else {}
+    heads = [kind(7, loss=loss, scale=s, **tiles) for s in (8.0, 8.0, 5.0)]
+    strategy = plsc_tf.strategy(replicas)
+    heads[2].build(6, strategy)
+    heads[2].set_weights_from_numpy(np.random.default_rng(2).normal(size=(7, 6)))
+
+    def embed(images):
+        return tf.matmul((tf.reshape(images, [-1, 12]) - 127.5) / 128, theirs)
+
+    distillation = Distillation(Teacher(embed, (2, 2, 3), 6, heads[2]), "logits", 3.0)
+    options = (distillation, heads[0]), (None, heads[1])
+    model, alone = (student(d, replicas, head) for d, head in options)
+    for name, rows in model.head.arrays().items():
+        if name == "bias":
+            for one in (rows, alone.head.arrays()[name], heads[2].arrays()[name]):
+                one.write(0, np.linspace(-1, 1, 7, dtype=np.float32))
+    target = log_probabilities(PIXELS @ theirs.astype(np.float64), heads[2], 4.0)
+    before = model.backbone.layers[-1].kernel.numpy().astype(np.float64)
+
+    def expected(kernel):
+        own = log_probabilities(PIXELS @ kernel, alone.head, 4.0)
+        losses = (np.exp(target) * (target - own)).sum(axis=1)
+        return 3 * 16 * (WEIGHTS / 8 * losses).sum()
+
+    value, gradient = expected(before), slope(expected, before)
+    found = model.train_on_batch(IMAGES, LABELS, WEIGHTS)
+    alone.train_on_batch(IMAGES, LABELS, WEIGHTS)
+    assert found["distillation"] == pytest.approx(value, rel=1e-4)
+    kernels = (m.backbone.layers[-1].kernel.numpy() for m in (model, alone))
+    moved = np.subtract(*kernels)
+    np.testing.assert_allclose(moved, -0.1 * gradient, rtol=2e-3, atol=1e-5)
+    rows = (m.head.weights_as_numpy() for m in (model, alone))
+    np.testing.assert_allclose(*rows, atol=1e-6)
+
+
 def test_a_teacher_of_other_channels_is_refused():
     with pytest.raises(ValueError, match="images of 3 channels. Received: .*1"):
         student(Distillation(Teacher(None, (2, 2, 1), 4), "embedding"))
@@ -128,6 +187,17 @@ def test_a_resumed_student_of_a_checkpoint_is_the_same(finished_run, tmp_path):
     assert json.loads(rows[-1])["distillation"] > 0
     said, _ = train(tmp_path / "parts", **options | {"teacher": "another"})
     assert f"was trained with teacher={finished_run.folder}. Received: " in said
+
+
+def test_logits_of_a_checkpoint(finished_run, tmp_path):
+    """Those of a teacher with other classes, or without class weights, are refused."""
+    options = {"distill": "logits", "stop_at_step": 2}
+    said, found = train(tmp_path / "a", teacher=finished_run.folder, **options)
+    assert len(found) == 2 and np.isfinite(found).all(), said
+    options |= {"num_classes": 8, "num_sample_per_epoch": 48, "num_replicas": 1}
+    for path, words in (("", "classes of the student"), ("export", "class weights")):
+        said, _ = train(tmp_path / "b", teacher=finished_run.folder / path, **options)
+        assert words in said
 
 
 def test_an_export_teaches_the_same_as_its_checkpoint(finished_run, tmp_path):
