@@ -84,6 +84,18 @@ def test_tf_serving_is_found_out(pictures):
     assert len(paths) == 4
 
 
+def test_tf_serving_is_asked_for_qualities(pictures):
+    def rated(path, body):
+        if path != "/v1/models/people:predict":
+            return 404, {"error": f"Malformed request: POST {path}"}, {}
+        assert body["signature_name"] == "quality"
+        return 200, {"predictions": [{"embedding": [1.0, 0.5], "quality": 0.25}]}, {}
+
+    with listening(rated) as (address, _), Client(address, model="people") as client:
+        rows, qualities = client.encode_with_quality(pictures[:1])
+    assert rows.tolist() == [[1.0, 0.5]] and qualities.tolist() == [0.25]
+
+
 @contextlib.contextmanager
 def silent():
     """An address that takes connections and never answers."""

@@ -22,14 +22,13 @@ def address(tmp_path_factory):
         yield f"127.0.0.1:{found['port']}"
 
 
-@pytest.mark.parametrize("protocol", ["auto", "tensorflow"])
-def test_the_client_returns_qualities(address, server, protocol):
-    client = Client(address, protocol=protocol, batch_images=40)
+def test_the_client_returns_qualities(address, server):
+    client = Client(address, batch_images=40)
     rows, qualities = client.encode_with_quality(PICTURES)
     np.testing.assert_allclose(rows, client.encode(PICTURES), atol=1e-5)
     ranks = np.linalg.norm(rows, axis=1).argsort().argsort() / 99
     np.testing.assert_allclose(qualities, ranks, atol=0.01)
-    client = Client(f"127.0.0.1:{server['port']}", protocol=protocol)
+    client = Client(f"127.0.0.1:{server['port']}")
     with pytest.raises((ServiceError, ValueError), match="qualities|signatures"):
         client.encode_with_quality(PICTURES[:2])
 
