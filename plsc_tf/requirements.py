@@ -1,9 +1,9 @@
-"""Checks of arguments, whose errors say what is expected, and similar names."""
+"""Checks of arguments, whose errors say what is expected, and lists of names."""
 
 import difflib
 import importlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -71,6 +71,13 @@ def check_image_size(image_size: Sequence[int]) -> tuple[int, int]:
     rule = "image_size must be (height, width), two positive numbers of pixels"
     require(height >= 1 and width >= 1, rule, image_size=repr(image_size))
     return height, width
+
+
+def listed(items: Iterable[str], most: int = 6, separator: str = ", ") -> str:
+    """Returns a text with the first few items and the number of the others."""
+    items = list(items)
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more
 
 
 def did_you_mean(name, names, *, most=1, before=""):

@@ -15,7 +15,7 @@ from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest as manifests
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import StoredRows
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 from plsc_tf.storage import checksums, files
 
 THREADS = 2
@@ -38,24 +38,22 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
             first one.
     """
 
-    def compare_size(name):
-        place, expected = files.join(path, name), content["files"][name]["bytes"]
+    def problem_of(name):
+        place, expected = files.join(path, name), content["files"][name]
         if not files.exists(place):
             return f"{name} is missing"
-        size = files.size(place)
-        return size != expected and f"{name} has {size} bytes instead of {expected}"
-
-    def compare_checksum(name):
-        found = files.checksum(files.join(path, name), algorithm)[algorithm]
-        same = found == content["files"][name][algorithm]
-        return not same and f"{name} does not have the checksum that its manifest gives"
+        # The size tells a damage without reading the file.
+        if (size := files.size(place)) != expected["bytes"]:
+            return f"{name} has {size} bytes instead of {expected['bytes']}"
+        if files.checksum(place, algorithm)[algorithm] != expected[algorithm]:
+            return f"{name} does not have the checksum that its manifest gives"
+        return ""
 
     algorithm = checksums.algorithm_of(content["files"])
     names = sorted(content["files"] if names is None else names)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        for compare in (compare_size, compare_checksum):
-            for problem in filter(None, pool.map(compare, names)):
-                raise DamagedCheckpointError(path, problem)
+        for problem in filter(None, pool.map(problem_of, names)):
+            raise DamagedCheckpointError(path, problem)
 
 
 def restore(
@@ -233,9 +231,8 @@ def _compare(path, content, network, variables, arrays):
     for described, wanted in ((in_training, variables), (content["arrays"], arrays)):
         for name, value in wanted.items():
             problems += _compare_shape(name, described.get(name), value)
-    listed = "; ".join(problems[:5]) + (" …" if len(problems) > 5 else "")
     options = "model_name, emb_size, num_classes, sub_centers and optimizer"
-    rule = f"Checkpoint {path} does not fit this model: {listed}"
+    rule = f"Checkpoint {path} does not fit this model: {listed(problems, 5, '; ')}"
     require(not problems, rule, f"Use the {options} it was made with")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from plsc_tf.data.source import in_python, map_rows, without_autograph
-from plsc_tf.requirements import did_you_mean, require
+from plsc_tf.requirements import did_you_mean, listed, require
 from plsc_tf.storage import files, local
 
 # Suffix that plsc_tf.convert adds to a file's name to name its index.
@@ -149,11 +149,7 @@ def listing(folder: str, most: int | None = 200) -> list[str]:
 
 def names_in(folder: str) -> str:
     """Returns a sentence that lists a folder's first files, for an error message."""
-    names = listing(folder)
-    if not names:
-        return "Found: nothing."
-    rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"Found: {', '.join(names[:6])}{rest}."
+    return f"Found: {listed(listing(folder)) or 'nothing'}."
 
 
 def no_file(folder: str, name: str, advice: str) -> FileNotFoundError:

@@ -17,7 +17,7 @@ from plsc_tf.jobs.builders import data, recipe
 from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 from plsc_tf.storage import files, fs_options
 from plsc_tf.training import model_config, state
 from plsc_tf.training.classifier import Classifier
@@ -326,6 +326,5 @@ def _load_matching(path, content, model, settings):
     )
     reasons = [f"{name}: {why}" for name, why in kept.items()]
     for title, names in (("Not loaded", reasons), ("Unused weights", unused)):
-        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         if names:
-            logging.info("%s: %s%s", title, "; ".join(names[:LISTED]), more)
+            logging.info("%s: %s", title, listed(names, LISTED, "; "))

@@ -21,9 +21,9 @@ from plsc_tf.storage import files, transfer
 
 # Batch sizes of the warm-up requests for TF Serving.
 WARMUP_BATCHES = (1, 32)
-# Smallest mean cosine between the embeddings of a float16 file and the network's with
-# which an export is published.
-FLOAT16_COSINE = 0.999
+# Smallest mean cosine between the embeddings of a file and the network's with which an
+# export is published; those of other files must be equal, within a tolerance.
+LEAST_COSINES = {"tflite_float16": 0.999, "tflite_int8": 0.97}
 
 
 class Extras(NamedTuple):
@@ -43,8 +43,6 @@ class Extras(NamedTuple):
         accuracy: function that takes `embed`, a function from uint8
             `[N, height, width, 3]` to `[N, embedding_size]`, and returns
             {verification set: accuracy}; None skips the comparison of accuracies.
-        int8_cosine: smallest mean cosine between the embeddings of an int8 file and
-            the network's with which the export is published.
         accuracy_loss: largest drop in verification accuracy, for any file.
     """
 
@@ -55,7 +53,6 @@ class Extras(NamedTuple):
     pictures: tuple[bytes, ...] = ()
     validation: tuple[bytes, ...] = ()
     accuracy: Callable | None = None
-    int8_cosine: float = 0.97
     accuracy_loss: float = 0.01
 
 
@@ -265,9 +262,8 @@ def _compare(signatures, loaded, written, extras):
     ]
     before = extras.accuracy(network) if extras.accuracy else {}
     parts = {"images": (None, exported), **written}
-    least = {"tflite_float16": FLOAT16_COSINE, "tflite_int8": extras.int8_cosine}
     for name, (_, embed) in parts.items():
-        row = proof.compare(name, embed(images), expected, least.get(name))
+        row = proof.compare(name, embed(images), expected, LEAST_COSINES.get(name))
         if before:
             after, allowed = extras.accuracy(embed), extras.accuracy_loss
             row["verification"] = proof.verify(name, before, after, allowed)

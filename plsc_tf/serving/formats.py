@@ -117,29 +117,12 @@ def _to_onnx(embed, image_size):
     graph = model.graph
     for value in (graph.input[0], graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "N"
-    _mark_as_scaling(graph, onnx.helper)
+    # The model scales the pixels itself. insightface does so too, unless the names of
+    # two of the first eight nodes begin like these (model_zoo/arcface_onnx.py).
+    for node, name in zip(graph.node, ("Sub_pixels", "Mul_pixels"), strict=False):
+        node.name = name
     onnx.checker.check_model(model)
     return model.SerializeToString()
-
-
-def _mark_as_scaling(graph, helper):
-    """Prevents insightface from scaling the pixels, which the model does itself.
-
-    insightface scales the pixels unless the first eight nodes include names that start
-    with "Sub" and "Mul" (model_zoo/arcface_onnx.py). The network's own scaling is often
-    folded into its first convolution, so this function inserts nodes that subtract 0
-    and multiply by 1.
-    """
-    entered = "pixels"
-    for number, node in enumerate(graph.node):
-        node.name = f"{node.op_type}_{number}"
-        node.input[:] = [entered if name == INPUT else name for name in node.input]
-    first = [("Sub", INPUT, "no_mean", 0.0), ("Mul", "Sub_pixels", "no_scale", 1.0)]
-    for place, (kind, data, name, value) in enumerate(first):
-        graph.initializer.append(helper.make_tensor(name, 1, [], [value]))
-        result = entered if kind == "Mul" else "Sub_pixels"
-        node = helper.make_node(kind, [data, name], [result], name=f"{kind}_pixels")
-        graph.node.insert(place, node)
 
 
 def _load_onnx(content):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from plsc_tf.data.images import encode
 from plsc_tf.serving import formats
-from plsc_tf.serving.export import Extras, export_saved_model
+from plsc_tf.serving.export import LEAST_COSINES, Extras, export_saved_model
 from tests.serving.tiny import FORMATS, IMAGES, SIZE, cosines, network, read
 
 
@@ -71,11 +71,7 @@ def test_the_proof_is_stored(exported):
     ("extras", "message"),
     [
         (
-            Extras(
-                formats=("saved_model", "tflite_int8"),
-                calibration=IMAGES,
-                int8_cosine=1.1,
-            ),
+            Extras(formats=("saved_model", "tflite_int8"), calibration=IMAGES),
             "'tflite_int8' disagrees.*mean cosine .* least 1.1",
         ),
         (
@@ -84,7 +80,10 @@ def test_the_proof_is_stored(exported):
         ),
     ],
 )
-def test_a_bound_that_does_not_hold_publishes_nothing(tmp_path, extras, message):
+def test_a_bound_that_does_not_hold_publishes_nothing(
+    tmp_path, monkeypatch, extras, message
+):
+    monkeypatch.setitem(LEAST_COSINES, "tflite_int8", 1.1)
     with pytest.raises(RuntimeError, match=message):
         export_saved_model(network(), tmp_path, extras=extras)
     assert not list(tmp_path.iterdir())

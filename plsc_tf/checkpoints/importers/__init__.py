@@ -9,8 +9,9 @@ import numpy as np
 
 from plsc_tf.checkpoints.importers import arcface_torch, layers, onnx_files, plsc
 from plsc_tf.checkpoints.rows import Rows
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 
+# {format: its module, which recognizes a checkpoint by the names of its `FILES`}.
 FORMATS = {"arcface_torch": arcface_torch, "onnx": onnx_files, "plsc": plsc}
 
 
@@ -57,9 +58,9 @@ def read(path: str) -> Source:
             parts do not fit together.
     """
     folder, names = _files(path)
-    formats = [key for key, one in FORMATS.items() if one.recognizes(names)]
+    formats = [k for k, one in FORMATS.items() if any(map(one.FILES.fullmatch, names))]
     rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
-    found = layers.listed(names) or "none"
+    found = listed(names) or "none"
     advice = "Set import_from to one of its files if the folder has others"
     require(len(formats) == 1, rule, advice, files=found)
     (name,) = formats
@@ -70,7 +71,7 @@ def network(source: Source) -> dict:
     """Returns the options of the network whose weights a checkpoint holds.
 
     Raises:
-        ValueError: it is unknown; the message says what the checkpoint holds.
+        ValueError: it is unknown.
     """
     found = FORMATS[source.format].network(source.backbone)
     require(found, f"{source.backbone_file} has an unknown network", _hint(source))
@@ -108,15 +109,11 @@ def assign(source: Source, backbone: keras.Model) -> list[str]:
 
 
 def _hint(source):
-    """Returns advice that names the network, or what the checkpoint holds."""
-    module, weights = FORMATS[source.format], source.backbone
-    options = module.network(weights)
-    if options:
-        words = (f"--{name}={value}" for name, value in options.items())
-        return f"This looks like {' '.join(words)}"
-    found = layers.kinds(module.standard(weights)).items()
-    counts = ", ".join(f"{len(names)} {kind}" for kind, names in found)
-    return f"{module.KNOWN}, and this holds {counts or 'no weights'}"
+    """Returns advice that names the network, or those that are known."""
+    module = FORMATS[source.format]
+    options = module.network(source.backbone).items()
+    words = " ".join(f"--{name}={value}" for name, value in options)
+    return f"This looks like {words}" if words else module.KNOWN
 
 
 def _files(path):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, torch_files
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 
 # arcface_torch scales images as (x − 127.5) / 127.5, this library as (x − 127.5) / 128.
 # Scaling the first convolution's kernel compensates for that.
@@ -34,12 +34,8 @@ TRANSFORMERS = {(256, 12): "vit_t", (512, 12): "vit_s"}
 TRANSFORMERS |= {(512, 24): "vit_b", (768, 24): "vit_l"}
 KNOWN = "Only IResNet 18, 34, 50, 100 and 200, mbf and vit of insightface are known"
 
+FILES = re.compile(r".*\.pth?")
 _BACKBONE_FILE = re.compile(r"(?!.*_gpu_\d+\.).*\.pth?")
-
-
-def recognizes(names: Iterable[str]) -> bool:
-    """Returns whether the file names look like those of arcface_torch."""
-    return any(re.fullmatch(r".*\.pth?", name) for name in names)
 
 
 def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
@@ -111,7 +107,7 @@ def _backbone_file(folder, names):
         return os.path.join(folder, (known or candidates)[0])
     raise FileNotFoundError(
         f"{folder} has no model.pt, which holds arcface_torch's backbone. Found: "
-        f"{layers.listed(candidates) or 'no other .pt file'}. Pass the file itself."
+        f"{listed(candidates) or 'no other .pt file'}. Pass the file itself."
     )
 
 

@@ -1,20 +1,19 @@
 """Maps another library's weights to Keras layers and reads its class weight shards."""
 
+import contextlib
 import functools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from plsc_tf.checkpoints.rows import Rows
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 
-# Maximum number of names that an error message lists.
-LISTED = 6
 # Maximum number of missing ranks that an error message counts.
 MOST_MISSING = 10_000
 # Maximum number of opened shards to keep, one for each writing thread.
@@ -158,13 +157,6 @@ def differences(found: Sequence[Place], arrays: Mapping[str, np.ndarray]) -> str
     return "; ".join(f"{kind}: {listed(p)}" for kind, p in problems.items() if p)
 
 
-def listed(names: Iterable[str]) -> str:
-    """Returns a text with the first few names and, if there are more, their number."""
-    names = list(names)
-    text = ", ".join(names[:LISTED])
-    return text if len(names) <= LISTED else f"{text}, … ({len(names)} in all)"
-
-
 def _of_layer(backbone, layer, name):
     """Returns the `Place`s of one layer."""
     weight = f"{name}.weight"
@@ -213,6 +205,16 @@ def _dense(features, kernel):
     height, width, channels = features
     kernel = kernel.T.reshape(channels, height, width, -1)
     return kernel.transpose(1, 2, 0, 3).reshape(height * width * channels, -1)
+
+
+@contextlib.contextmanager
+def reading(path: str, kind: str) -> Iterator[None]:
+    """Raises every error as a ValueError that names the file and what it should be."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
+        problem = f"{path} is truncated, or not {kind}: {error!r:.300}"
+        raise ValueError(problem) from None
 
 
 def of_all_ranks(

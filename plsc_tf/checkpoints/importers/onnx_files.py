@@ -7,6 +7,7 @@ file contains, the imported network is compared with the file itself.
 
 import functools
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ import keras
 import numpy as np
 
 from plsc_tf.checkpoints.importers import arcface_torch, layers
-from plsc_tf.requirements import require, require_package
+from plsc_tf.requirements import listed, require, require_package
 
 KNOWN, network = arcface_torch.KNOWN, arcface_torch.network
 standard = arcface_torch.standard
@@ -22,13 +23,9 @@ standard = arcface_torch.standard
 # to the largest value.
 TOLERANCE = 1e-4
 MOST_NODES = 1 << 14
+FILES = re.compile(r".*\.onnx")
 # Operations that add a bias in a node of their own, see `_weights`.
 _WITHOUT_BIAS = ("Conv", "Gemm", "MatMul", "Mul")
-
-
-def recognizes(names: Iterable[str]) -> bool:
-    """Returns whether there is an ONNX file among the file names."""
-    return any(name.endswith(".onnx") for name in names)
 
 
 def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
@@ -47,18 +44,14 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
         ValueError: there are several files, or the file is damaged or contains more
             than a graph of operations.
     """
-    found = [name for name in names if name.endswith(".onnx")]
+    found = [name for name in names if FILES.fullmatch(name)]
     rule = f"{folder} must have one ONNX file"
-    require(len(found) == 1, rule, "Set import_from to one", files=layers.listed(found))
+    require(len(found) == 1, rule, "Set import_from to one", files=listed(found))
     for package in ("onnx", "onnxruntime"):
         require_package(package, "onnx", "An ONNX file")
     path = os.path.join(folder, found[0])
-    try:
+    with layers.reading(path, "a network in an ONNX file"):
         weights = _weights(_graph(path))
-    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
-        raise ValueError(
-            f"{path} is truncated, or not a network in an ONNX file: {error!s:.300}"
-        ) from None
     prove = functools.partial(_prove, path)
     return {"backbone": weights, "backbone_file": path, "prove": prove}
 
@@ -124,14 +117,12 @@ def _prove(path, backbone):
     with keras.device("cpu"):  # GPUs would round the products to ten bits
         ours = np.asarray(backbone((images - 127.5) / 128, training=False))
     theirs = []
-    try:
+    with layers.reading(path, "a file that ONNX Runtime can run"):
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         (entry,) = session.get_inputs()
         for image in (images - 127.5) / 127.5:  # a file may be for one image only
             pixels = np.ascontiguousarray(image.transpose(2, 0, 1)[np.newaxis])
             theirs.append(session.run(None, {entry.name: pixels})[0][0])
-    except Exception as error:  # noqa: BLE001 - of many types
-        raise ValueError(f"ONNX Runtime cannot run {path}: {error!s:.300}") from None
     fits = np.shape(theirs) == ours.shape
     difference = float(np.abs(ours - theirs).max()) if fits else np.inf
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))

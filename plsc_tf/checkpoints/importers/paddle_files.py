@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from plsc_tf.checkpoints.importers.layers import reading
 from plsc_tf.data.protobuf import message_class
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.requirements import require
@@ -97,13 +98,8 @@ def read(path: str) -> np.ndarray:
     """
     with open(path, "rb") as file:
         header = file.read(_HEADER_BYTES)
-    try:
+    with reading(path, "a variable in Paddle's binary format"):
         dtype, shape, offset = _read_header(header)
-    except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
-        raise ValueError(
-            f"{path} is not a variable in Paddle's binary format, or is truncated: "
-            f"{error!r}. Copy it again."
-        ) from None
     expected = offset + math.prod(shape) * dtype.itemsize
     size = os.path.getsize(path)
     rule = f"{path} is damaged: {dtype} of shape {list(shape)} takes {expected:,} bytes"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from plsc_tf.checkpoints.importers import layers, paddle_files
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 from plsc_tf.storage import files
 
 SUFFIXES = {"w_0": "weight", "b_0": "bias", "w_1": "running_mean", "w_2": "running_var"}
@@ -29,19 +29,12 @@ NETWORKS |= {1 + 2 * 49 + 4: "resnet100", 1 + 2 * 50 + 4: "resnet152"}
 BOTTLENECKS = {1 + 3 * 33 + 4: "resnet101", 1 + 3 * 50 + 4: "resnet152"}
 KNOWN = "Only PLSC's ResNet50, 100, 101 and 152 are known"
 
+FILES = re.compile(r"meta\.json|conv2d_0\.w_0.*|.*\.(pdparams?|pdopt)")
 _HEAD = re.compile(r"dist@(.+)@rank@(\d{1,9})\.([wb])_\d+")
 # Heads that were not sharded: loss types softmax and arcface.
 _WHOLE = re.compile(r"(fc_\d+|final_fc_w_\d+)(?:\.([wb])_\d+)?")
 _LAYER = re.compile(r"(conv2d|batch_norm|prelu|fc)_(\d{1,9})\.(w_[012]|b_0)")
 _ARRAYS = {"w": "weight", "b": "bias"}
-
-
-def recognizes(names: Iterable[str]) -> bool:
-    """Returns whether the file names look like those of PLSC."""
-    return META in names or any(
-        name.startswith("conv2d_0.w_0") or name.endswith(paddle_files.PICKLED)
-        for name in names
-    )
 
 
 def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
@@ -98,15 +91,10 @@ def network(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 def _read_meta(folder):
     path = os.path.join(folder, META)
-    try:
+    names = ("pretrain_nranks", "emb_dim", "num_classes")
+    with layers.reading(path, f"PLSC's, with {', '.join(names)}"):
         meta = files.read_json(path)
-        names = ("pretrain_nranks", "emb_dim", "num_classes")
         return {name: int(meta[name]) for name in names}
-    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is not from PLSC: expected JSON with pretrain_nranks, emb_dim, "
-            f"and num_classes ({type(error).__name__}: {error})."
-        ) from None
 
 
 def _read_variables(folder, names):
@@ -150,7 +138,7 @@ def _read_head(folder, head, loss, meta):
         return {}, 0
     if "weight" not in head:
         raise FileNotFoundError(
-            f"{folder} has the head's {layers.listed(head)} but not its weights. Copy "
+            f"{folder} has the head's {listed(head)} but not its weights. Copy "
             "all files of the checkpoint."
         )
     count, arrays = 1, {}

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.checkpoints.importers.layers import reading
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.requirements import require
 
@@ -38,18 +39,12 @@ def load(path: str) -> Any:
     Raises:
         ValueError: the file is damaged, or contains more than tensors and plain data.
     """
-    with open(path, "rb") as file:
-        try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            # For each entry of its directory, zipfile keeps almost a kilobyte.
-            members = sum(1 for _ in re.finditer(b"PK\1\2", mapped))
-            require(members <= _MOST_MEMBERS, "it has too many members")
-            data, places = _archive(path, mapped)
-        except Exception as error:  # noqa: BLE001 - corrupt bytes raise anything
-            raise ValueError(
-                f"{path} is truncated, or was not written by torch.save of PyTorch 1.6 "
-                f"or later: {error!s:.300}"
-            ) from None
+    with open(path, "rb") as file, reading(path, "from torch.save of PyTorch 1.6 on"):
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # For each entry of its directory, zipfile keeps almost a kilobyte.
+        members = sum(1 for _ in re.finditer(b"PK\1\2", mapped))
+        require(members <= _MOST_MEMBERS, "it has too many members")
+        data, places = _archive(path, mapped)
     whole = np.frombuffer(mapped, np.uint8)
 
     def stored(identity):
