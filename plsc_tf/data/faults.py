@@ -39,8 +39,8 @@ def first_fault(
     Args:
         source: provides the examples.
         order: order of the epoch and where to start.
-        prepare: function that decodes an image from the source; raises TensorFlow's
-            errors.
+        prepare: function that decodes a block of images from the source; raises
+            TensorFlow's errors.
         num_classes: upper bound of the labels (exclusive); None if unknown.
         count: number of examples to check.
 
@@ -77,7 +77,7 @@ def read_checked(source, entry, prepare, num_classes) -> tuple[tf.Tensor, tf.Ten
     where = source.describe(int(entry["index"][0]))
     try:
         item = source.read(entry)
-        image = prepare(item["image"][0])
+        image = prepare(item["image"])[0]
     except OUTAGES as error:
         raise type(error)(None, None, f"{where}: {reason(error)}") from error
     except (tf.errors.OpError, ValueError) as error:
@@ -110,7 +110,7 @@ def reason(error: Exception) -> str:
 
 
 def without_bad_records(
-    source: Source, prepare: Callable, prepare_all: Callable, size: tuple[int, int]
+    source: Source, prepare: Callable, size: tuple[int, int]
 ) -> IndexedSource:
     """Returns a source that replaces each bad record with the next good one.
 
@@ -120,9 +120,8 @@ def without_bad_records(
 
     Args:
         source: provides the examples.
-        prepare: function that turns an image from the source into uint8
-            `[height, width, 3]`; raises TensorFlow's errors.
-        prepare_all: `prepare` for a block of images, in a graph.
+        prepare: function that turns a block of images from the source into uint8
+            `[block, height, width, 3]`; raises TensorFlow's errors.
         size: (height, width) of the prepared images.
 
     Returns:
@@ -140,7 +139,7 @@ def without_bad_records(
     def block(index):
         item = source.read({"index": index})
         labels = checked_labels(item["label"], source.num_classes)
-        return prepare_all(item["image"]), labels
+        return prepare(item["image"]), labels
 
     def good_from(index):
         for step in range(source.num_examples):

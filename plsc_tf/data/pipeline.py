@@ -157,9 +157,7 @@ class Batches:
         self._preprocessing = self.options.build_preprocessing()
         if self.options.skip_bad_records:
             size = self._cached_size
-            source = faults.without_bad_records(
-                source, self._decoded, self._decoded_block, size
-            )
+            source = faults.without_bad_records(source, self._decoded, size)
         self.source, self.num_classes = source, source.num_classes
         self.batch_size, self.image_size = batch_size, self.options.image_size
         self._cached: Source | None = None
@@ -307,11 +305,8 @@ class Batches:
         steps = self._preprocessing
         return steps.cached_size if self.options.training else steps.image_size
 
-    def _decoded(self, image) -> tf.Tensor:
-        """Checks and decodes one image to `_cached_size`: uint8 `[h, w, 3]`."""
-        return self._decode(checked(image, self.options.max_megapixels))
-
-    def _decoded_block(self, images) -> tf.Tensor:
+    def _decoded(self, images) -> tf.Tensor:
+        """Checks and decodes a block to `_cached_size`: uint8 `[block, h, w, 3]`."""
         images = checked(images, self.options.max_megapixels)
         return map_rows(self._decode, images)
 
@@ -356,7 +351,7 @@ class Batches:
         def decoded(entries):
             item = self.source.read(entries)
             labels = faults.checked_labels(item["label"], self.num_classes)
-            return self._decoded_block(item["image"]), labels
+            return self._decoded(item["image"]), labels
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
             without_autograph(decoded),

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import gzip
 import io
 import pickle
@@ -27,6 +28,7 @@ from plsc_tf.data.readers.formats import BASE64, TFRECORD
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.packed import read_index
 from plsc_tf.data.readers.tfrecord import encode_example, frame
+from plsc_tf.data.source import map_rows
 from tests.data import recordio_writer
 from tests.data.test_index_table import saved
 from tests.fuzz.mutations import mutate
@@ -70,9 +72,10 @@ class Target:
         """Reads all there is; raises what the readers raise."""
         self.look(f"{folder}/{self.name}")
         source = self._open(folder)
+        decode = functools.partial(map_rows, images.to_rgb)
         for index in range(source.num_examples if source else 0):
             entry = {"index": tf.constant([index], tf.int64)}
-            read_checked(source, entry, images.to_rgb, source.num_classes)
+            read_checked(source, entry, decode, source.num_classes)
 
     def train(self, folder):
         """Reads all there is as a training run does, in batches."""
