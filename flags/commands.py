@@ -63,11 +63,6 @@ class Conversion(OptionGroup, saved=False):
         "data_dir": "Set data_dir, file_list and nranks together, or none of them.",
     }
 
-    @property
-    def is_plsc(self) -> bool:
-        """True if options of PLSC's tool are used."""
-        return bool(self.data_dir or self.file_list or self.nranks)
-
 
 class Embedding(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.embed`."""

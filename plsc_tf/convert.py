@@ -25,7 +25,7 @@ GROUPS += ("max_megapixels", "image_dir", "provenance", "no require_license")
 
 def main(settings):
     """Converts the data set and prints a table of the results."""
-    if not settings.conversion.is_plsc:
+    if not settings.conversion.nranks:
         cli.check_dataset_dir(settings)
     from plsc_tf.jobs import convert
 

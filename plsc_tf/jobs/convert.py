@@ -46,7 +46,7 @@ def convert(settings, groups=ALL):
     options, rows = settings.conversion, []
     if options.preview:
         rows.append(("preview", _draw_preview(settings)))
-        if not (options.output_dir or options.is_plsc):
+        if not (options.output_dir or options.nranks):
             return rows
     if options.pairs:
         return rows + _write_pairs(options, settings.embedding.image_dir)
@@ -79,13 +79,13 @@ def _make_plan(settings):
     """Returns the `ConversionPlan` that the settings describe."""
     options = settings.conversion
     output_dir = options.output_dir
-    if options.is_plsc and not output_dir:
+    if options.nranks and not output_dir:
         output_dir = paths.join(options.data_dir, f"shuffled_{options.nranks}")
     return run.ConversionPlan(
         output_dir,
-        output_format="base64" if options.is_plsc else options.output_format,
+        output_format="base64" if options.nranks else options.output_format,
         num_shards=options.nranks or options.num_shards,
-        pad=options.is_plsc or options.pad_shards,
+        pad=bool(options.nranks) or options.pad_shards,
         shuffle=options.shuffle,
         seed=settings.training.seed,
         memory_mb=options.memory_mb,
@@ -128,7 +128,7 @@ def _draw_preview(settings):
 def _request(settings):
     """Returns the name of the data set and the `DataRequest`."""
     options, changes = settings.conversion, {"held_back": 0.0}
-    if options.is_plsc:
+    if options.nranks:
         parts = listed_files(options.data_dir, options.file_list, "data_dir")
         return "base64_text", DataRequest(train_files=map(glob.escape, parts))
     if settings.dataset.dataset_name != "mock":

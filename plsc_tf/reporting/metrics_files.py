@@ -64,8 +64,7 @@ class MetricsFiles(Sink):
     close = flush
 
     def _append(self):
-        place = local_path(self._jsonl)
-        with open(place, "ab", opener=local.without_links) as file:
+        with open(local_path(self._jsonl), "ab", opener=local.without_links) as file:
             file.write(_json_line(self.rows[-1]))
 
     def _write(self):
