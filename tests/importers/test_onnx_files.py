@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import types
 
 import numpy as np
 import pytest
@@ -73,7 +74,8 @@ def test_mbf_is_recognized(exported, file):
     assert rows["backbone"].startswith("mbf: ")
     assert (backbone.name, backbone.output_shape[1]) == ("mbf", 128)
     options = Settings.from_values(teacher=str(exported / file), distill="embedding")
-    found = teachers.load_distillation(options.distillation, strategy(2)).teacher
+    model = types.SimpleNamespace(strategy=strategy(2))
+    found = teachers.load_distillation(options.distillation, model).teacher
     theirs = json.loads((exported / "mbf.json").read_text())
     images = np.array(theirs["images"], np.float32)
     np.testing.assert_allclose(found.embed(images), theirs["embeddings"], atol=0.2)
