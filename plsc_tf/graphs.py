@@ -14,15 +14,6 @@ def with_xla(function: Callable, wanted: bool = True) -> Any:
     return tf.function(function, autograph=False, jit_compile=True)
 
 
-def as_one_function(function: Callable) -> Callable:
-    """Wraps a function in a graph function that TensorFlow doesn't inline.
-
-    It is traced and optimized once for each tile shape instead of once for each tile.
-    """
-    attributes = {"_noinline": True}
-    return tf.function(function, autograph=False, experimental_attributes=attributes)
-
-
 class EachTile:
     """Calls a function for one tile after another: a loop that is unrolled in groups.
 
@@ -34,8 +25,10 @@ class EachTile:
     """
 
     def __init__(self, function: Callable) -> None:
-        self._one = as_one_function(function)
-        self._group = as_one_function(self._run)
+        # TensorFlow doesn't inline them, so that they are not optimized for each tile.
+        options = {"experimental_attributes": {"_noinline": True}}
+        self._one = tf.function(function, autograph=False, **options)
+        self._group = tf.function(self._run, autograph=False, **options)
 
     def __call__(
         self, tiles: Sequence[Any], starts: Sequence[int], shared: Any, carry: Any

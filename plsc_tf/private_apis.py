@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.applications import resnet
+from keras.src.applications import nasnet, resnet
 from keras.src.backend.common import global_state, stateless_scope
 from keras.src.models.functional import Functional
 from keras.src.saving import saving_lib
@@ -140,6 +140,29 @@ def resnet200(version: int, image):
     options = {"include_top": False, "weights": None, "pooling": "avg"}
     network = resnet.ResNet(stacks, version == 2, True, input_tensor=image, **options)
     return network.output
+
+
+def nasnet_cifar(image):
+    """Builds NASNet-A (6 @ 768); `keras.applications` has only those of large images.
+
+    Source: Zoph et al. 2017, arXiv:1707.07012, figure 2, left.
+
+    Args:
+        image: symbolic images.
+
+    Returns:
+        `[N, features]` tensor.
+    """
+    options = {"padding": "same", "use_bias": False, "kernel_initializer": "he_normal"}
+    x = keras.layers.Conv2D(96, 3, name="stem_conv1", **options)(image)
+    x = before = keras.layers.BatchNormalization(epsilon=1e-3, name="stem_bn1")(x)
+    for stage, filters in enumerate((32, 64, 128)):
+        if stage:
+            reduced = nasnet._reduction_a_cell(x, before, filters, f"reduce_{stage}")
+            x, before = reduced
+        for cell in range(6 * stage, 6 * stage + 6):
+            x, before = nasnet._normal_a_cell(x, before, filters, str(cell))
+    return keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x))
 
 
 def layers_inside(

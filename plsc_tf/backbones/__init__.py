@@ -7,7 +7,7 @@ Every network maps normalized float images `[N, height, width, channels]` to flo
 embeddings `[N, embedding_size]`. The caller normalizes the pixels.
 """
 
-from plsc_tf.backbones.build import build, default_image_size, names as list, zoo_entry
+from plsc_tf.backbones.build import build, names as list, zoo_entry
 from plsc_tf.backbones.user import BaseModel, from_user
 
-__all__ = ["BaseModel", "build", "default_image_size", "from_user", "list", "zoo_entry"]
+__all__ = ["BaseModel", "build", "from_user", "list", "zoo_entry"]

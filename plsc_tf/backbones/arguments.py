@@ -17,8 +17,6 @@ class NetworkArguments:
         image_shape: (height, width, channels) of the images, in pixels.
         dropout: dropout rate before the embedding layer, in [0, 1); None means the
             network's default.
-        synchronized_batch_norm: whether batch normalization uses the statistics of
-            the global batch instead of each replica's part.
 
     Raises:
         ValueError: `dropout` is out of range.
@@ -28,7 +26,6 @@ class NetworkArguments:
     embedding_size: int | None
     image_shape: tuple[int, int, int]
     dropout: float | None
-    synchronized_batch_norm: bool
 
     def __post_init__(self):
         rule = "dropout must be in [0, 1), or None for the network's default"

@@ -58,8 +58,6 @@ class Style:
         bias_initializer: creates the initializer of the embedding layer's bias.
         one_slope: whether PReLU learns one slope per layer (Paddle's mode "all")
             instead of one per channel.
-        synchronized: whether batch normalization uses the statistics of the global
-            batch.
     """
 
     epsilon: float
@@ -67,7 +65,6 @@ class Style:
     dense_initializer: Callable[[int, int], Initializer] = fan_out_normal
     bias_initializer: Callable[[int, int], Initializer] = zeros
     one_slope: bool = False
-    synchronized: bool = False
 
     def conv(self, x, filters: int, size: int, *, stride: int = 1, name: str):
         """Applies a convolution without a bias.
@@ -118,7 +115,6 @@ class Style:
             momentum=0.9,
             epsilon=self.epsilon,
             scale=scale,
-            synchronized=self.synchronized,
             dtype=dtype,
             name=name,
         )(x)

@@ -5,6 +5,7 @@ import re
 from functools import partial
 
 import keras
+from keras import layers
 
 from plsc_tf.backbones.arguments import (
     NetworkArguments,
@@ -14,9 +15,8 @@ from plsc_tf.backbones.arguments import (
 from plsc_tf.backbones.faces import iresnet, mobilefacenet, resnet, small_resnet
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
-from plsc_tf.backbones.zoo import catalog
-from plsc_tf.backbones.zoo.catalog import ENTRIES, Entry
-from plsc_tf.requirements import did_you_mean, nearest, require
+from plsc_tf.backbones.zoo.catalog import EMBEDDING_STYLE, ENTRIES, Entry
+from plsc_tf.requirements import did_you_mean, require
 
 BUILDERS = {
     "resnet10": small_resnet,
@@ -41,6 +41,9 @@ PLAIN = {name.replace("_", ""): name for name in BUILDERS}
 # By default, face networks map 112 x 112 pixels to 512 numbers.
 FACE_EMBEDDING_SIZE = 512
 FACE_IMAGE_SIZE = 112
+# With Slim's 0.9997, the statistics of the zoo's batch normalizations take tens of
+# thousands of steps to match the data.
+ZOO_MOMENTUM = 0.99
 # Names of these networks in arcface_torch's configurations.
 ALIASES = {f"r{layers}": f"iresnet{layers}" for layers in (18, 34, 50, 100, 200)}
 
@@ -71,7 +74,7 @@ def build(
             then has no embedding layer and returns the features that its logits would
             be computed from.
         image_shape: (height, width, channels) in pixels; None means three channels and
-            `default_image_size(name)`, which is 112 for face networks.
+            the network's default size, which is 112 for face networks.
         dropout: dropout rate before the embedding layer; None means the network's
             default (0.4 for PLSC's ResNets; docs/zoo.md lists the zoo's defaults).
         synchronized_batch_norm: whether batch normalization uses the statistics of the
@@ -97,37 +100,26 @@ def build(
     elif entry is None:
         embedding_size = FACE_EMBEDDING_SIZE
     if image_shape is None:
-        size = default_image_size(canonical)
+        size = FACE_IMAGE_SIZE if entry is None else entry.image_size
         image_shape = (size, size, 3)
     shape = checked_image_shape(image_shape)
-    arguments = NetworkArguments(
-        canonical, embedding_size, shape, dropout, synchronized_batch_norm
-    )
+    arguments = NetworkArguments(canonical, embedding_size, shape, dropout)
     precision = Precision(dtype)
     _check_options(canonical, builder, options)
+    momentum = options.pop("batch_norm_momentum", ZOO_MOMENTUM)
     if entry is not None:
         arguments.require_pixels(entry.smallest)
-    momentum = options.pop("batch_norm_momentum", 0.99)
     image = keras.Input(shape, name="image")
     output = builder(image, arguments, **options)
-    if entry is None:
-        network = keras.Model(image, output, name=canonical)
-    else:
-        network = catalog.finish(image, output, arguments, momentum)
+    if entry is not None and embedding_size is not None:
+        output = EMBEDDING_STYLE.embedding_dense(output, embedding_size)
+    network = keras.Model(image, output, name=canonical)
+    for layer in network.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.synchronized = synchronized_batch_norm
+            if entry is not None:
+                layer.momentum = momentum
     return apply(network, precision)
-
-
-def default_image_size(name: str) -> int:
-    """Returns the default height and width, in pixels, of a network's images.
-
-    Args:
-        name: a name that `build` accepts.
-
-    Raises:
-        ValueError: no network has this name.
-    """
-    entry = zoo_entry(name)
-    return FACE_IMAGE_SIZE if entry is None else entry.image_size
 
 
 def zoo_entry(name: str) -> Entry | None:
@@ -152,10 +144,9 @@ def _canonical(name: str) -> str:
     spelling = ALIASES.get(spelling, spelling)
     if spelling in PLAIN:
         return PLAIN[spelling]
-    near = " or ".join(repr(PLAIN[word]) for word in nearest(spelling, PLAIN, most=3))
-    hint = f"Did you mean {near}? " if near else ""
     raise ValueError(
-        f"Unknown network. Received: name={name!r}. {hint}The networks are "
+        f"Unknown network. Received: name={name!r}."
+        f"{did_you_mean(name, BUILDERS, most=3)} The networks are "
         f"{', '.join(names())}. Pass your own to plsc_tf.backbones.from_user."
     )
 

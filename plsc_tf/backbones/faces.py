@@ -63,9 +63,7 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     # PLSC's own condition: bottlenecks start at 101 layers.
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)
-    style = Style(
-        epsilon=2e-5, one_slope=True, synchronized=arguments.synchronized_batch_norm
-    )
+    style = Style(epsilon=2e-5, one_slope=True)
     x = style.conv(image, 64, 3, name="stem_conv")
     x = style.norm_prelu(x, name="stem")
     x = _stages(x, block, PLSC_DEPTHS[depth], filters, style)
@@ -116,7 +114,6 @@ def residual(  # noqa: PLR0913 - options of the family
         conv_initializer=blocks.tenth_normal if is_iresnet else blocks.fan_out_normal,
         dense_initializer=blocks.fan_in_uniform,
         bias_initializer=blocks.fan_in_uniform if is_iresnet else blocks.zeros,
-        synchronized=arguments.synchronized_batch_norm,
     )
     x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
     if is_iresnet:
@@ -158,7 +155,7 @@ def mobilefacenet(wide: bool, image, arguments: NetworkArguments):
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(16)
-    style = Style(epsilon=1e-5, synchronized=arguments.synchronized_batch_norm)
+    style = Style(epsilon=1e-5)
     scale = 2 if wide else 1
     x = style.conv(image, 64 * scale, 3, stride=2, name="stem_conv")
     x = style.norm_prelu(x, name="stem")

@@ -1,6 +1,7 @@
 """Chooses which layers of a network compute in half precision."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import keras
@@ -136,15 +137,9 @@ def _is_half(layer, precision, at_the_end) -> bool:
 
 
 def _ending(network) -> list:
-    """Returns the last layers, which stay in float32.
-
-    The list is empty if the order of the layers is unknown.
-    """
-    sequence = _in_order(network)
-    if sequence is None:
-        return []
+    """Returns the last layers, which stay in float32."""
     ending = []
-    for layer in reversed(sequence):
+    for layer in reversed([*_in_order(network)]):
         if isinstance(layer, layers.Dense):
             return [layer, *ending]
         if layer.weights and not isinstance(layer, NORMALIZATIONS):
@@ -153,17 +148,13 @@ def _ending(network) -> list:
     return ending
 
 
-def _in_order(network) -> list | None:
-    """Returns the layers in order of computation, or None if code determines it."""
-    if not _is_graph(network):
-        return None
-    sequence = []
-    for layer in network.layers:
-        inner = _in_order(layer) if isinstance(layer, keras.Model) else [layer]
-        if inner is None:
-            return None
-        sequence += inner
-    return sequence
+def _in_order(layer) -> Iterator:
+    """Yields the layers in order; a model of a user's own code is one of them."""
+    if _is_graph(layer):
+        for inner in layer.layers:
+            yield from _in_order(inner)
+    else:
+        yield layer
 
 
 def _check_names(own_layers, listed, network_name) -> None:

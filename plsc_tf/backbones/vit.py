@@ -92,8 +92,7 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(patch)
-    together = arguments.synchronized_batch_norm
-    style = Style(2e-5, dense_initializer=truncated_normal, synchronized=together)
+    style = Style(epsilon=2e-5, dense_initializer=truncated_normal)
     x = layers.Conv2D(
         width, patch, strides=patch, kernel_initializer=truncated_normal(), name="patch"
     )(image)

@@ -109,10 +109,6 @@ class HeadLoad(HeadLayout):
         """Bytes of the logits of one class."""
         return self.columns * (HALF if self.half else FLOAT)
 
-    def replace(self, **changes) -> "HeadLoad":
-        """Returns a copy with some attributes changed."""
-        return dataclasses.replace(self, **changes)
-
 
 def held(load: HeadLoad) -> dict[str, int]:
     """Returns `{item: bytes}` held throughout a step on the fullest replica."""

@@ -37,7 +37,7 @@ def iresnet(**options):
 def small_vit():
     """Half of the examples skip the second block."""
     image = keras.Input((18, 18, 3))
-    arguments = NetworkArguments("vit", 6, (18, 18, 3), None, False)
+    arguments = NetworkArguments("vit", 6, (18, 18, 3), None)
     return keras.Model(image, vit(16, 2, image, arguments, drop_path=0.5))
 
 

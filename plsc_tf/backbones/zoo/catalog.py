@@ -4,13 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import keras
 from keras import applications, layers
 
 from plsc_tf import private_apis
-from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.blocks import Style, fan_in_uniform
-from plsc_tf.backbones.zoo import inception, nasnet, plain
+from plsc_tf.backbones.zoo import inception, plain, pnasnet
 from plsc_tf.backbones.zoo.layers import dropout
 
 
@@ -35,25 +33,8 @@ class Entry:
     auxiliary: str | None = None
 
 
-def finish(image, features, arguments: NetworkArguments, momentum: float):
-    """Builds the model, with an embedding layer if an embedding size is set.
-
-    Args:
-        image: the symbolic input.
-        features: `[N, features]` tensor.
-        arguments: the network's common arguments.
-        momentum: momentum of all batch normalizations. With Slim's 0.9997, the
-            statistics take tens of thousands of steps to match the data.
-    """
-    if arguments.embedding_size is not None:
-        style = Style(epsilon=1e-3, dense_initializer=fan_in_uniform)
-        features = style.embedding_dense(features, arguments.embedding_size)
-    network = keras.Model(image, features, name=arguments.name)
-    for layer in network.layers:
-        if isinstance(layer, layers.BatchNormalization):
-            layer.momentum = momentum
-            layer.synchronized = arguments.synchronized_batch_norm
-    return network
+# Of the embedding layer that follows the features if an embedding size is set.
+EMBEDDING_STYLE = Style(epsilon=1e-3, dense_initializer=fan_in_uniform)
 
 
 def application(maker: str, default_dropout: float, options: dict, image, arguments):
@@ -84,12 +65,20 @@ def _resnet200(version, image, arguments):
     return dropout(private_apis.resnet200(version, image), arguments, 0.0)
 
 
+def _nasnet_cifar(image, arguments):
+    return dropout(private_apis.nasnet_cifar(image), arguments, 0.0)
+
+
 def _plain(table, **initial):
     return partial(plain.plain, table, initial)
 
 
 def _inception(table):
     return partial(inception.inception, table)
+
+
+def _pnasnet(filters, cells, stem):
+    return partial(pnasnet.pnasnet, filters, cells, stem)
 
 
 def _keras(maker, default_dropout=0.0, **options):
@@ -136,9 +125,9 @@ ENTRIES: dict[str, Entry] = {
     "resnet_v1_200": Entry(partial(_resnet200, 1), 224, 32, "vgg"),
     "resnet_v2_200": Entry(partial(_resnet200, 2), 224, 32, "vgg"),
     **_MOBILENETS,
-    "nasnet_cifar": Entry(nasnet.NASNET_CIFAR, 32, 8, "cifarnet", "cell_11"),
+    "nasnet_cifar": Entry(_nasnet_cifar, 32, 8, "cifarnet", "normal_concat_11"),
     "nasnet_mobile": Entry(_NASNET_MOBILE, 224, 32, "inception", "normal_concat_8"),
     "nasnet_large": Entry(_NASNET_LARGE, 331, 32, "inception", "normal_concat_12"),
-    "pnasnet_mobile": Entry(nasnet.PNASNET_MOBILE, 224, 32, "inception", "cell_5"),
-    "pnasnet_large": Entry(nasnet.PNASNET_LARGE, 331, 32, "inception", "cell_7"),
+    "pnasnet_mobile": Entry(_pnasnet(54, 9, 32), 224, 32, "inception", "cell_5"),
+    "pnasnet_large": Entry(_pnasnet(216, 12, 96), 331, 32, "inception", "cell_7"),
 }

@@ -17,15 +17,13 @@ def conv(x, filters, size, *, stride=1, **options):
         stride: stride in pixels.
         **options: of `keras.layers.Conv2D`; the padding is "same" by default.
     """
-    options = {"padding": "same", "use_bias": False, **options}
-    if "kernel_initializer" not in options:
-        options["kernel_initializer"] = keras.initializers.HeNormal()
-    return layers.Conv2D(filters, size, strides=stride, **options)(x)
+    default = {"padding": "same", "use_bias": False, "kernel_initializer": "he_normal"}
+    return layers.Conv2D(filters, size, strides=stride, **default | options)(x)
 
 
-def norm(x, name, epsilon=1e-3, scale=True):
+def norm(x, name, scale=True):
     """Applies batch normalization over the last axis."""
-    bn = layers.BatchNormalization(epsilon=epsilon, scale=scale, name=f"{name}_bn")
+    bn = layers.BatchNormalization(epsilon=1e-3, scale=scale, name=f"{name}_bn")
     return bn(x)
 
 

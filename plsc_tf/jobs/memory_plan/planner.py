@@ -169,7 +169,8 @@ class Job:
 
     def with_head(self, **changes) -> "Job":
         """Returns a copy with changed `HeadLoad` attributes."""
-        return dataclasses.replace(self, head=self.head.replace(**changes))
+        head = dataclasses.replace(self.head, **changes)
+        return dataclasses.replace(self, head=head)
 
     def most_classes(self) -> int:
         """Returns the largest number of classes that fits; 0 if none fits.
