@@ -7,11 +7,11 @@ program induction, Science 350, 2015.
 
 import numpy as np
 
+from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
 NUM_PAIRS = 6_000
@@ -47,7 +47,7 @@ def pairs(request: layouts.DataRequest, target: str = "held_out") -> Pairs | Non
     used, rows = np.unique(chosen, return_inverse=True)
     left, right = rows.reshape(chosen.shape).T
     names = tuple(held_out.describe(int(index)) for index in used)
-    encoded = [files.read(name) for name in names]
+    encoded = [read_image(name) for name in names]
     same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
     return Pairs(target, encoded, left, right, same, files=names, mirror=False)
 

@@ -12,10 +12,9 @@ from PIL import ExifTags, Image, ImageOps
 from plsc_tf import dotted_paths
 from plsc_tf.data import images
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.image_limit import check_size
+from plsc_tf.data.image_limit import check_size, read_image
 from plsc_tf.data.paths import NO_FILE
 from plsc_tf.requirements import require, require_package
-from plsc_tf.storage import files
 
 # Function from uint8 `[h, w, 3]` photographs to the points of the faces in each of
 # them, `[faces, 5, 2]`; `alignment` says which points.
@@ -161,7 +160,7 @@ class FaceFinder:
 
     def _read(self, path):
         try:
-            return open_photo(files.read(path), self._most, self._points is None)
+            return open_photo(read_image(path), self._most, self._points is None)
         except (*NO_FILE, ValueError) as error:
             return reason(error)
 

@@ -16,8 +16,12 @@ import zlib
 import tensorflow as tf
 
 from plsc_tf.requirements import require
+from plsc_tf.storage import files
 
 MAX_MEGAPIXELS = 16.0
+# Most bytes of an image's file, which is read as a whole: 16 megapixels of four numbers
+# of 16 bits take 128 MB. A sparse file that takes no disk can have gigabytes.
+MOST_BYTES = 1 << 27
 # The decoder goes through the whole image for each scan of a progressive JPEG, of which
 # encoders write about ten. A scan takes at least ten bytes, so there is no need to
 # count them if pixels (of whole blocks of 8 x 8) times bytes is at most the second
@@ -39,6 +43,11 @@ _FRAMES = (0xFFC0, 0xFFC1, 0xFFC2)
 # Most programs write three segments before the frame.
 _PLAIN_SEGMENTS = 6
 _CUT_OFF = IndexError, StopIteration, struct.error
+
+
+def read_image(path: str) -> bytes:
+    """Returns the content of an image's file; ValueError if it is too large."""
+    return files.read_limited(path, MOST_BYTES)
 
 
 def checked(

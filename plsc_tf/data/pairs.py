@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.data import images, paths
 from plsc_tf.data.faults import READ_ERRORS, reason
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, num_pixels
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, num_pixels, read_image
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
@@ -221,7 +221,7 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
         )
     # A file may have many names.
     kept: dict[bytes, bytes] = {}
-    encoded = [kept.setdefault(one, one) for one in map(files.read, located)]
+    encoded = [kept.setdefault(one, one) for one in map(read_image, located)]
     columns = zip(*pairs, strict=True)
     return Pairs(name, encoded, *columns, files=tuple(located), path=path)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.data.image_limit import MOST_BYTES, read_image
 from plsc_tf.data.source import in_python, map_rows, without_autograph
 from plsc_tf.requirements import did_you_mean, listed, require
 from plsc_tf.storage import files, local
@@ -59,7 +60,7 @@ class PathTable:
 
         def names_at(indices):
             for k in indices[~self._are_files[indices]]:
-                local.require_file(self.path(k))
+                local.require_file(self.path(k), MOST_BYTES)
             self._are_files[indices] = True
             return np.array([self.path(k) for k in indices], object)
 
@@ -94,7 +95,7 @@ def file_reader(
         # Outside a graph, TensorFlow passes an array.
         name = path if isinstance(path, bytes) else path.item()
         try:
-            content = files.read(os.fsdecode(name))
+            content = read_image(os.fsdecode(name))
             if check is not None:
                 check(content)
             return content

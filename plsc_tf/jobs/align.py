@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from plsc_tf.data import contact_sheet, images
 from plsc_tf.data.alignment import cut_faces, sharpness
 from plsc_tf.data.detection import FaceFinder, open_photo
+from plsc_tf.data.image_limit import read_image
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.embed.exported import ExportedModel
@@ -165,7 +166,7 @@ def _summarize(report, folder, paths, most):
         if len(shown[result]) < _SHOWN and result != "unreadable":
             is_plain = result == "aligned"
             path = os.path.join(folder, written[0]) if is_plain else paths[name]
-            photo = Image.fromarray(open_photo(files.read(path), most))
+            photo = Image.fromarray(open_photo(read_image(path), most))
             shown[result].append(np.asarray(ImageOps.pad(photo, (_SIDE, _SIDE))))
     rows = [("faces", f"{counts['faces']:,} in {folder}"), ("report", report)]
     if pictures := [(result, shown[result]) for result in _RESULTS if shown[result]]:

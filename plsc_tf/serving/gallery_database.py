@@ -21,6 +21,8 @@ def foreign_file(folder: str) -> str:
         own = entry.name.startswith(_FILES)
         if own and not entry.is_file(follow_symlinks=False):
             return f"must have no link or FIFO: {entry.name}"
+        if own and entry.stat().st_uid not in (0, os.geteuid()):
+            return f"has {entry.name} of another user, who can read and change it"
     path = os.path.join(folder, "gallery.db-journal")
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - len(_OF_SEVERAL)))

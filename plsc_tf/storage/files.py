@@ -152,7 +152,9 @@ def glob(pattern):
     return matches
 
 
-def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
+def open_read(
+    path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY, most=float("inf")
+):
     """Yields a file's bytes `[start, stop)` in chunks; resumes after faults.
 
     Args:
@@ -161,14 +163,15 @@ def open_read(path, chunk_bytes=CHUNK_BYTES, start=0, stop=None, retry=RETRY):
         start: offset of the first byte.
         stop: offset after the last byte, or None for the end of the file.
         retry: the `Retry` policy for each chunk.
+        most: maximum bytes of the whole file.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: the file does not exist.
-        ValueError: the range is not within the file.
+        FileNotFoundError, IsADirectoryError, StorageError: as for `size`.
+        ValueError: the range is not within the file, or the file has too many bytes.
         OSError: another process has shortened the file meanwhile.
-        StorageError: the store failed.
     """
     total = size(path, retry)
+    require(total <= most, f"{path} must have at most {most:,} bytes", bytes=total)
     stop = total if stop is None else stop
     rule = f"The range must be within the {total} bytes of {path}"
     require(0 <= start <= stop <= total, rule, start=start, stop=stop)
@@ -212,9 +215,7 @@ def read_json(path):
 
 def read_limited(path, most):
     """Returns a file's bytes; raises ValueError if there are more than `most`."""
-    length, rule = size(path), f"{path} must have at most {most:,} bytes"
-    require(length <= most, rule, bytes=f"{length:,}")
-    return read(path)
+    return b"".join(open_read(path, most=most))
 
 
 def checksum(path, algorithm=checksums.DEFAULT):

@@ -5,6 +5,7 @@ The functions take the arguments of those of `remote`; "_" is a `Retry`, not use
 
 import contextlib
 import io
+import math
 import os
 import weakref
 from stat import S_ISDIR, S_ISREG
@@ -75,16 +76,18 @@ def split_folder(path, visited):
     return folders, others
 
 
-def require_file(path):
-    """Raises an error if there is something else than a file at `path`.
+def require_file(path, most=math.inf):
+    """Raises an error if there is no file at `path`, or one of more than `most` bytes.
 
     Opening a FIFO waits for a writer, and a device may never end.
     """
     try:
-        mode = os.stat(path).st_mode
+        status = os.stat(path)
     except OSError:
         return  # Opening it raises the same error.
-    if not S_ISREG(mode):
+    rule = f"{os.fsdecode(path)} must have at most {most:,} bytes"
+    require(status.st_size <= most, rule, bytes=status.st_size)
+    if not S_ISREG(status.st_mode):
         # This error is also a ValueError: the data is wrong, not the disk.
         raise io.UnsupportedOperation(
             f"{os.fsdecode(path)} is not a file, but a FIFO, device or folder."

@@ -18,14 +18,15 @@ import tensorflow as tf
 from plsc_tf.boost.projection import Projection
 from plsc_tf.checkpoints.importers import torch_files
 from plsc_tf.data.checks.check import check
+from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.faults import reason
 from plsc_tf.data.load import load, open_source
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
+from plsc_tf.data.readers import tfrecord
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.readers.layouts import DataRequest
-from plsc_tf.data.readers.tfrecord import masked_checksum, read_records
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
@@ -276,6 +277,38 @@ def write_chain(folder, parts):
     (folder / "train.idx").write_text("1 0\n" * 300)
 
 
+# A million lines to one damaged record of a gigabyte, or beyond the file, took days.
+@pytest.mark.parametrize("place", [0, 1 << 40])
+def test_few_lines_lead_to_damage(tmp_path, place):
+    with open(tmp_path / "train.rec", "wb") as file:
+        file.write(writer.frame(1, b"")[:4] + struct.pack("<II", 5 << 27, 1 << 28))
+        file.seek(8 + (1 << 27))
+        file.write(writer.frame(3, b""))
+    (tmp_path / "train.idx").write_text(f"1 {place}\n" * 20_000)
+    request = DataRequest(dataset_dir=str(tmp_path))
+    with bounded():
+        found = check("recordio", request, threads=1).report["findings"][0]
+    assert (found["kind"], found["count"]) == ("damaged_record", 10_001)
+
+
+# A sparse image of gigabytes takes no disk, but as much memory.
+def test_a_sparse_image_is_not_read(list_folder):
+    path = list_folder / "images/13.png"
+    os.truncate(path, 3 << 30)
+    request = DataRequest(dataset_dir=str(list_folder))
+    words = "13.png must have at most 134,217,728 bytes"
+    pictures = Pictures(lambda images: images[:, 0, 0], build("none", SIZE), 8)
+    with bounded():
+        with pytest.raises(ValueError, match=words):
+            list(load("image_list", list_folder, batch_size=5, image_size=SIZE))
+        with pytest.raises(ValueError, match=words):
+            list(pictures.rows([str(path)]))
+        found = check("image_list", request).report["findings"][0]
+        assert words in found["first"][0]["detail"]
+        finder = FaceFinder("", 16, np.zeros((1, 5, 2)))
+        assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
+
+
 # The check goes on after each fault: 100,000 lines to a megabyte of parts took hours.
 def test_a_chain_of_parts_is_not_followed_again_and_again(tmp_path):
     write_chain(tmp_path, 4000)
@@ -324,12 +357,18 @@ def test_files_that_grow_in_memory_are_refused(tmp_path):
     with pytest.raises(ValueError, match="it has too many members"):
         torch_files.load(path)
     header = struct.pack("<Q", 60 << 20)
-    header += struct.pack("<I", masked_checksum(header))
+    header += struct.pack("<I", tfrecord.masked_checksum(header))
     with open(path, "wb") as file:
         file.write(header)
         file.truncate(61 << 20)
     with pytest.raises(ValueError, match="record 0, must have at most 50,331,648"):
-        list(read_records(path))
+        list(tfrecord.read_records(path))
+    # As objects, 48 MB of tiny features took a gigabyte.
+    with pytest.raises(ValueError, match="more than 10,000 features and values"):
+        tfrecord.parse_example(b"\x0a\x05\x0a\x03\x0a\x01a" * 150_000)
+    image = bytes(2 << 20)
+    example = tfrecord.encode_example(image, b"png", 1)
+    assert tfrecord.parse_example(example) == (image, 1)
     with pytest.raises(ValueError, match="more than 267151 opcodes"):
         load_plain(b"\x80\4" + b"]" * 600_000 + b"." + bytes(0x7A0000), path)
 

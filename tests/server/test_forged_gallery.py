@@ -94,6 +94,16 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
     assert private.stat().st_mode & 0o777 != 0o600
 
 
+# Whoever owns the file reads the faces that are enrolled later, and adds their own.
+def test_a_gallery_of_another_user_is_refused(tmp_path, monkeypatch):
+    Gallery(tmp_path, 4).close()
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "gallery.db", 12345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(ValueError, match=r"has gallery\.db of another user"):
+        Gallery(tmp_path)
+
+
 def page_of(kind, cells, last=b""):
     """A page of SQLite's tree of tables, of 512 bytes; see its file format, 1.6."""
     starts = [512 - len(cells[0]) * number for number in range(1, len(cells) + 1)]

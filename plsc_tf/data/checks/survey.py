@@ -20,8 +20,7 @@ from plsc_tf.data import images
 from plsc_tf.data.checks.findings import KINDS, Findings
 from plsc_tf.data.checks.listings import Item, Listing
 from plsc_tf.data.faults import reason
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels
-from plsc_tf.storage import files
+from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels, read_image
 
 # Marks a label that cannot be read.
 NO_LABEL = -(2**63)
@@ -165,10 +164,10 @@ def _pixels(item: Item, most: float) -> np.ndarray:
     if isinstance(data, np.ndarray):
         return images.to_rgb(data).numpy()
     try:
-        data = data if item.path is None else files.read(os.fsdecode(item.path))
+        data = data if item.path is None else read_image(os.fsdecode(item.path))
     except FileNotFoundError:
         raise _Fault("missing_file") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _Fault("unreadable", str(error).split("\n")[0][:200]) from error
     if not data:
         raise _Fault("empty")

@@ -29,8 +29,8 @@ _IMAGE_HEADER = struct.Struct("<IfQQ")
 # Bytes to read first: enough for a record's length and its first two labels.
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _LENGTH_BITS = 2**29 - 1
-# An .idx could lead to a chain of a million parts again and again.
-_MOST_PARTS = 100
+# An .idx could lead to a chain of a million parts, or a damaged one, again and again.
+_MOST_PARTS, _MOST_DAMAGED = 100, 10_000
 
 
 # Not frozen: there are millions of records, and frozen ones take three times as long
@@ -146,7 +146,7 @@ class ImageFinder:
 
     def _indexed(self) -> Iterator[Record]:
         """Yields the records listed in the .idx."""
-        total = 0
+        total = damaged = 0
         for number, line in paths.read_lines(self._idx, longest=80):
             fields = line.split()
             if not fields:
@@ -160,10 +160,12 @@ class ImageFinder:
                 record = find_record(self.file, position, key)
             except ValueError as error:
                 hint = f"{error} (Record {key} of {self._idx}.)"
-                record = Record(key, error=ValueError(hint))
+                record, damaged = Record(key, error=ValueError(hint)), damaged + 1
             total += record.end - record.position
             # Reading a large record for each of many lines would take days.
             require(total <= self.file.size + 3, f"{place}: records overlap", advice)
+            rule = f"{place}: more than {_MOST_DAMAGED:,} records are damaged"
+            require(damaged <= _MOST_DAMAGED, rule, advice)
             yield record
 
     def _scanned(self) -> Iterator[Record]:
@@ -223,17 +225,16 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
         expected = f"a record's first part, received part kind {kind}"
         raise _fault(file, position, expected)
     while kind not in (_WHOLE, _LAST):
-        place = end
-        kind, _, length, end = _frame(file, place, file.read(place, _FRAME))
+        place, peeked = end, file.read(end, _PEEK)
+        kind, _, length, end = _frame(file, place, peeked)
         if parts == _MOST_PARTS:
             raise _fault(file, position, f"a record of at most {_MOST_PARTS} parts")
         if kind not in (_MIDDLE, _LAST):
             expected = f"a further part of the record at byte {position}, received "
             raise _fault(file, place, f"{expected}part kind {kind}")
-        parts += 1
-    if parts > 1:
-        head = join_parts(file.read(position, end - position), file.path)
-        total = len(head)
+        # Enough of each part to join the beginning of the record.
+        head += MAGIC + peeked[_FRAME : _FRAME + length]
+        parts, total = parts + 1, total + len(MAGIC) + length
     if total < _IMAGE_HEADER.size:
         expected = f"a record of at least {_IMAGE_HEADER.size} bytes (an image header)"
         raise _fault(file, position, f"{expected}, received {total}")

@@ -13,6 +13,7 @@ import google_crc32c
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from plsc_tf.data.protobuf import has_few_fields
 from plsc_tf.data.readers.packed import RandomAccessFile, find_packed, packed_source
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require
@@ -21,9 +22,10 @@ from plsc_tf.storage import files
 HEADER, FOOTER = 12, 4
 _LENGTH_AND_CHECKSUM = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
-# Most bytes of a record: as an example, they may take twenty times as much. An
-# uncompressed image of 16 megapixels takes 48 MB.
+# Most bytes of a record: an uncompressed image of 16 megapixels takes 48 MB.
 _LONGEST = 3 << 24
+# Most features and values of an example, if it has more bytes than the second number.
+_MOST_FIELDS, _SHORT = 10_000, 1 << 20
 _IMAGE, _FORMAT, _LABEL = "image/encoded", "image/format", "image/class/label"
 
 
@@ -252,7 +254,11 @@ def with_label(record: bytes, label: int) -> bytes:
 
 
 def _example(payload):
+    kind = tf.train.Example
     try:
-        return tf.train.Example.FromString(payload)
-    except DecodeError as error:  # DecodeError is not a ValueError.
+        few = len(payload) <= _SHORT
+        few = few or has_few_fields(payload, kind.DESCRIPTOR, _MOST_FIELDS)
+        require(few, f"it has more than {_MOST_FIELDS:,} features and values")
+        return kind.FromString(payload)
+    except (DecodeError, IndexError) as error:  # They are not ValueErrors.
         raise ValueError(f"it is not a tf.train.Example: {error}.") from error

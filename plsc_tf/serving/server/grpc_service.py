@@ -11,7 +11,6 @@ import time
 import grpc
 import tensorflow as tf
 from absl import logging
-from google.protobuf.internal.decoder import _DecodeVarint
 from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc
 from grpc.aio import _server
@@ -19,6 +18,7 @@ from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataReque
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
+from plsc_tf.data.protobuf import has_few_fields
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.storage import files
@@ -30,8 +30,6 @@ _REQUESTS = {
 }
 # Fields of a message, besides one for each image.
 _MOST_FIELDS = 10_000
-# CPPTYPE_DOUBLE, CPPTYPE_FLOAT and CPPTYPE_STRING: values that are copied in one piece.
-_QUICK = (5, 6, 9)
 
 
 def make_server(app) -> grpc.aio.Server:
@@ -216,32 +214,11 @@ class Services:
 
 def _read(data, kind, most):
     """Parses a message; raises RequestError if it has more than `most` fields."""
-    # Python's lock is held while a message is parsed, so count its fields.
     with contextlib.suppress(DecodeError, IndexError):
-        _check_fields(data, kind.DESCRIPTOR, most)
-        return kind.FromString(data)
+        if has_few_fields(data, kind.DESCRIPTOR, most):
+            return kind.FromString(data)
+        raise invalid(f"A request may have at most {most} fields.")
     raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.")
-
-
-def _check_fields(data, message, most):
-    count, parts = 0, [(0, len(data), message)]
-    while parts:
-        place, end, message = parts.pop()
-        fields = message.fields_by_number
-        while place < end:
-            tag, place = _DecodeVarint(data, place)
-            wire, field, size = tag & 7, fields.get(tag >> 3), 0
-            if wire in (0, 2):
-                size, place = _DecodeVarint(data, place)
-            if wire == 2 and field is not None:
-                if field.cpp_type == field.CPPTYPE_MESSAGE:
-                    parts.append((place, place + size, field.message_type))
-                elif field.cpp_type not in _QUICK:
-                    count += size // 100  # Packed integers.
-            count += 1
-            if count > most:
-                raise invalid(f"A request may have at most {most} fields.")
-            place += {1: 8, 2: size, 5: 4}.get(wire, 0)
 
 
 def _which(spec):

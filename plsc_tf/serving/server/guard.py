@@ -160,6 +160,8 @@ class Protocol(web.RequestHandler):
 
         aiohttp's own would log a traceback and repeat the request.
         """
+        if isinstance(exc, UnicodeEncodeError):  # aiohttp repeats an unknown Expect
+            status, message = 417, "its header Expect is unknown"
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         reason = f"Malformed HTTP: {message}".partition("\n")[0][:200]
