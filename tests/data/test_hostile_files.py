@@ -287,7 +287,7 @@ def test_few_lines_lead_to_damage(tmp_path, place):
     (tmp_path / "train.idx").write_text(f"1 {place}\n" * 20_000)
     request = DataRequest(dataset_dir=str(tmp_path))
     with bounded():
-        found = check("recordio", request, threads=1).report["findings"][0]
+        found = check("recordio", request).report["findings"][0]
     assert (found["kind"], found["count"]) == ("damaged_record", 10_001)
 
 
