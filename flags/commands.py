@@ -74,7 +74,9 @@ class Embedding(OptionGroup, saved=False):
         "", "new .npy file [images, emb_size]; names go to .txt", check=checks.npy_file
     )
     saved_model: str = option(
-        "", "exported model to use instead of a checkpoint, or to measure the quality"
+        "",
+        "export or ONNX file to use instead of a checkpoint, or export that measures "
+        "the quality",
     )
     min_quality: float = option(
         0.0, "drop images of lower quality; needs saved_model", within="[0, 1]"
@@ -85,7 +87,8 @@ class Embedding(OptionGroup, saved=False):
     normalize: bool = option(False, "finally, divide each embedding by its length")
 
     REFUSED = {
-        "saved_model and checkpoint_dir": "Set only one of these two options.",
+        "saved_model and checkpoint_dir or saved_model and embeddings": "Set only one "
+        "of these options.",
         "min_quality and no saved_model": "Only an export knows the quality of images.",
         "detect and landmarks": "Set only one of these two options.",
     }

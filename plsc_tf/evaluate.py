@@ -4,6 +4,7 @@ r"""Evaluates verification, templates, identification and classification of a mo
     python -m plsc_tf.evaluate --checkpoint_dir=output --dataset_dir=train_data \
         --val_targets=lfw,agedb_30 --card_dir=card
     python -m plsc_tf.evaluate --checkpoint_dir=output --template_dirs=IJBC
+    python -m plsc_tf.evaluate --saved_model=w600k_r50.onnx --dataset_dir=train_data
     python -m plsc_tf.evaluate --embeddings=faces.npy --gallery=known.txt \
         --probes=unknown.txt
 """
@@ -13,7 +14,7 @@ from plsc_tf.options import cli
 GROUPS = (
     *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
     *("cluster", "no step_timeout", "no gradient_bucket_mb", "no gradient_dtype"),
-    *("scoring", "image_dir"),
+    *("scoring", "image_dir", "saved_model"),
 )
 
 

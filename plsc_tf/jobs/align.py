@@ -16,9 +16,9 @@ from plsc_tf.data.detection import FaceFinder, open_photo
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.embed import image_list
-from plsc_tf.jobs.embed.exported import ExportedModel
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
+from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files, local, outputs
 from plsc_tf.storage.paths import leads_outside
 from plsc_tf.storage.writer_lock import WriterLock
@@ -65,7 +65,7 @@ def align(settings):
     facts |= {"model": given.saved_model, "min_quality": given.min_quality}
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     report, most = f"{folder}.jsonl", settings.server.max_megapixels
-    model = given.saved_model and ExportedModel(given.saved_model, rates=True)
+    model = given.saved_model and open_model(given.saved_model, rates=True)
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):

@@ -6,10 +6,10 @@ from plsc_tf.data import load, paths
 from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.jobs.builders.data import data_request
-from plsc_tf.jobs.embed.exported import ExportedModel
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
 from plsc_tf.progress import Progress
+from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
 
@@ -65,7 +65,7 @@ def _judge(options):
     """Returns `judge` of `survey`, or None if no quality is demanded."""
     if not options.min_quality:
         return None
-    model = ExportedModel(options.saved_model, rates=True)
+    model = open_model(options.saved_model, rates=True)
 
     def judge(pixels):
         quality = model.quality_of(pixels)

@@ -18,13 +18,15 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
     """Returns {version: folder} for a model's SavedModels.
 
     Args:
-        path: folder of the version folders, or a single version folder.
+        path: folder of the version folders, a single version folder, or an ONNX file.
         option: name of the option that gave the path, for the error message.
 
     Raises:
         FileNotFoundError: the folder does not exist.
     """
     path = str(path).rstrip("/")
+    if path.endswith(".onnx") and files.exists(path):
+        return {1: path}
     if not files.is_dir(path):
         reason = "is not a folder" if files.exists(path) else "does not exist"
         raise FileNotFoundError(

@@ -10,9 +10,14 @@ import pytest
 
 from plsc_tf import import_checkpoint as command
 from plsc_tf.checkpoints import importers
+from plsc_tf.data.images import encode
 from plsc_tf.jobs import import_checkpoint, teachers, trained
+from plsc_tf.jobs.embed.command import embed
+from plsc_tf.jobs.evaluate.command import evaluate
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy
+from plsc_tf.serving.client import Client
+from plsc_tf.serving.plsc_server import PLSCServer
 from plsc_tf.training import weight_rules
 from tests import programs, required
 
@@ -89,11 +94,12 @@ def test_large_networks_are_recognized(exported, tmp_path, name):
     assert backbone.name == name
 
 
-def write(path, *nodes, **constants):
+def write(path, *nodes, y=(1, 3, 16, 16), **constants):
     """Writes a graph of the nodes, whose operations may refer to the constants."""
     from onnx import helper, numpy_helper, save
 
-    values = [helper.make_tensor_value_info(n, 1, [1, 3, 16, 16]) for n in ("x", "y")]
+    shapes = {"x": (1, 3, 16, 16), "y": y}.items()
+    values = [helper.make_tensor_value_info(n, 1, shape) for n, shape in shapes]
     tensors = [numpy_helper.from_array(a, name) for name, a in constants.items()]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
     save(helper.make_model(graph), str(path))
@@ -117,6 +123,37 @@ def test_what_is_not_one_of_the_networks_is_named(tmp_path):
     write(tmp_path / "recognizer.onnx", conv(), kernel=KERNEL)
     with pytest.raises(ValueError, match="files=detector.onnx, recognizer.onnx"):
         command.main(settings)
+
+
+def test_another_network_is_used_as_it_is(tmp_path):
+    from onnx import helper
+
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["mean"])
+    path, names = tmp_path / "other.onnx", [f"{i:02}.png" for i in range(18)]
+    write(path, pool, helper.make_node("Flatten", ["mean"], ["y"]), y=(1, 3))
+    colors = 200 * np.eye(3)[np.arange(18) // 2 % 3]
+    for name, color in zip(names, colors, strict=True):
+        image = np.full((16, 16, 3), color, np.uint8)
+        (tmp_path / name).write_bytes(encode(image))
+    given = {"saved_model": str(path), "output": str(tmp_path / "rows.npy")}
+    embed(Settings.from_values(images=str(tmp_path), **given))
+    rows = np.load(tmp_path / "rows.npy")  # with those of the mirror images
+    np.testing.assert_allclose(rows, 2 * (colors - 127.5) / 127.5, atol=1e-5)
+    same = [f"{a} {b} 1" for a, b in zip(names[::2], names[1::2], strict=True)]
+    others = [f"{a} {b} 0" for a, b in zip(names[1::2], names[2::2], strict=False)]
+    (tmp_path / "pairs.txt").write_text("\n".join(same + others))
+    lists = (str(tmp_path / "pairs.txt"),)
+    rows = evaluate(Settings.from_values(saved_model=str(path), pair_lists=lists))
+    assert dict(rows)["pairs: accuracy"].startswith("1.0")
+    server = PLSCServer().with_model(path)
+    server.run(port=0, block=False)
+    with Client(f"127.0.0.1:{server.port}") as client:
+        found = client.encode([(tmp_path / name).read_bytes() for name in names[:4]])
+    server.stop()
+    np.testing.assert_allclose(found, (colors[:4] - 127.5) / 127.5, atol=1e-5)
+    write(path, conv(), kernel=KERNEL)
+    with pytest.raises(ValueError, match=r"other.onnx must return \[images, size\]"):
+        embed(Settings.from_values(images=str(tmp_path), **given | {"output": "b.npy"}))
 
 
 def test_damaged_files_and_those_that_reach_outside_are_refused(tmp_path):

@@ -5,6 +5,7 @@ of our layers. It folds a batch normalization into the convolution before it. Wh
 file contains, the imported network is compared with the file itself.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -47,13 +48,33 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     found = [name for name in names if FILES.fullmatch(name)]
     rule = f"{folder} must have one ONNX file"
     require(len(found) == 1, rule, "Set import_from to one", files=listed(found))
-    for package in ("onnx", "onnxruntime"):
-        require_package(package, "onnx", "An ONNX file")
     path = os.path.join(folder, found[0])
-    with layers.reading(path, "a network in an ONNX file"):
+    with _reading(path):
         weights = _weights(_graph(path))
     prove = functools.partial(_prove, path)
     return {"backbone": weights, "backbone_file": path, "prove": prove}
+
+
+@contextlib.contextmanager
+def _reading(path):
+    for package in ("onnx", "onnxruntime"):
+        require_package(package, "onnx", "An ONNX file")
+    with layers.reading(path, "a network in an ONNX file"):
+        yield
+
+
+def session(path: str) -> Any:
+    """Opens a file in ONNX Runtime; returns its `InferenceSession`.
+
+    Raises:
+        ImportError: a package is missing.
+        ValueError: see `read`.
+    """
+    with _reading(path):
+        from onnxruntime import InferenceSession
+
+        _graph(path)
+        return InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 def _graph(path):
@@ -110,19 +131,17 @@ def _weights(graph):
 
 def _prove(path, backbone):
     """Raises ValueError unless the file gives a network's embeddings of images."""
-    import onnxruntime
-
     shape = backbone.input_shape[1:]
     images = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.float32)
     with keras.device("cpu"):  # GPUs would round the products to ten bits
         ours = np.asarray(backbone((images - 127.5) / 128, training=False))
     theirs = []
     with layers.reading(path, "a file that ONNX Runtime can run"):
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        (entry,) = session.get_inputs()
+        runtime = session(path)
+        (entry,) = runtime.get_inputs()
         for image in (images - 127.5) / 127.5:  # a file may be for one image only
             pixels = np.ascontiguousarray(image.transpose(2, 0, 1)[np.newaxis])
-            theirs.append(session.run(None, {entry.name: pixels})[0][0])
+            theirs.append(runtime.run(None, {entry.name: pixels})[0][0])
     fits = np.shape(theirs) == ours.shape
     difference = float(np.abs(ours - theirs).max()) if fits else np.inf
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))

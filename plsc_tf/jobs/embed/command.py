@@ -7,15 +7,14 @@ import numpy as np
 from absl import logging
 
 from plsc_tf.data.detection import FaceFinder
-from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.evaluation.verification import unit
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.embed import image_list
-from plsc_tf.jobs.embed.exported import ExportedModel
-from plsc_tf.jobs.evaluate.embeddings import Pictures, of_model
+from plsc_tf.jobs.evaluate.embeddings import of_export, of_model
 from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
+from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.arrays import npy_header
 
@@ -87,15 +86,10 @@ def _trained_model(settings):
 
 def _exported_model(settings):
     """Loads an exported model; returns (kind, path, `Pictures`, `rate` or None)."""
-    options, flip = settings.embedding, settings.embedding.flip
-    model = ExportedModel(options.saved_model, rates=options.min_quality > 0)
-    if flip is None:
-        # The data set is unknown, so flip if the preprocessing flips in training.
-        augmentation = own_augmentation(model.frame.name)
-        flip = augmentation is not None and augmentation.flip > 0
-    size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
-    source = Pictures(model.embed, model.frame, size, flip, most)
-    return "SavedModel", model.path, source, model.rate if model.rates else None
+    options = settings.embedding
+    model = open_model(options.saved_model, rates=options.min_quality > 0)
+    source = of_export(model, settings)
+    return "model", model.path, source, model.rate if model.rates else None
 
 
 def _write(  # noqa: PLR0913 - all that embed has found out

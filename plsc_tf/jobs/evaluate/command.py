@@ -11,11 +11,12 @@ from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.evaluate import protocols, provenance
-from plsc_tf.jobs.evaluate.embeddings import Saved, of_model
+from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
+from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
 
@@ -51,6 +52,9 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
             checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
             evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
         return [("embeddings", scoring.embeddings), *evaluation.write()]
+    if settings.embedding.saved_model:
+        workers.require_one_process(settings, "The evaluation of an exported model")
+        return _evaluate_export(_Evaluation(settings), settings)
     with workers.joined(settings) as joined:
         is_chief, rows = joined.group.is_chief, None
         if not is_chief:
@@ -149,6 +153,19 @@ class _Evaluation:
             provenance.add_worst(report, scores, *sides, shown, read)
         self.add(report)
 
+    def add_sets(self, embed, sets, source):
+        """Adds the reports on verification sets, and on the requested protocols.
+
+        Args:
+            embed: function from images to embeddings.
+            sets: {name: `Pairs`}.
+            source: `Pictures`.
+        """
+        sizes = {"batch_size": source.batch_size, "image_size": source.image_size}
+        for name, pairs in sets.items():
+            self.add_pairs(name, pairs, score_pairs(embed, pairs, **sizes))
+        self.add_lists(source, with_fingerprints=True)
+
     def add_origins(self, model):
         """Adds facts about a `Trained` model and its data, and images that sets share.
 
@@ -224,14 +241,28 @@ def _evaluate_model(evaluation, settings, parts, joined):
         ranks, labels = closed_set.ranks(model, test)
         evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
     size = settings.evaluation.test_batch_size
-    sizes = {"batch_size": size, "image_size": model.image_size}
-    for name, pairs in data.load_pairs(settings, parts.pairs).items():
-        scores = score_pairs(model.embed, pairs, **sizes)
-        evaluation.add_pairs(name, pairs, scores)
-    evaluation.add_lists(of_model(model, settings, size), with_fingerprints=True)
+    pairs = data.load_pairs(settings, parts.pairs)
+    evaluation.add_sets(model.embed, pairs, of_model(model, settings, size))
     if evaluation.scoring.card_dir:
         evaluation.add_origins(loaded)
     return loaded.checkpoint
+
+
+def _evaluate_export(evaluation, settings):
+    """Evaluates an export or an ONNX file; returns table rows."""
+    targets, given = settings.evaluation.val_targets, "val_targets" in settings.given
+    if settings.scoring.has_lists and not given:
+        targets = ()
+    rule = "The test split needs class weights, which an export does not have"
+    require(TEST_SPLIT not in targets, rule, val_targets=",".join(targets))
+    model = open_model(settings.embedding.saved_model)
+    frame, shape = model.frame, (3, *model.frame.image_size)
+    settings = settings.replace(with_test=True, val_targets=targets, image_shape=shape)
+    settings = settings.replace(preprocessing_name=frame.name)
+    pairs, source = data.load_pairs(settings), of_export(model, settings)
+    evaluation.add_sets(model.embed, pairs, source)
+    evaluation.model = {"saved_model": model.path}
+    return [("model", model.path), *evaluation.write()]
 
 
 def _read(paths, row):

@@ -11,6 +11,7 @@ from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.faults import OUTAGES, READ_ERRORS, reason
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size
 from plsc_tf.data.paths import file_reader
+from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.data.source import without_autograph
 from plsc_tf.evaluation import lists
 from plsc_tf.evaluation.verification import embed_batch
@@ -39,13 +40,13 @@ class Pictures:
 
     Attributes:
         image_size: (height, width) of the framed images.
-        flip: see above.
+        batch_size, flip: see above.
     """
 
     def __init__(
         self, embed, framing, batch_size, flip=True, max_megapixels=MAX_MEGAPIXELS
     ):
-        self._embed, self._frame, self._batch_size = embed, framing.evaluate, batch_size
+        self._embed, self._frame, self.batch_size = embed, framing.evaluate, batch_size
         self.image_size, self.flip = framing.image_size, flip
         self._max_megapixels = max_megapixels
 
@@ -85,7 +86,7 @@ class Pictures:
             ValueError: an image cannot be read or decoded, and `skipped` is None or the
                 store failed; the message contains its path.
         """
-        shape = (self._batch_size, *self.image_size, 3)
+        shape = (self.batch_size, *self.image_size, 3)
         pixels, rows = np.empty(shape, np.uint8), []
         iterator = self._decoded(paths, points)
         for row in range(len(paths)):
@@ -154,6 +155,17 @@ def of_model(model, settings, batch_size, flip=None):
     embed = functools.partial(model.embed, batch_size=batch_size)
     most = settings.server.max_megapixels
     return Pictures(embed, framing(settings), batch_size, flip, most)
+
+
+def of_export(model, settings):
+    """Returns `Pictures` for a model of `plsc_tf.serving.exported`."""
+    flip = settings.embedding.flip
+    if flip is None:
+        # The data set is unknown, so flip if the preprocessing flips in training.
+        augmentation = own_augmentation(model.frame.name)
+        flip = augmentation is not None and augmentation.flip > 0
+    size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
+    return Pictures(model.embed, model.frame, size, flip, most)
 
 
 class Saved:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
-from plsc_tf.serving import versions
+from plsc_tf.serving import exported, versions
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
@@ -58,7 +58,7 @@ class LoadedModel:
         """Loads a version folder and warms it up.
 
         Args:
-            folder: path of the folder with `saved_model.pb`.
+            folder: path of the folder with `saved_model.pb`, or of an ONNX file.
             version: version number.
             executor: thread pool that calls the model.
             options: the option group `server`.
@@ -68,21 +68,16 @@ class LoadedModel:
             ValueError, OSError, tf.errors.OpError: the version cannot be loaded.
         """
         self.version, self.seconds, self._options = version, {}, options
-        graph = files.read(files.join(folder, "saved_model.pb"))
-        self.signature_defs = _signature_defs(graph)
+        card, self._loaded, self.signature_defs = _open(folder)
         both = QUALITY_SIGNATURE, DEFAULT_SIGNATURE
         self._embeds = next(name for name in both if name in self.signature_defs)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
         self.embedding_size = outputs["embedding"].tensor_shape.dim[-1].size
-        path = files.join(folder, "assets.extra/model_card.json")
-        card = files.read_json(path) if files.exists(path) else {}
         self.origins = {k: card[k] for k in ("permitted_use", "origins") if k in card}
         # Without a fingerprint, it counts as another model each time it is loaded.
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         self.threshold = threshold if threshold.get("cosine") is not None else None
-        local = transfer.LocalFolder(folder)
-        self._loaded = tf.saved_model.load(local.downloaded())
         self._warm_up(sizes_up_to(options.max_batch_images))
         self._batchers = {
             name: Batcher(self, name, executor, options, metrics)
@@ -183,6 +178,19 @@ class LoadedModel:
             self.run(signature, [image] if dtype.kind == "O" else zeros)
 
 
+def _open(path):
+    """Returns (model card or {}, model with `signatures`, their definitions)."""
+    if path.endswith(".onnx"):
+        model = exported.OnnxModel(path)
+        checksum = files.checksum(path, "sha256")["sha256"]
+        return {"fingerprint": checksum}, model, model.signature_defs
+    definitions = _signature_defs(files.read(files.join(path, "saved_model.pb")))
+    card = files.join(path, versions.CARD)
+    card = files.read_json(card) if files.exists(card) else {}
+    copy = transfer.LocalFolder(path)
+    return card, tf.saved_model.load(copy.downloaded()), definitions
+
+
 def _signature_defs(graph):
     for meta in saved_model_pb2.SavedModel.FromString(graph).meta_graphs:
         signatures = dict(meta.signature_def)
@@ -210,7 +218,7 @@ class Models:
         """
         folder = pathlib.Path(os.path.abspath(options.model_path))
         parent = folder.parent if folder.name.isdecimal() else folder
-        self.name = options.served_name or parent.name
+        self.name = options.served_name or parent.name.removesuffix(".onnx")
         self._options, self._executor, self._metrics = options, executor, metrics
         self._served = {}
         # {version: TF Serving's (state, error message)} if the version is not served.
