@@ -18,12 +18,7 @@ from plsc_tf.parallel.rows import ShardedRows, outside_scope
 from plsc_tf.pseudorandom import random_bits
 from plsc_tf.requirements import require
 from plsc_tf.training.average import SLOT, Averaging, mixed
-from plsc_tf.training.optimizers import Momentum
 from plsc_tf.training.weight_rules import COMMON, WeightRule
-
-# Slots of these optimizers are sums of gradients. Others divide by sums of squares, and
-# many of these would be 0 in 8 bits.
-FOR_8_BITS = (Momentum, keras.optimizers.SGD, keras.optimizers.Lion)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -53,7 +48,7 @@ class RowRules:
 
     Raises:
         ValueError: the optimizer has state other than one number per weight, or slots
-            that 8 bits may not hold.
+            that 8 bits cannot hold.
     """
 
     optimizer: keras.optimizers.Optimizer
@@ -75,10 +70,6 @@ class RowRules:
         self._slot_stand_ins: dict[str, list] = {name: [] for name in arrays}
         self._slots: dict[str, dict[str, ShardedRows]] = {name: {} for name in arrays}
         dtype = packing.DTYPES[self.slot_dtype]
-        fits = not packing.is_packed(dtype) or isinstance(self.optimizer, FOR_8_BITS)
-        rule = f"head_slot_dtype=int8 is not for {kind}, which may divide by slots"
-        advice = "Set head_slot_dtype=bfloat16, or use Momentum, Lars, SGD or Lion"
-        require(fits, rule, advice)
         for variable in self.twin.variables:
             if variable is self.twin.iterations or variable.shape == ():
                 continue  # the twin's step counter and learning rate
@@ -87,6 +78,8 @@ class RowRules:
             rows = arrays[name].filled(first, f"head_{name}_{slot}", dtype)
             self._slot_stand_ins[name].append(variable)
             self._slots[name][slot] = rows
+        if packing.is_packed(dtype):
+            self._check_signs(kind)
         for name in arrays if self.averaging else ():
             # The last slot is the average, which the optimizer's rule does not use.
             rows, label = arrays[name], f"head_{name}_{SLOT}"
@@ -110,6 +103,23 @@ class RowRules:
             f"Received: {variable.name} of shape {tuple(variable.shape)}. Use another "
             "optimizer, or a replicated plsc_tf.DenseHead."
         )
+
+    def _check_signs(self, kind):
+        """Refuses 8 bits for sums of squares: many would be 0, and rules divide by it.
+
+        A slot that does not depend on the sign of the first gradient is such a sum.
+        """
+        name, slots = "weight", self._slot_stand_ins["weight"]
+        stand_in, outcomes = self._stand_ins[name], []
+        for sign in 1.0, -1.0:
+            with keras.StatelessScope() as scope:
+                gradient = sign * tf.ones_like(stand_in.value)
+                apply_rule(self.twin, stand_in, gradient, tf.constant(1.0), 0.0)
+            outcomes.append([scope.get_current_value(slot) for slot in slots])
+        for slot, *values in zip(self._slots[name], *outcomes, strict=True):
+            rule = f"head_slot_dtype=int8 is not for {kind}, which divides by {slot!r}"
+            advice = "Set head_slot_dtype=bfloat16, or use Momentum, SGD or Lion"
+            require(not np.array_equal(*values), rule, advice)
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""
