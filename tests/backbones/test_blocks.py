@@ -18,10 +18,8 @@ STYLE = blocks.Style(1e-5, blocks.fan_out_normal, blocks.fan_out_normal)
 def test_convolution_pads_on_every_side_as_torch_does(side, size, stride, groups):
     image = keras.Input((side, side, 2))
     if groups == 1:
-        output, convolve = (
-            STYLE.conv(image, 4, size, stride=stride, name="c"),
-            nn.conv2d,
-        )
+        output = STYLE.conv(image, 4, size, stride=stride, name="c")
+        convolve = nn.conv2d
     else:
         output = STYLE.depthwise(image, size, stride=stride, name="d")
         convolve = nn.depthwise_conv2d

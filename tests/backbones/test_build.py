@@ -41,12 +41,6 @@ def test_any_spelling_and_the_smallest_images(spelling, name, least):
         backbones.build(spelling, image_shape=(least - 1, 20, 3))
 
 
-def test_face_networks_have_112_pixels_and_512_numbers(sketch):
-    network = sketch("mobilefacenet")
-    assert network.input_shape == (None, 112, 112, 3)
-    assert network.output_shape == (None, 512)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -84,11 +78,6 @@ def test_stem_stride_and_width_per_stage():
     network = small(stem_stride=2, width=(4, 6))
     assert network.get_layer("stem_conv").output.shape == (None, 8, 8, 4)
     assert network.get_layer("features_bn").output.shape == (None, 2, 2, 6)
-
-
-def test_a_preset_takes_options():
-    network = backbones.build("iresnet10", width=8, head="gap", image_shape=(16, 16, 3))
-    assert network.get_layer("embedding_dense").kernel.shape == (64, 512)
 
 
 def rates(network):

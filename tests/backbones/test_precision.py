@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from plsc_tf import backbones
 from plsc_tf.backbones.precision import Precision, apply, in_float32
-from tests.marks import slow
 
 SMALL = {"depths": (1,), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
 
@@ -47,9 +46,6 @@ def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training
     [
         ("float16", "iresnet10"),
         ("bfloat16", "mobilefacenet"),
-        slow("float16", "resnet10"),
-        slow("bfloat16", "iresnet"),
-        slow("float16", "mobilefacenet"),
     ],
 )
 def test_only_the_embedding_layers_are_float32(dtype, name):
@@ -60,14 +56,6 @@ def test_only_the_embedding_layers_are_float32(dtype, name):
     assert {layer for layer, used in found.items() if used == "float32"} == ending
     assert set(found.values()) == {"float32", dtype}
     assert {weight.dtype for weight in network.weights} == {"float32"}
-
-
-def test_keras_own_policy_is_left_alone():
-    before = keras.config.dtype_policy().name
-    small("float16")
-    with pytest.raises(ValueError, match="'iresnet' has no option"):
-        small("float16", nonsense=1)
-    assert keras.config.dtype_policy().name == before
 
 
 def test_batch_normalisations_can_stay_in_float32():

@@ -34,26 +34,20 @@ def keras_network(size=8, shape=SHAPE):
 
 
 def test_a_subclass_becomes_a_keras_model_of_its_name():
-    network = Tiny().to_keras(SHAPE, 8)
+    network = from_user(Tiny, embedding_size=8, image_shape=SHAPE)
     assert network.name == "Tiny"
     assert network.input_shape == (None, *SHAPE)
     assert network(np.zeros((2, *SHAPE), "float32")).shape == (2, 8)
 
 
 def test_is_train_none_lets_keras_choose_the_mode():
-    network = Tiny().to_keras(SHAPE)
+    network = from_user(Tiny(emb_dim=6), image_shape=SHAPE)
     norm = next(x for x in network.layers if "batch" in x.name)
     x = np.random.default_rng(0).normal(size=(4, *SHAPE)).astype("float32")
     network(x, training=False)
     assert not np.any(norm.moving_mean)
     network(x, training=True)
     assert np.any(norm.moving_mean)
-
-
-@pytest.mark.parametrize("model", [Tiny, Tiny(emb_dim=6)])
-def test_from_user_takes_a_base_model_class_or_object(model):
-    network = from_user(model, embedding_size=6, image_shape=SHAPE)
-    assert network.output_shape == (None, 6)
 
 
 class Subclassed(keras.Model):
