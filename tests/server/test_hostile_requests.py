@@ -200,8 +200,8 @@ def test_a_gif_of_tiny_blocks_is_no_image():
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST / HTTP/1.1\r\nExpect: %s\r\n\r\n" % (b"x" * 5000),
-        b"POST / HTTP/1.1\r\nExpect: \xff\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nExpect: %s\r\n\r\n" % (b"x" * 5000),
+        b"POST / HTTP/1.1\r\nHost: x\r\nExpect: \xff\r\n\r\n",
     ],
 )
 def test_malformed_http_is_answered_with_json(server, model_dir, data):
