@@ -12,28 +12,29 @@ from tests import programs
 from tests.marks import slow
 
 
+def benchmark(folder, *options):
+    """Its figures and its log; it leaves nothing in the folder."""
+    work_dir = f"--work_dir={folder}/w"
+    done = programs.run("-m", "benchmarks.kill_resume", *options, work_dir)
+    assert not (folder / "w").exists()
+    return json.loads(done.out.splitlines()[-1]), done.err
+
+
 @pytest.mark.parametrize("runs", [1, slow(6)])
 def test_killed_trainings_end_as_if_nothing_had_happened(tmp_path, runs):
-    options = [f"--runs={runs}", "--most_kills=1", f"--work_dir={tmp_path}/w"]
-    done = programs.run("-m", "benchmarks.kill_resume", *options)
-    figures = json.loads(done.out.splitlines()[-1])
+    figures, log = benchmark(tmp_path, f"--runs={runs}", "--most_kills=1")
     for name in ("runs", "resumed", "exact", "kills"):
         assert figures[name] == runs, name
     assert 0 <= figures["kills_in_saves"] <= runs and figures["seconds"] > 0
-    assert f"{runs} of {runs} runs, {runs} exact" in done.err
-    assert "runs/min" in done.err
-    assert not (tmp_path / "w").exists()
+    assert f"{runs} of {runs} runs, {runs} exact" in log and "runs/min" in log
 
 
 @pytest.mark.slow
 def test_trainings_end_as_if_no_worker_had_been_lost(tmp_path):
-    options = ["--runs=1", "--num_workers=2", f"--work_dir={tmp_path}/w"]
-    done = programs.run("-m", "benchmarks.kill_resume", *options)
-    figures = json.loads(done.out.splitlines()[-1])
+    figures, _ = benchmark(tmp_path, "--runs=1", "--num_workers=2")
     for name in ("runs", "ended_in_time", "exact", "resumed", "kills"):
         assert figures[name] == 1, name
     assert figures["stops"] == 0 and 0 < figures["longest_s"] <= 60
-    assert not (tmp_path / "w").exists()
 
 
 GOOD = "==== worker 0 of 3 (a:1), attempt 1, now ====\nplsc_tf: error: Worker 2 (c:3) x"

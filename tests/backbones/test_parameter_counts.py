@@ -50,13 +50,10 @@ def test_resnets_have_the_parameters_of_plsc(counts, row):
 def test_mobilefacenet_has_the_papers_million(counts):
     # Table 1 of arXiv:1804.07573: 976,000 kernel weights, 9,792 batch normalised
     # channels, 7,552 slopes. With each batch normalisation folded into the kernel
-    # before it and one bias, that is the paper's 0.99 M parameters and 4.0 MB.
+    # before it and one bias, that is 993,344: the paper's 0.99 M parameters and 4.0 MB.
     trainable, moving = counts("mobilefacenet", embedding_size=128)
     assert trainable == 976_000 + 2 * 9_792 + 7_552 == 1_003_136
     assert moving == 2 * 9_792
-    folded = trainable - 9_792
-    assert folded == 993_344
-    assert round(folded * 4 / 1e6, 1) == 4.0
 
 
 def test_resnet10_at_48_pixels_by_hand(counts):

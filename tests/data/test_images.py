@@ -77,13 +77,6 @@ def test_resize_of_unknown_size_in_a_graph_gives_the_same():
     np.testing.assert_array_equal(run(PIXELS), images.resize(PIXELS, (7, 9)))
 
 
-def test_real_photograph_equals_pillow(data_dir):
-    path = sorted((data_dir / "lfw250_sample").rglob("*.jpg"))[0]
-    np.testing.assert_array_equal(
-        images.decode(path.read_bytes()), np.asarray(Image.open(path))
-    )
-
-
 FLOATS = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3)).astype(np.float32)
 
 

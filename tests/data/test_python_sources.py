@@ -136,16 +136,16 @@ def test_dataset_of_single_examples():
 def test_dataset_errors_say_what_is_expected():
     pixels = np.full((5, 6, 4, 3), 200, np.uint8)
     dataset = tf.data.Dataset.from_tensor_slices((pixels, np.arange(5)))
-    with pytest.raises(ValueError, match="call .unbatch"):
-        from_dataset(dataset.batch(2))
-    with pytest.raises(ValueError, match="repeats without end"):
-        from_dataset(dataset.repeat())
-    with pytest.raises(ValueError, match="nor one-hot"):
-        from_dataset(dataset.map(lambda x, y: (x, tf.one_hot(y, 5))))
-    with pytest.raises(ValueError, match=r"single \(image, label\)"):
-        from_dataset(dataset.map(lambda x, y: x))
-    with pytest.raises(ValueError, match="0...255"):
-        from_dataset(dataset.map(lambda x, y: (tf.cast(x, tf.float32) / 255, y)))
+    scaled = dataset.map(lambda x, y: (tf.cast(x, tf.float32) / 255, y))
+    for wrong, words in (
+        (dataset.batch(2), "call .unbatch"),
+        (dataset.repeat(), "repeats without end"),
+        (dataset.map(lambda x, y: (x, tf.one_hot(y, 5))), "nor one-hot"),
+        (dataset.map(lambda x, y: x), r"single \(image, label\)"),
+        (scaled, "0...255"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            from_dataset(wrong)
 
 
 @pytest.mark.parametrize("label", [3, 3.0, np.float32(3), np.uint8(3), np.array(3)])

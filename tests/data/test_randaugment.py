@@ -16,25 +16,20 @@ def _operation(name, amount=0.0, image=PIXELS):
 
 
 @pytest.mark.parametrize(
-    ("name", "pillow"),
+    ("name", "pillow", "most"),
     [
-        ("auto_contrast", ImageOps.autocontrast),
-        ("equalize", ImageOps.equalize),
-        ("identity", lambda image: image),
+        ("auto_contrast", ImageOps.autocontrast, 1),
+        ("equalize", ImageOps.equalize, 0),
+        ("identity", lambda image: image, 0),
     ],
 )
-def test_histogram_operations_equal_pillow(name, pillow):
+def test_histogram_operations_equal_pillow(name, pillow, most):
     narrow = (PIXELS // 3 + 60).astype(np.uint8)
-    for image in (PIXELS, narrow, np.full((4, 5, 3), 7, np.uint8)):
-        expected = np.asarray(pillow(Image.fromarray(image))).astype(int)
-        assert np.abs(_operation(name, image=image) - expected).max() <= 1
-
-
-def test_equalize_is_pillows_to_the_bit():
     photograph = np.random.default_rng(1).normal(100, 30, (64, 64, 3))
-    image = photograph.clip(0, 255).astype(np.uint8)
-    expected = np.asarray(ImageOps.equalize(Image.fromarray(image)))
-    np.testing.assert_array_equal(_operation("equalize", image=image), expected)
+    photograph = photograph.clip(0, 255).astype(np.uint8)
+    for image in (PIXELS, narrow, photograph, np.full((4, 5, 3), 7, np.uint8)):
+        expected = np.asarray(pillow(Image.fromarray(image))).astype(int)
+        assert np.abs(_operation(name, image=image) - expected).max() <= most
 
 
 @pytest.mark.parametrize(

@@ -7,41 +7,32 @@ import oracle
 import pytest
 
 EIGHTH = math.pi / 8
+# AdaFace's share 1: mean and deviation are those of the norms 20 and 50; the first has
+# z = 0.333 (20 − 35) / (15 √2 + 0.001).
+ADAPTED = 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001)
 
 
 @pytest.mark.parametrize(
-    ("loss", "true", "other", "penalty"),
+    ("loss", "true", "penalty"),
     [
         # θ = π/8 to the true class, 3π/8 to the other; ‖x‖ = 20; state as below.
-        ("arcface", math.cos(EIGHTH + 0.5), math.cos(3 * EIGHTH), 0),
-        ("cosface", math.cos(EIGHTH) - 0.35, math.cos(3 * EIGHTH), 0),
-        ("sphereface", math.cos(1.35 * EIGHTH), math.cos(3 * EIGHTH), 0),
-        # Share 1: mean and deviation are those of the norms 20 and 50; the first has
-        # z = 0.333 (20 − 35) / (15 √2 + 0.001).
-        (
-            "adaface",
-            math.cos(EIGHTH + 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001))
-            - (0.4 - 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001)),
-            math.cos(3 * EIGHTH),
-            0,
-        ),
+        ("arcface", math.cos(EIGHTH + 0.5), 0),
+        ("cosface", math.cos(EIGHTH) - 0.35, 0),
+        ("sphereface", math.cos(1.35 * EIGHTH), 0),
+        ("adaface", math.cos(EIGHTH + ADAPTED) - (0.4 - ADAPTED), 0),
         # cos 3π/8 = 0.38 is below cos(π/8 + 0.5) = 0.63: easy.
-        ("curricularface", math.cos(EIGHTH + 0.5), math.cos(3 * EIGHTH), 0),
+        ("curricularface", math.cos(EIGHTH + 0.5), 0),
         # m(20) = 0.45 + 0.35 / 10.
-        (
-            "magface",
-            math.cos(EIGHTH + 0.485),
-            math.cos(3 * EIGHTH),
-            35 * (1 / 20 + 20 / 12100),
-        ),
+        ("magface", math.cos(EIGHTH + 0.485), 35 * (1 / 20 + 20 / 12100)),
     ],
 )
-def test_losses_by_hand(loss, true, other, penalty):
+def test_losses_by_hand(loss, true, penalty):
     x = np.array([[20 * math.cos(EIGHTH), 20 * math.sin(EIGHTH)], [0, 50]])
     given = {"t_alpha": 1.0} if loss == "adaface" else {}
     found = oracle.head_step(
         np.eye(2), None, x, [0, 1], [1, 1], loss=loss, scale=3.0, **given
     )
+    other = math.cos(3 * EIGHTH)
     expected = math.log(1 + math.exp(3 * (other - true))) + penalty
     assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
 
