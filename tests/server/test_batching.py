@@ -19,13 +19,14 @@ from plsc_tf.serving.server.errors import RequestError
 class Doubling:
     """A model that doubles numbers, refuses negative ones, and notes its batches."""
 
-    def __init__(self, seconds=(), gate=None):
+    def __init__(self, seconds=(), held=False):
         self.seconds = dict(seconds)
-        self.batches, self._gate = [], gate
+        self.batches, self.gate = [], threading.Event()
+        if not held:
+            self.gate.set()
 
     def run(self, signature, values):
-        if self._gate is not None:
-            self._gate.wait(10)
+        self.gate.wait(10)
         self.batches.append(values[:, 0].tolist())
         if (values < 0).any():
             raise tf.errors.InvalidArgumentError(None, None, "a negative number")
@@ -47,21 +48,20 @@ def run(model, work, **options):
     return asyncio.run(main())
 
 
-async def together(batcher, gate, *batches):
+async def together(batcher, model, *batches):
     """Asks for batches at the same time; returns their results or errors."""
     tasks = [
         asyncio.create_task(batcher.run(rows(*values), [0] * len(values)))
         for values in batches
     ]
     await asyncio.sleep(0.05)
-    gate.set()
+    model.gate.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def test_one_call_for_several_requests_and_to_each_its_own():
-    gate = threading.Event()
-    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
-    found = run(model, lambda b: together(b, gate, [1], [2, 3], [4], [5]))
+    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, held=True)
+    found = run(model, lambda b: together(b, model, [1], [2, 3], [4], [5]))
     assert [one["y"][:, 0].tolist() for one in found] == [[2], [4, 6], [8], [10]]
     # The first one went at once; the four others waited, and went together.
     assert model.batches == [[1], [2, 4, 5, 3]]
@@ -98,9 +98,9 @@ def test_pixels_limit_a_batch():
 
 
 def test_a_bad_row_fails_alone():
-    gate = threading.Event()
-    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, gate)
-    *good, bad, last = run(model, lambda b: together(b, gate, [0], [1], [2], [-3], [4]))
+    model = Doubling({1: 1e-3, 2: 1e-3, 4: 1e-3}, held=True)
+    batches = [0], [1], [2], [-3], [4]
+    *good, bad, last = run(model, lambda b: together(b, model, *batches))
     assert [one["y"].tolist() for one in (*good, last)] == [[[0]], [[2]], [[4]], [[8]]]
     assert isinstance(bad, RequestError)
     assert bad.status == 400
@@ -108,8 +108,7 @@ def test_a_bad_row_fails_alone():
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again():
-    gate = threading.Event()
-    model = Doubling({1: 3.0, 2: 6.0, 4: 12.0}, gate)
+    model = Doubling({1: 3.0, 2: 6.0, 4: 12.0}, held=True)
 
     async def work(batcher):
         first = asyncio.create_task(batcher.run(rows(0), [0]))
@@ -117,7 +116,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
         await asyncio.sleep(0.05)
         with pytest.raises(RequestError) as caught:
             await batcher.run(rows(3, 4), [0, 0])
-        gate.set()
+        model.gate.set()
         await asyncio.gather(first, second)
         return caught.value
 
@@ -130,15 +129,14 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
 )
 def test_a_costly_request_gives_way_to_others(small, computed):
     # A request of large images stopped all answers for 30 s.
-    gate = threading.Event()
-    model = Doubling(gate=gate)
+    model = Doubling(held=True)
 
     async def work(batcher):
         costly = asyncio.create_task(batcher.run(rows(1, 2, 3, 4), [16e6] * 4))
         await asyncio.sleep(0.05)
         other = asyncio.create_task(batcher.run(rows(*small), [1e4] * len(small)))
         await asyncio.sleep(0.05)
-        gate.set()
+        model.gate.set()
         await asyncio.wait([costly])
         return await other
 
@@ -148,7 +146,7 @@ def test_a_costly_request_gives_way_to_others(small, computed):
 
 def test_who_is_gone_leaves_no_images_behind():
     # Clients could fill the memory with large images, and wait for no answer.
-    gate = threading.Event()
+    model = Doubling(held=True)
 
     async def work(batcher):
         first = asyncio.create_task(batcher.run(rows(1), [1]))
@@ -162,16 +160,15 @@ def test_who_is_gone_leaves_no_images_behind():
         del gone
         gc.collect()
         was_freed = left() is None
-        gate.set()
+        model.gate.set()
         await first
         return was_freed
 
-    assert run(Doubling(gate=gate), work)
+    assert run(model, work)
 
 
 def test_who_waits_too_long_is_told_so_and_not_computed():
-    gate = threading.Event()
-    model = Doubling(gate=gate)
+    model = Doubling(held=True)
 
     async def work(batcher):
         first = asyncio.create_task(batcher.run(rows(0), [0]))
@@ -183,7 +180,7 @@ def test_who_waits_too_long_is_told_so_and_not_computed():
             await batcher.run(rows(2), [0])
         with pytest.raises(RequestError):
             await first
-        gate.set()
+        model.gate.set()
         while not batcher.idle:
             await asyncio.sleep(0.01)
         return caught.value

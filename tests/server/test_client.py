@@ -70,9 +70,10 @@ def like_tensorflow_serving(path, body):
     """What TF Serving's documentation says: this path, {"error"} for all others."""
     if path != "/v1/models/people:predict":
         return 404, {"error": f"Malformed request: POST {path}"}, {}
-    assert list(body) == ["instances"]
-    assert all(list(row) == ["b64"] for row in body["instances"])
-    return 200, {"predictions": [[float(i), 0.5] for i in range(len(body))]}, {}
+    assert [list(row) for row in body.pop("instances")] == [["b64"]]
+    rated = {"embedding": [1.0, 0.5], "quality": 0.25}
+    assert body in ({}, {"signature_name": "quality"})
+    return 200, {"predictions": [rated if body else [0.0, 0.5]]}, {}
 
 
 def test_tf_serving_is_found_out(pictures):
@@ -85,14 +86,9 @@ def test_tf_serving_is_found_out(pictures):
 
 
 def test_tf_serving_is_asked_for_qualities(pictures):
-    def rated(path, body):
-        if path != "/v1/models/people:predict":
-            return 404, {"error": f"Malformed request: POST {path}"}, {}
-        assert body["signature_name"] == "quality"
-        return 200, {"predictions": [{"embedding": [1.0, 0.5], "quality": 0.25}]}, {}
-
-    with listening(rated) as (address, _), Client(address, model="people") as client:
-        rows, qualities = client.encode_with_quality(pictures[:1])
+    with listening(like_tensorflow_serving) as (address, _):
+        with Client(address, model="people") as client:
+            rows, qualities = client.encode_with_quality(pictures[:1])
     assert rows.tolist() == [[1.0, 0.5]] and qualities.tolist() == [0.25]
 
 
@@ -125,10 +121,11 @@ def test_turns_and_failures(server, pictures, expected):
     assert len(paths) == 1
 
 
-def test_servers_take_turns():
-    def answering(value):
-        return lambda path, body: (200, {"instance": [{"embedding": [value]}]}, {})
+def answering(value):
+    return lambda path, body: (200, {"instance": [{"embedding": [value]}]}, {})
 
+
+def test_servers_take_turns():
     with (
         listening(answering(1.0)) as (first, _),
         listening(answering(2.0)) as (second, _),
@@ -169,6 +166,29 @@ def test_answers_that_are_none(pictures):
                     client.encode(pictures[:1])
 
 
+@contextlib.contextmanager
+def sending(answer, more=b""):
+    """An address that answers one request with these bytes, and goes on with more."""
+
+    def answer_once():
+        with contextlib.suppress(OSError), listener.accept()[0] as link:
+            link.recv(1 << 16)
+            link.sendall(answer)
+            while more and not ended.wait(0.01 if len(more) < 100 else 0):
+                link.sendall(more)
+
+    ended = threading.Event()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        pool.submit(answer_once)
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+
+
 HEAD = b"HTTP/1.1 200 OK\r\n"
 LONG = b"\x7f" * 100_000
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -196,32 +216,14 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     ],
 )
 def test_a_hostile_server_costs_only_its_turn(answer, more):
-    def attack():
-        with contextlib.suppress(OSError):
-            link = listener.accept()[0]
-            with link:
-                link.recv(1 << 16)
-                link.sendall(answer)
-                while more and not ended.wait(0.01 if len(more) < 100 else 0):
-                    link.sendall(more)
-
-    def well(path, body):
-        return 200, {"instance": [{"embedding": [2.0]}]}, {}
-
-    ended = threading.Event()
     with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        listening(well) as (good, _),
-        concurrent.futures.ThreadPoolExecutor(2) as pool,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        sending(answer, more) as address,
+        listening(answering(2.0)) as (good, _),
+        Client(address, good, timeout=0.5) as client,
     ):
-        pool.submit(attack)
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with Client(address, good, timeout=0.5) as client:
-            found = pool.submit(client.encode, [b"x"])
-            try:
-                assert found.result(20).tolist() == [[2.0]]
-            finally:
-                ended.set()
+        found = pool.submit(client.encode, [b"x"])
+        assert found.result(20).tolist() == [[2.0]]
 
 
 def test_a_servers_error_forges_no_line_of_a_log():
@@ -232,17 +234,9 @@ def test_a_servers_error_forges_no_line_of_a_log():
             with Client(address) as client, pytest.raises(error) as caught:
                 client.encode([b"x"])
             assert str(caught.value).isprintable()
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        concurrent.futures.ThreadPoolExecutor(1) as pool,
-        Client(f"127.0.0.1:{listener.getsockname()[1]}") as client,
-    ):
-        found = pool.submit(client.encode, [b"x"])
-        with listener.accept()[0] as link:
-            link.recv(1 << 16)
-            link.sendall(f"{forged}\r\n".encode())
+    with sending(f"{forged}\r\n".encode()) as address, Client(address) as client:
         with pytest.raises(ServiceError, match="no") as caught:
-            found.result(20)
+            client.encode([b"x"])
         assert str(caught.value).isprintable()
 
 

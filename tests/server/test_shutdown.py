@@ -4,19 +4,8 @@ import http.client
 import json
 import threading
 
-import grpc
 import numpy as np
-import tensorflow as tf
-from server_tools import (
-    PLSC,
-    b64,
-    connect,
-    is_listened_at,
-    predict_request,
-    served,
-    wait_for,
-)
-from tensorflow_serving.apis import prediction_service_pb2_grpc
+from server_tools import PLSC, b64, connect, is_listened_at, served, wait_for
 
 
 def test_what_has_begun_is_answered(model_dir, pictures, expected):
@@ -26,8 +15,6 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         request += f"Content-Length: {len(body)}\r\n\r\n{body}"
         request = request.encode()
         links = [connect(server, request[:-5]) for _ in range(8)]
-        found = []
-        call(server, pictures, found)
         stopping = threading.Thread(target=server["server"].stop)
         stopping.start()
         wait_for(lambda: not is_listened_at(server["port"]))
@@ -42,14 +29,6 @@ def test_what_has_begun_is_answered(model_dir, pictures, expected):
         assert status == 200
         rows = [row["embedding"] for row in answer["instance"]]
         np.testing.assert_allclose(rows[:3], expected, atol=1e-5)
-    np.testing.assert_allclose(found[0], expected, atol=1e-5)
-
-
-def call(server, pictures, found):
-    with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        outputs = stub.Predict(predict_request(pictures), 30).outputs
-        found.append(tf.make_ndarray(outputs["embedding"]))
 
 
 def read(link):
