@@ -12,7 +12,7 @@ class Alignment(OptionGroup, saved=False):
 
     detector: str = option("mtcnn", "mtcnn or 'module:name'", applies="no landmarks")
     faces: str = option("largest", "which faces", choices="largest central all")
-    min_face_size: Amount = option(32.0, "drop smaller faces, by their side in pixels")
+    min_face_size: Amount = option(40.0, "drop smaller faces, by their side in pixels")
     min_sharpness: Amount = option(0.0, "drop faces with less variance of their edges")
 
 

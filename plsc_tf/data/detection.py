@@ -25,18 +25,26 @@ _BATCH = 16
 # MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
 # the area. Its first network needs the least side.
 _LONGEST, _SHORTEST = 1024, 24
+# Side of the smallest face that is wanted, in pixels of the photograph. MTCNN's boxes
+# are smaller; it finds none below a size, in pixels of what it gets.
+SMALLEST = 40.0
+_BOX_SHARE, _SMALLEST_BOX = 0.7, 20.0
+# Side of what its first network takes for a face.
+_CELL = 12
 # Places at each scale that MTCNN takes for faces at first: it compares all with each
 # other. Photographs of people have fewer, unless they are made to fill the memory.
 _MOST_PLACES = 300
 
 
-def find_detector(name: str) -> Detector:
+def find_detector(name: str, smallest: float = SMALLEST) -> Detector:
     """Returns a detector.
 
     Args:
         name: "mtcnn" (Zhang et al., "Joint face detection and alignment using
             multi-task cascaded convolutional networks", 2016), or the dotted path of a
             function, as in "my_module:detect".
+        smallest: side of the smallest face that MTCNN looks for, in pixels; smaller
+            ones take it twice as long, and may be found nevertheless.
 
     Raises:
         ImportError: the package mtcnn, the module or the function does not exist.
@@ -50,10 +58,12 @@ def find_detector(name: str) -> Detector:
 
     def find(photo):
         small = _fit(photo)
+        ratio = len(photo) / len(small)
+        box = max(_BOX_SHARE * smallest / ratio, _SMALLEST_BOX)
+        options = {"min_face_size": box, "fit_to_image": False}
         # Columns: 0, a box, a score, x of the five points, y of them.
-        found = model.detect_faces(small, output_type="numpy", fit_to_image=False)
-        points = found[:, 6:].reshape(-1, 2, 5).transpose(0, 2, 1)
-        return points * (len(photo) / len(small))
+        found = model.detect_faces(small, output_type="numpy", **options)
+        return found[:, 6:].reshape(-1, 2, 5).transpose(0, 2, 1) * ratio
 
     def detect(photos):
         # One at a time: in a batch, all would be padded to the size of the largest, and
@@ -74,7 +84,9 @@ def _limited(call):
     """Returns MTCNN's first network with no more than `_MOST_PLACES` faces."""
 
     def limited(image):
-        boxes, scores = call(image)
+        # At the last scales, photographs are smaller than a face.
+        more = tf.maximum(_CELL - tf.shape(image), 0) * [0, 1, 1, 0]
+        boxes, scores = call(tf.pad(image, tf.stack([tf.zeros_like(more), more], 1)))
         faces = tf.pad(tf.reshape(scores[..., 1], [-1]), [[0, _MOST_PLACES + 1]])
         least = tf.math.top_k(faces, _MOST_PLACES + 1).values[-1]
         return boxes, tf.where(scores > least, scores, 0.0)
@@ -122,14 +134,21 @@ class FaceFinder:
         most: largest photograph, in megapixels.
         points: `[photographs, 5, 2]`, one known face each, in the stored photographs;
             None finds the faces in upright ones.
+        smallest: see `find_detector`.
 
     Raises:
         ImportError: see `find_detector`.
     """
 
-    def __init__(self, detector: str, most: float, points: np.ndarray | None = None):
+    def __init__(
+        self,
+        detector: str,
+        most: float,
+        points: np.ndarray | None = None,
+        smallest: float = SMALLEST,
+    ):
         self._most, self._points = most, points
-        self._detect = find_detector(detector) if points is None else None
+        self._detect = find_detector(detector, smallest) if points is None else None
 
     def map(self, use: Callable, paths: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Calls a function for each photograph, in threads; yields what it returns.
