@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 
 from plsc_tf.data import images
+from plsc_tf.data.checks.check import check
+from plsc_tf.data.load import open_source
+from plsc_tf.data.preprocessing import build
+from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.jobs.evaluate.embeddings import Pictures
 
 
 def encoded(label, number, size=(12, 10), kind="PNG"):
@@ -20,6 +25,27 @@ def write_folders(root, names, count=1):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):
             (root / name / f"{number}.png").write_bytes(encoded(label, number))
+
+
+def opened(name, folder, **fields):
+    """The source of a data set in a folder."""
+    return open_source(name, DataRequest(dataset_dir=str(folder), **fields))
+
+
+def findings(name, folder, **options):
+    """What the check finds in a data set in a folder."""
+    request = DataRequest(dataset_dir=str(folder))
+    return check(name, request, **options).report["findings"]
+
+
+def assert_second_is_bad(paths, words):
+    """Commands that embed name the second of three images, or skip it."""
+    pictures = Pictures(lambda images: images[:, 0, 0], build("none", (12, 10)), 8)
+    with pytest.raises(ValueError, match=words):
+        list(pictures.rows(paths))
+    skipped = {}
+    ((rows, *_),) = pictures.rows(paths, skipped=skipped)
+    assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
 
 
 @pytest.fixture(scope="session")

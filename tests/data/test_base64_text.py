@@ -5,7 +5,6 @@ import base64
 import numpy as np
 import pytest
 
-from plsc_tf.data.load import open_source
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.base64_text import (
     base64_files,
@@ -15,7 +14,7 @@ from plsc_tf.data.readers.base64_text import (
     parse_line,
     read_lines,
 )
-from plsc_tf.data.readers.layouts import DataRequest
+from tests.data.conftest import opened
 
 SMALL = PipelineOptions(image_size=(12, 10))
 
@@ -33,7 +32,7 @@ def folder(tmp_path, picture):
 
 
 def test_reads_the_listed_files_byte_for_byte(folder, picture):
-    source = open_source("base64_text", DataRequest(str(folder)))
+    source = opened("base64_text", folder)
     assert (source.num_examples, source.num_classes) == (9, 3)
     np.testing.assert_array_equal(source.labels, np.arange(9) % 3)
     records = list(source.records())
@@ -43,8 +42,8 @@ def test_reads_the_listed_files_byte_for_byte(folder, picture):
 
 
 def test_a_file_may_be_named_by_train_files(folder):
-    request = DataRequest(dataset_dir=str(folder), train_files=("part-1",))
-    assert open_source("base64_text", request).num_examples == 4
+    source = opened("base64_text", folder, train_files=("part-1",))
+    assert source.num_examples == 4
 
 
 def test_lines_are_checked_at_once_and_base64_when_it_is_read(tmp_path, picture):

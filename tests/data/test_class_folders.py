@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.image_files import class_folders
-from plsc_tf.data.readers.layouts import DataRequest
-from tests.data.conftest import write_folders
+from tests.data.conftest import opened, write_folders
 
 
 @pytest.fixture
@@ -55,8 +53,7 @@ SHARE, FLOWERS = 0.25, ("rose", "tulip")
 
 
 def names(folder, split, share=SHARE):
-    request = DataRequest(dataset_dir=str(folder), split=split, held_back=share)
-    source = open_source("folder", request)
+    source = opened("folder", folder, split=split, held_back=share)
     assert source.num_classes == 2
     return {source.describe(i) for i in range(source.num_examples)}
 

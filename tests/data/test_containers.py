@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.data.load import load, open_source
+from plsc_tf.data.load import load
 from plsc_tf.data.readers.layouts import DataRequest
-from tests.data.conftest import encoded
+from tests.data.conftest import encoded, opened
 
 LABELS = [0, 2, 1, 1, 0, 2, 2]
 IMAGES = [encoded(label, number) for number, label in enumerate(LABELS)]
@@ -84,7 +84,7 @@ def packed(request, tmp_path):
 
 def test_the_images_and_labels_come_back_in_any_order(packed):
     name, folder = packed
-    source = open_source(name, DataRequest(dataset_dir=str(folder)))
+    source = opened(name, folder)
     assert (source.num_examples, source.num_classes) == (7, 3)
     np.testing.assert_array_equal(source.labels, LABELS)
     assert [record.image for record in source.records(start=2)] == IMAGES[2:]
@@ -95,8 +95,7 @@ def test_the_images_and_labels_come_back_in_any_order(packed):
     assert [item["image"].numpy() for item in epoch] == [IMAGES[k] for k in seen]
     resumed = source.epoch(seed=3, epoch=1, shuffle=True, start=5)
     assert [int(item["index"]) for item in resumed] == seen[5:]
-    again = open_source(name, DataRequest(dataset_dir=str(folder)))
-    assert again.fingerprint() == source.fingerprint()
+    assert opened(name, folder).fingerprint() == source.fingerprint()
 
 
 def test_the_check_and_the_pipeline_read_them(packed):
@@ -179,33 +178,30 @@ def test_damaged_files_are_named(tmp_path, damage):
     name, write, message = DAMAGES[damage]
     write(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        open_source(name, DataRequest(dataset_dir=str(tmp_path)))
+        opened(name, tmp_path)
 
 
 def test_a_damaged_image_is_named_when_it_is_read(tmp_path):
     parquet_of(tmp_path, image=[b"p", None], label=[0, 1])
-    source = open_source("hugging_face", DataRequest(dataset_dir=str(tmp_path)))
+    source = opened("hugging_face", tmp_path)
     with pytest.raises(Exception, match=r"record 1 of .*parquet: it has no image"):
         list(source.records())
     write_lmdb(tmp_path, **{"00000003": "no list"})
-    source = open_source("lmdb", DataRequest(dataset_dir=str(tmp_path)))
+    source = opened("lmdb", tmp_path)
     with pytest.raises(Exception, match="record 3 of .*faces.lmdb: .*expected"):
         list(source.records())
 
 
 def test_no_file_of_the_split(tmp_path):
-    request = DataRequest(dataset_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no train\*.parquet or train\*.arrow"):
-        open_source("hugging_face", request)
+        opened("hugging_face", tmp_path)
     write_parquet(tmp_path)
     pq.write_table(pa.table(ROWS).slice(0, 2), tmp_path / "test.parquet")
-    request = DataRequest(dataset_dir=str(tmp_path), split="test")
-    assert open_source("hugging_face", request).num_examples == 2
+    assert opened("hugging_face", tmp_path, split="test").num_examples == 2
 
 
 def test_what_datasets_keeps_beside_the_data_is_left_out(tmp_path):
     write_arrow(tmp_path)
     file = tmp_path / "data-00000-of-00001.arrow"
     (tmp_path / "cache-3f2a.arrow").write_bytes(file.read_bytes())
-    request = DataRequest(dataset_dir=str(tmp_path))
-    assert open_source("hugging_face", request).num_examples == 7
+    assert opened("hugging_face", tmp_path).num_examples == 7

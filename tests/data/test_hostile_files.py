@@ -17,16 +17,14 @@ import tensorflow as tf
 
 from plsc_tf.boost.projection import Projection
 from plsc_tf.checkpoints.importers import torch_files
-from plsc_tf.data.checks.check import check
 from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.faults import reason
-from plsc_tf.data.load import load, open_source
+from plsc_tf.data.load import load
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers import tfrecord
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
-from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
@@ -36,7 +34,7 @@ from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
 from plsc_tf.storage import files
 from tests.data import recordio_writer as writer
-from tests.data.conftest import write_folders
+from tests.data.conftest import assert_second_is_bad, findings, opened, write_folders
 from tests.data.pickled import Call
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
@@ -82,9 +80,9 @@ def test_a_fifo_or_device_is_a_bad_record(list_folder, alarm, name, kind):
     made = load(name, folder, skip_bad_records=True, **options)
     assert sum(len(labels) for _, labels in made) == 20
     assert len(made.source.skipped) == 1
-    findings = check(name, DataRequest(dataset_dir=str(folder))).report["findings"]
-    assert (findings[0]["kind"], findings[0]["count"]) == ("unreadable", 1)
-    assert NO_FILE in findings[0]["first"][0]["detail"]
+    found = findings(name, folder)[0]
+    assert (found["kind"], found["count"]) == ("unreadable", 1)
+    assert NO_FILE in found["first"][0]["detail"]
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device"])
@@ -94,12 +92,7 @@ def test_embed_and_evaluate_open_files_only(tmp_path, alarm, picture, kind):
     replace(tmp_path / "1.png", kind)
     replace(tmp_path / "rows.npy", kind)
     _, paths, _ = list_images(str(tmp_path))
-    pictures = Pictures(lambda images: images[:, 0, 0], build("none", SIZE), 8)
-    with pytest.raises(ValueError, match=f"1.png cannot be read: .*{NO_FILE}"):
-        list(pictures.rows(paths))
-    skipped = {}
-    ((rows, *_),) = pictures.rows(paths, skipped=skipped)
-    assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
+    assert_second_is_bad(paths, f"1.png cannot be read: .*{NO_FILE}")
     with pytest.raises(ValueError, match=f"rows.npy {NO_FILE}"):
         read_rows(str(tmp_path / "rows.npy"))
     with pytest.raises(OSError, match=NO_FILE):
@@ -125,12 +118,10 @@ def deep(tmp_path):
 def test_a_deep_tree_is_read(deep, picture):
     (deep / "label.txt").write_text("d/0.png 0\n")
     (deep / "d" / "0.png").write_bytes(picture(0, 0))
-    request = DataRequest(dataset_dir=str(deep))
     with bounded():
-        assert open_source("folder", request).num_examples == 2
+        assert opened("folder", deep).num_examples == 2
         assert len(list_images(str(deep))[0]) == 2
-    findings = check("image_list", request).report["findings"]
-    kinds = [found["kind"] for found in findings]
+    kinds = [found["kind"] for found in findings("image_list", deep)]
     assert kinds == ["single_picture_classes"]
 
 
@@ -139,8 +130,7 @@ def test_links_that_lead_back_end_the_listing(tmp_path, picture):
     (tmp_path / "0.png").write_bytes(picture(0, 0))
     for name in "ab":
         (tmp_path / name).symlink_to(tmp_path)
-    request = DataRequest(dataset_dir=str(tmp_path))
-    for read in (list_images, lambda _: open_source("folder", request)):
+    for read in (list_images, lambda folder: opened("folder", folder)):
         with bounded(), pytest.raises(ValueError, match="is a link to the folder"):
             read(str(tmp_path))
 
@@ -149,9 +139,8 @@ def test_links_that_lead_back_end_the_listing(tmp_path, picture):
 def test_long_lines_are_refused(tmp_path):
     path = tmp_path / "label.txt"
     path.write_bytes(b"x" * 50_000_000)
-    request = DataRequest(dataset_dir=str(tmp_path))
     for read, words in (
-        (lambda _: open_source("image_list", request), "a line of text"),
+        (lambda _: opened("image_list", tmp_path), "a line of text"),
         (lambda path: list(find_lines(path)), "an image in base64"),
     ):
         with bounded(), pytest.raises(ValueError, match=f"line 1: expected {words}"):
@@ -161,9 +150,8 @@ def test_long_lines_are_refused(tmp_path):
 def test_other_encodings_are_named(list_folder):
     path = list_folder / "label.txt"
     path.write_bytes(path.read_text().encode("utf-16"))
-    request = DataRequest(dataset_dir=str(list_folder))
     with pytest.raises(ValueError, match="line 1: expected a path and a whole number"):
-        open_source("image_list", request)
+        opened("image_list", list_folder)
 
 
 # A line of 84 bytes took a minute; with 100 digits for each point, years.
@@ -264,9 +252,8 @@ def test_a_pickle_makes_no_list_of_bytes():
 # An attacker would have each of a million lines read the same gigabyte.
 def test_records_that_overlap_are_refused(tmp_path):
     write_chain(tmp_path, 90)
-    request = DataRequest(dataset_dir=str(tmp_path))
     with bounded(), pytest.raises(ValueError, match="idx, line 2: records overlap"):
-        open_source("recordio", request)
+        opened("recordio", tmp_path)
 
 
 def write_chain(folder, parts):
@@ -285,8 +272,7 @@ def test_few_lines_lead_to_damage(tmp_path, place):
         file.seek(8 + (1 << 27))
         file.write(writer.frame(3, b""))
     (tmp_path / "train.idx").write_text(f"1 {place}\n" * 20_000)
-    request = DataRequest(dataset_dir=str(tmp_path))
-    found = check("recordio", request).report["findings"][0]
+    found = findings("recordio", tmp_path)[0]
     assert (found["kind"], found["count"]) == ("damaged_record", 10_001)
 
 
@@ -294,7 +280,6 @@ def test_few_lines_lead_to_damage(tmp_path, place):
 def test_a_sparse_image_is_not_read(list_folder):
     path = list_folder / "images/13.png"
     os.truncate(path, 3 << 30)
-    request = DataRequest(dataset_dir=str(list_folder))
     words = "13.png must have at most 134,217,728 bytes"
     pictures = Pictures(lambda images: images[:, 0, 0], build("none", SIZE), 8)
     with bounded():
@@ -302,7 +287,7 @@ def test_a_sparse_image_is_not_read(list_folder):
             list(load("image_list", list_folder, batch_size=5, image_size=SIZE))
         with pytest.raises(ValueError, match=words):
             list(pictures.rows([str(path)]))
-        found = check("image_list", request).report["findings"][0]
+        found = findings("image_list", list_folder)[0]
         assert words in found["first"][0]["detail"]
         finder = FaceFinder("", 16, np.zeros((1, 5, 2)))
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
@@ -311,9 +296,8 @@ def test_a_sparse_image_is_not_read(list_folder):
 # The check goes on after each fault: 100,000 lines to a megabyte of parts took hours.
 def test_a_chain_of_parts_is_not_followed_again_and_again(tmp_path):
     write_chain(tmp_path, 4000)
-    request = DataRequest(dataset_dir=str(tmp_path))
     with bounded():
-        found = check("recordio", request).report["findings"][0]
+        found = findings("recordio", tmp_path)[0]
     assert found["count"] == 300 and "at most 100 parts" in found["first"][0]["detail"]
 
 
@@ -323,8 +307,7 @@ def test_a_list_does_not_lead_the_check_out_of_its_folder(tmp_path, picture):
     for name in ("x.png", "in/y.png", "private.png"):
         (tmp_path / name).write_bytes(picture(0, len(name)))
     (tmp_path / "in" / "label.txt").write_text("y.png 0\n../x.png 0\n")
-    request = DataRequest(dataset_dir=str(tmp_path / "in"))
-    assert check("image_list", request).report["findings"] == []
+    assert findings("image_list", tmp_path / "in") == []
 
 
 # A name of 64 KB took ten seconds wherever a message shows it.

@@ -11,23 +11,20 @@ import tensorflow as tf
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from plsc_tf.data.checks.check import check
 from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
 from plsc_tf.data.conversion.run import ConversionPlan, convert
 from plsc_tf.data.image_limit import checked, num_pixels
 from plsc_tf.data.images import encode
-from plsc_tf.data.load import load, open_source
+from plsc_tf.data.load import load
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.pipeline import Batches
-from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers.formats import FORMATS
-from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.jobs import convert as convert_command
 from plsc_tf.jobs.builders.data import load_pairs
-from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options.settings import Settings
 from tests.conversion import drawn
+from tests.data.conftest import assert_second_is_bad, findings, opened
 from tests.marks import slow
 
 
@@ -200,8 +197,7 @@ def test_a_conversion_names_an_image_that_is_too_large(list_folder, given, forma
         place = f"{paths[0]}, {'line 2' if given == 'base64' else 'record 1'}"
     else:
         (list_folder / "images/13.png").write_bytes(bomb())
-        request = DataRequest(dataset_dir=str(list_folder))
-        source, place = SourceInput(open_source("image_list", request), {}), "line 14 "
+        source, place = SourceInput(opened("image_list", list_folder), {}), "line 14 "
     plan = ConversionPlan(f"{list_folder}/out", format, num_shards=1)
     with pytest.raises(ValueError, match=f"{place}.*{TOO_LARGE}"):
         convert(source, plan)
@@ -210,19 +206,13 @@ def test_a_conversion_names_an_image_that_is_too_large(list_folder, given, forma
 def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):
     path = list_folder / "images/13.png"
     path.write_bytes(bomb())
-    request = DataRequest(dataset_dir=str(list_folder))
-    (found,) = check("image_list", request).report["findings"][:1]
+    found = findings("image_list", list_folder)[0]
     assert (found["kind"], found["count"]) == ("too_large", 1)
     assert found["first"][0]["detail"] == "169.00 megapixels"
-    found = check("image_list", request, max_megapixels=1e-4).report["findings"][0]
+    found = findings("image_list", list_folder, max_megapixels=1e-4)[0]
     assert (found["kind"], found["count"]) == ("too_large", 20)
-    framing, skipped = build("none", (12, 10)), {}
-    pictures = Pictures(lambda images: images[:, 0, 0], framing, 8)
     paths = [str(path.with_name(name)) for name in ("12.png", "13.png", "14.png")]
-    with pytest.raises(ValueError, match=f"13.png cannot be read: .*{TOO_LARGE}"):
-        list(pictures.rows(paths))
-    ((rows, *_),) = pictures.rows(paths, skipped=skipped)
-    assert rows.tolist() == [0, 2] and list(skipped) == [paths[1]]
+    assert_second_is_bad(paths, f"13.png cannot be read: .*{TOO_LARGE}")
 
 
 # 4 MB of a .bin, or four images of 48 KB, would fill the memory of a machine.

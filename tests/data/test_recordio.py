@@ -5,11 +5,11 @@ import struct
 import numpy as np
 import pytest
 
-from plsc_tf.data.load import load, open_source
-from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.data.load import load
 from plsc_tf.data.readers.recordio import ImageFinder, recordio_source
 from tests.conversion import drawn
 from tests.data import recordio_writer as writer
+from tests.data.conftest import opened
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 LABELS = [0, 0, 1, 2, 2, 2, 1]
@@ -43,12 +43,11 @@ def test_pixels_arrive_in_batches_of_every_data_set_of_faces(faces, picture):
     ((pixels, labels),) = load("recordio", folder, **options)
     np.testing.assert_array_equal(labels, LABELS)
     np.testing.assert_array_equal(pixels[:, 1, 1, 0], [10 * k for k in LABELS])
-    request = DataRequest(dataset_dir=str(folder))
     for name in ("ms1m", "casia"):
-        np.testing.assert_array_equal(open_source(name, request).labels, LABELS)
+        np.testing.assert_array_equal(opened(name, folder).labels, LABELS)
     (folder / "label.txt").write_text("a.png 4\n")
     (folder / "a.png").write_bytes(picture(4, 0))
-    assert open_source("ms1m", request).num_classes == 5
+    assert opened("ms1m", folder).num_classes == 5
 
 
 @pytest.mark.parametrize(
@@ -128,12 +127,11 @@ def test_faults_name_file_and_place(faces, change, message):
 
 def test_missing_files_say_what_is_there(tmp_path):
     (tmp_path / "label.txt").write_text("")
-    request = DataRequest(dataset_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match="has no train.rec. Found: label.txt"):
-        open_source("recordio", request)
+        opened("recordio", tmp_path)
     (tmp_path / "train.rec").write_bytes(b"")
     with pytest.raises(ValueError, match="train.rec has no images"):
-        open_source("recordio", request)
+        opened("recordio", tmp_path)
 
 
 def test_other_file_systems(faces):

@@ -7,15 +7,14 @@ import tarfile
 
 import pytest
 
-from plsc_tf.data.load import open_source
-from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.options.settings import Settings
+from tests.data.conftest import opened
 from tests.data.test_containers import IMAGES, write_shards
 
 
 def open_shards(folder, **fields):
-    return open_source("webdataset", DataRequest(dataset_dir=str(folder), **fields))
+    return opened("webdataset", folder, **fields)
 
 
 def test_shards_are_chosen_by_split_or_pattern(tmp_path):
