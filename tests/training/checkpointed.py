@@ -34,6 +34,13 @@ def fit(model, *callbacks, epochs=2, **options):
     )
 
 
+def resume(model, checkpoint, *callbacks, epochs):
+    """Goes on with the run in the folder of a `Checkpoint`."""
+    start = checkpoint.restore(model)
+    callbacks = [*callbacks, checkpoint]
+    model.fit(data(), epochs=epochs, verbose=0, callbacks=callbacks, **start)
+
+
 def snapshot(model):
     """`{name: array}` of everything that a checkpoint holds, every replica's own."""
     arrays = {**model.head.arrays(), **model.trainer.updater.slots()}

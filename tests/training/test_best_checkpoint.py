@@ -6,7 +6,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from tests.training.checkpointed import data, fit, head_of, names
+from tests.training.checkpointed import fit, head_of, names, resume
 
 
 class Accuracies(keras.callbacks.Callback):
@@ -41,13 +41,7 @@ def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path, every_n_epoch
     # A resumed run goes on comparing with it.
     for epochs, accuracy, best in ((5, 0.7, 1), (6, 0.9, 5)):
         again = plsc_tf.Checkpoint(tmp_path, **options)
-        model.fit(
-            data(),
-            epochs=epochs,
-            verbose=0,
-            callbacks=[Accuracies(*[accuracy] * epochs), again],
-            **again.restore(model),
-        )
+        resume(model, again, Accuracies(*[accuracy] * epochs), epochs=epochs)
         assert best_of(tmp_path / names(tmp_path)[-1])["epoch"] == best
     assert names(tmp_path) == ["5"]
 

@@ -6,7 +6,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.storage.writer_lock import FolderInUseError
-from tests.training.checkpointed import Watch, build, data, fit, names
+from tests.training.checkpointed import Watch, build, fit, names, resume
 
 # The callback in Python
 
@@ -33,8 +33,7 @@ def test_a_callback_has_the_directory_from_begin_to_end_of_fit(models, tmp_path)
     assert seen[0].endswith("Wait until it ends, or set another directory.")
     assert seen[1] == 4
     assert names(tmp_path) == ["0", "1"]
-    again = plsc_tf.Checkpoint(tmp_path)
-    other.fit(data(), epochs=3, verbose=0, callbacks=[again], **again.restore(other))
+    resume(other, plsc_tf.Checkpoint(tmp_path), epochs=3)
     assert names(tmp_path) == ["0", "1", "2"]
 
 
@@ -51,9 +50,7 @@ def test_a_fit_that_fails_gives_the_directory_up(models, tmp_path):
     assert names(tmp_path) == ["step_00000002"]
     checkpoint.save("step_00000003")
     assert names(tmp_path) == ["step_00000002", "step_00000003"]
-    again = plsc_tf.Checkpoint(tmp_path)
-    start = again.restore(models[1])
-    models[1].fit(data(), epochs=1, verbose=0, callbacks=[again], **start)
+    resume(models[1], plsc_tf.Checkpoint(tmp_path), epochs=1)
     assert names(tmp_path) == ["0", "step_00000002", "step_00000003"]
 
 
@@ -71,7 +68,5 @@ def test_checkpoints_of_others_are_not_removed(models, tmp_path):
     kept = ["step_00000001", "step_00000004"]
     assert names(ours) == kept
     # Those of the run that is resumed are its own.
-    again = plsc_tf.Checkpoint(ours, **options)
-    start = again.restore(models[1])
-    models[1].fit(data(), epochs=2, verbose=0, callbacks=[again], **start)
+    resume(models[1], plsc_tf.Checkpoint(ours, **options), epochs=2)
     assert names(ours) == ["step_00000001", "step_00000008"]
