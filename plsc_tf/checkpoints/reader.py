@@ -42,7 +42,7 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
         place, expected = files.join(path, name), content["files"][name]
         if not files.exists(place):
             return f"{name} is missing"
-        # The size tells a damage without reading the file.
+        # The size shows damage without reading the file.
         if (size := files.size(place)) != expected["bytes"]:
             return f"{name} has {size} bytes instead of {expected['bytes']}"
         if files.checksum(place, algorithm)[algorithm] != expected[algorithm]:

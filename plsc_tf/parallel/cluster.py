@@ -240,7 +240,7 @@ def _machines(options):
 
 
 def _own_index(options, environ):
-    """Returns this machine's index in cluster_node_ips; None if nothing tells it.
+    """Returns this machine's index in cluster_node_ips, or None if it is unknown.
 
     The index comes from node_ip, task_index or the index of the Kubernetes pod.
     """

@@ -94,7 +94,7 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
     assert private.stat().st_mode & 0o777 != 0o600
 
 
-# Whoever owns the file reads the faces that are enrolled later, and adds their own.
+# The owner of the file reads the faces that are enrolled later, and can add others.
 def test_a_gallery_of_another_user_is_refused(tmp_path, monkeypatch):
     Gallery(tmp_path, 4).close()
     if os.geteuid() == 0:

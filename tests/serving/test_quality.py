@@ -80,7 +80,7 @@ def test_check_and_align_drop_images_of_low_quality(exported, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("command", ["embed", "check", "align"])
-def test_a_quality_that_nobody_knows_is_an_error(exported, command, tmp_path):
+def test_an_unknown_quality_is_an_error(exported, command, tmp_path):
     words = {
         "check": ["--dataset_name=folder", "--dataset_dir=photos", "--val_targets="],
         "embed": ["--images=photos", f"--output={tmp_path}/faces.npy"],
