@@ -1,23 +1,28 @@
 """The ten-fold protocol: insightface's figures, and cases by hand."""
 
-import types
+import dataclasses
 
 import numpy as np
 import pytest
 
+from plsc_tf.data.pairs import Pairs
 from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
 
 
-def random_pairs(num_pairs, size=16, noise=1.0, seed=0):
-    """Embeddings of consecutive pairs, blocks of seven alike and seven not."""
-    rng = np.random.default_rng(seed)
-    same = np.arange(num_pairs) // 7 % 2 == 0
+def clean_pairs(rng, num_pairs, size, block):
+    """Embeddings of consecutive pairs, blocks of pairs alike and others not."""
+    same = np.arange(num_pairs) // block % 2 == 0
     first = rng.normal(size=(num_pairs, size))
     second = np.where(same[:, None], first, rng.normal(size=first.shape))
-    embeddings = np.stack([first, second], axis=1).reshape(-1, size)
-    embeddings = embeddings + noise * rng.normal(size=embeddings.shape)
     left = np.arange(0, 2 * num_pairs, 2)
-    return embeddings.astype(np.float32) * 3, left, left + 1, same
+    return np.stack([first, second], 1).reshape(-1, size), left, left + 1, same
+
+
+def random_pairs(num_pairs, noise=1.0):
+    rng = np.random.default_rng(0)
+    clean, *pairs = clean_pairs(rng, num_pairs, 16, block=7)
+    embeddings = clean + noise * rng.normal(size=clean.shape)
+    return embeddings.astype(np.float32) * 3, *pairs
 
 
 def test_threshold_is_the_smallest_of_the_best_over_all_pairs():
@@ -86,16 +91,12 @@ def test_figures_are_insightfaces(seed, num_pairs, noise, size, expected):
     points were allowed.
     """
     rng = np.random.default_rng(seed)
-    same = np.arange(num_pairs) // (num_pairs // 20) % 2 == 0
-    first = rng.normal(size=(num_pairs, size))
-    second = np.where(same[:, None], first, rng.normal(size=first.shape))
-    clean = np.stack([first, second], 1).reshape(-1, size)
+    clean, *pairs = clean_pairs(rng, num_pairs, size, num_pairs // 20)
     plain, mirrored = (
         (3 * (clean + noise * rng.normal(size=clean.shape))).astype(np.float32)
         for _ in range(2)
     )
-    left = np.arange(0, 2 * num_pairs, 2)
-    result = verify(plain.astype(np.float64) + mirrored, left, left + 1, same)
+    result = verify(plain.astype(np.float64) + mirrored, *pairs)
     norms = np.linalg.norm(np.concatenate([plain, mirrored]).astype(float), axis=1)
     figures = (result.accuracy, result.std, norms.mean(), result.val_at_far)
     shown = "{:.5f} {:.5f} {:.6f} {:.5f}".format(*figures)
@@ -106,15 +107,7 @@ def make_pairs(num_images=24, num_pairs=40, seed=0):
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (num_images, 4, 5, 3), np.uint8)
     left, right = rng.integers(0, num_images - 1, (2, num_pairs))
-    return types.SimpleNamespace(
-        name="random",
-        images=images,
-        left=left,
-        right=right,
-        same=np.arange(num_pairs) % 2 == 0,
-        mirror=True,
-        decoded=lambda image_size, rows: images[rows],
-    )
+    return Pairs("random", images, left, right, np.arange(num_pairs) % 2 == 0)
 
 
 class Network:
@@ -150,33 +143,39 @@ def test_verify_pairs_embeds_each_listed_image_once_and_its_mirror_image():
     assert result.xnorm == pytest.approx(norms.mean(), rel=1e-6)
 
 
-def test_verify_pairs_without_flip_shows_every_image_once():
-    pairs, network, sizes = make_pairs(), Network(), []
-    decoded = pairs.decoded
-    pairs.decoded = lambda size, rows: sizes.append(size) or decoded(size, rows)
+@pytest.fixture
+def requested(monkeypatch):
+    """(image size, rows) of each call of `Pairs.decoded`."""
+    calls, decoded = [], Pairs.decoded
+
+    def note(self, *request):
+        calls.append(request)
+        return decoded(self, *request)
+
+    monkeypatch.setattr(Pairs, "decoded", note)
+    return calls
+
+
+def test_verify_pairs_without_flip_shows_every_image_once(requested):
+    pairs, network = make_pairs(), Network()
     result = verify_pairs(network, pairs, flip=False, image_size=(4, 5))
-    assert len(network.seen) == 1 and sizes == [(4, 5)]
-    pairs.mirror = False  # says the same, for pictures such as characters
-    assert verify_pairs(network, pairs) == result
+    assert len(network.seen) == 1 and [size for size, _ in requested] == [(4, 5)]
+    # Says the same, for pictures such as characters.
+    assert verify_pairs(network, dataclasses.replace(pairs, mirror=False)) == result
     expected = verify(network(pairs.images), pairs.left, pairs.right, pairs.same)
     assert result.accuracy == expected.accuracy
     assert str(result).startswith("Accuracy: ")
 
 
-def test_images_are_decoded_in_blocks_and_each_once():
-    pairs, requested = make_pairs(num_images=2500, num_pairs=1250), []
-    pairs.left, pairs.right = np.arange(0, 2500, 2), np.arange(1, 2500, 2)
-    whole = verify_pairs(Network(), pairs, batch_size=100)
-
-    def decoded(image_size, rows):
-        requested.append(rows)
-        return pairs.images[rows]
-
-    pairs.decoded = decoded
-    assert verify_pairs(Network(), pairs, batch_size=100) == whole
+def test_images_are_decoded_in_blocks_and_each_once(requested):
+    pairs = make_pairs(num_images=2500, num_pairs=1250)
+    left = np.arange(0, 2500, 2)
+    pairs = dataclasses.replace(pairs, left=left, right=left + 1)
+    verify_pairs(Network(), pairs, batch_size=100)
     # Whole batches at a time.
-    assert [len(rows) for rows in requested] == [2000, 500]
-    np.testing.assert_array_equal(np.concatenate(requested), np.arange(2500))
+    blocks = [rows for _, rows in requested]
+    assert [len(rows) for rows in blocks] == [2000, 500]
+    np.testing.assert_array_equal(np.concatenate(blocks), np.arange(2500))
 
 
 def test_embed_must_return_one_row_per_image():

@@ -231,25 +231,25 @@ def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
 
 
 # Otherwise, the classes of a job that was killed while it saved are of two steps.
-@pytest.mark.parametrize("step", [100, 200])
-def test_files_of_another_step_are_named(tmp_path, step):
-    for rank, one in enumerate((100, step)):
+@pytest.mark.parametrize(
+    ("step", "size", "problem"),
+    [
+        (100, 3, None),
+        (200, 3, r"of the same step.*\['100', '200'\]"),
+        (100, 2, r"gpu_1.pt must .*\[5, 3\].*shape=\[5, 2\]"),
+    ],
+)
+def test_files_of_another_step_or_embedding_size_are_named(
+    tmp_path, step, size, problem
+):
+    for rank, (one, shape) in enumerate([(100, (6, 3)), (step, (5, size))]):
         content = {"global_step": one, "state_dict_backbone": {}}
-        content["state_dict_softmax_fc"] = {"weight": _tensor(0, (6, 3), (3, 1))}
+        content["state_dict_softmax_fc"] = {"weight": _tensor(0, shape, (3, 1))}
         write_archive(tmp_path / f"checkpoint_gpu_{rank}.pt", content)
-    if step == 100:
+    if problem is None:
         assert importers.read(str(tmp_path)).left == ["global_step"]
-    else:
-        with pytest.raises(ValueError, match=r"of the same step.*\['100', '200'\]"):
-            importers.read(str(tmp_path))
-
-
-def test_shards_of_another_embedding_size_are_named(torch, tmp_path):
-    for rank, weight in enumerate((torch.zeros(6, SIZE), torch.zeros(5, SIZE + 1))):
-        content = {"state_dict_softmax_fc": {"weight": weight}}
-        content["state_dict_backbone"] = tensors(torch, BACKBONE)
-        torch.save(content, tmp_path / f"checkpoint_gpu_{rank}.pt")
-    with pytest.raises(ValueError, match=r"gpu_1.pt must .*\[5, 3\].*shape=\[5, 4\]"):
+        return
+    with pytest.raises(ValueError, match=problem):
         importers.read(str(tmp_path))
 
 

@@ -29,15 +29,9 @@ class Network:
         kernel = self.draw(self.name("conv2d", name)[0], shape, -bound, bound)
         pad = size // 2
         x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-        rows, columns = [(side - size) // stride + 1 for side in x.shape[2:]]
-        total = 0.0
-        for i in range(size):
-            for j in range(size):
-                part = x[:, :, i : i + stride * rows : stride]
-                part = part[:, :, :rows, j : j + stride * columns : stride]
-                part = part[..., :columns]
-                total += np.tensordot(kernel[:, :, i, j], part, (1, 1))
-        return total.transpose(1, 0, 2, 3)
+        windows = np.lib.stride_tricks.sliding_window_view(x, (size, size), (2, 3))
+        windows = windows[:, :, ::stride, ::stride]
+        return np.einsum("nchwij,ocij->nohw", windows, kernel, optimize=True)
 
     def norm(self, x, name):
         scale, shift, mean, variance = self.name("batch_norm", name)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import types
 
 import pytest
 import tensorflow as tf
@@ -67,24 +68,14 @@ def test_nccl_is_not_asked_for_bfloat16(monkeypatch):
     assert set(asked) == {tf.float32, tf.float16}
 
 
-class Hanging:
-    """A strategy whose collectives hang."""
-
-    num_replicas_in_sync = 2
-
-    def run(self, function):
-        """Waits until the test ends."""
-        threading.Event().wait(5)
+def hang(function):
+    """Stands for a strategy's `run` whose collectives hang until the test ends."""
+    threading.Event().wait(5)
 
 
-class Broken:
-    """A strategy that fails on this worker only."""
-
-    num_replicas_in_sync = 2
-
-    def run(self, function):
-        """Fails at once."""
-        raise OSError("a broken card")
+def fail(function):
+    """Stands for a `run` that fails at once, on this worker only."""
+    raise OSError("a broken card")
 
 
 def test_workers_with_problems_are_named():
@@ -92,7 +83,8 @@ def test_workers_with_problems_are_named():
 
     def attempt(cluster):
         group = Group(cluster, timeout_s=MOST_S)
-        strategy = Hanging() if group.is_chief else Broken()
+        run = hang if group.is_chief else fail
+        strategy = types.SimpleNamespace(num_replicas_in_sync=2, run=run)
         with pytest.raises(RuntimeError) as caught:
             preflight.try_collectives(strategy, group, 2)
         both.wait(10)

@@ -18,22 +18,16 @@ SMALL = (
 )
 
 
-def environment():
-    """Returns the environment of a shell in which `python` can import plsc_tf."""
-    paths = {
-        "PATH": [os.path.dirname(sys.executable), os.environ["PATH"]],
-        "PYTHONPATH": [str(ROOT), os.environ.get("PYTHONPATH", "")],
-    }
-    joined = {k: os.pathsep.join(filter(None, v)) for k, v in paths.items()}
-    return {**os.environ, **joined}
-
-
 def shell(line, folder):
-    """Runs a command line in a folder; returns its output, or fails and shows it."""
+    """Runs a command line in a folder; returns its output, or fails and shows it.
+
+    Its `python` can import plsc_tf.
+    """
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env=environment(),
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

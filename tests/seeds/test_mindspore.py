@@ -12,6 +12,7 @@ from plsc_tf.options import cli
 from plsc_tf.parallel.launch import plan
 from tests import commands
 from tests.seeds.commands import ROOT, class_folders, shell
+from tests.seeds.plsc_folder import results as outcome
 
 # Makes the recipes' network small enough for a test.
 TINY = (
@@ -23,10 +24,6 @@ STAGES = {1: "imagenet_resnet50_stage1.cfg", 2: "imagenet_resnet50_stage2.cfg"}
 
 def recipe(stage):
     return cli.parse([f"--flagfile={ROOT}/hparams/{STAGES[stage]}"])
-
-
-def outcome(folder):
-    return json.loads((folder / "results.json").read_text())
 
 
 @pytest.fixture(scope="module")
