@@ -30,7 +30,8 @@ _COMMERCIAL = frozenset(
     "odbl-1.0 odc-by-1.0 pddl-1.0 unlicense zlib licenseref-commercial".split()
 )
 _NOT_COMMERCIAL = re.compile(r"\bnc\b|non[ -]?commercial|research|academic|education")
-_MOST_BYTES = 1 << 16
+# A key of many parts takes memory and time that grow with the square of its length.
+_MOST_BYTES = 1 << 13
 
 
 def read_statement(place: str, options: Any = None) -> dict[str, str]:
