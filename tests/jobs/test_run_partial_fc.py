@@ -1,10 +1,7 @@
 """Tests that a resumed run with Partial FC continues its samples and loss state."""
 
-import pathlib
 import shutil
 
-import h5py
-import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import manifest
@@ -25,20 +22,9 @@ SAMPLED = {
 
 
 def contents(checkpoint):
-    """Returns a checkpoint's arrays by file, and its state without flags."""
-    checkpoint = pathlib.Path(checkpoint)
-    arrays = {file.name: np.load(file) for file in checkpoint.glob("rows/*.npy")}
-    arrays |= np.load(checkpoint / "training.npz")
-    with h5py.File(checkpoint / "backbone.weights.h5") as file:
-        file.visititems(
-            lambda name, item: (
-                arrays.update({name: item[()]})
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
-    state = manifest.read(str(checkpoint))["state"]
-    return arrays, {**state, "flags": None}
+    """Returns the checksums of a checkpoint's files, and the state of such runs."""
+    content = manifest.read(checkpoint)
+    return content["files"], {**content["state"], "flags": None, "starts": None}
 
 
 def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
@@ -55,7 +41,7 @@ def test_a_resumed_partial_fc_equals_an_unbroken_one_bit_for_bit(tmp_path):
     # The statistics of the norms differ from their initial values, 20 and 100.
     assert state["head_state"]["norm_mean"] != pytest.approx(20, abs=0.1)
     assert state["head_state"]["norm_deviation"] < 99
-    np.testing.assert_equal(found, expected)
+    assert found == expected and len(found) >= 3
     # A checkpoint without the loss's state resumes with the initial state.
     path = tmp_path / "older" / "step_00000007"
     content = manifest.read(str(path))
