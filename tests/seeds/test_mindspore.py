@@ -171,5 +171,5 @@ def test_the_course(folder):
     results = outcome(folder / "checkpoint")
     assert 0 <= results["training_accuracy"] <= 1
     assert results["test"]["images"] == 12
-    assert "weight_decay_on: " in done.err
+    assert "weight_decay_on=embedding_dense: 1 of " in done.err
     assert "<svg" in (folder / "checkpoint" / "report.html").read_text()  # curves
