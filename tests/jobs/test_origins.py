@@ -46,7 +46,7 @@ def test_nothing_known_permits_nothing():
     ("text", "message"),
     [
         ("license = ", "must be a TOML file"),
-        (f"a = {'[' * 50_000}", "must be a TOML file"),
+        (f"a = {'[' * 5_000}", "must be a TOML file"),
         ("license = 3", "may state name, license, .* each as a line of text"),
         ("licence = 'MIT'", "toml may state name, license, .* key='licence'"),
         (r'source = "a\u007f"', "each as a line of text"),
