@@ -1,5 +1,6 @@
 """Converts another library's checkpoint to a plsc_tf checkpoint."""
 
+import functools
 import os
 
 from plsc_tf.checkpoints import catalog, importers, writer
@@ -43,8 +44,8 @@ def import_checkpoint(settings):
         given = settings.given
         settings = settings.replace(**{k: v for k, v in network if k not in given})
     settings = _completed(recipe.complete(settings), source)
-    backbone = recipe.build_backbone(settings)
-    folded = importers.assign(source, backbone)
+    make = functools.partial(recipe.build_backbone, settings)
+    backbone, folded = importers.build(source, make)
     with WriterLock("Wait until it ends, or set checkpoint_dir.") as lock:
         if not settings.checkpoints.checkpoint_dir:
             lock.acquire(settings.checkpoints.model_save_dir)

@@ -113,10 +113,20 @@ def of_checkpoint(path: str) -> list[dict]:
     return stored or [{"kind": "model", "name": files.name(path)}]
 
 
+def find_exports(path: str) -> dict[int, str]:
+    """Returns the exports in a teacher's folder; none if it has a checkpoint.
+
+    An export is a program; a checkpoint must not bring one along.
+    """
+    if catalog.find_all(path) or files.exists(files.join(path, manifest.NAME)):
+        return {}
+    return versions.find_models(path, "teacher")
+
+
 def of_teacher(path: str) -> list[dict]:
     """Returns the origins of a teacher; an export or a file is a model of its own."""
     files.prepare(path)
-    if files.is_dir(path) and not versions.find_models(path, "teacher"):
+    if files.is_dir(path) and not find_exports(path):
         return of_checkpoint(catalog.resolve(path))
     return [{"kind": "model", "name": files.name(path)} | read_statement(path)]
 

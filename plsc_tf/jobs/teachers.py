@@ -1,10 +1,13 @@
 """Loads the teacher of a run: a checkpoint, an export or another library's file."""
 
+import functools
+
 import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.checkpoints import catalog, importers, manifest
 from plsc_tf.heads.heads import ShardedHead
+from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.trained import load_model
 from plsc_tf.options.settings import Settings
@@ -35,7 +38,7 @@ def load_distillation(options, trained):
     folder = files.is_dir(path)
     rule = "teacher must be a checkpoint, an export or an ONNX file"
     require(folder or files.exists(path), rule, teacher=repr(path))
-    exports = versions.find_models(path, "teacher") if folder else {}
+    exports = origins.find_exports(path) if folder else {}
     like = trained.head if options.distill == "logits" else None
     with trained.strategy.scope():
         if exports:
@@ -79,8 +82,8 @@ def _imported(path):
     """Returns a `Classifier` with a network from another library's file."""
     source = importers.read(path)
     settings = Settings.from_values(**importers.network(source))
-    backbone = recipe.build_backbone(recipe.complete(settings))
-    importers.assign(source, backbone)
+    make = functools.partial(recipe.build_backbone, recipe.complete(settings))
+    backbone, _ = importers.build(source, make)
     # Embeddings do not depend on the head, so the smallest possible one is enough.
     head = ShardedHead(tf.distribute.get_strategy().num_replicas_in_sync)
     return Classifier(backbone, head)

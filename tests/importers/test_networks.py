@@ -70,6 +70,19 @@ def test_the_network_that_would_fit_is_proposed():
         importers.assign(source(weights, "arcface_torch"), small_iresnet())
 
 
+def test_a_network_is_built_only_for_weights_that_fit():
+    """Otherwise, a few bytes could ask for a network that fills the memory."""
+    weights = {f"conv{i}.weight": np.zeros((1, 1, 1, 1)) for i in range(53)}
+    weights["features.running_var"] = np.zeros((10**7, 0))
+    given = source(weights, "arcface_torch")
+    options = {
+        "name": "iresnet50",
+        "embedding_size": importers.network(given)["emb_size"],
+    }
+    with pytest.raises(ValueError, match="does not contain the weights"):
+        importers.build(given, lambda: backbones.build(**options))
+
+
 def test_plscs_bottlenecks_are_proposed():
     weights = {f"conv2d_{i}.w_0": np.zeros((1, 1, 1, 1)) for i in range(104)}
     weights["fc_0.b_0"] = np.zeros(SIZE)

@@ -179,6 +179,11 @@ def test_damaged_files_and_those_that_reach_outside_are_refused(tmp_path):
     onnx.external_data_helper.set_external_data(tensor, "/etc/hostname")
     path.write_bytes(outside.SerializeToString())
     refuses("its weights are in other files")
+    # The files that a sparse tensor names are not its own.
+    sparse = onnx.load_model_from_string(whole)
+    sparse.graph.node[0].attribute.add(name="value").sparse_tensor.dims.append(1)
+    path.write_bytes(sparse.SerializeToString())
+    refuses("operations that are not ONNX's")
 
 
 def test_the_same_weights_in_another_computation_are_refused(exported, tmp_path):

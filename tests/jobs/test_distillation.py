@@ -10,6 +10,7 @@ import tensorflow as tf
 import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data.images import resize
+from plsc_tf.jobs import origins
 from plsc_tf.training.distillation import Distillation, Teacher
 from plsc_tf.training.loss_scale import LossScale
 from tests import commands
@@ -208,6 +209,11 @@ def test_an_export_teaches_the_same_as_its_checkpoint(finished_run, tmp_path):
     assert len(runs[0][1]) == 2
     state = manifest.read(str(tmp_path / "b" / "step_00000002"))["state"]
     assert {"kind": "model", "name": "export"} in state["origins"]
+    # An export is a program, which a stranger's checkpoint must not bring along.
+    (finished_run.folder / "1" / "saved_model.pb").touch()
+    assert origins.find_exports(str(finished_run.folder)) == {}
+    assert origins.find_exports(str(finished_run.folder / "1")) == {}
+    (finished_run.folder / "1" / "saved_model.pb").unlink()
 
 
 @pytest.mark.parametrize(

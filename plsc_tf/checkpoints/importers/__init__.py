@@ -7,6 +7,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+from plsc_tf import private_apis
 from plsc_tf.checkpoints.importers import arcface_torch, layers, onnx_files, plsc
 from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.requirements import listed, require
@@ -78,6 +79,25 @@ def network(source: Source) -> dict:
     return found
 
 
+def build(source: Source, make: Callable[[], keras.Model]) -> tuple:
+    """Builds a network with a checkpoint's weights; returns it and that of `assign`.
+
+    Its weights are created only if they fit the checkpoint's: otherwise, a small file
+    could fill the memory.
+
+    Args:
+        source: the `Source`.
+        make: function that builds a Keras model from `plsc_tf.backbones`.
+
+    Raises:
+        ValueError: see `assign`.
+    """
+    with private_apis.delayed_weights():
+        backbone = make()
+        _matched(source, backbone)
+    return backbone, assign(source, backbone)
+
+
 def assign(source: Source, backbone: keras.Model) -> list[str]:
     """Assigns a checkpoint's weights to a network.
 
@@ -94,6 +114,16 @@ def assign(source: Source, backbone: keras.Model) -> list[str]:
             weights that are missing, unknown or of a different shape, and nothing was
             assigned. Or the network gives other embeddings than an ONNX file.
     """
+    found, places, arrays = _matched(source, backbone)
+    for place in places:
+        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
+    if source.prove is not None:
+        source.prove(backbone)
+    return [name for name, theirs in found.items() if theirs.endswith(layers.FOLDED)]
+
+
+def _matched(source, backbone):
+    """Returns (`layers.match`, `layers.places`, arrays by their names), or raises."""
     weights = FORMATS[source.format].standard(source.backbone)
     found = layers.match(backbone, weights)
     places = layers.places(backbone, found)
@@ -101,11 +131,7 @@ def assign(source: Source, backbone: keras.Model) -> list[str]:
     problems = layers.differences(places, arrays)
     rule = f"{source.backbone_file} does not contain the weights of '{backbone.name}'"
     require(not problems, f"{rule}: {problems}", _hint(source))
-    for place in places:
-        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
-    if source.prove is not None:
-        source.prove(backbone)
-    return [name for name, theirs in found.items() if theirs.endswith(layers.FOLDED)]
+    return found, places, arrays
 
 
 def _hint(source):

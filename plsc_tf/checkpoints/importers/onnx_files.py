@@ -25,6 +25,8 @@ standard = arcface_torch.standard
 TOLERANCE = 1e-4
 MOST_NODES = 1 << 14
 FILES = re.compile(r".*\.onnx")
+# Fields of an attribute, without those that hold graphs or several tensors.
+_PLAIN = {"name", "type", "doc_string", "f", "i", "s", "t", "floats", "ints", "strings"}
 # Operations that add a bias in a node of their own, see `_weights`.
 _WITHOUT_BIAS = ("Conv", "Gemm", "MatMul", "Mul")
 
@@ -87,9 +89,10 @@ def _graph(path):
     require(0 < len(graph.node) <= MOST_NODES, "it has no or too many nodes")
     values = [value for node in graph.node for value in node.attribute]
     plain = not any(node.domain for node in graph.node) and not model.functions
-    nested = any(v.HasField("g") or v.graphs or v.tensors for v in values)
+    fields = {field.name for value in values for field, _ in value.ListFields()}
     rule = "it has operations that are not ONNX's, or graphs within its graph"
-    require(plain and not nested and not graph.sparse_initializer, rule)
+    plain &= fields <= _PLAIN and not graph.sparse_initializer
+    require(plain, rule)
     # ONNX and ONNX Runtime would read the files that these name.
     tensors = [*graph.initializer, *(value.t for value in values)]
     outside = map(onnx.external_data_helper.uses_external_data, tensors)
