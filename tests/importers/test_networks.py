@@ -1,5 +1,7 @@
 """Weights of the other libraries' networks, given as arrays, embed as they do there."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -75,12 +77,10 @@ def test_a_network_is_built_only_for_weights_that_fit():
     weights = {f"conv{i}.weight": np.zeros((1, 1, 1, 1)) for i in range(53)}
     weights["features.running_var"] = np.zeros((10**7, 0))
     given = source(weights, "arcface_torch")
-    options = {
-        "name": "iresnet50",
-        "embedding_size": importers.network(given)["emb_size"],
-    }
+    size = importers.network(given)["emb_size"]
+    make = functools.partial(backbones.build, "iresnet50", embedding_size=size)
     with pytest.raises(ValueError, match="does not contain the weights"):
-        importers.build(given, lambda: backbones.build(**options))
+        importers.build(given, make)
 
 
 def test_plscs_bottlenecks_are_proposed():
