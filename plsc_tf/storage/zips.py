@@ -102,6 +102,10 @@ class _Archive(zipfile.ZipFile):
         super().__init__(file)
         for member in self.infolist():
             _check(member)
+        # Readers of packed images keep many members open, and thus in memory.
+        most = 4 * sum(member.compress_size for member in self.infolist()) + _LONGEST
+        size = sum(member.file_size for member in self.infolist())
+        require(size <= most, f"its members unpack to more than {most:,} bytes")
         self._names = sorted(self.NameToInfo)
 
     def names_in(self, folder):

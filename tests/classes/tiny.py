@@ -25,6 +25,7 @@ def settings_of(root, **changes):
         "num_epochs": 1,
         "optimizer": "adagrad",
         "sub_centers": CENTERS,
+        "hooks": ("CheckpointSaverHook", "keras.callbacks:History"),
     }
     return tiny_run.settings(root / "run", **values | changes)
 

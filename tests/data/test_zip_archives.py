@@ -67,6 +67,17 @@ def test_a_long_list_is_no_bomb(tmp_path):
     assert files.read(f"zip://{tmp_path}/faces.zip/label.txt") == content
 
 
+def stating(count, size, packed):
+    """An archive whose members have other sizes in its directory than in truth."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for number in range(count):
+            archive.writestr(f"cat/{number}.png", b"p")
+        for member in archive.filelist:
+            member.file_size, member.compress_size = size, packed
+    return content.getvalue()
+
+
 PLAIN, SIZES = zipped(), [struct.pack("<I", size) for size in (1 << 20, 1000)]
 BOMB = zipped(("cat/1.png", bytes(1 << 20)), compress_type=DEFLATED)
 FLAGS = PLAIN.index(b"PK\1\2") + 8
@@ -76,6 +87,7 @@ DAMAGES = {
     "a flipped bit": (PLAIN[:60] + b"?" + PLAIN[61:], "cat/1.png is damaged: Bad CRC"),
     "encrypted": (PLAIN[:FLAGS] + b"\1" + PLAIN[FLAGS + 1 :], "'cat/1.png' is encryp"),
     "bzip2": (zipped(compress_type=zipfile.ZIP_BZIP2), "neither stored nor deflated"),
+    "swollen": (stating(3, 200 << 20, 20 << 20), "members unpack to more than"),
     "a bomb": (BOMB, "'cat/1.png' unpacks to more than"),
     # It may unpack no more than it says.
     "a forged size": (BOMB.replace(*SIZES), "cat/1.png is damaged"),

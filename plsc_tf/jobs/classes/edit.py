@@ -175,8 +175,10 @@ def _next_steps(options, content, labels, run):
     if options.edit_weights_only or content["kind"] != "training" or not flags:
         return [start]
     path = files.join(options.edit_dir, "flags.cfg")
+    # A checkpoint must choose neither code nor a place to which results are sent.
+    hooks = tuple(name for name in run.logging.hooks if name.isidentifier())
     new = run.replace(num_classes=labels.num_classes, model_save_dir=options.edit_dir)
-    write_flags(new, path)
+    write_flags(new.replace(hooks=hooks, fs_dir_for_save=""), path)
     advice = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
     if content["state"].get("step"):
         advice += (
