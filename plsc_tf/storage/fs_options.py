@@ -85,8 +85,6 @@ def remote_dir(storage, option):
 def set_user(storage):
     """Sets HADOOP_USER_NAME to the user in `fs_ugi`, unless it is already set.
 
-    Hadoop's client takes the user's name, or a Kerberos ticket, but no password.
-
     Raises:
         ValueError: there is a password without a user, or the name of a file.
     """
@@ -100,3 +98,5 @@ def set_user(storage):
         message = "Hadoop's user is %s, from HADOOP_USER_NAME, not that in fs_ugi."
         logging.warning(message, os.environ[USER_VARIABLE])
     os.environ.setdefault(USER_VARIABLE, user)
+    if password:
+        logging.info("The password of fs_ugi is not sent: Hadoop's client takes none.")
