@@ -88,8 +88,9 @@ class OnnxModel:
 
     Attributes:
         path, frame, rates: as of an `ExportedModel`.
-        signatures: {"serving_default": function}, like those of a loaded SavedModel.
-        signature_defs: {"serving_default": `SignatureDef`}.
+        signatures: {"serving_default": function of encoded images, "images": of
+            framed ones}, like those of a loaded SavedModel.
+        signature_defs: {signature: `SignatureDef`}.
 
     Raises:
         ImportError: a package is missing.
@@ -110,19 +111,29 @@ class OnnxModel:
         self._name = entry.name
         self._most = shape[0] if isinstance(shape[0], int) else None
         self.frame = preprocessing.build("face", tuple(fixed[1:]), None)
-        self.signatures = {"serving_default": self._serve}
-        definition = meta_graph_pb2.SignatureDef(
-            method_name="tensorflow/serving/predict",
-            inputs={"bytes": _tensor("bytes:0", tf.string, [None])},
-            outputs={"embedding": _tensor("embedding:0", tf.float32, [None, found[1]])},
-        )
-        self.signature_defs = {"serving_default": definition}
+        self.signatures = {"serving_default": self._serve, "images": self._outputs}
+        output = _tensor(tf.float32, [None, found[1]])
+        inputs = {
+            "serving_default": {"bytes": _tensor(tf.string, [None])},
+            "images": {"images": _tensor(tf.float32, [None, *fixed[1:], 3])},
+        }
+        self.signature_defs = {
+            name: meta_graph_pb2.SignatureDef(
+                method_name="tensorflow/serving/predict",
+                inputs=one,
+                outputs={"embedding": output},
+            )
+            for name, one in inputs.items()
+        }
 
     def _serve(self, encoded):
-        """Returns {"embedding"} of encoded images, a string tensor."""
-        framed = [self.frame.evaluate(image_ops.decode(one)) for one in encoded]
-        rows, _ = self.embed(np.stack(framed))
-        return {"embedding": tf.constant(rows)}
+        decoded = map(image_ops.decode, encoded)
+        # Those of WebP have one frame.
+        decoded = (tf.reshape(one, tf.shape(one)[-3:]) for one in decoded)
+        return self._outputs(np.stack([self.frame.evaluate(one) for one in decoded]))
+
+    def _outputs(self, images):
+        return {"embedding": tf.constant(self.embed(np.asarray(images))[0])}
 
     def embed(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `ExportedModel.embed`."""
@@ -134,9 +145,9 @@ class OnnxModel:
         return rows, lengths(rows)
 
 
-def _tensor(name, dtype, shape):
+def _tensor(dtype, shape):
     shape, dtype = tf.TensorShape(shape).as_proto(), dtype.as_datatype_enum
-    return meta_graph_pb2.TensorInfo(name=name, dtype=dtype, tensor_shape=shape)
+    return meta_graph_pb2.TensorInfo(dtype=dtype, tensor_shape=shape)
 
 
 def open_model(path: str, rates: bool = False) -> ExportedModel | OnnxModel:

@@ -4,6 +4,7 @@ import contextlib
 import importlib.resources
 import os
 import sqlite3
+import stat
 
 # The gallery's own files; those that SQLite makes beside them begin alike.
 _FILES = ("lock", "audit.log", "gallery.db")
@@ -17,6 +18,9 @@ _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 
 def foreign_file(folder: str) -> str:
     """Returns what is wrong with a file that leads out of a gallery, or ""."""
+    found = os.stat(folder)
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & stat.S_IWOTH:
+        return "is a folder in which another user can exchange files"
     for entry in os.scandir(folder):
         own = entry.name.startswith(_FILES)
         if own and not entry.is_file(follow_symlinks=False):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.serving.gallery import Gallery
+from plsc_tf.serving.server import audit
 
 
 def sum_of(person, name, face):
@@ -97,11 +98,23 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
 # The owner of the file reads the faces that are enrolled later, and can add others.
 def test_a_gallery_of_another_user_is_refused(tmp_path, monkeypatch):
     Gallery(tmp_path, 4).close()
+    tmp_path.chmod(0o777)
+    with pytest.raises(ValueError, match="in which another user can exchange files"):
+        Gallery(tmp_path)
+    tmp_path.chmod(0o755)
     if os.geteuid() == 0:
         os.chown(tmp_path / "gallery.db", 12345, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    with pytest.raises(ValueError, match=r"has gallery\.db of another user"):
+    with pytest.raises(ValueError, match="another user"):
         Gallery(tmp_path)
+
+
+# Otherwise, who exchanges the file after the start writes into another one.
+def test_the_audit_log_follows_no_link(tmp_path):
+    (tmp_path / "audit.log").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="audit.log"):
+        audit.open_log(str(tmp_path))
+    assert not (tmp_path / "other").exists()
 
 
 def page_of(kind, cells, last=b""):

@@ -1,7 +1,6 @@
 """The audit log: who changed the gallery, and when."""
 
 import datetime
-import functools
 import json
 import os
 from collections.abc import Callable
@@ -12,9 +11,12 @@ def open_log(folder: str):
 
     So it can be rotated. Raises OSError if it cannot be written.
     """
-    private = functools.partial(os.open, mode=0o600)
     path = os.path.join(folder, "audit.log")
-    return open(path, "a", encoding="ascii", opener=private)
+    return open(path, "a", encoding="ascii", opener=_private)
+
+
+def _private(path, flags):
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def record(folder: str, change: Callable, who: dict, person: str, *arguments) -> int:

@@ -33,8 +33,9 @@ from plsc_tf.serving.server.errors import RequestError, invalid
 _LATEST_WEIGHT = 0.1
 # A batch size counts as cheap if its cost per image is at most this times the lowest.
 _CHEAP_RATIO = 1.25
-# The errors that TensorFlow raises for invalid inputs, not for failures of the machine.
+# The errors that models raise for invalid inputs, not for failures of the machine.
 _INPUT_ERRORS = (
+    ValueError,
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
     tf.errors.OutOfRangeError,

@@ -308,7 +308,12 @@ class Bodies:
         if size <= _LARGE:
             return parse(*arguments)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, parse, *arguments)
+        work = loop.run_in_executor(self._thread, parse, *arguments)
+        try:
+            return await asyncio.shield(work)
+        finally:
+            # If the client is gone, its bytes count until the thread has finished.
+            await asyncio.wait([work])
 
     def hold(self, size: int, *, is_slow: bool = False) -> None:
         """Sets the number of bytes that the current request holds.
