@@ -11,7 +11,7 @@ from absl import logging
 from plsc_tf.requirements import nearest, require
 
 
-def freeze(network: keras.Model, pattern: str) -> None:
+def freeze(network: keras.Model, pattern: str) -> list[str]:
     """Freezes layers: their weights and moving statistics do not change in training.
 
     Frozen batch-normalization layers run in inference mode.
@@ -20,12 +20,17 @@ def freeze(network: keras.Model, pattern: str) -> None:
         network: a built Keras model, not compiled yet.
         pattern: regular expression that matches the beginning of the layers' names.
 
+    Returns:
+        names of the frozen layers; layers without weights are not included.
+
     Raises:
         ValueError: the pattern is not a regular expression or matches no layer with
             weights.
     """
-    for layer in _layers_named(network, pattern, "freeze_layers"):
+    layers = _layers_named(network, pattern, "freeze_layers")
+    for layer in layers:
         layer.trainable = False
+    return [layer.name for layer in layers]
 
 
 def _layers_named(network, pattern, option):

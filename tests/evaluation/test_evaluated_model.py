@@ -256,7 +256,7 @@ def test_a_folder_is_framed_as_in_training(run_dir, photos, expected):
 def test_an_export_gives_the_same(run_dir, model, photos, expected):
     exported = {"checkpoint_dir": "", "saved_model": str(run_dir / "export")}
     rows, table = embed(run_dir, photos, **exported)
-    assert table["SavedModel"].endswith("export/1")
+    assert table["model"].endswith("export/1")
     assert table["mirror images added"] == "yes"
     np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
     # One pass, and lengths of one.

@@ -1,7 +1,5 @@
 """Auxiliary logits: what their loss adds, and that they belong to the training only."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -148,12 +146,6 @@ def test_the_plan_of_the_memory_counts_them(small_zoo, tmp_path):
     many = planned(tmp_path, num_classes=5000)
     more = many.backbone.activations - found.backbone.activations
     assert more >= 2 * 8 * 4 * (5000 - CLASSES)
-    # The same plan knows them for other numbers of classes.
-    scaled = found.with_head(num_classes=5000)
-    for name in ("weights", "slots", "statistics"):
-        assert getattr(scaled.backbone, name) == getattr(many.backbone, name)
-    scaled = dataclasses.replace(scaled, process=many.process)
-    assert scaled.total() == pytest.approx(many.total(), rel=0.01)
     # More of them are refused, however much memory there is.
     assert found.most_classes() <= 50_000
 
