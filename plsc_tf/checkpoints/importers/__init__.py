@@ -94,8 +94,8 @@ def build(source: Source, make: Callable[[], keras.Model]) -> tuple:
     """
     with private_apis.delayed_weights():
         backbone = make()
-        _matched(source, backbone)
-    return backbone, assign(source, backbone)
+        matched = _matched(source, backbone)
+    return backbone, _assign(source, backbone, *matched)
 
 
 def assign(source: Source, backbone: keras.Model) -> list[str]:
@@ -114,7 +114,11 @@ def assign(source: Source, backbone: keras.Model) -> list[str]:
             weights that are missing, unknown or of a different shape, and nothing was
             assigned. Or the network gives other embeddings than an ONNX file.
     """
-    found, places, arrays = _matched(source, backbone)
+    return _assign(source, backbone, *_matched(source, backbone))
+
+
+def _assign(source, backbone, found, places, arrays):
+    """Assigns the result of `_matched`; returns what `assign` does."""
     for place in places:
         place.variable.assign(place.convert(np.asarray(arrays[place.name])))
     if source.prove is not None:
