@@ -2,6 +2,7 @@
 
 import array
 import collections
+import contextlib
 import hashlib
 import io
 import os
@@ -29,7 +30,7 @@ NO_FILE = FileNotFoundError, IsADirectoryError, PermissionError
 class PathTable:
     """A list of paths, stored compactly as one bytes object plus offsets.
 
-    A list of five million strings takes half a gigabyte; this table takes 33 bytes for
+    A list of five million strings takes half a gigabyte; this table takes 37 bytes for
     a path of 25 characters.
 
     Args:
@@ -46,8 +47,10 @@ class PathTable:
         self._root = (root.rstrip("/") + "/" if root else "").encode()
         self._text = bytes(text)
         self._ends = np.frombuffer(ends, np.int64)
-        # Which paths TensorFlow may open: it would wait for the writer of a FIFO.
-        self._are_files = np.full(len(self), not files.is_local(root))
+        # Sizes of files, 0 on other stores. TensorFlow must not open a path without a
+        # size, -1: it would wait for the writer of a FIFO.
+        unknown = -1 if files.is_local(root) else 0
+        self._sizes = np.full(len(self), unknown, np.int32)
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -59,13 +62,22 @@ class PathTable:
         """Returns the contents of the files at `[n]` indices; runs inside tf.data."""
 
         def names_at(indices):
-            for k in indices[~self._are_files[indices]]:
-                local.require_file(self.path(k), MOST_BYTES)
-            self._are_files[indices] = True
+            for k in self._without_size(indices):
+                self._sizes[k] = local.require_file(self.path(k), MOST_BYTES)
             return np.array([self.path(k) for k in indices], object)
 
         names = in_python(names_at, [indices], tf.string, [None])
         return map_rows(file_reader(self._root.decode()), names)
+
+    def largest(self, indices: np.ndarray) -> int:
+        """Returns the size of the largest local file at `[n]` indices, in bytes."""
+        for k in self._without_size(indices):
+            with contextlib.suppress(OSError, ValueError):  # `read` raises them.
+                self._sizes[k] = local.require_file(self.path(k), MOST_BYTES)
+        return self._sizes[indices].max()
+
+    def _without_size(self, indices):
+        return indices[self._sizes[indices] < 0]
 
     def contents(self) -> str:
         """Returns a digest of the relative paths; it does not depend on the root."""

@@ -248,8 +248,7 @@ class Batches:
         calls = min(options.num_preprocessing_threads, at_once)
         step = without_autograph(lambda entries: make(entries, seed)[:columns])
         batches = source.blocks(size, order).map(step, num_parallel_calls=calls)
-        if full or size < count:
-            batches = batches.rebatch(count, drop_remainder=full)
+        batches = batches.rebatch(count, drop_remainder=full)
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
 

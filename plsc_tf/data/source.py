@@ -18,6 +18,9 @@ import tensorflow as tf
 from plsc_tf.data.sampling import FILE_ORDER, Order
 from plsc_tf.requirements import require
 
+# Most bytes of encoded records that are read together, except for a single larger one.
+_MOST_BYTES = 1 << 26
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Record:
@@ -128,6 +131,11 @@ class IndexedSource(Source):
         stamp: function that returns a string that changes when the files change.
         contents: function that returns a string that is the same for all copies of the
             files.
+
+    Attributes:
+        largest: function of indices, int64 `[block]`, that returns the size of the
+            largest of these records in bytes, for blocks of large records to be split;
+            None does not split them.
     """
 
     def __init__(
@@ -144,6 +152,7 @@ class IndexedSource(Source):
     ):
         self.name = name
         self.num_classes = num_classes
+        self.largest: Callable[[np.ndarray], int] | None = None
         self._fetch = fetch
         if describe is not None:
             self.describe = describe
@@ -186,7 +195,20 @@ class IndexedSource(Source):
             index, position = tf.gather(indices, place), order.start + place
             return {"index": index, "position": position, "weight": weight}
 
-        return tf.data.Dataset.range(0, count, size).map(without_autograph(entries))
+        blocks = tf.data.Dataset.range(0, count, size).map(without_autograph(entries))
+        return blocks if self.largest is None else blocks.flat_map(self._split)
+
+    def _split(self, entries):
+        """Splits a block so that its records, read together, fit into memory."""
+        index = entries["index"]
+        largest = in_python(lambda k: np.int64(self.largest(k)), [index], tf.int64, [])
+        size = tf.maximum(_MOST_BYTES // tf.maximum(largest, 1), 1)
+
+        def part(start):
+            return {name: row[start : start + size] for name, row in entries.items()}
+
+        starts = tf.data.Dataset.range(0, tf.size(index, tf.int64), size)
+        return starts.map(without_autograph(part))
 
     def read(self, entries: dict) -> dict:
         """See `Source.read`."""

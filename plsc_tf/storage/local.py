@@ -80,11 +80,14 @@ def require_file(path, most=math.inf):
     """Raises an error if there is no file at `path`, or one of more than `most` bytes.
 
     Opening a FIFO waits for a writer, and a device may never end.
+
+    Returns:
+        Its size in bytes; -1 if `os.stat` fails, as opening it will raise that error.
     """
     try:
         status = os.stat(path)
     except OSError:
-        return  # Opening it raises the same error.
+        return -1
     rule = f"{os.fsdecode(path)} must have at most {most:,} bytes"
     require(status.st_size <= most, rule, bytes=status.st_size)
     if not S_ISREG(status.st_mode):
@@ -92,6 +95,7 @@ def require_file(path, most=math.inf):
         raise io.UnsupportedOperation(
             f"{os.fsdecode(path)} is not a file, but a FIFO, device or folder."
         )
+    return status.st_size
 
 
 class RandomReader:

@@ -25,6 +25,7 @@ from plsc_tf.data.paths import expand
 from plsc_tf.data.preprocessing import build
 from plsc_tf.data.readers import tfrecord
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
+from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.unpickle import load_plain
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
@@ -291,6 +292,16 @@ def test_a_sparse_image_is_not_read(list_folder):
         assert words in found["first"][0]["detail"]
         finder = FaceFinder("", 16, np.zeros((1, 5, 2)))
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
+
+
+# An image of 20 MB in 256 lines was in memory 256 times.
+def test_an_image_with_many_lines_is_read_in_small_blocks(list_folder):
+    os.truncate(list_folder / "images/13.png", 20 << 20)
+    (list_folder / "label.txt").write_text("images/13.png 0\n" * 100)
+    data = load("image_list", list_folder, batch_size=100, image_size=SIZE)
+    blocks = [len(one["index"]) for one in data.source.blocks(100, FILE_ORDER)]
+    assert sum(blocks) == 100 and max(blocks) == 3
+    assert [len(labels) for _, labels in data] == [100]
 
 
 # The check goes on after each fault: 100,000 lines to a megabyte of parts took hours.

@@ -72,6 +72,7 @@ def image_list(
         describe=describe,
         contents=table.contents,
     )
+    source.largest = table.largest
     # Check a few images so that a wrong root fails immediately.
     for index in {k * (len(table) - 1) // _PROBES for k in range(_PROBES + 1)}:
         if not files.exists(os.fsdecode(table.path(index))):
@@ -163,7 +164,7 @@ def class_folders(
         describe=table.__getitem__,
         contents=table.contents,
     )
-    source.class_names = tuple(names)
+    source.largest, source.class_names = table.largest, tuple(names)
     source.empty_folders = empty
     return source
 

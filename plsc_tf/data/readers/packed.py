@@ -69,6 +69,10 @@ class Records:
         file = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return f"record {index - self._firsts[file]} of {self._names[file]}"
 
+    def largest(self, indices: np.ndarray) -> int:
+        """Returns the size of the largest selected record in bytes; 0 if unknown."""
+        return 0
+
     def read(self, indices: np.ndarray) -> list:
         """Returns the selected records; can be called from any thread."""
         raise NotImplementedError
@@ -102,6 +106,10 @@ class PackedFiles(Records):
     def contents(self) -> str:
         """Returns a digest of the record lengths; copies of the files share it."""
         return hashlib.sha256(memoryview(self._lengths)).hexdigest()
+
+    def largest(self, indices: np.ndarray) -> int:
+        """See `Records.largest`."""
+        return self._lengths[indices].max()
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """Returns the bytes of the selected records; can be called from any thread.
@@ -179,7 +187,7 @@ def packed_source(
             return images, found - labels_offset
         return (strings, *numbers) if labeled else strings
 
-    return IndexedSource(
+    source = IndexedSource(
         name,
         None if labels is None else labels - labels_offset,
         fetch,
@@ -189,6 +197,8 @@ def packed_source(
         stamp=packed.stamp,
         contents=packed.contents,
     )
+    source.largest = packed.largest
+    return source
 
 
 def find_packed(

@@ -29,6 +29,9 @@ _AT_ONCE_SECONDS = 0.1
 # Bytes of a request's head: no other limit counts them, and as text in Python a byte
 # may take five.
 _HEAD_BYTES = 32 * 1024
+# Line ends of a request beside one for each of so many bytes. Chunks of one byte have
+# more, and aiohttp takes six times as long for them as for larger ones.
+_LINE_ENDS, _LINE_BYTES = 1000, 8
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
 # Requests with more bytes are parsed outside the event loop.
@@ -60,7 +63,8 @@ class Protocol(web.RequestHandler):
         self._options, self._connections = options, connections
         # Unlike `transport`, it stays until the last bytes are written.
         self._link = None
-        self._phase, self._timers, self._head_bytes = _IDLE, {}, 0
+        self._phase, self._timers = _IDLE, {}
+        self._num_bytes = self._line_ends = 0
 
     @property
     def busy(self) -> bool:
@@ -109,10 +113,13 @@ class Protocol(web.RequestHandler):
             return
         # aiohttp itself passes no bytes to go on with those that it has.
         if data and self._phase == _IDLE:
-            self._phase, self._head_bytes = _HEAD, 0
+            self._phase, self._num_bytes, self._line_ends = _HEAD, 0, 0
             self._limit("reading", self._options.receive_timeout)
-        self._head_bytes += len(data)
-        if self._phase == _HEAD and self._head_bytes > _HEAD_BYTES:
+        self._num_bytes += len(data)
+        self._line_ends += data.count(b"\r\n")
+        most_line_ends = _LINE_ENDS + self._num_bytes // _LINE_BYTES
+        is_long = self._phase == _HEAD and self._num_bytes > _HEAD_BYTES
+        if is_long or self._line_ends > most_line_ends:
             self._link.abort()
             return
         super().data_received(data)
