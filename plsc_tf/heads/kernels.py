@@ -70,7 +70,7 @@ def nearest(scores: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     for center in range(1, count):
         better = grouped[:, center] > best
         best = tf.where(better, grouped[:, center], best)
-        winner = tf.where(better, float(center), winner)
+        winner = tf.where(better, tf.cast(center, best.dtype), winner)
     return best, winner
 
 
