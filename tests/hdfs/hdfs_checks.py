@@ -4,7 +4,7 @@ import os
 import signal
 
 import tensorflow as tf
-from hdfs_trainings import meet, no_waits
+from hdfs_trainings import no_waits
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_files import image_list
@@ -12,7 +12,6 @@ from plsc_tf.storage import files, transfer
 from plsc_tf.storage.writer_lock import WriterLock
 from tests.storage import test_storage_files
 
-BLOCK = bytes(range(256)) * 4096
 # Quick: the tests know whether a server is up.
 QUICK = files.Retry(tries=2, first_wait_s=0.1, limit_s=30)
 LOCKS, BATCHES = {}, {}
@@ -48,18 +47,6 @@ def exists(path, tries, first_wait_s, limit_s):
 
 def list_dir(path):
     return files.list_dir(path, QUICK)
-
-
-def write_slowly(path, started, may_continue):
-    """Writes a file; in the middle it makes one file and waits for another."""
-
-    def pieces():
-        yield BLOCK * 8
-        meet(started, may_continue)
-        for _ in range(64):
-            yield BLOCK * 8
-
-    return files.write(path, pieces, retry=QUICK)
 
 
 def copy(function, source, target):

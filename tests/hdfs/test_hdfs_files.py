@@ -75,23 +75,6 @@ def test_a_namenode_that_stops_answering_ends_within_the_limit(driver, hdfs, fol
     assert driver.call("hdfs_checks:exists", folder, 1, 0.1, 30) is False
 
 
-def test_a_datanode_killed_in_mid_write_leaves_the_older_files(
-    driver, hdfs, folder, tmp_path, seen_by_another_client
-):
-    driver.call("hdfs_checks:write", f"{folder}/old", "old")
-    marks = tmp_path / "started", tmp_path / "may_continue"
-    driver.begin("hdfs_checks:write_slowly", f"{folder}/new", *map(str, marks))
-    driver.wait_for(marks[0])
-    hdfs.kill("datanode")
-    marks[1].touch()
-    with pytest.raises(RemoteCallError, match=r"Could not write .*/new") as caught:
-        driver.end()
-    assert caught.value.kind == "StorageError"
-    hdfs.heal()
-    assert seen_by_another_client(folder) == {"old": digest(b"old")}
-    assert driver.call("hdfs_checks:write", f"{folder}/new", "new")["bytes"] == 3
-
-
 def test_the_second_writer_is_refused_until_the_first_is_killed(
     driver, folder, user_environment, tmp_path
 ):

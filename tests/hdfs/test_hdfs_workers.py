@@ -61,13 +61,6 @@ def check_losses(story, name, first):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_a_run_of_one_process_is_saved(story):
-    assert story["one"]["statuses"] == [0]
-    check_losses(story, "one", 1)
-    assert len(story["one"]["losses"][0]) == 2
-    assert story["checkpoints"]["one"] == [["step_00000002"], "step_00000002"]
-
-
 def test_every_worker_writes_its_own_rows(story, seen_by_another_client):
     seen = seen_by_another_client(story["run"])
     rows = {

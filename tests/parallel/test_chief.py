@@ -81,20 +81,3 @@ def test_one_whose_value_is_late_is_named(chief, announced):
     chief.check(now + 9.1)
     text = verdicts(announced)[0]["text"]
     assert text.startswith("W1 did not send a value for 'loss' within 9 s. It was")
-
-
-def test_the_silent_one_is_named_with_what_all_do(chief, announced):
-    def beat(index, activity):
-        chief.receive(index, {"kind": "beat", "activity": activity, "since": 0})
-
-    beat(1, "reading step 8")
-    heard = time.monotonic()
-    time.sleep(0.2)
-    beat(0, "step 8")
-    beat(2, "step 8")
-    chief.check(heard + 30.1)
-    (verdict,) = verdicts(announced)
-    assert verdict["text"] == (
-        "W1 was silent for 30 s (suspended, or its machine is down). It was last in: "
-        "reading step 8; the others are in: step 8 on workers 0, 2."
-    )

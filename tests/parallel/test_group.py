@@ -92,20 +92,6 @@ def test_a_value_that_is_too_long_is_refused_at_once(workers, monkeypatch):
     assert on_each(lambda g: g.gather("fits", 1), workers) == [[1, 1, 1]] * 3
 
 
-def test_all_hear_what_all_do(workers):
-    for group in workers:
-        group.report_activity(f"step {57 + group.index}")
-    deadline = time.monotonic() + MOST_S
-    expected = ["step 57", "step 58", "step 59"]
-    for group in workers:
-        while [activity for activity, *_ in group.states()] != expected:
-            assert time.monotonic() < deadline, group.states()
-            time.sleep(0.05)
-        for _, since, silent in group.states():
-            assert 0 <= since < MOST_S and 0 <= silent < MOST_S
-        assert group.states()[group.index][2] == 0
-
-
 def test_the_ports_can_be_listened_on_while_the_group_talks(workers, clusters):
     with contextlib.ExitStack() as stack:
         for address in clusters[0].addresses:

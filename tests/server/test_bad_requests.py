@@ -4,14 +4,13 @@ Damaged ones are those of `test_route_fuzzer`.
 """
 
 import concurrent.futures
-import io
 import json
 import re
 import socket
 import struct
 
-import PIL.Image
 import pytest
+from PIL import Image
 from server_tools import (
     PLSC,
     ask,
@@ -22,6 +21,8 @@ from server_tools import (
     resources,
     wait_for,
 )
+
+from plsc_tf.data.images import encode
 
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
 LENGTH = b"Content-Length: %d\r\n\r\n"
@@ -85,20 +86,14 @@ def test_large_slow_and_broken_off_requests(server, pictures, expected):
     assert ask(server, "GET", "/healthz")[0] == 200
 
 
-def encoded(file_format, size, **options):
-    file = io.BytesIO()
-    PIL.Image.new("L", size).save(file, file_format, **options)
-    return file.getvalue()
-
-
-OTHER_FRAME = PIL.Image.new("L", (800, 800), 9)
+FRAMES = [Image.new("L", (800, 800), color) for color in (0, 9)]
 TOO_LARGE = {
-    "too many": [encoded("PNG", (8, 8))] * 41,
-    "too long": [encoded("JPEG", (8, 8)) + bytes(200_000)],
-    "JPEG of 2 MP": [encoded("JPEG", (1000, 2000))],
-    "PNG of 9 MP": [encoded("PNG", (3000, 3000))],
+    "too many": [encode(Image.new("L", (8, 8)), "PNG")] * 41,
+    "too long": [encode(Image.new("L", (8, 8)), "JPEG") + bytes(200_000)],
+    "JPEG of 2 MP": [encode(Image.new("L", (1000, 2000)), "JPEG")],
+    "PNG of 9 MP": [encode(Image.new("L", (3000, 3000)), "PNG")],
     "GIF of 2 frames": [
-        encoded("GIF", (800, 800), save_all=True, append_images=[OTHER_FRAME])
+        encode(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:])
     ],
 }
 
