@@ -106,7 +106,9 @@ def linked(count, left, right):
     while not np.array_equal(labels, before):
         before = labels.copy()
         lowest = np.minimum(labels[left], labels[right])
-        np.minimum.at(labels, left, lowest)
-        np.minimum.at(labels, right, lowest)
-        labels = labels[labels]  # otherwise, a chain would take a pass for each link
+        for ends in (left, right):
+            np.minimum.at(labels, ends, lowest)
+            # Otherwise, a chain would take a pass for each link.
+            np.minimum.at(labels, before[ends], lowest)
+        labels = labels[labels]
     return np.unique(labels, return_inverse=True)[1]

@@ -9,13 +9,12 @@ without another attempt. For local paths, functions raise Python's `OSError`s.
 import errno
 import fnmatch
 import functools
-import json
 import os
 import re
 import shutil
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums, hdfs, local, remote, zips
+from plsc_tf.storage import checksums, hdfs, json_text, local, remote, zips
 from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
@@ -209,8 +208,8 @@ def read(path, start=0, stop=None, retry=RETRY):
 
 
 def read_json(path):
-    """Returns the content of a JSON file; raises ValueError if it is none, or large."""
-    return json.loads(read_limited(path, JSON_BYTES))
+    """Returns the content of a JSON file; raises the errors of `json_text.parse`."""
+    return json_text.parse(read_limited(path, JSON_BYTES), path)
 
 
 def read_limited(path, most):

@@ -102,8 +102,11 @@ class _Archive(zipfile.ZipFile):
         super().__init__(file)
         for member in self.infolist():
             _check(member)
+        packed = sum(member.compress_size for member in self.infolist())
+        held = os.fstat(file.fileno()).st_size
+        require(packed <= held, f"its members claim {packed:,} of its {held:,} bytes")
         # Readers of packed images keep many members open, and thus in memory.
-        most = 4 * sum(member.compress_size for member in self.infolist()) + _LONGEST
+        most = 4 * packed + _LONGEST
         size = sum(member.file_size for member in self.infolist())
         require(size <= most, f"its members unpack to more than {most:,} bytes")
         self._names = sorted(self.NameToInfo)
@@ -125,6 +128,8 @@ def _check(member):
     name, methods = member.filename, (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     most = min(_LONGEST, _MOST_TIMES * member.compress_size + _MOST_MORE)
     faults = {
+        # As in Linux; each folder of a name costs a step of its own.
+        "has too long a name": len(name) > 4096,
         "is a link": modes.S_ISLNK(member.external_attr >> 16),
         "leads outside, or has '//'": leads_outside(name) or "//" in name,
         "is encrypted": member.flag_bits & 1,

@@ -343,8 +343,12 @@ def fail_with(error):
 # As objects of Python, each of these takes ten to thirty times the size of the file.
 def test_files_that_grow_in_memory_are_refused(tmp_path):
     path = str(tmp_path / "results.json")
-    pathlib.Path(path).write_bytes(b"[" + b"{}," * (11 << 20) + b"0]")
-    with pytest.raises(ValueError, match="must have at most 33,554,432 bytes"):
+    for count, most in [(11, "33,554,432 bytes"), (3, "2,097,152 values")]:
+        pathlib.Path(path).write_bytes(b"[" + b"{}," * (count << 20) + b"0]")
+        with pytest.raises(ValueError, match=f"must have at most {most}"):
+            files.read_json(path)
+    pathlib.Path(path).write_bytes(b'{"":' * 100 + b"0" + b"}" * 100)
+    with pytest.raises(ValueError, match="must be nested at most 32 deep"):
         files.read_json(path)
     pathlib.Path(path).write_bytes(b"PK\1\2" * 65_537)
     with pytest.raises(ValueError, match="it has too many members"):

@@ -67,15 +67,15 @@ def test_a_long_list_is_no_bomb(tmp_path):
     assert files.read(f"zip://{tmp_path}/faces.zip/label.txt") == content
 
 
-def stating(count, size, packed):
+def stating(count, size, packed, content):
     """An archive whose members have other sizes in its directory than in truth."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
         for number in range(count):
-            archive.writestr(f"cat/{number}.png", b"p")
+            archive.writestr(f"cat/{number}.png", content)
         for member in archive.filelist:
             member.file_size, member.compress_size = size, packed
-    return content.getvalue()
+    return file.getvalue()
 
 
 PLAIN, SIZES = zipped(), [struct.pack("<I", size) for size in (1 << 20, 1000)]
@@ -87,7 +87,9 @@ DAMAGES = {
     "a flipped bit": (PLAIN[:60] + b"?" + PLAIN[61:], "cat/1.png is damaged: Bad CRC"),
     "encrypted": (PLAIN[:FLAGS] + b"\1" + PLAIN[FLAGS + 1 :], "'cat/1.png' is encryp"),
     "bzip2": (zipped(compress_type=zipfile.ZIP_BZIP2), "neither stored nor deflated"),
-    "swollen": (stating(3, 200 << 20, 20 << 20), "members unpack to more than"),
+    "swollen": (stating(12, 32 << 20, 1 << 20, bytes(1 << 20)), "members unpack to"),
+    "larger than itself": (stating(1, 8, 8000, b"p"), "its members claim 8,000 of its"),
+    "deep": (zipped(("a/" * 3000 + "1.png", b"p")), "has too long a name"),
     "a bomb": (BOMB, "'cat/1.png' unpacks to more than"),
     # It may unpack no more than it says.
     "a forged size": (BOMB.replace(*SIZES), "cat/1.png is damaged"),

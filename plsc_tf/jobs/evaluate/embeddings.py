@@ -21,6 +21,8 @@ from plsc_tf.storage import files
 
 # Number of saved embeddings per block, and the most without names.
 ROWS, _MOST_ROWS = 2048, 4_000_000
+# Bytes of saved embeddings, as float64, that may be taken as often as one likes.
+_SMALL = 1 << 26
 # Maximum number of images to decode ahead, and the maximum size of their pixels.
 _AHEAD, _AHEAD_BYTES = 512, 128 << 20
 _NAMES_ADVICE = (
@@ -201,10 +203,13 @@ class Saved:
         """See `Pictures.blocks`; `folder` and `points` have no effect."""
         rows = lists.positions(names, self._names, self._names_path, _NAMES_ADVICE)
         # A short list could otherwise repeat a wide row until the memory is full.
-        rule = f"Lists may name each row of {self.path} four times on average"
-        require(len(rows) <= 4 * len(self._names), rule, names=len(rows))
-        for start in range(0, len(rows), ROWS):
-            block = self._matrix[rows[start : start + ROWS]].astype(np.float64)
+        rule = f"Lists must not name the rows of {self.path} again and again"
+        width = self._matrix.shape[1]
+        fits = 8 * width * len(rows) <= 4 * self._matrix.nbytes + _SMALL
+        require(fits, rule, names=len(rows), rows=len(self._names))
+        at_once = max(1, min(ROWS, _SMALL // 8 // width))
+        for start in range(0, len(rows), at_once):
+            block = self._matrix[rows[start : start + at_once]].astype(np.float64)
             yield block, np.linalg.norm(block, axis=1)
 
 
