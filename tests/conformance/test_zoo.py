@@ -164,15 +164,6 @@ def test_trains_a_step_in_every_precision(dtype, name):
     assert np.isfinite(embedded).all()
 
 
-def test_without_weight_there_are_no_auxiliary_logits():
-    settings = settings_of("inception_v3", aux_logits_weight=0)
-    strategy = make_strategy(1)
-    with keras.StatelessScope(initialize_variables=False):
-        backbone = backbones.build("inception_v3", image_shape=(75, 75, 3))
-    with strategy.scope():
-        assert recipe.make_auxiliary(settings, backbone, Precision()) is None
-
-
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_smaller_images_are_refused_with_the_smallest_size(name):
     size = ENTRIES[name].smallest - 1

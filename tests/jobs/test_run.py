@@ -1,7 +1,6 @@
 """Tests training, resuming, evaluation and export on small synthetic images."""
 
 import json
-import pathlib
 import re
 import shutil
 import sys
@@ -18,6 +17,7 @@ from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
 from tests import commands
 from tests.checkpoints.small import seal
+from tests.classes.tiny import rows_of as stored_rows
 from tests.jobs import tiny_run
 from tests.jobs.tiny_run import FULL, on_one_replica as settings
 from tests.marks import slow
@@ -107,11 +107,6 @@ def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
         with pytest.raises(ValueError, match="results.json .* Delete it"):
             train.train(settings(tmp_path))
         assert not (tmp_path / "flags.cfg").exists()
-
-
-def stored_rows(checkpoint):
-    (file,) = (pathlib.Path(checkpoint) / "rows").glob("weight-*.npy")
-    return np.load(file)
 
 
 def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(finished):

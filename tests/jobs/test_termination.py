@@ -157,15 +157,6 @@ def test_outside_an_epoch_a_signal_works_at_once(termination):
     assert caught.value.code == 143
 
 
-@pytest.mark.parametrize("event", ["on_train_batch_begin", "on_epoch_end"])
-def test_between_two_steps_it_waits_for_the_next_event(termination, event):
-    termination.on_epoch_begin(0)
-    signal.raise_signal(signal.SIGTERM)
-    with pytest.raises(Terminated):
-        getattr(termination, event)(0)
-    assert not termination.in_step
-
-
 def test_signals_are_given_back():
     before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
     termination = Termination()
