@@ -2,7 +2,7 @@
 
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
-_BOARDS = "tensorboard or visualdl or tracker=tensorboard"
+_BOARDS = "tensorboard or tracker=tensorboard"
 _charts = option_if(_BOARDS)
 _profiler = option_if("hooks=ProfilerHook")
 
@@ -30,7 +30,7 @@ class Logging(OptionGroup):
     check_shape: bool = option(False, "print each layer's shapes (Paddle course)")
     check_content: bool = option(False, "print each layer's values (Paddle course)")
     tensorboard: bool = option(True, "write logs for TensorBoard into tensorboard/")
-    visualdl: bool = option(False, "write logs for VisualDL into visualdl/")
+    visualdl: bool = option(False, "write curves for VisualDL into visualdl/")
     tracker: tuple[str, ...] = option(
         (), "send settings, figures and report", choices="wandb mlflow tensorboard"
     )
@@ -40,6 +40,8 @@ class Logging(OptionGroup):
     images_every_n_iters: Count = _charts(
         0, "steps between logs of the network's input images; 0: none"
     )
-    projector: bool = option(False, "write data for TensorBoard's projector at the end")
+    projector: bool = option(
+        False, "at the end, write data for TensorBoard's projector", applies="with_test"
+    )
     save_losses: bool = option(False, "write each step's exact loss to losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

@@ -24,8 +24,6 @@ from plsc_tf.serving.formats import check_formats
 from plsc_tf.storage import files
 from plsc_tf.training.classifier import Classifier
 
-# plsc_tf.classes writes this file next to a checkpoint: old label, new label, name.
-LABELS_MAP = "labels_map.txt"
 # Images on which the export is compared with the network, and which calibrate the
 # quality: its standard error is 0.016 at most.
 _COMPARED, _CALIBRATED = 32, 1000
@@ -121,7 +119,6 @@ def _export(settings, model, checkpoint, pairs, card=None):
         formats=options.export_formats,
         calibration=_calibration(settings) if int8 else None,
         card=card,
-        class_names=_class_names(settings, checkpoint),
         pictures=_spread(images, _COMPARED),
         validation=images,
         accuracy=_accuracy(pairs, settings, model.image_size),
@@ -215,35 +212,3 @@ def _calibration(settings):
     count = settings.export.calibration_images
     batches = data.load_batches(settings, count, "test", source, shuffle=True)
     return np.asarray(next(iter(batches))[0])
-
-
-def _class_names(settings, checkpoint):
-    """Returns the class names from the checkpoint's labels map or from the data."""
-    if not settings.export.export_classes:
-        return ()
-    path = files.join(files.parent(checkpoint), LABELS_MAP) if checkpoint else ""
-    if path and files.exists(path):
-        return _names_in(path)
-    names, reason = trained.class_names(settings, checkpoint)
-    if reason:
-        logging.warning("Exporting without class names: %s", reason)
-    return names
-
-
-def _names_in(path):
-    """Returns the class names of a labels map, in order of the new labels.
-
-    A merged class gets the name of the first class that was merged into it.
-    """
-    names, lines = {}, files.read(path).decode(errors="replace").split("\n")
-    for number, line in enumerate(filter(None, lines), 1):
-        _, label, name = [*line.split("\t"), "", ""][:3]
-        new = int(label) if label.isdecimal() and len(label) < 19 else len(lines)
-        fits = label == "-" or new < len(lines)
-        rule = f"{path}, line {number}: expected an old label, a new one and a name"
-        require(fits, rule, line=f"{line!r:.80}")
-        if label != "-":
-            names.setdefault(new, name)
-    if not set(names.values()) - {"-"}:
-        return ()
-    return tuple(names.get(label, "-") for label in range(max(names) + 1))

@@ -67,7 +67,7 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
         if outcome.get(name) is not None:
             yield name, report.text(outcome[name])
     if outcome.get("images_per_second"):
-        yield "images/s", speed(outcome)
+        yield "images/s", report.text(outcome["images_per_second"])
     for name, figures in (outcome.get("verification") or {}).items():
         yield f"{name}: verification accuracy", _plus_minus(figures)
         if name in outcome.get("raw_pixels", {}):
@@ -104,16 +104,6 @@ def _table(settings, outcome):
     if command := next_command(settings, outcome):
         lines.append(("next, try", command))
     return report.format_table(lines)
-
-
-def speed(outcome: dict) -> str:
-    """Returns images per second as text; after a resume, names the measured steps."""
-    text = f"{outcome['images_per_second']:.5g}"
-    # Earlier versions did not save the steps.
-    first, last = outcome.get("images_per_second_steps") or (2, None)
-    if first <= 2:
-        return text
-    return f"{text} (steps {first} to {last}, since the resume)"
 
 
 def next_command(settings: Settings, results: dict) -> str:

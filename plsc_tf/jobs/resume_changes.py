@@ -33,18 +33,18 @@ MEANING |= {"image_shape", "data", "teacher", "distill"}
 # Groups whose options affect numerical results, except those in SILENT.
 NUMBERS = {"dataset", "preprocessing", "model", "head", "training", "learning_rate"}
 NUMBERS |= {"optimizer", "precision", "boost", "distillation"}
-# Paths, options that affect only speed, and options that are checked elsewhere.
+# Paths, options that affect only speed or the initial weights, which a resume replaces
+# with the checkpoint's, and options that are checked elsewhere.
 SILENT = {
     *LOCATIONS,
     *("num_classes", "num_parallel_batches", "prefetch_buffer_size", "batch_size"),
     *("num_preprocessing_threads", "datasets_use_caching", "datasets_cache_dir"),
     *("task_type", "stop_at_step", "deterministic", "global_batch_size"),
     *("head_tile_rows", "head_logits_mb", "calc_acc", "on_nonfinite"),
+    *("head_initializer", "head_initial_bias"),
     *("dim_reduce_timeout", "snapshot_every_n_steps", "snapshots_per_epoch"),
     *("snapshot_start_epoch", "snapshot_max", "snapshot_dir"),
 }
-# These affect only the initial weights, which a resume replaces with the checkpoint's.
-FIRST_WEIGHTS = ("head_initializer", "head_initial_bias")
 
 
 def find(checkpoint, stored, settings, data=None):
@@ -128,10 +128,6 @@ def of_run(settings, checkpoint, batches, replicas, workers):
         return {"data": data, "starts": [start]}
     stored = manifest.read(checkpoint)["state"]
     changes = find(checkpoint, stored, settings, data)
-    unused = [name for name in FIRST_WEIGHTS if changes.pop(name, None)]
-    if unused:
-        message = "No effect on a resume: %s; the weights of the head are in %s."
-        logging.info(message, ", ".join(unused), checkpoint)
     for name, (old, new) in changes.items():
         logging.info("changed: %s %s -> %s", name, old, new)
     start |= {"step": stored["global_step"], "changed": changes}

@@ -37,8 +37,8 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         settings: the `Settings` of the run.
         outcome: the content of results.json.
         facts: {"network", "data", "memory", "environment": {name: text},
-            "starts": [{...}], "charts": [(caption, SVG)], "images": [(label, JPEG)],
-            "written": the files of `LINKED` that exist}.
+            "starts": [{...}], "charts": [(caption, SVG)], "written": the files of
+            `LINKED` that exist}.
     """
     folder = settings.checkpoints.model_save_dir
     rows = list(results.rows(outcome))

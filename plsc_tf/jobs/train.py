@@ -43,10 +43,9 @@ def train(settings, termination=None, parts=NONE):
         (the settings as they were used, the results). In a cluster only the chief gets
         the results; the other workers get None. The results are a dict, also written
         to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
-        `num_classes`, `sample_rate`, `images_per_second`, `images_per_second_steps`
-        (the first and the last step that `images_per_second` averages; after a resume,
-        it averages only later steps), `seconds_per_step`, `seconds_per_epoch`,
-        `verification`, `checkpoint_dir`, `export_dir`. If they apply, the dict also has
+        `num_classes`, `sample_rate`, `images_per_second` (after a resume, of the later
+        steps), `seconds_per_step`, `seconds_per_epoch`, `verification`,
+        `checkpoint_dir`, `export_dir`. If they apply, the dict also has
         `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
@@ -276,7 +275,6 @@ def _note(outcome, plan, model, history, log, verify, earlier):
             "num_classes": model.head.num_classes,
             "sample_rate": settings.head.sample_rate,
             "images_per_second": speed,
-            "images_per_second_steps": log.timed_steps,
             # MindSpore's TimeMonitor logs these two. The means exclude the first step.
             "seconds_per_step": seconds,
             "seconds_per_epoch": seconds and seconds * plan.steps_per_epoch,

@@ -69,22 +69,6 @@ def of_pairs(model, pairs):
     return model.embed(images), [f"{people[row]}" for row in rows], images
 
 
-def of_batch(model, batches):
-    """Embeds the first batch's training images.
-
-    Args:
-        model: the `Classifier`; all workers must call this.
-        batches: the training data.
-
-    Returns:
-        (embeddings, labels, images).
-    """
-    images, labels, *_ = next(iter(batches.epoch(0)))
-    images = np.rint(np.asarray(images[:MAX_IMAGES], np.float32))
-    images = images.clip(0, 255).astype(np.uint8)
-    return model.embed(images), [f"{n}" for n in labels.numpy()[:MAX_IMAGES]], images
-
-
 def _sprite(images, per_row, side):
     sheet = Image.new("RGB", (per_row * side, per_row * side), "white")
     for number, image in enumerate(images):

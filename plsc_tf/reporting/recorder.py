@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.images import encode
 from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 from plsc_tf.storage.transfer import LocalFolder
@@ -252,37 +251,25 @@ class Traces(keras.callbacks.Callback):
 class InputImages(StepCallback):
     """Records some of a step's input images after framing and augmentation.
 
-    The images of the process's first step are kept for `jpegs`.
-
     Args:
         recorder: the `Recorder`.
-        every_n_steps: number of steps between two records, starting with the first
-            step; 0 records nothing.
+        every_n_steps: number of steps between two records; the first step of a process
+            is recorded too.
     """
 
     def __init__(self, recorder: Recorder, every_n_steps: int):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
-        self._first = None
+        self._begun = False
 
     def on_train_batch_end(self, batch, logs=None):
         """Records the images if they are due."""
-        step, every = self.model.trainer.position.global_step, self.every_n_steps
-        due = every and (self._first is None or step % every == 0)
-        if self._first is not None and not due:
+        step = self.model.trainer.position.global_step
+        if self._begun and step % self.every_n_steps:
             return
+        self._begun = True
         # Use the first replica's part of the batch.
         local = self.model.strategy.experimental_local_results
-        parts = self.model.trainer.step_batch[:2]
-        images, labels = (np.asarray(local(part)[0][:COUNT]) for part in parts)
+        images = np.asarray(local(self.model.trainer.step_batch[0])[0][:COUNT])
         images = np.clip(np.rint(images.astype(np.float32)), 0, 255).astype(np.uint8)
-        self._first = self._first or (labels, images)
-        if due:
-            self.recorder.images(step, "input", images)
-
-    def jpegs(self) -> list[tuple[int, bytes]]:
-        """Returns [(label, JPEG)] of the first step; empty before it."""
-        return [
-            (int(label), encode(image, "JPEG", quality=90))
-            for label, image in zip(*(self._first or ((), ())), strict=True)
-        ]
+        self.recorder.images(step, "input", images)

@@ -11,29 +11,24 @@ import functools
 import struct
 import time
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
-from plsc_tf.data.images import encode
 from plsc_tf.data.protobuf import message_class
 from plsc_tf.reporting.recorder import Sink, only_local
 from plsc_tf.storage import files, local
 
 FOLDER = "visualdl"
-BINS = 50
 # The fields that this module writes.
 _MESSAGES = {
-    "Image": "encoded_image_string 4 BYTES",
-    "Histogram": "hist 1 DOUBLE*, bin_edges 2 DOUBLE*",
     "MetaData": "display_name 1 STRING",
     "Value": "id 1 INT64, tag 2 STRING, timestamp 3 INT64, value 4 FLOAT, "
-    "image 5 Image, histogram 8 Histogram, meta_data 10 MetaData",
+    "meta_data 10 MetaData",
     "Record": "values 1 Value*",
 }
 
 
 class VisualDL(Sink):
-    """Writes a log for `visualdl --logdir=<folder>`.
+    """Writes the scalars of a run to a log for `visualdl --logdir=<folder>`.
 
     A resumed run appends to the existing file, because VisualDL shows only the newest
     file in a folder, and removes the records of later steps.
@@ -65,18 +60,6 @@ class VisualDL(Sink):
         """Writes `{name: number}`."""
         for name, value in values.items():
             self._write(step, name, value=value)
-
-    def histogram(self, step, name, values):
-        """Writes the distribution of `values` without NaN and infinity."""
-        values = np.asarray(values, np.float64)
-        counts, edges = np.histogram(values[np.isfinite(values)], BINS)
-        self._write(step, name, histogram={"hist": counts, "bin_edges": edges})
-
-    def images(self, step, name, images):
-        """Writes each image, uint8 `[N, height, width, 3]`, as `<name>/<number>`."""
-        for number, image in enumerate(images):
-            content = {"encoded_image_string": encode(image)}
-            self._write(step, f"{name}/{number}", image=content)
 
     def close(self):
         """Closes the file."""

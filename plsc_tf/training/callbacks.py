@@ -108,7 +108,6 @@ class TrainingLog(keras.callbacks.Callback):
         images_per_second: mean over this process's steps, excluding verification,
             saving, and the first step, which traces the graph. While there is only one
             step, its speed.
-        timed_steps: [first, last] global step of the mean; None before the first step.
     """
 
     every_n_steps: int
@@ -123,7 +122,6 @@ class TrainingLog(keras.callbacks.Callback):
         super().__init__()
         self.interruptions = tuple(filter(None, self.interruptions))
         self.images_per_second: float | None = None
-        self.timed_steps: list[int] | None = None
         self._line = ProgressLine(self.total_steps) if self.lines else None
         self._shown = Guard("the line of progress")
         self._since_line: list[dict[str, float]] = []
@@ -213,7 +211,6 @@ class TrainingLog(keras.callbacks.Callback):
     def _count(self, seconds, step):
         self._of_epoch.append(seconds)
         self._steps += 1
-        self.timed_steps = [step - max(self._steps - 2, 0), step]
         if self._steps > 1:  # the first step counts only while it is the only one
             self._seconds += seconds
             self._of_line.append(seconds)

@@ -1,7 +1,6 @@
 """Tests training, resuming, evaluation and export on small synthetic images."""
 
 import json
-import re
 import shutil
 import sys
 
@@ -165,10 +164,6 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     used, parts = train.train(flags)
     assert used.training.global_batch_size == 10
     assert parts["steps"] == whole["steps"] == 10
-    # Only this process's steps count, without the first, which builds the graph.
-    assert parts["images_per_second_steps"] == [9, 10]
-    shown = results.table(used, parts)
-    assert re.search(r"images/s +\S+ \(steps 9 to 10, since the resume\)", shown)
     np.testing.assert_allclose(
         stored_rows(parts["checkpoint_dir"]),
         stored_rows(whole["checkpoint_dir"]),

@@ -37,12 +37,6 @@ def test_the_end_of_a_training_exports_its_model(finished_run):
 
 def test_everything_at_once(run):
     settings, folder = run
-    names = [f"0\t{k}\tperson {k}" for k in range(7)]
-    # A run from elsewhere would take as many names as it likes.
-    (folder / "run/labels_map.txt").write_text("0\t99999999\tx")
-    with pytest.raises(ValueError, match=r"labels_map.txt, line 1: expected an old"):
-        export.export_checkpoint(settings.replace(export_classes=2))
-    (folder / "run/labels_map.txt").write_text("\n".join([*names, "5\t-\tgone"]))
     rows = export.export_checkpoint(
         settings.replace(
             card=str(folder / "card" / "card.json"),
@@ -65,8 +59,6 @@ def test_everything_at_once(run):
     threshold = written["sets"]["mock"]["threshold"]
     assert card["threshold"]["cosine"] == threshold["cosine"]
     assert card["threshold"]["far"] == 0.1
-    lines = pathlib.Path(target, "assets.extra/classes.txt").read_text().splitlines()
-    assert lines == [f"person {k}" for k in range(7)]
     signature = tf.saved_model.load(target).signatures["classify"]
     image = tf.io.encode_png(np.zeros([20, 30, 3], np.uint8))
     assert signature(bytes=image[None])["classes"].shape == (1, 2)

@@ -60,7 +60,6 @@ class RunReporter:
         self._hooks = hooks.load_callbacks(options.hooks)
         self._guards: dict[str, Guard] = {}
         self._starts = starts
-        self._images = InputImages(self.recorder, options.images_every_n_iters)
         if not group.is_chief:
             return
         if options.tensorboard or TENSORBOARD in options.tracker:
@@ -91,8 +90,8 @@ class RunReporter:
         if self.group.is_chief and (options.check_shape or options.check_content):
             check = layers.LayerCheck(options.check_content)
             callbacks["the layers' shapes and contents"] = check
-        if self.group.is_chief and (images or options.run_report):
-            callbacks["input images"] = self._images
+        if self.group.is_chief and images:
+            callbacks["input images"] = InputImages(self.recorder, images)
         if angles:
             callbacks["angles"] = AngleHistograms(self.recorder, angles)
         for name, one in callbacks.items():
@@ -124,8 +123,8 @@ class RunReporter:
             batches: the training data.
             pairs: the verification sets, `{name: Pairs}`.
         """
-        if self.options.projector:
-            project = functools.partial(self._project, model, batches, pairs)
+        if self.options.projector and pairs:
+            project = functools.partial(self._project, model, pairs)
             self.guarded("the projector's files", project)
         self.close(model, outcome, batches)
 
@@ -175,7 +174,6 @@ class RunReporter:
             "memory": lambda: run_report.peak_memory(model.strategy),
             "environment": lambda: run_report.environment(model),
             "network": lambda: run_report.network(model),
-            "images": self._images.jpegs,
             "charts": lambda: [
                 (one.caption, one.svg()) for one in curves.all_of(rows, self._resumed())
             ],
@@ -195,13 +193,10 @@ class RunReporter:
         """Returns the global steps after which the run was resumed."""
         return [start["step"] for start in self._starts if start["step"]]
 
-    def _project(self, model, batches, pairs):
+    def _project(self, model, pairs):
+        name, first = next(iter(pairs.items()))
         with model.trainer.averaged():  # verification and export use averages too
-            if pairs:
-                name, first = next(iter(pairs.items()))
-                points = projector.of_pairs(model, first)
-            else:
-                name, points = "batch", projector.of_batch(model, batches)
+            points = projector.of_pairs(model, first)
         if self.group.is_chief:
             projector.write(self._board, name, *points)
 

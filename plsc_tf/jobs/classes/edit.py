@@ -179,10 +179,5 @@ def _next_steps(options, content, labels, run):
     hooks = tuple(name for name in run.logging.hooks if name.isidentifier())
     new = run.replace(num_classes=labels.num_classes, model_save_dir=options.edit_dir)
     write_flags(new.replace(hooks=hooks, fs_dir_for_save=""), path)
-    advice = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
-    if content["state"].get("step"):
-        advice += (
-            f"\nit resumes after step {content['state']['step']} of an epoch in the "
-            "order of the old data"
-        )
-    return [start, ("or resume", advice)]
+    command = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
+    return [start, ("or resume", command)]

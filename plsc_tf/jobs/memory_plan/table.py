@@ -139,14 +139,9 @@ def _notes(job):
         "activations": f"{images} images at a time, {each:.1f} MB each",
         "backbone weights": settings.model.model_name
         + (" and its auxiliary logits" if backbone.auxiliary else ""),
-        "gradients": "of the weights on every replica",
         "projection": "stage 2: the columns of P, and the residual gradient",
         "path": "stage 2: gradient, direction and moved weights",
-        "cuDNN workspace": "scratch memory of the largest convolution (estimated)",
-        "allocator": "reserved by TensorFlow, unused (estimated)",
-        "programs": "graphs and compiled code (estimated)",
         "input pipeline": f"{job.batches_ahead} batches ahead",
-        "TensorFlow": "the process at its start, shared by the replicas",
     }
 
 
