@@ -88,6 +88,7 @@ def _plain(member):
 ARROW = ["pyarrow>=21"]
 LMDB = ["lmdb>=1.4", "msgpack>=1,<2"]
 ALIGN = ["mtcnn>=1,<2"]
+CALIBRATION = ["scikit-learn>=1.4,<2"]
 DEV = [
     *("mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"),
     *("scikit-image>=0.26", "webdataset>=1,<2"),
@@ -145,7 +146,7 @@ setup(
         "blake3>=1,<2",
     ],
     extras_require={
-        "dev": [*DEV, *ONNX, *SERVING, *ARROW, *LMDB, *ALIGN],
+        "dev": [*DEV, *ONNX, *SERVING, *ARROW, *LMDB, *ALIGN, *CALIBRATION],
         # Ruff formats the signatures of functions.
         "docs": [
             "mkdocs>=1.6,<2",
@@ -156,6 +157,7 @@ setup(
         ],
         "gpu": ["tensorflow[and-cuda]>=2.17.1,<2.22"],
         "align": ALIGN,
+        "calibration": CALIBRATION,
         "arrow": ARROW,
         "hdfs": ARROW,
         "s3": ARROW,

@@ -52,6 +52,12 @@ class Scoring(OptionGroup, saved=False):
         "search the training set for verification images (reads all of it)",
         applies="card_dir and no embeddings",
     )
+    calibrate: str | None = option(
+        None, "calibrate cosines of pairs by this method", choices="logistic isotonic"
+    )
+    calibration_prior: float = option(
+        0.5, "prior probability of a match", within="(0, 1)", applies="calibrate"
+    )
     bootstrap_samples: Count = option(
         1000, "draws for confidence intervals; 0: none", applies="card_dir"
     )

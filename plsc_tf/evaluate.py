@@ -14,7 +14,7 @@ from plsc_tf.options import cli
 GROUPS = (
     *("dataset", *cli.PIPELINE, *cli.TRAINED_MODEL, "val_targets", "test_batch_size"),
     *("cluster", "no step_timeout", "no gradient_bucket_mb", "no gradient_dtype"),
-    *("scoring", "image_dir", "saved_model"),
+    *("scoring", "image_dir", "saved_model", "flip"),
 )
 
 

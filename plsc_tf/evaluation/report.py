@@ -12,6 +12,8 @@ _NAMES = {
     "auc": ("AUC", "area under the ROC curve"),
     "xnorm": ("XNorm", "XNorm, mean length of the embeddings"),
     "val_at_far": ("val@FAR=0.001", "val@FAR=0.001, mean ± std of ten folds"),
+    "cllr": ("Cllr", "Cllr, cost of the likelihood ratios, in bits"),
+    "min_cllr": ("minimal Cllr", "minimal Cllr, of the best ascending calibration"),
 }
 
 
@@ -22,12 +24,16 @@ class Options:
     Attributes:
         samples: number of draws for the confidence intervals; 0 disables them.
         seed: random seed for the draws.
-        far: false accept rate at which the threshold is calibrated.
+        far: false accept rate of the threshold.
+        calibrate: method of `calibration.fit`; None for no calibration.
+        prior: see `calibration.Calibration`.
     """
 
     samples: int = 0
     seed: int = 0
     far: float = 1e-3
+    calibrate: str | None = None
+    prior: float = 0.5
 
 
 @dataclasses.dataclass(frozen=True)

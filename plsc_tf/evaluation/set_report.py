@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation import bootstrap, identification, quality, roc
+from plsc_tf.evaluation import bootstrap, calibration, identification, quality, roc
 from plsc_tf.evaluation.charts import Chart
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
@@ -186,6 +186,9 @@ def of_pairs(
     points = statistics.curve()
     calibrated = figures.pop(roc.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
+    if options.calibrate:
+        costs, curve = _calibrate(scores, sides, options)
+        figures, threshold = figures | costs, threshold | curve
     if folds:
         result = summarize(scores, folds)
         for figure, std in (("accuracy", result.std), ("val_at_far", result.val_std)):
@@ -278,6 +281,23 @@ def of_classes(
     figures = bootstrap.intervals(measure(), measure, labels, options)
     counts = {"images": len(labels), "classes": len(np.unique(labels))}
     return SetReport(name, "classes", figures, counts, basis="classes are drawn")
+
+
+def _calibrate(scores, sides, options):
+    """Returns (figures on the calibration, {"calibration"} for the threshold)."""
+    cosines, same, method = 1 - scores.distances / 2, scores.same, options.calibrate
+    try:
+        found = calibration.fit(cosines, same, method, options.prior)
+        llrs = calibration.held_out(cosines, same, sides, method)
+    except ValueError as error:
+        return {"cllr": Figure(None, note=str(error))}, {}
+
+    def measure(weights=None):
+        return {"cllr": calibration.cllr(llrs, same, weights)}
+
+    figures = bootstrap.intervals(measure(), measure, sides, options)
+    figures["min_cllr"] = Figure(calibration.min_cllr(cosines, same))
+    return figures, {"calibration": dataclasses.asdict(found)}
 
 
 def _threshold(calibrated, points, far):

@@ -12,7 +12,6 @@ import collections
 import contextlib
 import functools
 import http.client
-import io
 import itertools
 import json
 import os
@@ -24,6 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
+from plsc_tf.serving.limited_response import MOST_BYTES, Response
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
@@ -33,13 +33,12 @@ _BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
 # length is negative.
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
-# Bytes of the longest answer, and its most numbers, lists and strings.
-_MOST_BYTES = 1 << 26
+# Numbers, lists and strings of the longest answer.
 _MOST_PARTS = 1 << 22
 # Bytes of the longest answer that holds no embeddings.
 _MOST_OTHER_BYTES = 1 << 16
-# Seconds to wait for an answer if timeout is None.
-_WITHOUT_TIMEOUT = 1e6
+# The results of a comparison.
+_VERIFIED = {"score": float, "llr": float, "probability": float, "decision": bool}
 
 
 class ServiceError(RuntimeError):
@@ -165,6 +164,23 @@ class Client(contextlib.AbstractContextManager):
         """
         return [self._ask("faces", text) for text in _texts(photos)]
 
+    def verify(self, first: bytes, second: bytes) -> dict[str, float | bool]:
+        """Compares two images; the export must have a calibration.
+
+        Args:
+            first: the content of an image's file, as for `encode`.
+            second: that of the other image.
+
+        Returns:
+            "score", the cosine of both embeddings; "llr", its log-likelihood ratio;
+            "probability" of the same person, at the calibration's prior; and
+            "decision", whether the score exceeds the card's threshold.
+
+        Raises:
+            ValueError, ServiceError: see `encode`.
+        """
+        return self._ask("verified", _texts([first, second]))
+
     def close(self) -> None:
         """Closes the unused connections; `encode` opens new ones."""
         for server in list(self._servers):
@@ -223,45 +239,6 @@ class _Unavailable(Exception):
         self.seconds = seconds
 
 
-class _Receiver(io.RawIOBase):
-    """Receives an answer within the socket's timeout and `_MOST_BYTES`.
-
-    The socket's own timeout would begin again with each byte.
-    """
-
-    def __init__(self, sock, raw):
-        self._sock, self._raw = sock, raw
-        self._end = time.monotonic() + (sock.gettimeout() or _WITHOUT_TIMEOUT)
-        self._left = _MOST_BYTES
-
-    def readable(self):
-        """Returns True, which the buffer asks for."""
-        return True
-
-    def readinto(self, buffer):
-        """Receives bytes; returns their number."""
-        seconds = self._end - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(seconds)
-        count = self._raw.readinto(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise OSError(f"the answer has more than {_MOST_BYTES} bytes")
-        return count
-
-    def close(self):
-        """Gives the socket back."""
-        self._raw.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock, *arguments, **options):
-        super().__init__(sock, *arguments, **options)
-        self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
-
-
 class _Server:
     """A server's address and its unused connections."""
 
@@ -293,13 +270,26 @@ class _Server:
             malformed = status == 400 and "Malformed request" in str(answer)
             if status not in (404, 405) and not malformed:
                 return self._rows(status, answer, "instance", len(texts), rated)
-        body = {"instances": [{"b64": text} for text in texts]}
-        body |= {"signature_name": "quality"} if rated else {}
-        reply = self._post(f"/v1/models/{self._model}:predict", body)
+        instances = [{"b64": text} for text in texts]
+        reply = self._predict(instances, "quality" if rated else "serving_default")
         rows = self._rows(*reply, "predictions", len(texts), rated)
         # TensorFlow Serving's interface worked, so skip PLSC's path from now on.
         self._speaks_plsc = False
         return rows
+
+    def _predict(self, instances, signature):
+        body = {"signature_name": signature, "instances": instances}
+        return self._post(f"/v1/models/{self._model}:predict", body)
+
+    def verified(self, texts):
+        """Returns the comparison of a pair of base64-encoded images."""
+        reply = self._predict([[{"b64": text} for text in texts]], "verify")
+        rows = self._items(*reply, "predictions")
+        try:
+            (found,) = rows
+            return {key: kind(found[key]) for key, kind in _VERIFIED.items()}
+        except (TypeError, ValueError, LookupError):
+            raise _Unavailable("the answer does not have a comparison") from None
 
     def faces(self, text):
         """Returns the faces in a base64-encoded photograph; see `embeddings`."""
@@ -346,13 +336,13 @@ class _Server:
                 connection, used = self._unused.pop(), True
             except IndexError:
                 connection, used = self._connect(), False
-                connection.response_class = _Response
+                connection.response_class = Response
             try:
                 if used:
                     connection.sock.settimeout(connection.timeout)
                 connection.request("POST", path, body, self._headers)
                 response = connection.getresponse()
-                data = response.read(_MOST_BYTES)
+                data = response.read(MOST_BYTES)
                 break
             except _FAILURES as error:
                 connection.close()
@@ -375,7 +365,7 @@ class _Server:
         # character beyond ASCII, each takes four. Only embeddings are long.
         parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
         has_embeddings = response.status == 200 and b"\\" not in data
-        most = _MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
+        most = MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
         if len(data) > most or parts > _MOST_PARTS or not data.isascii():
             return response.status, None
         try:

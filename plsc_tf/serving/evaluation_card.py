@@ -6,7 +6,7 @@ from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 # The keys of a set's threshold that are copied into model_card.json.
-_THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note")
+_THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note", "calibration")
 
 
 class EvaluationCard(NamedTuple):
@@ -69,7 +69,8 @@ class EvaluationCard(NamedTuple):
         """Returns the threshold entries for model_card.json.
 
         Returns:
-            {"thresholds": {set: {"far" or "fpir", "squared_l2", "cosine", "note"}},
+            {"thresholds": {set: {"far" or "fpir", "squared_l2", "cosine", "note",
+            "calibration"}},
             "threshold": the entry of the first set with a cosine threshold, or of the
             first set if none has one, plus the set's name as "set"}; empty if no set
             has a threshold.

@@ -35,7 +35,6 @@ class Extras(NamedTuple):
         calibration: uint8 `[n, height, width, 3]`; images on which the activation
             ranges for tflite_int8 are measured, or None.
         card: an `EvaluationCard`, or None.
-        class_names: one name per class, or empty.
         pictures: encoded images on which the export is compared with the network; if
             empty, images of noise.
         validation: encoded images of a validation set, on which the quality of images
@@ -49,7 +48,6 @@ class Extras(NamedTuple):
     formats: tuple[str, ...] = ("saved_model",)
     calibration: np.ndarray | None = None
     card: EvaluationCard | None = None
-    class_names: tuple[str, ...] = ()
     pictures: tuple[bytes, ...] = ()
     validation: tuple[bytes, ...] = ()
     accuracy: Callable | None = None
@@ -80,6 +78,11 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
       probabilities, in descending order.
     - `quality`, if `extras` has a validation set: input `bytes`, outputs `embedding`
       and `quality`, float32 `[N]`; see `plsc_tf.evaluation.quality`.
+    - `verify`, if the card's threshold has a calibration: input `bytes`, string
+      `[N, 2]`, pairs of images; outputs `score`, the cosine, `llr` and `probability`,
+      see `plsc_tf.evaluation.calibration`, float64 `[N]`, and `decision`, bool `[N]`,
+      whether the score exceeds the threshold. `verify_embeddings` has the input
+      `embeddings`, float32 `[N, 2, embedding_size]`, and the same outputs.
 
     The export contains only variables that the signatures read: no optimizer slots, and
     the head only for `classify`. Until all files have been loaded again and compared
@@ -130,12 +133,14 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
 
     def export():
         closed_set = ClosedSet(head, classes) if classes else None
+        measured = extras.card.thresholds() if extras.card else {}
         options = normalize, prepare, closed_set, extras.validation
-        signatures = Signatures(network, image_size, *options)
+        threshold = measured.get("threshold")
+        signatures = Signatures(network, image_size, *options, threshold)
         card = {
             "preprocessing": "resize" if prepare is None else "custom",
             **(model_card or {}),
-            **(extras.card.thresholds() if extras.card else {}),
+            **measured,
             "image_size": list(image_size),
             "embedding_size": signatures.embedding_size,
             "normalize": bool(normalize),
@@ -178,10 +183,6 @@ def _write(export_dir, version, signatures, card, extras):
             "model_card.json": json.dumps(card, indent=2, sort_keys=True),
             "proof.json": json.dumps(comparison, indent=2),
         }
-        if extras.class_names:
-            # A folder's name may have line breaks.
-            names = (" ".join(name.splitlines()) for name in extras.class_names)
-            texts["classes.txt"] = "\n".join(names)
         if extras.card:
             texts["card.json"] = json.dumps(extras.card.content, indent=1)
         folder = files.join(scratch, "assets.extra")

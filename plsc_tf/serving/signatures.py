@@ -78,6 +78,8 @@ class Signatures:
         closed_set: a `ClosedSet`, or None to omit `classify`.
         validation: encoded images, `quality.MIN_IMAGES` or more, whose embeddings
             calibrate `quality`; with fewer, it is omitted.
+        threshold: that of the model card; without "cosine" or "calibration", `verify`
+            and `verify_embeddings` are omitted.
 
     Attributes:
         module: the `tf.Module` to save.
@@ -98,6 +100,7 @@ class Signatures:
         prepare: Callable | None = None,
         closed_set: ClosedSet | None = None,
         validation: Sequence[bytes] = (),
+        threshold: dict | None = None,
     ):
         self._network, self.image_size, self._normalize = network, image_size, normalize
         self._prepare, self._closed_set = prepare or self._resize, closed_set
@@ -116,22 +119,34 @@ class Signatures:
             # int8 files cannot divide precisely by the norm, so they are converted from
             # this function.
             self.module.raw = one_input(self._raw, images)
+
+        def embed(images):
+            return {"embedding": self.embed(images)}
+
+        def of_bytes(compute):
+            return one_input(lambda data: compute(self._decode(data)), encoded)
+
         self.functions = {
-            "serving_default": one_input(
-                lambda data: {"embedding": self.embed(self._decode(data))}, encoded
-            ),
-            "images": one_input(lambda x: {"embedding": self.embed(x)}, images),
+            "serving_default": of_bytes(embed),
+            "images": one_input(embed, images),
         }
         if closed_set:
             self.module.class_variables = closed_set.variables
-            self.functions["classify"] = one_input(
-                lambda data: self.classify(self._decode(data)), encoded
-            )
+            self.functions["classify"] = of_bytes(self.classify)
+        self._threshold, size = threshold or {}, self.embedding_size
+        if "calibration" in self._threshold and threshold["cosine"] is not None:
+            rows = tf.TensorSpec([None, 2, size], tf.float32, "embeddings")
+            self.functions["verify_embeddings"] = one_input(self._verify, rows)
+
+            def verify(pairs):
+                embeddings = self.embed(self._decode(tf.reshape(pairs, [-1])))
+                return self._verify(tf.reshape(embeddings, [-1, 2, size]))
+
+            pairs = tf.TensorSpec([None, 2], tf.string, "bytes")
+            self.functions["verify"] = one_input(verify, pairs)
         self.percentiles = self._calibrate(validation)
         if self.percentiles:
-            self.functions["quality"] = one_input(
-                lambda data: self._rate(self._decode(data)), encoded
-            )
+            self.functions["quality"] = of_bytes(self._rate)
 
     def _calibrate(self, validation):
         if len(validation) < quality.MIN_IMAGES:
@@ -144,11 +159,27 @@ class Signatures:
 
     def _rate(self, images):
         """Returns {"embedding", "quality"}; see `quality.rate`, which is for numpy."""
-        raw, percentiles = self._raw(images), np.array(self.percentiles, np.float32)
-        above = tf.norm(raw, axis=1, keepdims=True) - percentiles[:-1]
-        steps = above / np.maximum(np.diff(percentiles), np.finfo(np.float32).tiny)
-        qualities = tf.reduce_mean(tf.clip_by_value(steps, 0, 1), axis=1)
-        return {"embedding": self._finish(raw), "quality": qualities}
+        raw, percentiles = self._raw(images), self.percentiles
+        ranks = np.linspace(0, 1, len(percentiles))
+        qualities = _interpolate(tf.norm(raw, axis=1), percentiles, ranks)
+        outputs = {"embedding": self._finish(raw), "quality": qualities}
+        return {name: tf.cast(one, tf.float32) for name, one in outputs.items()}
+
+    def _verify(self, embeddings):
+        """Compares pairs, `[N, 2, embedding_size]`; see `export_saved_model`."""
+        known, rows = self._threshold["calibration"], tf.cast(embeddings, tf.float64)
+        rows /= tf.norm(rows, axis=2, keepdims=True)
+        cosines = tf.reduce_sum(rows[:, 0] * rows[:, 1], axis=1)
+        problem = "embeddings must be finite, and none may be all zeros"
+        cosines = tf.debugging.check_numerics(cosines, problem)
+        llrs = _interpolate(cosines, known["cosines"], known["llrs"])
+        odds = llrs + np.log(known["prior"] / (1 - known["prior"]))
+        return {
+            "score": cosines,
+            "llr": llrs,
+            "probability": tf.sigmoid(odds),
+            "decision": cosines > self._threshold["cosine"],
+        }
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
         """Maps float32 `[N, height, width, 3]` to the embeddings the export returns."""
@@ -190,6 +221,14 @@ class Signatures:
 
         spec = tf.TensorSpec([*self.image_size, 3], tf.uint8)
         return tf.cast(tf.map_fn(image, encoded, fn_output_signature=spec), tf.float32)
+
+
+def _interpolate(x, points, values):
+    """Computes `np.interp(x, points, values)` in a graph, in float64; x is `[N]`."""
+    widths = np.maximum(np.diff(points), np.finfo(np.float64).tiny)
+    steps = (tf.cast(x, tf.float64)[:, tf.newaxis] - points[:-1]) / widths
+    rise = tf.clip_by_value(steps, 0, 1) * np.diff(values)
+    return values[0] + tf.reduce_sum(rise, axis=1)
 
 
 def one_input(function: Callable, spec: tf.TensorSpec, autograph: bool = False):

@@ -32,9 +32,10 @@ EMBEDDING, SIDE = 512, 48
 RUN_BY = ("README.md", "python.md", "from_plsc.md", "public_server.md")
 # Pages that build a large network.
 SLOW = {"importing.md", "zoo.md"}
-# Blocks that serve until they are ended, or need a detector: seeds/test_plsc.py and
-# server/test_faces.py run them.
-ELSEWHERE = "PLSCServer().with_model", "encode_faces"
+# Blocks that serve until they are ended, or need a detector or a calibration:
+# seeds/test_plsc.py, server/test_faces.py, server/test_quality_routes.py and
+# evaluation/test_calibration.py run them.
+ELSEWHERE = "PLSCServer().with_model", "encode_faces", ".verify(", "calibration.fit"
 # What a page shows, and what stands for it here.
 REPLACED = {
     "importing.md": {

@@ -72,8 +72,8 @@ def like_tensorflow_serving(path, body):
         return 404, {"error": f"Malformed request: POST {path}"}, {}
     assert [list(row) for row in body.pop("instances")] == [["b64"]]
     rated = {"embedding": [1.0, 0.5], "quality": 0.25}
-    assert body in ({}, {"signature_name": "quality"})
-    return 200, {"predictions": [rated if body else [0.0, 0.5]]}, {}
+    rows = {"quality": rated, "serving_default": [0.0, 0.5]}
+    return 200, {"predictions": [rows[body["signature_name"]]]}, {}
 
 
 def test_tf_serving_is_found_out(pictures):

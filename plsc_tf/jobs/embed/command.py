@@ -78,9 +78,9 @@ def embed(settings: Settings) -> list[tuple]:
 
 def _trained_model(settings):
     """Loads a checkpoint; returns (kind, path, `Pictures`, None)."""
-    options, loaded = settings.embedding, trained.load(settings)
+    loaded = trained.load(settings)
     batch_size = settings.evaluation.test_batch_size
-    source = of_model(loaded.model, loaded.settings, batch_size, options.flip)
+    source = of_model(loaded.model, loaded.settings, batch_size)
     return "checkpoint", loaded.checkpoint, source, None
 
 

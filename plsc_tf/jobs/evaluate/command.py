@@ -15,7 +15,7 @@ from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
-from plsc_tf.requirements import require
+from plsc_tf.requirements import require, require_package
 from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
@@ -98,7 +98,11 @@ class _Evaluation:
         self.scoring, self.image_dir = settings.scoring, settings.embedding.image_dir
         samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
         seed, far = settings.training.seed, self.scoring.card_far
-        self.options = Options(samples, seed, far)
+        calibrate, prior = self.scoring.calibrate, self.scoring.calibration_prior
+        if calibrate:
+            require_package("sklearn", "calibration", "calibrate")
+        self.options = Options(samples, seed, far, calibrate, prior)
+        self.flip = settings.embedding.flip
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
 
     def add(self, report):
@@ -163,7 +167,8 @@ class _Evaluation:
         """
         sizes = {"batch_size": source.batch_size, "image_size": source.image_size}
         for name, pairs in sets.items():
-            self.add_pairs(name, pairs, score_pairs(embed, pairs, **sizes))
+            scores = score_pairs(embed, pairs, **sizes, flip=self.flip)
+            self.add_pairs(name, pairs, scores)
         self.add_lists(source, with_fingerprints=True)
 
     def add_origins(self, model):

@@ -142,16 +142,16 @@ class Pictures:
         return framed.prefetch(ahead).as_numpy_iterator()
 
 
-def of_model(model, settings, batch_size, flip=None):
+def of_model(model, settings, batch_size):
     """Returns `Pictures` for a trained model.
 
     Args:
         model: the `Classifier`.
         settings: the `Settings` of its training.
         batch_size: number of images in a global batch.
-        flip: see `Pictures`; None means True unless the data set is not preprocessed.
     """
-    if flip is None:
+    flip = settings.embedding.flip
+    if flip is None:  # as in verification: unless the data set is not preprocessed
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.info(module).augmentation != "none"
     embed = functools.partial(model.embed, batch_size=batch_size)

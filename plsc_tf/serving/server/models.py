@@ -25,6 +25,7 @@ from plsc_tf.serving.server.limits import check_count, check_image
 from plsc_tf.storage import files, transfer
 
 DEFAULT_SIGNATURE, QUALITY_SIGNATURE = "serving_default", "quality"
+PAIR_SIGNATURE = "verify"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
 # The headers of images with more bytes together are read outside the event loop, as are
@@ -35,8 +36,6 @@ _SIDE = 112
 # Seconds before a version that could not be loaded is tried again, and how much longer
 # that is than the attempt took.
 _RETRY_SECONDS, _RETRY_RATIO = 10.0, 10
-# Number of unloaded versions whose status is still reported.
-_MOST_ENDED = 20
 
 
 class LoadedModel:
@@ -77,6 +76,7 @@ class LoadedModel:
         # Without a fingerprint, it counts as another model each time it is loaded.
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}
+        threshold.pop("calibration", None)  # it may be long
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
         self._batchers = {
@@ -114,7 +114,7 @@ class LoadedModel:
 
         Args:
             signature: name of a signature.
-            values: array `[N, ...]` or list of N bytes.
+            values: array `[N, ...]` or list of N bytes or pairs of bytes.
 
         Returns:
             {output name: array `[N, ...]`}.
@@ -123,10 +123,16 @@ class LoadedModel:
             RequestError: the values are invalid, or cannot be computed now.
         """
         _, name, dtype, shape = self.input(signature)
-        if dtype.kind != "O" and list(values.shape[1:]) != shape[1:]:
+        if isinstance(values, np.ndarray) and list(values.shape[1:]) != shape[1:]:
             found = list(values.shape)
             raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
         check_count(len(values), self._options.max_request_images)
+        if signature == PAIR_SIGNATURE:
+            # As single images, they share batches with those of other requests.
+            images = [image for pair in values for image in pair]
+            rows = (await self.predict(self._embeds, images))["embedding"]
+            rows = rows.reshape(len(values), 2, -1)
+            return await self.predict("verify_embeddings", rows)
         pixels = [0] * len(values)
         if dtype.kind == "O":
             png = any(one[:4] == b"\x89PNG" for one in values)
@@ -174,8 +180,8 @@ class LoadedModel:
             self.seconds[size] = min(timeit.repeat(run, number=1, repeat=3))
         for signature in set(self.signature_defs) - {self._embeds}:
             *_, dtype, shape = self.input(signature)
-            zeros = np.zeros((1, *shape[1:]), dtype)
-            self.run(signature, [image] if dtype.kind == "O" else zeros)
+            value = image if dtype.kind == "O" else np.ones((), dtype)
+            self.run(signature, tf.fill([1, *shape[1:]], value))
 
 
 def _open(path):
@@ -221,10 +227,8 @@ class Models:
         self.name = options.served_name or parent.name.removesuffix(".onnx")
         self._options, self._executor, self._metrics = options, executor, metrics
         self._served = {}
-        # {version: TF Serving's (state, error message)} if the version is not served.
-        self._others = {}
-        # {version that could not be loaded: time of the next attempt}.
-        self._retries = {}
+        # {version that could not be loaded: (why, time of the next attempt)}.
+        self._failures = {}
         metrics.version.set_function(lambda: max(self._served, default=0))
 
     async def start(self) -> None:
@@ -235,7 +239,7 @@ class Models:
         """
         await self.refresh()
         if not self._served:
-            errors = [message for _, message in self._others.values() if message]
+            errors = [*self.failed.get("failed", {}).values()]
             raise OSError(
                 f"No version of {self._options.model_path!r} could be loaded: "
                 f"{errors[0] if errors else 'it has no version folders (1, 2, 3)'}."
@@ -262,12 +266,8 @@ class Models:
             keep += [version] if version in self._served else []
             if len(keep) == self._options.num_versions:
                 break
-        for version in set(self._retries) - set(folders):
-            del self._retries[version]
-            self._others.pop(version, None)
-        # Like TF Serving, report unloaded versions, but limit their number.
-        for version in sorted(self._others)[:-_MOST_ENDED]:
-            del self._others[version]
+        for version in set(self._failures) - set(folders):
+            del self._failures[version]
         # If no folder is left, keep the newest version.
         keep = keep or sorted(self._served)[-1:]
         for version in set(self._served) - set(keep):
@@ -277,33 +277,29 @@ class Models:
         """Loads a version, unless that has failed not long ago."""
         now = asyncio.get_running_loop().time
         start = now()
-        if start < self._retries.get(version, 0):
+        _, again = self._failures.get(version, ("", 0))
+        if start < again:
             return
-        self._others[version] = ("LOADING", "")
         try:
             common = self._executor, self._options, self._metrics
             model = await asyncio.to_thread(LoadedModel, folder, version, *common)
         except Exception as error:  # noqa: BLE001 - any file may be broken in any way
             end = now()
             pause = max(_RETRY_SECONDS, _RETRY_RATIO * (end - start))
-            self._retries[version] = end + pause
-            self._others[version] = ("END", str(error)[:300] or "unknown")
+            self._failures[version] = str(error)[:300] or "unknown", end + pause
             self._metrics.loads.labels("failed").inc()
             logging.error("Cannot load version %d: %s", version, error)
             return
         self._served[version] = model
-        self._others.pop(version, None)
-        self._retries.pop(version, None)
+        self._failures.pop(version, None)
         self._metrics.loads.labels("ok").inc()
         logging.info("Serving version %d of %s", version, self.name)
 
     async def _unload(self, version):
         model = self._served.pop(version)
-        self._others[version] = ("UNLOADING", "")
         while not model.idle:
             await asyncio.sleep(0.01)
         del model
-        self._others[version] = ("END", "")
         # Loaded functions form reference cycles, which only the collector frees.
         await asyncio.to_thread(gc.collect)
         logging.info("Version %d of %s is no longer served", version, self.name)
@@ -311,7 +307,7 @@ class Models:
     @property
     def failed(self) -> dict[str, dict[str, str]]:
         """{"failed": {version: why it could not be loaded}}, or empty."""
-        failed = {str(k): reason for k, (_, reason) in self._others.items() if reason}
+        failed = {str(k): reason for k, (reason, _) in self._failures.items()}
         return {"failed": failed} if failed else {}
 
     def get(self, name: str | None = None, version: int | None = None) -> LoadedModel:
@@ -332,10 +328,13 @@ class Models:
     def status(self, name: str, version: int | None = None) -> dict[int, tuple]:
         """Returns {version: (state, error message or "")}, newest first.
 
+        A version that could not be loaded is at its END.
+
         Raises:
             RequestError: the model or version does not exist.
         """
-        states = self._others | dict.fromkeys(self._served, ("AVAILABLE", ""))
+        states = {number: ("END", why) for number, (why, _) in self._failures.items()}
+        states |= dict.fromkeys(self._served, ("AVAILABLE", ""))
         if name != self.name or (version is not None and version not in states):
             what = "any versions" if version is None else f"version {version}"
             raise RequestError("NOT_FOUND", f"Could not find {what} of model {name}")

@@ -111,7 +111,7 @@ def read_inputs(body: bytes, find_input: Callable, most: int) -> tuple:
         most: largest number of rows.
 
     Returns:
-        (signature, `ROW` or `COLUMN`, array `[N, ...]` or list of N bytes).
+        (signature, `ROW` or `COLUMN`, array `[N, ...]` or list of N bytes or pairs).
 
     Raises:
         RequestError: the request does not fit the signature.
@@ -131,7 +131,8 @@ def read_inputs(body: bytes, find_input: Callable, most: int) -> tuple:
     if form == ROW:
         rows = [_unnamed(row, name) for row in rows]
     if dtype.kind == "O":
-        return signature, form, [_string(name, *row) for row in enumerate(rows)]
+        read = _string if len(shape) == 1 else _pair
+        return signature, form, [read(name, *row) for row in enumerate(rows)]
     return signature, form, np.stack([_array(name, row, dtype, shape) for row in rows])
 
 
@@ -168,6 +169,12 @@ def _string(name, index, value):
         expected = 'a string or {"b64": base64}'
         raise invalid(f"Item {index} of input {name} must be {expected}.")
     return data
+
+
+def _pair(name, index, value):
+    if not isinstance(value, list) or len(value) != 2:
+        raise invalid(f"Item {index} of input {name} must be a list of two images.")
+    return [_string(name, index, one) for one in value]
 
 
 def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:

@@ -1,0 +1,116 @@
+"""Calibration: likelihood ratios of cosines are scikit-learn's, and true."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from plsc_tf.evaluation import calibration, set_report
+from plsc_tf.evaluation.report import Options
+from plsc_tf.evaluation.verification import PairScores
+from tests.evaluation.saved_embeddings import evaluate, write_lists
+from tests.evaluation.test_command import people_rows
+
+isotonic = pytest.importorskip("sklearn.isotonic")
+linear_model = pytest.importorskip("sklearn.linear_model")
+
+
+def simulated(people=3000, seed=0):
+    """(cosines, same, sides, true LLRs) of people with unequal numbers of images."""
+    rng = np.random.default_rng(seed)
+    own = np.repeat(np.arange(people), 1 + np.arange(people) % 20)
+    # Pairs of one person have something in common; deviations are 0.1 in all.
+    alike = 0.08 * rng.normal(size=people)[own] + 0.06 * rng.normal(size=len(own))
+    sides = np.concatenate([[own, own], rng.integers(0, people, (2, len(own)))], 1)
+    cosines = np.concatenate([0.4 + alike, 0.1 * rng.normal(size=len(own))])
+    same = np.repeat([True, False], len(own))
+    # ln N(c; 0.4, 0.1) / N(c; 0, 0.1) = (0.4 c - 0.08) / 0.01
+    return cosines, same, sides, 40 * cosines - 8
+
+
+def test_llrs_are_those_of_scikit_learn():
+    cosines, same, *_ = simulated(300)
+    cosines = cosines.round(3)  # with ties
+    found = calibration.fit(cosines, same, "logistic")
+    line = linear_model.LogisticRegression(
+        C=np.inf, class_weight="balanced", solver="newton-cg", tol=1e-12
+    ).fit(cosines[:, None], same)
+    expected = line.decision_function(cosines[:, None])
+    np.testing.assert_allclose(found.llr(cosines), expected, rtol=0, atol=1e-9)
+    curve = isotonic.IsotonicRegression(out_of_bounds="clip").fit(cosines, same)
+    expected, share = curve.predict(cosines), same.mean()
+    found = calibration.fit(cosines, same, "isotonic", prior=share)
+    mixed = (expected > 0) & (expected < 1)
+    probabilities = found.probability(cosines)
+    np.testing.assert_allclose(probabilities[mixed], expected[mixed], atol=1e-9)
+    # Where there are pairs of one kind only, it is as if there were one of the other.
+    low, high = found.llr([-1, 1])
+    assert low == pytest.approx(-np.log(1 + same.sum()))
+    assert high == pytest.approx(np.log(1 + (~same).sum()))
+    assert mixed.any() and not mixed.all()
+
+
+def test_cllr_by_hand():
+    # The mean of the costs of odds of 3 for the truth, and of 1.
+    found = calibration.cllr(np.log([3, 1]), np.array([True, False]))
+    assert found == pytest.approx((np.log2(4 / 3) + 1) / 2)
+    same = np.array([False, False, True, True])
+    assert calibration.cllr(np.zeros(4), same, np.array([1, 5, 2, 1])) == 1
+    # Only the pairs in the middle are in the wrong order: LLR 0, and certainty beside.
+    lowest = calibration.min_cllr(np.array([0.1, 0.4, 0.35, 0.8]), same)
+    assert lowest == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("method", ["logistic", "isotonic"])
+def test_probabilities_of_other_people_are_true(method):
+    cosines, same, sides, truth = simulated()
+    known = (sides % 2 == 0).all(axis=0)
+    others = (sides % 2 == 1).all(axis=0)
+    prior = same[others].mean()
+    found = calibration.fit(cosines[known], same[known], method, prior)
+    probabilities = found.probability(cosines[others])
+    bins = np.minimum((10 * probabilities).astype(int), 9)
+    gaps = np.bincount(bins, probabilities - same[others], 10)
+    assert np.abs(gaps).sum() / len(bins) < 0.01
+    expected = 1 / (1 + np.exp(-truth[others]) * (1 - prior) / prior)
+    assert np.abs(probabilities - expected).mean() < 0.01
+    best = calibration.min_cllr(cosines, same)
+    cost = calibration.cllr(calibration.held_out(cosines, same, sides, method), same)
+    assert best < cost < calibration.cllr(truth, same) + 0.005
+
+
+def test_the_card_has_the_calibration(tmp_path):
+    rows, ids = people_rows()
+    np.save(tmp_path / "faces.npy", rows)
+    left, right = write_lists(tmp_path, range(len(rows)), ids)
+    options = {"pair_lists": (str(tmp_path / "pairs.txt"),), "calibrate": "isotonic"}
+    options |= {"card_dir": str(tmp_path / "card"), "bootstrap_samples": 50}
+    table = evaluate(tmp_path, **options, card_far=0.1, calibration_prior=0.01)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines, same = np.sum(unit[left] * unit[right], axis=1), ids[left] == ids[right]
+    found = json.loads((tmp_path / "card/card.json").read_text())["sets"]["pairs"]
+    stored = calibration.Calibration(**found["threshold"]["calibration"])
+    expected = calibration.fit(cosines, same, "isotonic", prior=0.01)
+    np.testing.assert_allclose(stored.llr(cosines), expected.llr(cosines), atol=1e-9)
+    assert (stored.method, stored.prior) == ("isotonic", 0.01)
+    figures = found["figures"]
+    lowest = calibration.min_cllr(cosines, same)
+    assert table["pairs: minimal Cllr"] == f"{lowest:.5f}"
+    cllr = figures["cllr"]
+    assert lowest < cllr["value"] < 1 and cllr["low"] < cllr["value"] < cllr["high"]
+
+
+def test_pairs_that_cannot_be_calibrated_are_not_available():
+    cosines, same, sides, _ = simulated(60)
+    distances = 2 - 2 * (0.1 * cosines + 0.5 * same)
+    easy = PairScores(distances, same, np.ones(sides.shape))
+    options = Options(far=0.1, calibrate="logistic")
+    report = set_report.of_pairs("easy", easy, (*sides, ""), options)
+    assert "no threshold separates" in str(report.figures["cllr"])
+    assert "calibration" not in report.threshold
+    options = dataclasses.replace(options, calibrate="isotonic")
+    report = set_report.of_pairs("easy", easy, (*sides, ""), options)
+    assert report.figures["min_cllr"].value == 0 < report.figures["cllr"].value
+    with pytest.raises(ValueError, match=r"different people\. Received: different=0"):
+        calibration.fit(cosines[same], same[same], "isotonic")
