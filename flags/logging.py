@@ -40,8 +40,6 @@ class Logging(OptionGroup):
     images_every_n_iters: Count = _charts(
         0, "steps between logs of the network's input images; 0: none"
     )
-    projector: bool = option(
-        False, "at the end, write data for TensorBoard's projector", applies="with_test"
-    )
+    projector: bool = option(False, "write data for TensorBoard's projector at the end")
     save_losses: bool = option(False, "write each step's exact loss to losses.txt")
     run_report: bool = option(True, "at the end, write loss.png and report.html")

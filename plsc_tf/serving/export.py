@@ -134,9 +134,8 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     def export():
         closed_set = ClosedSet(head, classes) if classes else None
         measured = extras.card.thresholds() if extras.card else {}
-        options = normalize, prepare, closed_set, extras.validation
-        threshold = measured.get("threshold")
-        signatures = Signatures(network, image_size, *options, threshold)
+        options = closed_set, extras.validation, measured.get("threshold")
+        signatures = Signatures(network, image_size, normalize, prepare, *options)
         card = {
             "preprocessing": "resize" if prepare is None else "custom",
             **(model_card or {}),

@@ -18,7 +18,6 @@ def test_pairs_are_compared_as_the_card_says(tmp_path):
     card = EvaluationCard("card.json", {**tiny.CARD, "sets": sets}, None)
     network = tiny.network()
     folder = export_saved_model(network, tmp_path, extras=Extras(card=card))
-    assert tiny.read(folder, "model_card.json")["threshold"]["calibration"] == known
     signatures = tf.saved_model.load(folder).signatures
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(50, 2, tiny.EMBEDDING)).astype(np.float32)
@@ -31,7 +30,6 @@ def test_pairs_are_compared_as_the_card_says(tmp_path):
     assert set(outputs) == set(expected)
     for name, values in expected.items():
         np.testing.assert_allclose(outputs[name], values, rtol=0, atol=1e-9)
-    assert 0 < np.mean(expected["decision"]) < 1
     pairs = tf.constant([list(map(encode, tiny.IMAGES[k : k + 2])) for k in (0, 2)])
     embeddings = network(tiny.IMAGES[:4].astype(np.float32)).numpy()
     found, expected = signatures["verify"](bytes=pairs), embeddings[::2]

@@ -25,7 +25,6 @@ from plsc_tf.serving.server.limits import check_count, check_image
 from plsc_tf.storage import files, transfer
 
 DEFAULT_SIGNATURE, QUALITY_SIGNATURE = "serving_default", "quality"
-PAIR_SIGNATURE = "verify"
 # Listed among the signatures, but TensorFlow only runs it after loading.
 _INIT_SIGNATURE = "__saved_model_init_op"
 # The headers of images with more bytes together are read outside the event loop, as are
@@ -127,7 +126,7 @@ class LoadedModel:
             found = list(values.shape)
             raise invalid(f"Input {name} must have shape {shape}. Received: {found}.")
         check_count(len(values), self._options.max_request_images)
-        if signature == PAIR_SIGNATURE:
+        if signature == "verify":
             # As single images, they share batches with those of other requests.
             images = [image for pair in values for image in pair]
             rows = (await self.predict(self._embeds, images))["embedding"]
@@ -277,8 +276,7 @@ class Models:
         """Loads a version, unless that has failed not long ago."""
         now = asyncio.get_running_loop().time
         start = now()
-        _, again = self._failures.get(version, ("", 0))
-        if start < again:
+        if start < self._failures.get(version, ("", 0))[1]:
             return
         try:
             common = self._executor, self._options, self._metrics
