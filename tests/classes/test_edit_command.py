@@ -18,6 +18,7 @@ from tests.classes.tiny import (
     rows_of,
     run_command,
 )
+from tests.folders import contents
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,7 @@ def edited(trained, tmp_path_factory):
     draw_classes(root / "new", [20, 21])
     # Images of the nine classes of the result.
     draw_classes(root / "all", [0, 2, 4, 5, 6, 20, 21, 22, 23])
+    before = contents(trained[0])
     table = run_command(
         f"--model_save_dir={trained[0]}",
         f"--edit_dir={root / 'edited'}",
@@ -36,6 +38,7 @@ def edited(trained, tmp_path_factory):
         "--add_classes=3",
         f"--new_list={root / 'label.txt'}",
     )
+    assert contents(trained[0]) == before
     return root, table
 
 
@@ -48,6 +51,11 @@ def test_what_is_not_touched_is_the_same(trained, edited):
         np.testing.assert_array_equal(
             rows_of(new, name)[[0, 2, 3]], rows_of(old, name)[[0, 4, 5]]
         )
+    for name in ("backbone.weights.h5", "training.npz"):
+        assert (new / name).read_bytes() == (old / name).read_bytes()
+    np.testing.assert_array_equal(
+        rows_of(new, slot)[1], rows_of(old, slot)[2:4].mean(axis=0)
+    )
     # Adagrad's slots begin at 0.1, not at 0.
     np.testing.assert_array_equal(rows_of(new, slot)[4:], np.full((5, 8), 0.1, "f4"))
     merged = rows_of(old)[2:4].astype(np.float64)
@@ -157,4 +165,5 @@ def test_nothing_is_overwritten(trained, edited):
     with pytest.raises(FileExistsError, match="is not overwritten"):
         run_command(*flags.split(), "--remove_classes=1")
     told = json.loads((root / "edited" / "0" / "manifest.json").read_text())
-    assert told["state"]["num_classes"] == 9
+    assert told["state"]["num_classes"] == told["state"]["flags"]["num_classes"] == 9
+    assert told["state"]["flags"]["model_save_dir"] == str(root / "edited")

@@ -5,15 +5,14 @@ import pathlib
 import numpy as np
 import pytest
 
-from plsc_tf.checkpoints import editing, manifest, reader, rows, writer
+from plsc_tf.checkpoints import editing, manifest, rows, writer
 from plsc_tf.checkpoints.editing import Edit
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
-from plsc_tf.checkpoints.rows import Rows, StoredRows
+from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows
 from tests.classes.tiny import rows_of
-from tests.folders import contents
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
 SLOT = WEIGHT * 10
@@ -29,37 +28,6 @@ def source(path, **state):
 
 def ones(low, high):
     return np.ones((high - low, 2), np.float32)
-
-
-def test_rows_and_slots_of_other_classes_are_the_same_bit_by_bit(tmp_path):
-    old, new = source(tmp_path / "old"), str(tmp_path / "new")
-    before = contents(old)
-    labels = LabelsMap(7, removed=[1], merged=[[5, 2]], added=2)
-    added = np.array([[7, 8], [9, 10]], np.float32)
-    changes = Edit(
-        labels,
-        added=lambda low, high: added[low:high],
-        fills={"weight/velocity": 0.5},
-        flags={"model_save_dir": "there"},
-    )
-    editing.edit(old, new, changes)
-    assert contents(old) == before
-    # 0 3 4 6 stay, 2 and 5 are one, 1 is gone.
-    assert labels.new_labels.tolist() == [0, -1, 1, 2, 3, 1, 4]
-    weight, slot = rows_of(new), rows_of(new, "weight/velocity")
-    np.testing.assert_array_equal(weight[[0, 2, 3, 4]], WEIGHT[[0, 3, 4, 6]])
-    np.testing.assert_array_equal(slot[[0, 2, 3, 4]], SLOT[[0, 3, 4, 6]])
-    np.testing.assert_array_equal(weight[5:], added)
-    np.testing.assert_array_equal(slot[5:], np.full((2, 2), 0.5))
-    np.testing.assert_array_equal(slot[1], (SLOT[2] + SLOT[5]) / 2)
-    content = manifest.read(new)
-    reader.verify(new, content)
-    flags = {"learning_rate": 0.1, "num_classes": 7, "model_save_dir": "there"}
-    expected = {"num_classes": 7, "global_step": 5, "flags": flags}
-    assert expected.items() <= content["state"].items()
-    for name in ("backbone.weights.h5", "training.npz"):
-        copied = pathlib.Path(new, name).read_bytes()
-        assert copied == pathlib.Path(old, name).read_bytes()
 
 
 def test_slots_among_the_optimizers_variables_are_left_out_on_request(tmp_path):
@@ -117,18 +85,6 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(pieces), whole[20:230])
     assert max(spans) <= 50 and max(map(len, pieces)) <= 50
     assert len({piece.dtype for piece in pieces}) == 1
-
-
-def test_rows_are_read_across_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "FILE_BYTES", 150)
-    old = source(tmp_path / "old")
-    described = manifest.read(old)["arrays"]["weight"]
-    assert len(described["parts"]) > 2
-    stored = StoredRows(old, described)
-    for low in range(7):
-        for high in range(low, 8):
-            np.testing.assert_array_equal(stored.read(low, high), WEIGHT[low:high])
-    np.testing.assert_array_equal(stored.take([6, 0, 3]), WEIGHT[[6, 0, 3]])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from plsc_tf.heads.tiles import sample_rows
 from tests.conformance.head_case import Case, make_example
-from tests.conformance.head_matrix import Stepper, sampled_classes
+from tests.conformance.head_matrix import Stepper
 
 CLASSES, RATE, STEPS = 40, 0.3, 3000
 # Rows of other replicas are below 0 or beyond 39; row 0 is not among the true classes.
@@ -97,19 +97,3 @@ def test_what_is_not_sampled_stays_bit_for_bit():
     for name in names:
         np.testing.assert_array_equal(after[name][others], before[name][others])
         assert (after[name][sampled] != before[name][sampled]).any(axis=-1).all()
-
-
-def test_the_head_samples_the_same_classes_before_the_step_and_after_a_restart():
-    case = Case("arcface", 2, "kept", "sampled")
-    example = make_example(case)
-    stepper = Stepper(case, example)
-    batches = list(example.batches())
-    sampled = [stepper.step(*batch)["sampled"] for batch in batches]
-    assert not np.array_equal(sampled[0], sampled[1])
-    # What a run that is resumed after the first step knows is the step's number.
-    stepper.optimizer.iterations.assign(1)
-    np.testing.assert_array_equal(stepper.step(*batches[1])["sampled"], sampled[1])
-    asked = sampled_classes(stepper.head, stepper.strategy, batches[1][1], step=1)
-    np.testing.assert_array_equal(asked, sampled[1])
-    own = [asked[asked < 57], asked[asked >= 57] - 57]
-    assert not np.array_equal(own[0][: len(own[1])], own[1])

@@ -181,6 +181,7 @@ def test_the_log_shows_layers_statistics_and_devices(seen):
     assert re.search(r"images +5×16×16×3 uint8  mean", layers)
     assert re.search(r"Dense embedding_dense +5×8 float32  mean", layers)
     assert re.search(r"embedding_dense/kernel +1024×8 float32", layers)
+    assert re.search(r"head weight +7×8 float32", layers)
     statistics = text.split("Model statistics:")[1]
     assert re.search(r"head/weight +7×8\n", statistics)
     assert re.search(r"device:CPU:1 .* 96 of the head\n", text)  # 3 of 7 classes

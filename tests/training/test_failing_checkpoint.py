@@ -1,6 +1,5 @@
 """Saves that fail, and checkpoints that are damaged."""
 
-import shutil
 import threading
 import time
 
@@ -9,7 +8,6 @@ import pytest
 import plsc_tf
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
-from tests import small_disk
 from tests.training.checkpointed import Watch, data, fit, names
 
 
@@ -70,25 +68,6 @@ def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
     fit(model, checkpoint, *([Watch(settled)] if waits else []), epochs=1)
     assert names(tmp_path) == ["step_00000001", "step_00000003", "step_00000004"]
     assert "Training continues without it" in caplog.text
-
-
-@pytest.mark.parametrize("background", [True, False])
-def test_training_goes_on_when_a_full_disk_has_room_again(model, tmp_path, background):
-    """A real disk, on which only a part of the second checkpoint fits."""
-    filler, run = tmp_path / "filler", tmp_path / "run"
-
-    def fill_and_empty(step):
-        settled(step)
-        if step == 1:
-            filler.write_bytes(b"x" * (shutil.disk_usage(tmp_path).free - 8192))
-        if step == 2:
-            assert names(run)[-1] == "step_00000001"  # nor a part of the second
-            filler.unlink()
-
-    with small_disk.mounted(tmp_path, "1m"):
-        checkpoint = lenient(run, background=background)
-        fit(model, checkpoint, Watch(fill_and_empty), epochs=1)
-        assert names(run) == ["step_00000001", "step_00000003", "step_00000004"]
 
 
 def test_the_last_step_is_saved_again_when_it_could_not_be_saved(
