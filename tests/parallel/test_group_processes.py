@@ -90,6 +90,8 @@ def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, 
             status, said, _ = outcome(worker)
             assert status == 76
             assert said.startswith(f"WorkerLostError: {message}"), said
+            if victim:  # The chief, which tells them, has heard from all others.
+                assert "; the others are in: step 7 on workers 0, 1." in said
     workers[victim].send_signal(signal.SIGCONT)
     status, _, log = outcome(workers[victim])
     assert status == 76

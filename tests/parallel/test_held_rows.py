@@ -7,7 +7,6 @@ import weakref
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.checkpoints import writer
@@ -21,45 +20,6 @@ WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
 def make(replicas=2, **layout):
     return make_rows(replicas, WHOLE, **layout)
-
-
-UPDATES = {
-    "assign": lambda tile: tile.assign(3 * tf.convert_to_tensor(tile)),
-    "assign_sub": lambda tile: tile.assign_sub(tf.ones_like(tile)),
-    "slice": lambda tile: tile[0:1].assign(1 + tile[0:1]),
-}
-
-
-@pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_values_stay_while_tiles_are_updated_in_place(update, compiled):
-    rows = make(replicas=1 if compiled else 2, tile_rows=3)
-
-    @tf.function(jit_compile=compiled)
-    def step():
-        for tiles in rows.tiles.values():
-            for tile in tiles:
-                UPDATES[update](tile)
-
-    step()  # nobody holds anything yet
-    before = rows.read(0, 11)
-    held = rows.held()
-    for _ in range(2):
-        step()
-    np.testing.assert_array_equal(held.read(0, 11), before)
-    assert not np.array_equal(rows.read(0, 11), before)
-
-
-def test_values_of_sampled_rows_stay_while_they_are_scattered():
-    rows = make(sparse=True)
-    held = rows.held()
-    for tiles in rows.tiles.values():
-        tiles[0].scatter_update(tf.IndexedSlices(tf.fill([2, 2], -1.0), [0, 3]))
-    np.testing.assert_array_equal(held.read(0, 11), WHOLE)
-    assert np.all(rows.read(0, 1) == -1)
-    later = rows.held()
-    tiles[0].scatter_update(tf.IndexedSlices(tf.fill([1, 2], -9.0), [0]))
-    assert np.all(later.read(0, 11)[6] == -1)  # 11 rows are 6 and 5
 
 
 @pytest.mark.parametrize("options", [{}, {"sample_rate": 0.5}])
