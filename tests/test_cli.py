@@ -15,16 +15,13 @@ from tests import commands, programs
         ["--batch_size=3", "--calc_acc", "--nowith_test"],
         ["--batch_size", "3", "--calc_acc=yes", "--with_test=0"],
         ["-train_batch_size=3", "--calc_acc=True", "--with_test=False"],
+        # The later one wins.
+        ["--batch_size=9", "--train_batch_size=3", "--calc_acc", "--nowith_test"],
     ],
 )
 def test_forms_of_an_option(arguments):
     expected = Settings.from_values(batch_size=3, calc_acc=True, with_test=False)
     assert cli.parse(arguments) == expected
-
-
-def test_the_later_option_wins():
-    settings = cli.parse(["--lr=1", "--learning_rate=2", "--lr=3"])
-    assert settings.learning_rate.learning_rate == 3.0
 
 
 @pytest.mark.parametrize(

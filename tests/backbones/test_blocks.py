@@ -32,15 +32,6 @@ def test_convolution_pads_on_every_side_as_torch_does(side, size, stride, groups
     np.testing.assert_allclose(model(x), expected, atol=1e-5)
 
 
-def test_inverted_residual_adds_only_equal_shapes():
-    x = keras.Input((8, 8, 4))
-    same = keras.Model(x, blocks.inverted_residual(x, 4, 2, 1, STYLE, "a"))
-    strided = keras.Model(x, blocks.inverted_residual(x, 4, 2, 2, STYLE, "b"))
-    assert "a_add" in {layer.name for layer in same.layers}
-    assert "b_add" not in {layer.name for layer in strided.layers}
-    assert same.get_layer("a_conv1").filters == 8
-
-
 def test_slopes_and_batch_norm_constants_are_those_of_the_sources(sketch):
     arcface = backbones.build("iresnet", depths=(1,), width=8, image_shape=(8, 8, 3))
     plsc = sketch("resnet50", image_shape=(16, 16, 3))

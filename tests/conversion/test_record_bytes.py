@@ -37,15 +37,6 @@ def test_frames_are_tensorflows_bytes(tmp_path):
     assert b"".join(map(tfrecord.frame, payloads)) == (tmp_path / "theirs").read_bytes()
 
 
-def test_every_record_is_read_once_and_from_any_position(path):
-    found = list(tfrecord.read_records(path))
-    assert [tfrecord.unpack(record) for _, _, record in found] == EXAMPLES
-    with open(path, "rb") as file:
-        assert b"".join(record for _, _, record in found) == file.read()
-    for number, end, _ in found:
-        assert list(tfrecord.read_records(path, end, number + 1)) == found[number + 1 :]
-
-
 @pytest.mark.parametrize(
     ("at", "value"), [(0, struct.pack("<Q", 2**60)), (8, b"\x00\x00\x00\x00")]
 )

@@ -97,9 +97,10 @@ def test_an_image_that_cannot_be_converted_is_named_once(tmp_path):
         converted(source, tmp_path / "out", "tfrecord")
 
 
-def test_the_manifest_adds_up(tmp_path):
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_manifest_adds_up(tmp_path, shuffle):
     source = inputs("base64", tmp_path / "in")
-    converted(source, tmp_path / "out", "base64", num_shards=7)
+    converted(source, tmp_path / "out", "base64", num_shards=7, shuffle=shuffle)
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     digests = drawn.digests(tmp_path / "out")
     digests.pop("manifest.json")

@@ -59,18 +59,6 @@ def test_the_order_follows_from_the_seed_and_not_from_the_memory(numbered, tmp_p
     assert (shuffled(numbered, tmp_path / "c", seed=6) != one).mean() > 0.99
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize(("count", "shards"), [(50, 8), (48, 8), (8, 8), (9, 8)])
-def test_shares_differ_by_one_at_most(tmp_path, count, shards, shuffle):
-    source = inputs("base64", tmp_path / "in", drawn.images(count))
-    options = {"num_shards": shards, "shuffle": shuffle}
-    manifest = converted(source, tmp_path / "out", "tfrecord", **options)
-    counts = [shard["count"] for shard in manifest["shards"]]
-    assert sum(counts) == count
-    assert max(counts) - min(counts) <= 1
-    assert counts == sorted(counts, reverse=True)
-
-
 @pytest.mark.parametrize("layout", ["base64", "tfrecord"])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_padding_makes_shares_equal_and_is_drawn_from_the_set(

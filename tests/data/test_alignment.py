@@ -13,17 +13,6 @@ def apply(transform, places):
     return places @ np.array([[a, d], [b, e]]) + [c, f]
 
 
-@pytest.mark.parametrize("size", [(112, 112), (56, 56)])
-def test_a_known_similarity_is_found(size):
-    angle, scale, shift = 0.4, 2.5, [30.0, -7.0]
-    turn = scale * np.array(
-        [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    )
-    target = alignment.REFERENCE * size[0] / 112
-    (found,) = alignment.transforms((target @ turn.T + shift)[None], size)
-    np.testing.assert_allclose(apply(found, target), target @ turn.T + shift, atol=1e-3)
-
-
 def test_points_that_do_not_fit_are_met_in_the_least_squares():
     rng = np.random.default_rng(0)
     points = 2 * alignment.REFERENCE + rng.normal(scale=4, size=(5, 2))
@@ -38,15 +27,6 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     forward = np.array([[a, -b], [b, a]])
     placed = alignment.REFERENCE @ forward.T + [c, d]
     np.testing.assert_allclose(apply(found, placed), alignment.REFERENCE, atol=1e-3)
-
-
-def test_what_is_no_face_is_told():
-    with pytest.raises(ValueError, match=r"\[5, 2\].*\(2,\)"):
-        alignment.transforms(np.zeros((5, 2)), (112, 112))
-    with pytest.raises(ValueError, match="must not coincide. Received: face=1,"):
-        alignment.transforms(
-            np.stack([alignment.REFERENCE, np.ones((5, 2))]), (112, 112)
-        )
 
 
 def test_one_photograph_by_its_points():

@@ -25,12 +25,6 @@ def test_any_white_space_blank_lines_blanks_in_names_and_bom_are_read(list_folde
     assert "line 3" in source.describe(1)
 
 
-def test_labels_offset_is_subtracted(list_folder):
-    (list_folder / "label.txt").write_text("images/00.png 1\nimages/01.png 2\n")
-    source = image_list(str(list_folder), labels_offset=1)
-    np.testing.assert_array_equal(source.labels, [0, 1])
-
-
 def test_empty_list_says_what_a_line_is_and_missing_one_what_was_found(list_folder):
     (list_folder / "label.txt").write_text("\n\n")
     with pytest.raises(ValueError, match="label.txt is empty. Expected one line per"):

@@ -37,10 +37,6 @@ def test_an_order_follows_from_seed_and_epoch(name):
     assert (first != next_epoch).mean() > 0.5 < (first != other_seed).mean()
 
 
-def test_uniform_takes_each_example_once():
-    np.testing.assert_array_equal(np.sort(_orders()[0]), np.arange(300))
-
-
 def test_class_balanced_draws_classes_and_their_images_equally_often():
     for order in _orders(sampling="class_balanced"):
         # 300 draws of 6 classes: 50 each.

@@ -13,14 +13,11 @@ from tests.data.conftest import opened
 from tests.data.test_containers import IMAGES, write_shards
 
 
-def open_shards(folder, **fields):
-    return opened("webdataset", folder, **fields)
-
-
 def test_shards_are_chosen_by_split_or_pattern(tmp_path):
     write_shards(tmp_path)
-    assert open_shards(tmp_path).describe(4) == f"record 0 of {tmp_path}/train-1.tar"
-    assert open_shards(tmp_path, split="test").labels.tolist() == [2]
+    source = opened("webdataset", tmp_path)
+    assert source.describe(4) == f"record 0 of {tmp_path}/train-1.tar"
+    assert opened("webdataset", tmp_path, split="test").labels.tolist() == [2]
     chosen = (f"{tmp_path}/train-*.tar",)
     settings = Settings().replace(dataset_name="webdataset", train_files=chosen)
     assert load_batches(settings, 7).num_classes == 3
@@ -50,7 +47,7 @@ def test_long_names_folders_and_other_files_of_every_kind_of_tar(tmp_path, form)
         members += [(f"{key}.seg.png", b"mask"), (f"{key}.PNG", IMAGES[number])]
         members += [(f"{key}.cls", b"%d\n" % number)]
     write(tmp_path / "train.tar", members, format=form)
-    source = open_shards(tmp_path)
+    source = opened("webdataset", tmp_path)
     assert source.labels.tolist() == [0, 1]
     assert [record.image for record in source.records()] == IMAGES[:2]
 
@@ -118,4 +115,4 @@ def test_damaged_shards_are_named(tmp_path, damage):
     make, message = DAMAGES[damage]
     make(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        open_shards(tmp_path)
+        opened("webdataset", tmp_path)

@@ -10,11 +10,10 @@ import pytest
 
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
-from plsc_tf.data.load import open_source
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.storage import files
-from tests.data.conftest import encoded
+from tests.data.conftest import encoded, opened
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 # Of three people; "deep/b" is a class of a nested folder.
@@ -34,10 +33,6 @@ def zipped(*members, **changes):
     return archive.getvalue()
 
 
-def open_zip(path, **fields):
-    return open_source("folder", DataRequest(dataset_dir=str(path), **fields))
-
-
 @pytest.mark.parametrize("method", [STORED, DEFLATED])
 def test_class_folders_with_other_files_and_without_entries(tmp_path, method):
     pairs = list(zip(NAMES, IMAGES, strict=True))[::-1]
@@ -45,11 +40,11 @@ def test_class_folders_with_other_files_and_without_entries(tmp_path, method):
     others = ("README.txt", "faces"), ("train/a/.DS_Store", b"x")
     path = tmp_path / "photos.zip"
     path.write_bytes(zipped(*others, *members, compress_type=method))
-    source, root = open_zip(path), f"zip://{path}/train/"
+    source, root = opened("folder", path), f"zip://{path}/train/"
     assert source.class_names == ("a", "c", "deep/b")
     assert [record.image for record in source.records()] == IMAGES
     assert [source.describe(k) for k in range(6)] == [root + name for name in NAMES]
-    assert open_zip(path, split="test").num_examples == 6
+    assert opened("folder", path, split="test").num_examples == 6
     listing = open_listing("folder", DataRequest(dataset_dir=str(path)))
     items = list(listing.items(Findings()))
     assert [item.label for item in items] == [0, 0, 1, 1, 2, 2]
@@ -107,7 +102,7 @@ def test_damaged_archives_are_named(tmp_path, damage):
     content, message = DAMAGES[damage]
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(Exception, match=message):
-        list(open_zip(tmp_path / "a.zip").records())
+        list(opened("folder", tmp_path / "a.zip").records())
 
 
 def test_addresses_lead_to_archives(tmp_path):

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from plsc_tf import import_checkpoint as command
 from plsc_tf.backbones import blocks, faces
 from plsc_tf.jobs import import_checkpoint, trained
-from plsc_tf.options import cli
 from plsc_tf.options.settings import Settings
 from tests.importers.paddle_writer import write_checkpoint
 from tests.importers.theirs import ArcfaceTorch, Plsc
@@ -150,11 +148,3 @@ def test_what_does_not_fit_leaves_nothing_behind(plsc, tmp_path, values, problem
     with pytest.raises((ValueError, FileNotFoundError), match=problem):
         import_checkpoint.import_checkpoint(given)
     assert os.listdir(tmp_path) == []
-
-
-def test_the_commands_options_are_known_to_its_command_line():
-    names = "import_from model_name num_classes emb_size checkpoint_dir"
-    values = ("a", "iresnet50", "5", "4", "b")
-    arguments = [f"--{n}={v}" for n, v in zip(names.split(), values, strict=True)]
-    given = cli.parse(arguments, command.GROUPS)
-    assert given.importing.import_from == "a"

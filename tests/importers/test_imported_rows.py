@@ -34,16 +34,6 @@ def shards(monkeypatch):
     return sharded_rows([shard(*part) for part in parts], SIZES, (2,)), opened
 
 
-def test_any_rows_across_shards(shards):
-    sharded, _ = shards
-    assert sharded.shape == (15, 2)
-    for low in range(16):
-        for high in range(low, 16):
-            found = sharded.read(low, high)
-            assert found.dtype == np.float32
-            np.testing.assert_array_equal(found, WHOLE[low:high])
-
-
 def test_few_shards_are_in_memory_at_a_time(shards):
     sharded, opened = shards
     for number, piece in enumerate(sharded.pieces(0, 15)):

@@ -1,7 +1,6 @@
 """Which workers a machine starts, what they run, and who of them failed."""
 
 import os
-import signal
 from types import SimpleNamespace
 
 import pytest
@@ -173,15 +172,8 @@ def test_the_culprit(exits, index):
     assert (None if found is None else found.index) == index
 
 
-@pytest.mark.parametrize(
-    ("status", "expected", "words"),
-    [
-        (3, 3, "ended with status 3"),
-        (76, 76, "ended with status 76 (it ended because another worker was lost)"),
-        (-signal.SIGTERM, 143, "was ended by signal 15, SIGTERM"),
-        (-63, 191, "was ended by signal 63, a real-time signal"),
-    ],
-)
-def test_how_a_worker_ended(status, expected, words):
-    assert supervise.exit_status(status) == expected
-    assert supervise.describe(status) == words
+def test_how_a_worker_ended():
+    assert supervise.exit_status(-63) == 191
+    assert supervise.describe(-63) == "was ended by signal 63, a real-time signal"
+    lost = "ended with status 76 (it ended because another worker was lost)"
+    assert supervise.describe(76) == lost
