@@ -42,11 +42,6 @@ class LearningRate(OptionGroup):
         check=checks.growing,
         applies=f"{_DECAY}=piecewise",
     )
-    lr_steps_batch_size: Count = option(
-        0,
-        "global batch that lr_steps and warmup_steps are for; 0: the run's",
-        applies=f"{_DECAY}=piecewise and no lr_epochs or {_OURS} and warmup_steps",
-    )
     learning_rate_decay_factor: float = option(
         0.1,
         "factor of each decay (PLSC; FastNN)",

@@ -30,7 +30,7 @@ def build(
             "samples": options.samples,
             "seed": options.seed,
             "confidence": CONFIDENCE,
-            "method": "percentiles over draws of identities, with replacement",
+            "method": "standard errors over draws of identities, with replacement",
         },
         "sets": {report.name: report.as_dict() for report in reports},
     }

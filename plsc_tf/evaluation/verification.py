@@ -262,23 +262,6 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / scale[:, np.newaxis].astype(rows.dtype)
 
 
-def raw_pixels(images: np.ndarray) -> np.ndarray:
-    """Returns pixels as embeddings, the baseline of an untrained verifier.
-
-    Each image's mean is subtracted, which makes the cosine of two embeddings the
-    correlation of the two images, independent of brightness and contrast.
-
-    Args:
-        images: uint8 `[n, height, width, 3]`.
-
-    Returns:
-        float32 `[n, height * width * 3]`.
-    """
-    images = np.asarray(images)
-    flat = images.reshape(len(images), -1).astype(np.float32)
-    return flat - flat.mean(axis=1, keepdims=True)
-
-
 def _check_pairs(left, right, same, folds):
     left, right, same = np.asarray(left), np.asarray(right), np.asarray(same, bool)
     shapes = left.shape, right.shape, same.shape

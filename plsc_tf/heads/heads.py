@@ -101,11 +101,8 @@ def describe(head: Head) -> str:
     size = " × ".join(map(str, sizes))
     place = "whole on every replica"
     if head.sharded:
-        split = arrays["weight"].split
-        largest, smallest = split.size(0), split.size(split.num_shards - 1)
-        span = f"{largest:,}" if largest == smallest else f"{smallest:,} to {largest:,}"
-        tiles = f"in tiles of {head.layout.rows_per_tile:,}"
-        place = f"in {split.num_shards} shard(s) of {span} rows, {tiles}"
+        shards, tile = arrays["weight"].split.num_shards, head.layout.rows_per_tile
+        place = f"in {shards} shard(s), in tiles of {tile:,}"
     parameters = sum(math.prod(array.shape) for array in arrays.values())
     scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
     return (

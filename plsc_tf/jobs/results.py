@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from plsc_tf.evaluation import closed_set, report, verification
+from plsc_tf.evaluation import closed_set, report
 from plsc_tf.options.settings import Settings
 from plsc_tf.reporting.recorder import Guard
 from plsc_tf.storage import files
@@ -47,16 +47,6 @@ def test_figures(model, batches):
     return {"accuracy": float(np.mean(ranks == 1)), "images": len(ranks)}
 
 
-def raw_pixels(pairs, image_size):
-    """Returns the accuracy of comparing raw pixels on each verification set."""
-    scores = {}
-    for name, one in pairs.items():
-        pixels = verification.raw_pixels(one.decoded(image_size))
-        result = verification.verify(pixels, one.left, one.right, one.same)
-        scores[name] = {"accuracy": result.accuracy, "std": result.std}
-    return scores
-
-
 def rows(outcome: dict) -> Iterator[tuple[str, str]]:
     """Yields (name, text) for each figure of a run.
 
@@ -69,10 +59,8 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
     if outcome.get("images_per_second"):
         yield "images/s", report.text(outcome["images_per_second"])
     for name, figures in (outcome.get("verification") or {}).items():
-        yield f"{name}: verification accuracy", _plus_minus(figures)
-        if name in outcome.get("raw_pixels", {}):
-            raw = outcome["raw_pixels"][name]
-            yield f"{name}: comparing raw pixels", _plus_minus(raw)
+        text = "{accuracy:.4f} ± {std:.4f}".format_map(figures)
+        yield f"{name}: verification accuracy", text
     for name, value in (outcome.get("test") or {}).items():
         yield f"test {name}", report.text(value)
     if "checkpoint_dir" in outcome:
@@ -124,7 +112,3 @@ def next_command(settings: Settings, results: dict) -> str:
     elif results["export_dir"]:
         verb, word = "serve", f"--model_dir={files.parent(results['export_dir'])}"
     return f"python -m plsc_tf.{verb} {shlex.quote(word)}"
-
-
-def _plus_minus(figures):
-    return f"{figures['accuracy']:.4f} ± {figures['std']:.4f}"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 
 import keras
-from absl import logging
 
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.base import Head
@@ -189,32 +188,25 @@ def check_head(path: str, stored: dict, head: Head, allowed: Iterable[str]) -> N
     unknown = sorted(set(allowed) - set(HEAD))
     rule = f"allow_changes must be from {', '.join(HEAD)}"
     require(not unknown, rule, allow_changes=unknown)
-    described = describe_head(head)
-    now, before = _flat(described), _flat(stored.get("head", described))
-    if not head.loss.normalized:
-        del now["scale"]
-    # A setting is missing if a version of the library did not have it.
-    changed = [name for name in now if before.get(name, now[name]) != now[name]]
-    for name in changed:
-        if name.partition(" ")[0] in allowed:
-            logging.info("changed: %s %s -> %s", name, before[name], now[name])
-    refused = [name for name in changed if name.partition(" ")[0] not in allowed]
+    now = describe_head(head)
+    before = now | stored.get("head", {})
+    compared = [name for name in HEAD if name != "scale" or head.loss.normalized]
+    changed = [name for name in compared if not _same(before[name], now[name])]
+    refused = tuple(name for name in changed if name not in allowed)
     if refused:
         old, new = (", ".join(f"{n}={x[n]}" for n in refused) for x in (before, now))
-        kinds = tuple(dict.fromkeys(name.partition(" ")[0] for name in refused))
         raise ValueError(
             f"Checkpoint {path} was trained with {old}. Received: a model with "
             f"{new}. Build the model as it was, or allow the change: "
-            f"restore(model, allow_changes={kinds!r})."
+            f"restore(model, allow_changes={refused!r})."
         )
 
 
-def _flat(described, name=""):
-    """Returns the settings that are compared, with those of the loss, in one dict."""
-    flat = {}
-    for key, value in described.items():
-        # The "gradient" of a loss changes how it is trained, not its value.
-        if (name or key in HEAD) and key != "gradient":
-            full = f"{name} {key}".strip()
-            flat |= _flat(value, full) if isinstance(value, dict) else {full: value}
-    return flat
+def _same(old, new):
+    """Returns whether two settings, or all fields of two losses, have one value."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old == new
+    # A field is missing if a version of the library did not have it; the "gradient" of
+    # a loss changes how it is trained, not its value.
+    names = new.keys() - {"gradient"}
+    return all(_same(old.get(name, new[name]), new[name]) for name in names)

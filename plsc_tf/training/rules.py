@@ -274,15 +274,10 @@ def apply_rule(
         l2: factor of an L2 penalty, added to the gradient.
     """
     weight = tf.convert_to_tensor(variable.value)
-    if l2 and private_apis.uses_weight_decay(optimizer, variable):
-        gradient += l2 * weight
-    if decays(optimizer, variable):
-        factor = tf.cast(rate, weight.dtype) * optimizer.weight_decay
-        optimizer.assign_sub(variable, factor * weight)
+    if private_apis.uses_weight_decay(optimizer, variable):
+        if l2:
+            gradient += l2 * weight
+        if optimizer.weight_decay is not None:
+            factor = tf.cast(rate, weight.dtype) * optimizer.weight_decay
+            optimizer.assign_sub(variable, factor * weight)
     optimizer.update_step(gradient, variable, rate)
-
-
-def decays(optimizer: keras.optimizers.Optimizer, variable: keras.Variable) -> bool:
-    """Returns whether Keras's decoupled weight decay applies to a variable."""
-    has_decay = optimizer.weight_decay is not None
-    return has_decay and private_apis.uses_weight_decay(optimizer, variable)

@@ -128,9 +128,7 @@ def build(options: Any, run: Any) -> WarmUp:
         total = round(options.lr_total_epochs * run.steps_per_epoch)
         rule = "lr_total_epochs must be at least one step; the default is num_epochs"
         require(total >= 1, rule, lr_total_epochs=options.lr_total_epochs)
-    warmup = round(options.warmup_epochs * run.steps_per_epoch)
-    if options.warmup_steps:
-        warmup = _own_steps(options, run, options.warmup_steps)
+    warmup = options.warmup_steps or round(options.warmup_epochs * run.steps_per_epoch)
     name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
     rule = f"{name}={getattr(options, name)} is {warmup} steps, but the run has {total}"
     require(not warmup or warmup < total, rule, f"Lower {name} or train longer")
@@ -173,12 +171,6 @@ def rate_of_last_step(optimizer: keras.optimizers.Optimizer) -> float:
     return float(keras.ops.convert_to_numpy(rate))
 
 
-def _own_steps(options, run, steps):
-    """Converts steps at lr_steps_batch_size to steps of this run."""
-    meant = options.lr_steps_batch_size
-    return round(steps * meant / run.global_batch_size) if meant else steps
-
-
 def _decay(options, run, rate, total, warmup):
     """Returns (decay schedule, further arguments of `WarmUp`)."""
     schedules = keras.optimizers.schedules
@@ -203,14 +195,14 @@ def _decay(options, run, rate, total, warmup):
 
 
 def _piecewise(options, run, rate):
-    steps = [_own_steps(options, run, step) for step in options.lr_steps]
+    steps = list(options.lr_steps)
     if options.lr_epochs:
         steps = [round(epoch * run.steps_per_epoch) for epoch in options.lr_epochs]
     fits = steps == sorted(set(steps)) and 0 not in steps
     name = "lr_epochs" if options.lr_epochs else "lr_steps"
     given = f"{name}={getattr(options, name)}"
     rule = f"{given} must be increasing, with the first step at least 1"
-    require(fits, rule, steps=steps, global_batch_size=run.global_batch_size)
+    require(fits, rule, steps=steps)
     factor = options.learning_rate_decay_factor
     return _steps_down(rate, steps, [rate * factor**i for i in range(len(steps) + 1)])
 

@@ -1,10 +1,12 @@
 """Intervals by identity: the weights of pairs, against pairs drawn one by one."""
 
+import functools
 import time
 
 import numpy as np
 import pytest
 
+from benchmarks import coverage
 from plsc_tf.evaluation import bootstrap, roc
 from plsc_tf.evaluation.report import Options
 from plsc_tf.evaluation.roc import PairStatistics
@@ -73,19 +75,44 @@ def test_weighted_folds_follow_the_protocol():
     assert 0.6 < found["accuracy"] < 0.95, "the case must not be trivial"
 
 
-def test_interval_is_that_of_explicit_draws():
-    values = np.random.default_rng(0).exponential(size=40)
+def test_interval_of_a_rate_is_that_of_its_log_odds_in_explicit_draws():
+    values = np.random.default_rng(0).uniform(size=40)
     figure = bootstrap.intervals(
         {"mean": values.mean()},
         lambda weights: {"mean": np.average(values, weights=weights)},
         np.arange(40),
         Options(samples=500, seed=7),
     )["mean"]
-    rng = np.random.default_rng(7)
-    drawn = [values[rng.integers(0, 40, 40)].mean() for _ in range(500)]
-    assert figure.low == pytest.approx(np.percentile(drawn, 2.5))
-    assert figure.high == pytest.approx(np.percentile(drawn, 97.5))
-    assert figure.low < figure.value < figure.high
+    rng, drawn = np.random.default_rng(7), []
+    for _ in range(500):
+        drawn.append(values[rng.integers(0, 40, 40)].mean())
+        rng.poisson(1.0, 40)
+    value = values.mean()
+    student = 1 + 1.21 / 39  # 40 identities of equal size
+    half = 1.959964 * student * np.std(drawn) / (value * (1 - value))
+    odds = value / (1 - value) * np.exp([-half, half])
+    assert [figure.low, figure.high] == pytest.approx(odds / (1 + odds))
+
+
+def test_what_is_particular_to_a_couple():
+    values, ends = np.random.default_rng(0).normal(size=400), np.arange(400)
+    sides = np.stack([2 * ends, 2 * ends + 1])
+
+    def measure(weights):
+        return {"mean": np.average(values, weights=weights)}
+
+    found = bootstrap.standard_errors(["mean"], measure, sides, Options(2000))["mean"]
+    # Drawing people gives three times the variance; 1.5 times are subtracted.
+    assert found**2 == pytest.approx(1.5 * values.var() / 400, rel=0.15)
+
+
+def test_intervals_contain_the_truth_and_p_values_are_uniform():
+    draw = functools.partial(coverage.outcome, "sparse", samples=60)
+    hits = [hit for seed in range(40) for hit in draw(seed).values()]
+    assert 0.9 < np.mean(hits) < 0.99
+    p = [coverage.p_value(np.random.default_rng(s), Options(40)) for s in range(100)]
+    distance = np.abs(np.sort(p) - (np.arange(100) + 0.5) / 100).max()
+    assert distance < 0.158  # Kolmogorov and Smirnov: 1% of uniform samples exceed it
 
 
 @pytest.mark.parametrize(

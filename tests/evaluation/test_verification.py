@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.evaluation.verification import raw_pixels, verify, verify_pairs
+from plsc_tf.evaluation.verification import verify, verify_pairs
 
 
 def clean_pairs(rng, num_pairs, size, block):
@@ -181,11 +181,3 @@ def test_images_are_decoded_in_blocks_and_each_once(requested):
 def test_embed_must_return_one_row_per_image():
     with pytest.raises(ValueError, match=r"embedding_size\] for \d+ images.*\(1, 8\)"):
         verify_pairs(lambda images: np.ones((1, 8)), make_pairs())
-
-
-def test_raw_pixels_ignore_brightness_and_contrast():
-    images = np.random.default_rng(0).integers(40, 90, (1, 6, 6, 3), np.uint8)
-    embeddings = raw_pixels(np.concatenate([images, images * 2 + 30]))
-    assert embeddings.shape == (2, 108)
-    assert embeddings.dtype == np.float32
-    np.testing.assert_allclose(embeddings[1], 2 * embeddings[0], atol=1e-4)

@@ -23,7 +23,7 @@ def test_the_summary_shows_the_head(softmax, capsys, given):
     assert "conv2d" in text or "sequential" in text
     # Five rows of eight numbers and a bias.
     assert (
-        "Head: ShardedHead, 5 rows × 8, in 2 shard(s) of 2 to 3 rows, in tiles of 3; "
+        "Head: ShardedHead, 5 rows × 8, in 2 shard(s), in tiles of 3; "
         "45 parameters; loss=Margins(m1=1.0, m2=0.0, m3=0.0, normalized=False"
     ) in text
 

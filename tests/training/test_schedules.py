@@ -45,10 +45,6 @@ def falling(first, second):
 DECAYS = {
     "piecewise": ({"lr_steps": (30, 60)}, falling(30, 60)),
     "piecewise by epochs": ({"lr_epochs": (3, 6.5)}, falling(30, 65)),
-    "piecewise in steps of 1024": (
-        {"lr_steps": (30, 61), "lr_steps_batch_size": 1024},
-        falling(15, 30),
-    ),
     "fixed": (decays_by("fixed"), RATE + 0 * STEPS),
     "not scaled": (decays_by("fixed", lr_base_batch_size=0), LR + 0 * STEPS),
     "polynomial": (decays_by("polynomial"), line(RATE, END, STEPS / TOTAL)),
@@ -130,18 +126,6 @@ def test_plscs_warm_up_falls_below_a_batch_of_1024():
     np.testing.assert_allclose(rates[:20], line(LR, LR / 4, STEPS[:20] / 20), rtol=2e-5)
 
 
-def test_pictures_count_when_the_batch_changes():
-    # Half the batch: half the rate, and every change after as many pictures.
-    flags = {
-        "lr_steps": (20, 40),
-        "warmup_steps": 10,
-        "warmup_scheme": "linear_from_zero",
-        "lr_steps_batch_size": BATCH,
-    }
-    whole, half = curve(**flags), curve(batch=BATCH // 2, **flags)
-    np.testing.assert_allclose(half[::2], whole[: TOTAL // 2] / 2, rtol=2e-5)
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -152,10 +136,7 @@ def test_pictures_count_when_the_batch_changes():
             "at least one step.* Received: lr_total_epochs=0.04",
         ),
         ({"decay_scheme": "luong10", "stop_at_step": 15}, "decay .* rate 10 times"),
-        (
-            {"lr_steps": (1, 2), "lr_steps_batch_size": 256},
-            r"lr_steps=.* must be increasing.*steps=\[0, 0\]",
-        ),
+        ({"lr_epochs": (0.01, 0.02)}, r"lr_epochs=.* be increasing.*steps=\[0, 0\]"),
     ],
 )
 def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
