@@ -35,7 +35,7 @@ SLOW = {"importing.md", "zoo.md"}
 # Blocks that serve until they are ended, or need a detector or a calibration:
 # seeds/test_plsc.py, server/test_faces.py, server/test_quality_routes.py and
 # evaluation/test_calibration.py run them.
-ELSEWHERE = "PLSCServer().with_model", "encode_faces", "client.verify", "calibration.fit"
+ELSEWHERE = "PLSCServer().with_model", "encode_faces", "client.verify", "tion.fit("
 # What a page shows, and what stands for it here.
 REPLACED = {
     "importing.md": {
