@@ -107,11 +107,13 @@ def check_pixels(pixels: int, max_megapixels: float) -> None:
     require(megapixels <= max_megapixels, rule)
 
 
-def num_pixels(data: bytes) -> int | None:
+def num_pixels(data: bytes, unpack: bool = True) -> int | None:
     """Returns the number of pixels in an encoded image, over all frames of a GIF.
 
     Args:
         data: content of an encoded image.
+        unpack: whether to unpack a PNG to see whether its size is true, which can take
+            a second.
 
     Returns:
         A positive integer, or None if `data` does not begin with the header of a JPEG,
@@ -123,7 +125,7 @@ def num_pixels(data: bytes) -> int | None:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
             texts = data.count(b"zTXt") + data.count(b"iTXt")
-            fits = len(data) <= _SHORT or pixels > _LARGE
+            fits = not unpack or len(data) <= _SHORT or pixels > _LARGE
             fits = fits or _unpacks(data, 16 * pixels)
             return pixels if pixels and fits and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":

@@ -38,8 +38,9 @@ def closest_pairs(store, most=_PAIRS):
     """
     best, floor = np.empty((0, 3), np.float64), _LEAST
     lows = range(0, store.num_classes, _CLASSES)
-    blocks = list(itertools.combinations_with_replacement(lows, 2))
-    progress = Progress("comparing centers", len(blocks), "pairs of blocks")
+    blocks = itertools.combinations_with_replacement(lows, 2)
+    number = len(lows) * (len(lows) + 1) // 2
+    progress = Progress("comparing centers", number, "pairs of blocks")
     for low, other in progress.over(blocks):
         rows = store.comparable(low, low + _CLASSES)
         # Centers of absent classes are zero.

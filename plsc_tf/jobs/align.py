@@ -68,7 +68,9 @@ def align(settings):
     model = given.saved_model and open_model(given.saved_model, rates=True)
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
+    outputs.require_own(folder)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
+        outputs.require_own(folder)
         done = _begin_report(report, facts)
         if done < len(names):
             finder = FaceFinder(options.detector, most, points, options.min_face_size)

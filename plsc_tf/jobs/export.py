@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.data.image_limit import check_size
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import data
@@ -162,10 +163,13 @@ def _images(settings, pairs):
         test = _read(data.load_test, settings)
         records = itertools.islice(test.source.records(), _COMPARED) if test else ()
         images = [record.image for record in records]
-    return tuple(
+    encoded = [
         image if isinstance(image, bytes) else tf.io.encode_png(image).numpy()
         for image in images
-    )
+    ]
+    for image in encoded:
+        check_size(image, settings.server.max_megapixels)
+    return tuple(encoded)
 
 
 def _spread(images, count):

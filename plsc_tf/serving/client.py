@@ -34,7 +34,7 @@ _BUSY_STATUSES = (429, *range(500, 600))
 # length is negative.
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
 # Numbers, lists and strings of the longest answer.
-_MOST_PARTS = 1 << 22
+_MOST_PARTS = 5 << 18
 # Bytes of the longest answer that holds no embeddings.
 _MOST_OTHER_BYTES = 1 << 16
 # The results of a comparison.

@@ -1,5 +1,8 @@
 """Checks a file or folder that a command is about to write."""
 
+import os
+
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
 
@@ -16,6 +19,21 @@ def require_absent(path: str, option: str = "") -> None:
             f"{given} already exists and is not overwritten. Choose another name, or "
             "move it."
         )
+
+
+def require_own(folder: str) -> None:
+    """Raises a ValueError if a folder is another user's, or is or has a link.
+
+    Links could make this process overwrite or remove files elsewhere.
+    """
+    rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
+    own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
+    require(own, rule)
+    found = [folder]
+    for place, folders, names in os.walk(folder):
+        found += [os.path.join(place, name) for name in folders + names]
+    links = list(filter(os.path.islink, found))
+    require(not links, f"{folder!r} must not have links. Remove it", links=links[:3])
 
 
 def create(path: str, chunks) -> None:

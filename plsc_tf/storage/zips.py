@@ -18,7 +18,7 @@ from plsc_tf.storage.paths import FileStat, leads_outside
 
 _ADDRESS = re.compile(r"zip://(.*?\.zip)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 # Most bytes of the directory, of which zipfile makes objects of up to 16 times as many.
-_LONGEST_DIRECTORY = 1 << 27
+_LONGEST_DIRECTORY = 1 << 26
 # Most bytes of a member, which may also have at most this many times its packed bytes
 # (a list of images has 13 times), and this many more.
 _LONGEST, _MOST_TIMES, _MOST_MORE = 1 << 28, 32, 1 << 16

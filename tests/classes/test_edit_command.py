@@ -116,8 +116,9 @@ def test_names_of_other_classes_are_not_written(centers, tmp_path):
 
 def test_a_training_goes_on_in_the_same_folder(trained, edited):
     root, _ = edited
-    # A checkpoint, possibly a stranger's, must not choose code that is run.
-    assert "hooks=CheckpointSaverHook\n" in (root / "edited" / "flags.cfg").read_text()
+    # A checkpoint, possibly a stranger's, must choose neither code nor places.
+    text = (root / "edited" / "flags.cfg").read_text()
+    assert "hooks=CheckpointSaverHook\n" in text and str(root / "cache") not in text
     flags = f"--flagfile={root / 'edited' / 'flags.cfg'} --dataset_dir={root / 'all'}"
     _, outcome = train.train(
         parse([*flags.split(), "--num_epochs=2", "--num_replicas=1"])

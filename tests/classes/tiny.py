@@ -26,6 +26,7 @@ def settings_of(root, **changes):
         "optimizer": "adagrad",
         "sub_centers": CENTERS,
         "hooks": ("CheckpointSaverHook", "keras.callbacks:History"),
+        "datasets_cache_dir": str(root / "cache"),
     }
     return tiny_run.settings(root / "run", **values | changes)
 

@@ -114,6 +114,14 @@ def test_a_report_that_is_a_link_is_left_alone(photos, align):
     assert (photos / "token").read_text() == "secret"
 
 
+def test_faces_are_not_written_through_links(photos, align):
+    # The archive of an interrupted call could bring a link to any folder.
+    (photos / "begun.jsonl").write_bytes((photos / "out.jsonl").read_bytes())
+    (photos / "begun").mkdir()
+    (photos / "begun/ann").symlink_to(photos / "in/bob")
+    assert "must not have links" in align("--output_dir=begun").err
+
+
 def test_a_detectors_mistakes_are_told(align, monkeypatch):
     result = align("--output_dir=few", f"--detector={__name__}:detect_one")
     assert (

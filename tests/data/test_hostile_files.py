@@ -19,6 +19,7 @@ from plsc_tf.boost.projection import Projection
 from plsc_tf.checkpoints.importers import torch_files
 from plsc_tf.data.detection import FaceFinder
 from plsc_tf.data.faults import reason
+from plsc_tf.data.images import orientation
 from plsc_tf.data.load import load
 from plsc_tf.data.pairs import load_pairs
 from plsc_tf.data.paths import expand
@@ -37,6 +38,7 @@ from plsc_tf.storage import files
 from tests.data import recordio_writer as writer
 from tests.data.conftest import assert_second_is_bad, findings, opened, write_folders
 from tests.data.pickled import Call
+from tests.evaluation.saved_embeddings import evaluate
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
 SIZE = (12, 10)
@@ -292,6 +294,29 @@ def test_a_sparse_image_is_not_read(list_folder):
         assert words in found["first"][0]["detail"]
         finder = FaceFinder("", 16, np.zeros((1, 5, 2)))
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
+
+
+# Pillow kept each segment in front of the EXIF data, in 33 times its size.
+def test_the_orientation_is_found_at_the_beginning():
+    with bounded():
+        assert orientation(b"\xff\xd8" + b"\xff\xe0\0\2" * (4 << 20)) == 1
+
+
+# The worst pairs of a card are shown, whatever their names lead to.
+def test_a_sparse_file_is_not_shown(tmp_path):
+    np.save(tmp_path / "e.npy", np.eye(40, 16))
+    names = [f"{row}.jpg" for row in range(40)]
+    (tmp_path / "e.txt").write_text("\n".join(names))
+    lines = [f"{k}.jpg {k + 1}.jpg {k % 4 // 2}\n" for k in range(0, 40, 2)]
+    (tmp_path / "pairs.txt").write_text("".join(lines))
+    for name in names:
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(600 << 20)
+    names = {"embeddings": "e.npy", "card_dir": "card"}
+    places = {option: str(tmp_path / name) for option, name in names.items()}
+    lists = (str(tmp_path / "pairs.txt"),)
+    with bounded():
+        evaluate(tmp_path, pair_lists=lists, bootstrap_samples=2, **places)
 
 
 # An image of 20 MB in 256 lines was in memory 256 times.

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server.app import Metrics
-from plsc_tf.serving.server.batching import Batcher
+from plsc_tf.serving.server.batching import Batcher, client
 from plsc_tf.serving.server.errors import RequestError
 
 
@@ -142,6 +142,25 @@ def test_a_costly_request_gives_way_to_others(small, computed):
 
     assert run(model, work, queue_images=4)["y"][0] == 10
     assert [batch[0] for batch in model.batches] == computed
+
+
+def test_a_keys_requests_wait_for_each_other():
+    # A key's many small requests kept the others out of the queue.
+    model = Doubling(held=True)
+
+    async def work(batcher):
+        tasks = []
+        for number, key in enumerate("aaaab"):
+            client.set(key)
+            request = batcher.run(rows(number), [0])
+            tasks.append(asyncio.create_task(request))
+            await asyncio.sleep(0.05)
+        model.gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    *_, refused, other = run(model, work, queue_images=3)
+    assert isinstance(refused, RequestError) and other["y"][0] == 8
+    assert model.batches[1][:3] == [1, 4, 2]
 
 
 def test_who_is_gone_leaves_no_images_behind():

@@ -35,7 +35,7 @@ from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, local
+from plsc_tf.storage import files, local, outputs
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -116,9 +116,9 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(plan.output_dir)
     with WriterLock("Wait until it ends, or stop it.") as lock:
-        _check_owner(folder)
+        outputs.require_own(folder)
         lock.acquire(folder)
-        _check_owner(folder)
+        outputs.require_own(folder)
         conversion = _Conversion(source, plan, folder, fingerprint)
         try:
             conversion.read()
@@ -140,21 +140,6 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
             )
         conversion.publish()
     return content, False
-
-
-def _check_owner(folder):
-    """Raises a ValueError if a folder is another user's, or is or has a link.
-
-    Links could make this process overwrite or remove files elsewhere.
-    """
-    rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
-    own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
-    require(own, rule)
-    found = [folder]
-    for place, folders, names in os.walk(folder):
-        found += [os.path.join(place, name) for name in folders + names]
-    links = list(filter(os.path.islink, found))
-    require(not links, f"{folder!r} must not have links. Remove it", links=links[:3])
 
 
 def _fingerprint(source, plan):

@@ -74,15 +74,14 @@ class LmdbRecords(Records):
         self._keys = self._decoded(keys, f"__keys__ of {path}", list)
         self.num_classes = count and self._decoded(count, f"Classes of {path}", int)
         require({*map(type, self._keys)} <= {bytes}, f"Keys of {path} must be bytes")
+        # A block of one large record would fill the memory.
+        is_set = len({*self._keys}) == len(self._keys)
+        require(is_set, f"{path} must have each of its keys once")
         super().__init__([path], [len(self._keys)])
-
-    def largest(self, indices: np.ndarray) -> int:
-        """See `Records.largest`."""
-        return max(self._selected(indices, len))
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """See `Records.read`."""
-        return self._selected(indices, bytes)
+        return self._get([self._keys[k] for k in indices.tolist()], self._names[0])
 
     def unpack(self, value: bytes) -> tuple[bytes, int]:
         """Returns (encoded image, label) of a record; raises ValueError if damaged."""
@@ -92,15 +91,10 @@ class LmdbRecords(Records):
         require(ends == [bytes, int] and abs(fields[-1]) < 2**63, rule, types=ends)
         return fields[0], fields[-1]
 
-    def _selected(self, indices, of):
-        keys = [self._keys[k] for k in indices.tolist()]
-        return self._get(keys, self._names[0], of)
-
-    def _get(self, keys, path, of=bytes):
-        """Returns `of` each value, a memoryview that is valid only here."""
+    def _get(self, keys, path):
         try:
-            with self._environment.begin(buffers=True) as transaction:
-                return [of(transaction.get(key, b"")) for key in keys]
+            with self._environment.begin() as transaction:
+                return [transaction.get(key) for key in keys]
         except self._error as error:
             raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
 

@@ -69,10 +69,6 @@ class Records:
         file = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return f"record {index - self._firsts[file]} of {self._names[file]}"
 
-    def largest(self, indices: np.ndarray) -> int:
-        """Returns the size of the largest selected record in bytes; 0 if unknown."""
-        return 0
-
     def read(self, indices: np.ndarray) -> list:
         """Returns the selected records; can be called from any thread."""
         raise NotImplementedError
@@ -106,10 +102,6 @@ class PackedFiles(Records):
     def contents(self) -> str:
         """Returns a digest of the record lengths; copies of the files share it."""
         return hashlib.sha256(memoryview(self._lengths)).hexdigest()
-
-    def largest(self, indices: np.ndarray) -> int:
-        """See `Records.largest`."""
-        return self._lengths[indices].max()
 
     def read(self, indices: np.ndarray) -> list[bytes]:
         """Returns the bytes of the selected records; can be called from any thread.
@@ -187,7 +179,7 @@ def packed_source(
             return images, found - labels_offset
         return (strings, *numbers) if labeled else strings
 
-    source = IndexedSource(
+    return IndexedSource(
         name,
         None if labels is None else labels - labels_offset,
         fetch,
@@ -197,8 +189,6 @@ def packed_source(
         stamp=packed.stamp,
         contents=packed.contents,
     )
-    source.largest = packed.largest
-    return source
 
 
 def find_packed(

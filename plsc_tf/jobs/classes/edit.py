@@ -164,6 +164,14 @@ def _write_list(settings, labels, dominant):
     return images.write_list(options.new_list, settings, new_label)
 
 
+# Programs, and places outside the run.
+_LEFT_OUT = (
+    *("teacher", "weight_load_dir", "checkpoint_dir", "pca_mat_path"),
+    *("export_dir", "snapshot_dir", "datasets_cache_dir"),
+    *("fs_checkpoint_dir", "fs_dir_for_save"),
+)
+
+
 def _next_steps(options, content, labels, run):
     """Returns advice on further training; writes flags.cfg if a run can resume."""
     start = (
@@ -178,6 +186,7 @@ def _next_steps(options, content, labels, run):
     # A checkpoint must choose neither code nor a place to which results are sent.
     hooks = tuple(name for name in run.logging.hooks if name.isidentifier())
     new = run.replace(num_classes=labels.num_classes, model_save_dir=options.edit_dir)
-    write_flags(new.replace(hooks=hooks, fs_dir_for_save=""), path)
+    empty = dict.fromkeys(_LEFT_OUT, "")
+    write_flags(new.replace(hooks=hooks, distill=None, **empty), path)
     command = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
     return [start, ("or resume", command)]

@@ -1,10 +1,13 @@
 """`python -m plsc_tf.evaluate`: runs the requested evaluations."""
 
+import contextlib
 import functools
 import re
 
 from absl import logging
 
+from plsc_tf.data.image_limit import read_image
+from plsc_tf.data.paths import NO_FILE
 from plsc_tf.evaluation import card, closed_set, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
@@ -128,7 +131,7 @@ class _Evaluation:
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
-                    prints = provenance.fingerprints(map(files.read, located))
+                    prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
                 read = functools.partial(_read, located)
                 provenance.add_worst(report, *pairs, listed, read)
@@ -271,6 +274,7 @@ def _evaluate_export(evaluation, settings):
 
 
 def _read(paths, row):
-    """Returns an image's bytes; None if its name isn't a file, such as a row number."""
-    path = paths[row]
-    return files.read(path) if files.exists(path) and not files.is_dir(path) else None
+    """Returns an image's bytes; None if its name isn't that of an image's file."""
+    with contextlib.suppress(*NO_FILE, ValueError):
+        return read_image(paths[row])
+    return None

@@ -129,7 +129,9 @@ class Access:
             )
         name = self.check_key(request.headers.get("Authorization"), required)
         # Other types need no permission of the server if a web page sends them.
-        if required == "enrol" and request.content_type != "application/json":
+        # aiohttp's own `content_type` may take a second.
+        kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if required == "enrol" and kind != "application/json":
             message = "Send the header Content-Type: application/json."
             raise RequestError("INVALID_ARGUMENT", message, status=415)
         return name

@@ -13,13 +13,14 @@ otherwise grow and all images would wait even longer.
 
 Requests share the model fairly: while one with many or large images is computed, those
 that arrive later and cost less are computed in between (weighted fair queueing, Demers
-et al. 1989).
+et al. 1989). A key's requests wait for each other.
 
 All methods run in the event loop's thread, except the call of the model.
 """
 
 import asyncio
 import bisect
+import contextvars
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,6 +30,8 @@ import tensorflow as tf
 
 from plsc_tf.serving.server.errors import RequestError, invalid
 
+# Name of the key of the current request; "" if clients need none.
+client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 # Weight of the last batch in the moving average of the measured speed.
 _LATEST_WEIGHT = 0.1
 # A batch size counts as cheap if its cost per image is at most this times the lowest.
@@ -59,6 +62,7 @@ class _Row(NamedTuple):
     pixels: int
     place: float
     futures: list
+    key: str
 
     def fail(self, error):
         if not self.future.done():
@@ -111,11 +115,13 @@ class Batcher:
                 invalid, or the model failed.
         """
         loop, seconds = asyncio.get_running_loop(), self._options.answer_timeout
-        futures, added, place = [], [], self._place
+        futures, added, key = [], [], client.get()
+        own = [row.place for row in self._waiting if key and row.key == key]
+        place = max([self._place, *own[-1:]])
         for index, (row, count) in enumerate(zip(rows, pixels, strict=True)):
             place += count + self._least_cost
             futures.append(loop.create_future())
-            added.append(_Row(futures[-1], index, row, count, place, futures))
+            added.append(_Row(futures[-1], index, row, count, place, futures, key))
         self._add(added)
         self._start()
         try:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
+from plsc_tf.serving.server import batching
 from plsc_tf.serving.server.errors import RequestError, too_large
 
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -234,6 +235,7 @@ class Bodies:
         """
         task = asyncio.current_task()
         own = self._requests[task] = _Request(key, task)
+        batching.client.set(key)
         try:
             yield
         except asyncio.CancelledError:

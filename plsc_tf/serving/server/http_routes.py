@@ -59,7 +59,9 @@ class Routes:
             response = await self._handle(request, handler)
         finally:
             request.protocol.answered()
-        if self._app.draining or response.status in (408, 413):
+        # What follows the chunks of a body stays in memory until the next request.
+        chunked = "Transfer-Encoding" in request.headers
+        if self._app.draining or chunked or response.status in (408, 413):
             response.force_close()
         seconds = time.perf_counter() - start
         interface, _ = handler_facts(request)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 
+from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.serving import exported, versions
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
@@ -134,8 +135,7 @@ class LoadedModel:
             return await self.predict("verify_embeddings", rows)
         pixels = [0] * len(values)
         if dtype.kind == "O":
-            png = any(one[:4] == b"\x89PNG" for one in values)
-            if png or sum(map(len, values)) > _LARGE:
+            if sum(map(len, values)) > _LARGE:
                 pixels = await asyncio.to_thread(self._pixels, values)
             else:
                 pixels = self._pixels(values)
@@ -164,6 +164,9 @@ class LoadedModel:
         Raises:
             tf.errors.OpError: the batch failed, possibly because of a single image.
         """
+        for value in values:
+            if isinstance(value, bytes) and not num_pixels(value):
+                raise ValueError("it is damaged, or has too many scans or texts.")
         outputs = self._loaded.signatures[signature](tf.constant(values))
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
