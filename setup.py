@@ -90,8 +90,8 @@ LMDB = ["lmdb>=1.4", "msgpack>=1,<2"]
 ALIGN = ["mtcnn>=1,<2"]
 CALIBRATION = ["scikit-learn>=1.4,<2"]
 DEV = [
-    *("mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff", "moto[server]"),
-    *("scikit-image>=0.26", "webdataset>=1,<2"),
+    *("jsonschema", "mypy", "nox[uv]", "pytest", "pytest-xdist", "ruff"),
+    *("moto[server]", "scikit-image>=0.26", "webdataset>=1,<2"),
 ]
 
 setup(

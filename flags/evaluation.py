@@ -1,6 +1,8 @@
 """Defines the options for verification sets and other evaluations."""
 
-from plsc_tf.flags.option import Count, OptionGroup, Positive, option
+from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
+
+_drawn = option_if("card_dir or plot_dir")
 
 
 class Evaluation(OptionGroup):
@@ -39,11 +41,9 @@ class Scoring(OptionGroup, saved=False):
     embeddings: str = option(
         "", "saved embeddings to evaluate, .npy [n, emb_size]; names from the .txt file"
     )
-    plot_dir: str = option("", "folder for SVG plots of each set's ROC, scores and CMC")
+    plot_dir: str = option("", "folder for the curves of each set, as SVG and PNG")
     card_dir: str = option("", "folder for card.json and card.html")
-    card_far: float = option(
-        1e-3, "false accept rate of the threshold", within="(0, 1)", applies="card_dir"
-    )
+    card_far: float = _drawn(1e-3, "FAR of the threshold", within="(0, 1)")
     card_duplicates: bool = option(
         True,
         "search the training set for verification images (reads all of it)",
@@ -55,9 +55,7 @@ class Scoring(OptionGroup, saved=False):
     calibration_prior: float = option(
         0.5, "prior probability of a match", within="(0, 1)", applies="calibrate"
     )
-    bootstrap_samples: Count = option(
-        1000, "draws for confidence intervals; 0: none", applies="card_dir"
-    )
+    bootstrap_samples: Count = _drawn(1000, "draws for confidence intervals; 0: none")
 
     REFUSED = {
         "gallery and no probes or probes and no gallery": "Set gallery and probes "

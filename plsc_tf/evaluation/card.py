@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from plsc_tf.evaluation import page
+from plsc_tf.evaluation import page, set_charts
 from plsc_tf.evaluation.bootstrap import CONFIDENCE
-from plsc_tf.evaluation.report import Options, long_name, short_name
+from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.set_report import SetReport
 
+# The version of docs/card.schema.json. Additional keys do not change it.
 VERSION = 1
 
 
@@ -50,24 +51,6 @@ def to_html(card: dict, reports: Sequence[SetReport]) -> bytes:
         title=f"Evaluation of {card['model'].get('model_name', 'saved embeddings')}",
         card=card,
         reports=reports,
-        headline=_headline(reports[0]) if reports else [],
-        long_name=long_name,
         short_name=short_name,
-        svgs=lambda report: [(chart.caption, chart.svg()) for chart in report.charts],
+        charts_of=set_charts.all_of,
     )
-
-
-def _headline(report):
-    """Returns [(value, name)] for a set's main metric and its thresholds."""
-    headline, at = [], report.threshold
-    if report.main:
-        value, _, deviation = report.figures[report.main].text(4).partition(" ± ")
-        name = f"{short_name(report.main)} on {report.name}"
-        headline.append((value, f"{deviation}, {name}" if deviation else name))
-    names = {"": f"threshold at {report.rate}", "best_": "most accurate threshold"}
-    for prefix, name in names.items():
-        if f"{prefix}cosine" in at:
-            cosine, squared = at[f"{prefix}cosine"], at[f"{prefix}squared_l2"]
-            both = "n/a" if cosine is None else f"{cosine:.4f} / {squared:.4f}"
-            headline.append((both, f"{name}, cosine / squared distance"))
-    return headline

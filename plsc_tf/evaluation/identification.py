@@ -13,7 +13,9 @@ from plsc_tf.evaluation import roc, verification
 from plsc_tf.requirements import require
 
 RANKS = (1, 5, 10, 20, 50, 100)
-FALSE_POSITIVE_RATES = (1e-1, 1e-2, 1e-3)
+FALSE_POSITIVE_RATES = (1e-1, 1e-2, 3e-3, 1e-3)
+# Number of candidates that a search returns in NIST's evaluations.
+LISTED = 50
 # Size of a block of scores: 8 MB, which fits in the processor's cache.
 PROBES, ENTRIES = 1024, 2048
 # Scores this close count as ties: float32 products of equal rows can differ this much.
@@ -122,45 +124,57 @@ def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
     }
 
 
-def tpir_at_fpir(
-    result: Search, rates: Sequence = FALSE_POSITIVE_RATES, weights=None
-) -> dict:
-    """Computes true positive identification rates (TPIR) of an open-set search.
+def open_set(result: Search, rank: int = 1) -> roc.PairStatistics:
+    """Returns the statistics of an open-set search, whose pairs are its probes.
 
-    A probe without a mate is a false positive if any identity scores above the
-    threshold. A mated probe is a true positive if its mate ranks first and scores above
-    the threshold (detection and identification rate at rank 1; ISO/IEC 19795-1,
-    Grother et al., "Face Recognition Technology Evaluation, Identification").
+    The curve's FAR is the false positive identification rate (FPIR): the share of
+    probes without a mate for which any identity scores above the threshold. Its TAR is
+    the true positive identification rate (TPIR): the share of mated probes whose mate
+    is among the first `rank` identities and scores above the threshold. FNIR(N, R, T)
+    of NIST's evaluations is 1 - TPIR at R = `rank` (Grother et al., "FRVT Part 2:
+    Identification", NISTIR 8271; detection and identification rate of ISO/IEC 19795-1).
+    """
+    late = result.mated & (result.ranks > rank)
+    scores = np.where(result.mated, result.scores, result.strongest)
+    # All others are closer than 2, as cosines are within [-1, 1].
+    distances = np.where(late, 2.0, -scores.astype(np.float64))
+    pairs = verification.PairScores(distances, result.mated, None)
+    return roc.PairStatistics(pairs, folds=0)
+
+
+def tpir_at_fpir(result: Search, rates: Sequence = FALSE_POSITIVE_RATES) -> dict:
+    """Computes true positive identification rates (TPIR) of an open-set search.
 
     Args:
         result: `Search`.
         rates: target FPIRs; a rate that allows fewer than ten false positives is left
             out.
-        weights: `[probes]`, how often each probe counts; None means once.
 
     Returns:
         {rate: (TPIR, threshold as a cosine)}; only scores above the threshold count.
     """
-    others = result.strongest[~result.mated]
-    supported = [rate for rate in rates if roc.supports(rate, len(others))]
-    if not supported:
+    strangers = int(np.count_nonzero(~result.mated))
+    rates = [rate for rate in rates if roc.supports(rate, strangers)]
+    if not (rates and result.mated.any()):
         return {}
-    counts = np.ones(len(result.mated)) if weights is None else weights
-    order = np.argsort(-others, kind="stable")
-    reached = np.cumsum(counts[~result.mated][order])
-    mates = counts[result.mated]
-    if not reached[-1] or not mates.sum():
-        return {}
-    first = result.ranks[result.mated] == 1
-    scores = result.scores[result.mated]
-    points = {}
-    for rate in supported:
-        # The highest score that must not be a false positive.
-        over = np.searchsorted(reached, rate * reached[-1] + 1e-9, side="right")
-        threshold = others[order[min(over, len(order) - 1)]]
-        hit = first & (scores > threshold)
-        points[rate] = float(np.average(hit, weights=mates)), float(threshold)
-    return points
+    points = open_set(result).curve()
+    return {rate: (points.tar(rate).item(), -points.threshold(rate)) for rate in rates}
+
+
+def misses(result: Search) -> dict:
+    """Computes FNIR(N, R, T) at the ranks R = 1 to 50, for several thresholds T.
+
+    Returns:
+        {"rank": ranks, "no threshold": rates, "FPIR=0.003": rates, ...}.
+    """
+    misses, limits = {"rank": list(range(1, LISTED + 1))}, {"no threshold": -np.inf}
+    for rate, (_, limit) in tpir_at_fpir(result).items():
+        limits[f"FPIR={rate:g}"] = limit
+    for name, limit in limits.items():
+        found = result.ranks[result.mated & (result.scores > limit)]
+        counts = np.cumsum(np.bincount(found, minlength=LISTED + 1)[1 : LISTED + 1])
+        misses[name] = (1 - counts / np.count_nonzero(result.mated)).tolist()
+    return misses
 
 
 def _blocks(gallery, order, starts):

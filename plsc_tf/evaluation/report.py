@@ -4,16 +4,14 @@ import dataclasses
 
 # A rate isn't measured if it would rest on fewer errors than this.
 MIN_ERRORS = 10
-# {name: (name in a terminal table, name on a page)}
 _NAMES = {
-    "accuracy": ("accuracy", "accuracy, mean ± std of ten folds"),
-    "best_threshold": ("threshold", "most accurate threshold, squared distance"),
-    "eer": ("EER", "equal error rate"),
-    "auc": ("AUC", "area under the ROC curve"),
-    "xnorm": ("XNorm", "XNorm, mean length of the embeddings"),
-    "val_at_far": ("val@FAR=0.001", "val@FAR=0.001, mean ± std of ten folds"),
-    "cllr": ("Cllr", "Cllr, cost of the likelihood ratios, in bits"),
-    "min_cllr": ("minimal Cllr", "minimal Cllr, of the best ascending calibration"),
+    "best_threshold": "threshold",
+    "eer": "EER",
+    "auc": "AUC",
+    "xnorm": "XNorm",
+    "val_at_far": "val@FAR=0.001",
+    "cllr": "Cllr",
+    "min_cllr": "minimal Cllr",
 }
 
 
@@ -92,20 +90,11 @@ def not_supported(what: str, count: float) -> Figure:
 
 
 def short_name(name: str) -> str:
-    """Returns a metric's terminal name: "TAR@FAR=0.001" for "tar@far=1e-03"."""
+    """Returns a metric's name in tables: "TAR@FAR=0.001" for "tar@far=1e-03"."""
     if name in _NAMES:
-        return _NAMES[name][0]
+        return _NAMES[name]
     kind, _, rate = name.partition("=")
     return f"{kind.upper()}={float(rate):g}" if rate else name.replace("_", "-")
-
-
-def long_name(name: str) -> str:
-    """Returns a metric's name on a page."""
-    if name in _NAMES:
-        return _NAMES[name][1]
-    kind, _, k = name.partition("_")
-    long = {"rank": f"rank-{k} identification rate", "top": f"top-{k} accuracy"}
-    return long.get(kind, short_name(name))
 
 
 def text(value) -> str:

@@ -37,20 +37,23 @@ class Curve:
     distances: np.ndarray
     num_different: int
 
+    def last(self, rates):
+        """Returns the index of the last point whose FAR is at most each rate."""
+        # The tolerance absorbs rounding errors in the rates.
+        limits = np.asarray(rates) + 1e-12
+        return np.searchsorted(self.false_accepts, limits, side="right") - 1
 
-@dataclasses.dataclass(frozen=True)
-class OperatingPoint:
-    """A threshold with its TAR and FAR.
+    def tar(self, rates) -> np.ndarray:
+        """Returns the best TAR whose FAR is at most each rate."""
+        return self.true_accepts[self.last(rates)]
 
-    Attributes:
-        threshold: pairs are accepted if their distance is less than this.
-        true_accepts: TAR.
-        false_accepts: FAR, at most the requested rate.
-    """
+    def threshold(self, rate: float) -> float:
+        """Returns the largest threshold whose FAR is at most `rate`.
 
-    threshold: float
-    true_accepts: float
-    false_accepts: float
+        Pairs are accepted if their distance is less than the threshold.
+        """
+        after = self.distances[self.last(rate) + 1 :]
+        return float(after[0]) if len(after) else np.inf
 
 
 def supports(rate: float, num_different: int) -> bool:
@@ -58,14 +61,10 @@ def supports(rate: float, num_different: int) -> bool:
     return rate * num_different + 1e-9 >= MIN_ERRORS
 
 
-def operating_point(points: Curve, rate: float) -> OperatingPoint:
-    """Returns the point with the largest threshold whose FAR is at most `rate`."""
-    # The tolerance absorbs rounding errors in the rates.
-    last = np.searchsorted(points.false_accepts, rate + 1e-12, side="right") - 1
-    after = points.distances[last + 1 : last + 2]
-    threshold = float(after[0]) if len(after) else float("inf")
-    tar, far = float(points.true_accepts[last]), float(points.false_accepts[last])
-    return OperatingPoint(threshold, tar, far)
+def error_rates(num_different: int) -> list[float]:
+    """Returns the FARs of a DET curve, from ten false accepts to one half."""
+    low = MIN_ERRORS / max(num_different, 1)
+    return np.geomspace(low, 0.5, 60).tolist() if low < 0.5 else []
 
 
 def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> dict:
@@ -78,11 +77,8 @@ def tar_at_far(points: Curve, rates: Sequence[float] = FALSE_ACCEPT_RATES) -> di
     Returns:
         {target: TAR}.
     """
-    return {
-        rate: operating_point(points, rate).true_accepts
-        for rate in rates
-        if supports(rate, points.num_different)
-    }
+    supported = [rate for rate in rates if supports(rate, points.num_different)]
+    return dict(zip(supported, points.tar(supported).tolist(), strict=True))
 
 
 def area_under_curve(points: Curve) -> float:
@@ -112,6 +108,10 @@ class PairStatistics:
         scores: `verification.PairScores` of both same and different pairs.
         far: target FAR of the calibrated threshold.
         folds: number of folds; 0 omits the metrics that need folds.
+
+    Attributes:
+        grid: the FARs of the DET curve; `measure` returns 1 - TAR at each, with the FAR
+            itself as its name.
     """
 
     def __init__(self, scores, far: float = 1e-3, folds: int = FOLDS):
@@ -123,6 +123,7 @@ class PairStatistics:
         self._last_of_ties, self._limits = ties, np.append(-np.inf, ordered[ties])
         self._rate_of = {f"tar@far={rate:.0e}": rate for rate in FALSE_ACCEPT_RATES}
         self._rate_of[CALIBRATED] = far
+        self.grid = error_rates(int(np.count_nonzero(~scores.same)))
         if folds:
             parts = np.array_split(scores.same, folds)
             self._fold_of = np.repeat(np.arange(folds), [len(part) for part in parts])
@@ -178,15 +179,15 @@ class PairStatistics:
             values["best_threshold"] = threshold
             values["val_at_far"] = float(np.nanmean(self.validation_rates(weights)[0]))
         points = self.curve(weights)
-        rates = self._rate_of.items()
-        at = {name: operating_point(points, rate) for name, rate in rates}
-        calibrated = at.pop(CALIBRATED).threshold
-        values |= {name: point.true_accepts for name, point in at.items()}
+        tars = points.tar([*self._rate_of.values()])
+        values |= zip(self._rate_of, tars.tolist(), strict=True)
+        values[CALIBRATED] = points.threshold(self._rate_of[CALIBRATED])
         values["eer"] = equal_error_rate(points)
         values["auc"] = area_under_curve(points)
         if norms is not None:
             values["xnorm"] = float(np.average(norms.mean(axis=0), weights=weights))
-        return values | {CALIBRATED: calibrated}
+        values |= zip(self.grid, 1 - points.tar(self.grid), strict=True)
+        return values
 
     def accuracies(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
         """Computes each fold's accuracy at the best threshold of the other folds.

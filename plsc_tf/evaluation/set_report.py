@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap, calibration, identification, quality, roc
-from plsc_tf.evaluation.charts import Chart
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
 from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 
@@ -13,8 +12,6 @@ from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 # Number of histogram bins, ROC curve points and ranks of the CMC curve.
 _BINS, _POINTS, _RANKS = 50, 240, 100
-_TITLES = {"roc": "ROC", "cmc": "CMC", "histogram": "Score histogram"}
-_TITLES["discard"] = "Error versus discard"
 # Norms that differ by a smaller share are those of normalized embeddings.
 _SAME_NORMS = 1e-3
 
@@ -31,8 +28,7 @@ class SetReport:
         basis: a sentence on how identities are drawn for the confidence intervals.
         threshold: the calibrated threshold as JSON-serializable values; {} if none
             applies.
-        curves: the charts' data as JSON-serializable values.
-        charts: list of `charts.Chart`.
+        curves: the charts' data as JSON-serializable values, see `set_charts`.
         worst: the worst pairs, [{"kind", "cosine", "left", "right", ...}],
             JSON-serializable.
         sha256: checksum of the set; "" if the set has no contents of its own.
@@ -47,7 +43,6 @@ class SetReport:
     basis: str = ""
     threshold: dict = dataclasses.field(default_factory=dict)
     curves: dict = dataclasses.field(default_factory=dict)
-    charts: list = dataclasses.field(default_factory=list)
     worst: list = dataclasses.field(default_factory=list)
     sha256: str = ""
     duplicates: dict = dataclasses.field(default_factory=dict)
@@ -71,94 +66,38 @@ class SetReport:
         plain = {name: getattr(self, name) for name in names}
         return plain | {"figures": figures, "intervals": self.basis}
 
-    def _add_chart(self, name, values, caption, *content, **options):
-        """Adds a chart of steps and stores its data as `curves[name]`."""
-        self.curves[name] = values
-        title = f"{_TITLES[name]} of {self.name}"
-        self.charts.append(Chart(title, caption, *content, steps=True, **options))
-
-    def add_roc(self, points: roc.Curve) -> None:
-        """Adds the ROC curve."""
+    def add_scores(self, points: roc.Curve, scores: PairScores) -> None:
+        """Adds the ROC curve, the histogram of cosines and error versus discard."""
         low = max(1.0 / points.num_different, 1e-8)
         grid = np.logspace(np.log10(low), 0, _POINTS)
-        tar = np.array([roc.operating_point(points, far).true_accepts for far in grid])
-        self._add_chart(
-            "roc",
-            {"far": _rounded(grid), "tar": _rounded(tar)},
-            "ROC curve: accepted same pairs over accepted different pairs.",
-            ("false accept rate", "true accept rate"),
-            ((low, 1.0), _limits(tar)),
-            {self.name: np.column_stack([grid, tar])},
-            log="x",
-        )
-
-    def add_histogram(self, scores: PairScores) -> None:
-        """Adds the histograms of the cosines and marks the thresholds."""
+        self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(points.tar(grid))}
         cosines = 1 - scores.distances / 2
         low = np.floor(cosines.min() * 10) / 10
         high = max(np.ceil(cosines.max() * 10) / 10, low + 0.1)
         edges = np.linspace(low, high, _BINS + 1)
-        histogram, curves = {"cosine_edges": _rounded(edges)}, {}
+        self.curves["histogram"] = {"cosine_edges": _rounded(edges)}
         for label, kind in (("same", scores.same), ("different", ~scores.same)):
             counts, _ = np.histogram(cosines[kind], edges)
             share = counts / max(int(kind.sum()), 1)
-            histogram[label] = _rounded(share)
-            bars = np.append(share, share[-1])
-            curves[f"{label} pairs"] = np.column_stack([edges, bars])
-        at, marks = self.threshold, []
-        if at.get("cosine") is not None:
-            label = f"threshold at {self.rate}: {at['cosine']:.3f}"
-            marks.append((label, at["cosine"], "--"))
-        if "best_cosine" in at:
-            label = f"most accurate threshold: {at['best_cosine']:.3f}"
-            marks.append((label, at["best_cosine"], ":"))
-        self._add_chart(
-            "histogram",
-            histogram,
-            "Cosines of same and different pairs, as shares of all pairs of that kind.",
-            ("cosine of the two embeddings", "share of the pairs"),
-            ((low, high), (0.0, None)),
-            curves,
-            marks,
-            filled=True,
-        )
+            self.curves["histogram"][label] = _rounded(share)
+        self.add_discards(scores)
 
     def add_discards(self, scores: PairScores) -> None:
         """Adds the error-versus-discard curve, if embeddings differ in length."""
-        norms, at, rate = scores.norms, self.threshold, self.rate
+        norms, at = scores.norms, self.threshold
         if norms is None or np.ptp(norms) <= _SAME_NORMS * norms.max():
             return
-        threshold = at["squared_l2"]
-        if threshold is None:
-            threshold, rate = at["best_squared_l2"], "the best accuracy"
-        discarded, missed = quality.error_versus_discard(scores, threshold)
+        limit = at["best_squared_l2" if at["squared_l2"] is None else "squared_l2"]
+        discarded, missed = quality.error_versus_discard(scores, limit)
         curve = {"discarded": _rounded(discarded), "fnmr": _rounded(missed)}
-        self._add_chart(
-            "discard",
-            curve | {"squared_l2": threshold},
-            f"Same pairs that the threshold at {rate} rejects, after those with the "
-            "shortest embeddings were discarded.",
-            ("share of same pairs that are discarded", "false non-match rate"),
-            ((0.0, 0.5), (0.0, None)),
-            {
-                "lowest quality first": np.column_stack([discarded, missed]),
-                "at random": [(0.0, missed[0]), (0.5, missed[0])],
-            },
-        )
+        self.curves["discard"] = curve | {"squared_l2": limit}
 
-    def add_matches(self, search: identification.Search) -> None:
-        """Adds the CMC curve if any probe has a mate."""
-        rates = identification.rank_rates(search, range(1, _RANKS + 1))
-        if not rates:
-            return
-        self._add_chart(
-            "cmc",
-            _rounded(rates.values()),
-            "Share of mated probes whose identity ranks among the first k.",
-            ("rank k", "rank-k identification rate"),
-            ((1, max(len(rates), 2)), _limits([*rates.values()])),
-            {self.name: [*rates.items()]},
-        )
+    def add_errors(self, x: str, y: str, errors: dict) -> None:
+        """Adds the DET curve, {rate x: `Figure` of rate y}, unless it is empty."""
+        if errors:
+            self.curves["det"] = curve = {x: _rounded(errors)}
+            for name, end in {"value": "", "low": "_low", "high": "_high"}.items():
+                curve[y + end] = _rounded(getattr(one, name) for one in errors.values())
 
 
 def of_pairs(
@@ -183,6 +122,7 @@ def of_pairs(
     statistics = roc.PairStatistics(scores, far=options.far, folds=folds)
     sides, values = np.stack([left, right]), statistics.values()
     figures = bootstrap.intervals(values, statistics.measure, sides, options)
+    errors = {rate: figures.pop(rate) for rate in statistics.grid}
     points = statistics.curve()
     calibrated = figures.pop(roc.CALIBRATED)
     threshold = _threshold(calibrated, points, options.far)
@@ -209,9 +149,8 @@ def of_pairs(
         "identities": len(np.unique(sides)),
     }
     report = SetReport(name, kind, figures, counts, basis, threshold)
-    report.add_roc(points)
-    report.add_histogram(scores)
-    report.add_discards(scores)
+    report.add_errors("fmr", "fnmr", errors)
+    report.add_scores(points, scores)
     return report
 
 
@@ -227,18 +166,30 @@ def of_search(
         options: the report's options.
     """
     num_open = int(np.count_nonzero(~search.mated))
+    rates = identification.FALSE_POSITIVE_RATES
+    measured = [rate for rate in rates if roc.supports(rate, num_open)]
+    grid = sorted({*measured, *roc.error_rates(num_open)})
+    first = identification.open_set(search)
+    listed = identification.open_set(search, identification.LISTED)
 
-    def measure(weights=None):
+    def measure(weights):
         ranks = identification.rank_rates(search, weights=weights)
-        rates = identification.tpir_at_fpir(search, weights=weights)
-        tpirs = {f"tpir@fpir={rate:.0e}": tpir for rate, (tpir, _) in rates.items()}
-        return {f"rank_{k}": value for k, value in ranks.items()} | tpirs
+        values = {f"rank_{k}": value for k, value in ranks.items()}
+        if weights[search.mated].any() and weights[~search.mated].any():
+            tpirs = first.curve(weights).tar(measured)
+            names = (f"tpir@fpir={rate:.0e}" for rate in measured)
+            values |= zip(names, tpirs, strict=True)
+            values |= zip(grid, 1 - listed.curve(weights).tar(grid), strict=True)
+        return values
 
-    values = measure() or {"rank_1": Figure(None, note="no probe is in the gallery")}
-    for rate in identification.FALSE_POSITIVE_RATES:
-        missing = not_supported("false positives", rate * num_open)
-        values.setdefault(f"tpir@fpir={rate:.0e}", missing)
+    values = measure(np.ones(len(search.mated)))
+    values = values or {"rank_1": Figure(None, note="no probe is in the gallery")}
     figures = bootstrap.intervals(values, measure, identities, options)
+    errors = {rate: figures.pop(rate) for rate in grid if rate in figures}
+    for rate in rates:
+        missing = not_supported("false positives", rate * num_open)
+        figures.setdefault(f"tpir@fpir={rate:.0e}", missing)
+        figures[f"fnir@fpir={rate:.0e}"] = errors.get(rate, missing)
     at = identification.tpir_at_fpir(search, [options.far])
     tpir, cosine = at.get(options.far, (None, None))
     threshold = {"fpir": options.far, "cosine": cosine, "squared_l2": None}
@@ -254,7 +205,11 @@ def of_search(
     }
     basis = "identities of the probes are drawn; the gallery stays as it is"
     report = SetReport(name, "identification", figures, counts, basis, threshold)
-    report.add_matches(search)
+    report.add_errors("fpir", "fnir", errors)
+    if search.mated.any():
+        cmc = identification.rank_rates(search, range(1, _RANKS + 1))
+        report.curves["cmc"] = _rounded(cmc.values())
+        report.curves["fnir"] = identification.misses(search)
     return report
 
 
@@ -311,18 +266,14 @@ def _threshold(calibrated, points, far):
             f"FAR={fewest:.2g} or more"
         )
         return threshold | {"note": note}
-    at = roc.operating_point(points, far)
-    threshold |= {"far_measured": at.false_accepts, "tar": at.true_accepts}
+    threshold["far_measured"] = points.false_accepts[points.last(far)].item()
+    threshold["tar"] = points.tar(far).item()
     if calibrated.low is not None:
         for scale, one in scales.items():
             threshold |= {f"{scale}_low": one.low, f"{scale}_high": one.high}
     return threshold
 
 
-def _limits(rates):
-    """Returns axis limits for rates: from the lowest rate, rounded down, to 1."""
-    return min(np.floor(float(np.min(rates)) * 10) / 10, 0.9), 1.0
-
-
 def _rounded(values):
-    return [float(f"{value:.6g}") for value in values]
+    """Returns a list of numbers of six digits; None stays None."""
+    return [None if one is None else float(f"{one:.6g}") for one in values]

@@ -80,15 +80,12 @@ def _completed(settings, source):
         return settings
     classes, size = weight.shape
     origin, requested = settings.importing.import_from, settings.dataset.num_classes
-    known = source.num_classes is not None
-    if requested != classes and ("num_classes" in settings.given or not known):
-        advice = f"Pass --num_classes={classes}"
-        if not known:
-            advice += ". If there should be more, the last rank's file is missing"
-        raise ValueError(
-            f"{origin} contains {classes} classes in {source.ranks} rank file(s). "
-            f"Received: num_classes={requested}. {advice}."
-        )
+    known, advice = source.num_classes is not None, f"Pass --num_classes={classes}"
+    if not known:
+        advice += ". If there should be more, the last rank's file is missing"
+    fits = requested == classes or (known and "num_classes" not in settings.given)
+    rule = f"{origin} contains {classes} classes in {source.ranks} rank file(s)"
+    require(fits, rule, advice, num_classes=requested)
     rule, wanted = f"The embedding size of {origin} is {size}", settings.model.emb_size
     require(size == wanted, rule, f"Set emb_size={size}", emb_size=wanted)
     loss, has_bias = settings.head.loss_type, "bias" in source.arrays

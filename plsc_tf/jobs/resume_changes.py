@@ -21,6 +21,7 @@ from plsc_tf.jobs.builders.data import preprocessing_name
 from plsc_tf.options import effects
 from plsc_tf.options.other_systems import unknown_option
 from plsc_tf.options.settings import Settings, known_options
+from plsc_tf.requirements import require
 
 # Options of the loss. A change to one that the loss does not use is ignored.
 LOSS = {option for fields in FIELDS.values() for option in fields}
@@ -82,15 +83,10 @@ def find(checkpoint, stored, settings, data=None):
         ]
     meaning = MEANING - allowed
     refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
-    if refused:
-        save_dir = settings.checkpoints.model_save_dir
-        then, now = (
-            ", ".join(f"{name}={changes[name][i]}" for name in refused) for i in (0, 1)
-        )
-        raise ValueError(
-            f"The run in {save_dir} was trained with {then}. Received: {now}. "
-            f"{_advice(checkpoint, refused)}"
-        )
+    then = ", ".join(f"{name}={changes[name][0]}" for name in refused)
+    rule = f"The run in {settings.checkpoints.model_save_dir} was trained with {then}"
+    received = {name: changes[name][1] for name in refused}
+    require(not refused, rule, _advice(checkpoint, refused), **received)
     return changes
 
 
@@ -177,5 +173,5 @@ def _advice(checkpoint, names):
     return (
         "Restore the old value; start a new run from these weights: --checkpoint_dir="
         f"{checkpoint} --model_save_dir=<another folder>; or allow the change: "
-        f"--allow_changes={','.join(names)}."
+        f"--allow_changes={','.join(names)}"
     )

@@ -142,12 +142,10 @@ def run_settings(
         code.append("dataset_name")
     for name in code:
         given = name == "model_name" and parts.backbone is not None
-        if values[name] != named[name] and not given:
-            raise ValueError(
-                f"{path} was trained with code of its own, {name}={values[name]}, "
-                "which a checkpoint cannot choose by itself. If you trust it, pass it "
-                "too: the --flagfile of the run, or load_model(..., backbone=...)."
-            )
+        rule = f"{path} was made with code of its own, {name}={values[name]}, which a "
+        rule += "file cannot choose by itself. If you trust it, pass it too: the "
+        rule += "--flagfile of the run, or load_model(..., backbone=...)"
+        require(values[name] == named[name] or given, rule)
     return run
 
 

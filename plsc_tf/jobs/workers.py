@@ -185,12 +185,11 @@ def require_one_process(settings, what, advice=""):
         what: the command or option, for the message.
         advice: last sentence of the message.
     """
-    if clusters.resolve(settings.cluster, os.environ) is not None:
-        raise ValueError(
-            f"{what} must run in one process. Received: a cluster, from TF_CONFIG, "
-            "cluster_node_ips or Slurm. Set --cluster_resolver=none, and do not use "
-            f"the launcher. {advice}".rstrip()
-        )
+    alone = clusters.resolve(settings.cluster, os.environ) is None
+    rule = f"{what} must run in one process, not in a cluster (of TF_CONFIG, "
+    rule += "cluster_node_ips or Slurm)"
+    leave = "Set --cluster_resolver=none, and do not use the launcher"
+    require(alone, rule, f"{leave}. {advice}".rstrip(" ."))
 
 
 def check_shared(group, folder):
@@ -207,12 +206,10 @@ def check_shared(group, folder):
     seen = group.gather("sees it", files.exists(token))
     if group.is_chief:
         files.remove(token)
-    if not all(seen):
-        blind = ", ".join(str(index) for index, sees in enumerate(seen) if not sees)
-        raise ValueError(
-            "All workers must share model_save_dir, on a network disk or HDFS. Worker "
-            f"{blind} does not see the files of worker 0. Received: {folder}"
-        )
+    blind = ", ".join(str(index) for index, sees in enumerate(seen) if not sees)
+    rule = "All workers must share model_save_dir, on a network disk or HDFS. Worker "
+    rule += f"{blind} does not see the files of worker 0"
+    require(all(seen), rule, folder=folder)
 
 
 def _start_servers(group, cluster, settings):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, local
 from plsc_tf.storage.paths import local_path
 from plsc_tf.storage.transfer import LocalFolder
@@ -156,11 +157,8 @@ def only_local(path: str, option: str) -> str:
     Raises:
         ValueError: it is on a remote store, which cannot append to files.
     """
-    if not files.is_local(path):
-        raise ValueError(
-            f"{option} requires a local disk. Received: {path}. Turn it off, or train "
-            "into a local model_save_dir and set fs_dir_for_save to copy the files."
-        )
+    advice = "Turn it off, or train into a local model_save_dir and set fs_dir_for_save"
+    require(files.is_local(path), f"{option} requires a local disk", advice, path=path)
     return local_path(path)
 
 

@@ -11,6 +11,7 @@ from subprocess import PIPE, Popen, TimeoutExpired
 
 from plsc_tf.reporting import tracker_process
 from plsc_tf.reporting.recorder import Sink
+from plsc_tf.requirements import require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.deadline import Worker
 
@@ -38,8 +39,7 @@ class Tracker(Sink):
     """
 
     def __init__(self, name: str, folder: str, params: dict | None = None):
-        if name not in tracker_process.TRACKERS:
-            raise ValueError(f"A tracker is mlflow or wandb. Received: {name!r}.")
+        require_one_of(tracker_process.TRACKERS, tracker=name)
         library = importlib.util.find_spec(name)
         # Without an origin, it is a folder of this name, such as W&B's logs.
         if library is None or library.origin is None:

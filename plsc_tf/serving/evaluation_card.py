@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from plsc_tf.evaluation.card import VERSION
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -39,12 +40,13 @@ class EvaluationCard(NamedTuple):
             content = dict(files.read_json(path))
             facts = [content.get("model", {}), *content["sets"].values()]
             inner = [one.get("threshold") or {} for one in facts]
-            known = content["version"] == 1
-            known = known and all(isinstance(one, dict) for one in inner)
+            version = content["version"]
+            known = version == VERSION and all(isinstance(one, dict) for one in inner)
         except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
-            known = False
-        rule = "card must be a card.json (version 1) of python -m plsc_tf.evaluate"
-        require(known, rule, card=path)
+            known, version = False, "none"
+        rule = f"card must be a card.json (version {VERSION}) of plsc_tf.evaluate"
+        advice = "Write it anew: python -m plsc_tf.evaluate --card_dir=DIR"
+        require(known, rule, advice, card=path, version=repr(version))
         page = f"{path.removesuffix('.json')}.html"
         return cls(path, content, files.read(page) if files.exists(page) else None)
 

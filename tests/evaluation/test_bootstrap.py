@@ -39,9 +39,8 @@ def test_measuring_with_weights_equals_repeating_the_pairs():
     points = PairStatistics(PairScores(*repeated, None), folds=0).curve()
     assert found["auc"] == pytest.approx(roc.area_under_curve(points), abs=1e-12)
     assert found["eer"] == pytest.approx(roc.equal_error_rate(points), abs=1e-12)
-    at = roc.operating_point(points, 0.1)
-    assert found["tar@far=1e-01"] == pytest.approx(at.true_accepts, abs=1e-12)
-    assert found["calibrated_threshold"] == at.threshold
+    assert found["tar@far=1e-01"] == pytest.approx(points.tar(0.1), abs=1e-12)
+    assert found["calibrated_threshold"] == points.threshold(0.1)
     norms = np.repeat(scores.norms, counts, axis=1)
     assert found["xnorm"] == pytest.approx(np.mean(norms))
 

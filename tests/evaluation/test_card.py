@@ -5,16 +5,20 @@ import html
 import html.parser
 import json
 import re
+import statistics
 import xml.etree.ElementTree
 
+import jsonschema
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import card, identification, set_report
-from plsc_tf.evaluation.report import Figure, Options, long_name
+from plsc_tf.evaluation import card, identification, set_charts, set_report
+from plsc_tf.evaluation.report import Figure, Options, short_name
 from plsc_tf.evaluation.verification import PairScores
+from tests.programs import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
+ENDS = "_low", "", "_high"
 
 
 def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
@@ -39,7 +43,8 @@ def search_report():
 
 def test_charts_show_their_figures():
     report, scores = pairs_report()
-    roc, histogram, _ = (chart.figure().axes[0] for chart in report.charts)
+    charts = set_charts.all_of(report)
+    roc, histogram = (charts[kind].figure().axes[0] for kind in ("roc", "histogram"))
     assert roc.get_xscale() == "log" and roc.get_xlim()[1] == 1.0
     drawn = roc.get_lines()[0].get_xydata()
     # The rate at which a tenth of the different pairs is accepted, counted.
@@ -49,10 +54,31 @@ def test_charts_show_their_figures():
     assert drawn[nearest, 1] == pytest.approx(expected, abs=0.02)
     marks = [line.get_xdata()[0] for line in histogram.get_lines()[2:]]
     assert marks == [report.threshold["cosine"], report.threshold["best_cosine"]]
-    root = xml.etree.ElementTree.fromstring(report.charts[1].svg())
+    root = xml.etree.ElementTree.fromstring(charts["histogram"].svg())
+    assert root.find(f"{SVG}title").text == "histogram of faces"
     texts = {one.text for one in root.iter(f"{SVG}text")}
-    assert {"same pairs", "different pairs", "share of the pairs"} <= texts
+    assert {"same", "different", "share of the pairs"} <= texts
     assert f"most accurate threshold: {report.threshold['best_cosine']:.3f}" in texts
+
+
+def test_the_det_curve_counts_errors_on_axes_of_normal_deviates():
+    report, scores = pairs_report(far=0.1, num_pairs=800)
+    det = report.curves["det"]
+    others = np.sort(scores.distances[~scores.same])
+    assert det["fmr"][0] == pytest.approx(10 / len(others), rel=1e-5)
+    assert det["fmr"][-1] == 0.5
+    for rate, missed in zip(det["fmr"], det["fnmr"], strict=True):
+        limit = others[int(rate * len(others) + 1e-3)]  # rates have six digits
+        expected = np.mean(scores.distances[scores.same] >= limit)
+        assert missed == pytest.approx(expected, rel=1e-5)
+    low, value, high = (np.array(det[f"fnmr{end}"]) for end in ENDS)
+    assert np.all(low < value) and np.all(value < high)
+    axes = set_charts.all_of(report)["det"].figure().axes[0]
+    deviates = [statistics.NormalDist().inv_cdf(rate) for rate in det["fmr"]]
+    for axis in (axes.xaxis, axes.yaxis):
+        found = axis.get_transform().transform(det["fmr"])
+        np.testing.assert_allclose(found, deviates, atol=1e-9)
+    assert axes.collections[0].get_label().startswith("_")  # the band
 
 
 def test_the_threshold_accepts_what_it_says():
@@ -99,6 +125,13 @@ def test_the_report_of_a_search_names_what_it_cannot_support():
     assert report.figures["tpir@fpir=1e-03"].value is None
     assert report.threshold["fpir"] == 0.1
     assert np.mean(found.strongest[~found.mated] > report.threshold["cosine"]) <= 0.1
+    # NIST's miss rate: the mate is not among 50 candidates above the threshold.
+    hit = (found.ranks <= 50) & (found.scores > report.threshold["cosine"])
+    missed = 1 - np.mean(hit[found.mated])
+    assert report.figures["fnir@fpir=1e-01"].value == pytest.approx(missed)
+    assert report.figures["fnir@fpir=3e-03"].value is None
+    det = report.curves["det"]
+    assert det["fnir"][det["fpir"].index(0.1)] == pytest.approx(missed, rel=1e-5)
 
 
 def test_the_report_of_classes():
@@ -142,7 +175,10 @@ def full_card():
 def test_card_json_has_what_the_export_reads():
     content, shown = full_card()
     found = json.loads(card.to_json(content))
-    assert found["version"] == 1
+    schema = json.loads((ROOT / "docs/card.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(found, schema)
+    assert found["version"] == schema["properties"]["version"]["const"] == 1
     assert found["model"]["manifest_sha256"] == "cd" * 32
     one = found["sets"]["<faces>"]
     assert one["sha256"] == "ab" * 32
@@ -166,7 +202,7 @@ def test_card_html_stands_alone_and_labels_everything():
     assert not re.search(r"url\((?!#)", page) and "@import" not in page
     for report in shown:
         for name, figure in report.figures.items():
-            assert long_name(name).replace("&", "&amp;") in page
+            assert name == "best_threshold" or short_name(name) in page
             assert figure.value is None or f"{figure.value:.5f}" in page
     assert "&lt;faces&gt;" in page and "<faces>" not in page
     text = html.unescape(re.sub(r"<[^>]*>", " ", page))
@@ -190,4 +226,11 @@ def test_card_html_stands_alone_and_labels_everything():
     assert "Judged by the threshold at FAR=0.1" in text
     assert "a&amp;b.jpg" in page and "not compared: &lt;why&gt;" in page
     assert "1 with the same bytes, 2 with the same pixels, among 10 images" in page
-    assert links.tags.count("svg") == 4
+    assert links.tags.count("svg") == 7
+    # What a decision needs is in the first ten lines.
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    start = lines.index("Evaluation of net", 1)
+    first = "\n".join(lines[start : start + 10])
+    for part in ("Permitted use: unknown", *order[:3], "2 - these results look better"):
+        assert part in first
+    assert f"{one['far_measured']:.3%} of different people" in first

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import identification
-from plsc_tf.evaluation.identification import Search, rank_rates, search, tpir_at_fpir
+from plsc_tf.evaluation.identification import (
+    Search,
+    misses,
+    open_set,
+    rank_rates,
+    search,
+    tpir_at_fpir,
+)
 
 
 def unit(rows):
@@ -89,7 +96,17 @@ def test_open_set_rates_by_hand():
     weights = np.ones(103)
     weights[0] = 2
     found = open_search(np.arange(100) / 100)
-    assert tpir_at_fpir(found, weights=weights)[0.1][0] == pytest.approx(2 / 4)
+    assert open_set(found).curve(weights).tar(0.1) == pytest.approx(2 / 4)
+
+
+def test_miss_rates_of_nist_by_hand():
+    # Above 0.89, the threshold of FPIR 0.1, is one mate, which comes second.
+    missed = misses(open_search(np.arange(100) / 100, ranks=(2, 1, 1)))
+    assert missed["rank"] == [*range(1, 51)]
+    assert missed["no threshold"] == pytest.approx([1 / 3] + [0] * 49)
+    assert missed["FPIR=0.1"] == pytest.approx([1] + [2 / 3] * 49)
+    assert "FPIR=0.003" not in missed  # needs 3,334 strangers
+    assert "FPIR=0.003" in misses(open_search(np.linspace(0, 1, 3334)))
 
 
 def test_rates_of_fewer_than_ten_strangers_are_absent():

@@ -22,10 +22,10 @@ def test_tar_counts_the_pairs_nearer_than_the_first_forbidden_negative():
         same=[0.1, 0.2, 0.3, 0.4, 0.5], different=[0.35] * 10 + [0.45] * 10 + [3] * 80
     )
     assert roc.tar_at_far(points, rates=[0.1, 0.2]) == {0.1: 0.8, 0.2: 1.0}
-    assert roc.operating_point(points, 0.1) == roc.OperatingPoint(0.45, 0.8, 0.1)
     # 0.19 allows 19, but the second ten are tied.
-    assert roc.operating_point(points, 0.19) == roc.OperatingPoint(0.45, 0.8, 0.1)
-    assert roc.operating_point(points, 1.0).threshold == np.inf
+    for rate in (0.1, 0.19):
+        assert (points.threshold(rate), points.tar(rate)) == (0.45, 0.8)
+    assert points.threshold(1.0) == np.inf
 
 
 def test_rates_of_fewer_than_ten_false_pairs_are_absent():

@@ -8,7 +8,7 @@ from absl import logging
 
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.evaluation import card, closed_set, set_report
+from plsc_tf.evaluation import card, closed_set, set_charts, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
@@ -78,8 +78,7 @@ def _check_files(scoring):
         if path and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
     folders = [("template_dirs", path, "meta") for path in scoring.template_dirs]
-    if scoring.tinyface_dir:
-        tinyface = scoring.tinyface_dir
+    if tinyface := scoring.tinyface_dir:
         folders += [("tinyface_dir", tinyface, part) for part in protocols.TINYFACE]
     for option, path, part in folders:
         if not files.is_dir(files.join(path, part)):
@@ -99,7 +98,8 @@ class _Evaluation:
 
     def __init__(self, settings):
         self.scoring, self.image_dir = settings.scoring, settings.embedding.image_dir
-        samples = self.scoring.bootstrap_samples if self.scoring.card_dir else 0
+        drawn = self.scoring.card_dir or self.scoring.plot_dir
+        samples = self.scoring.bootstrap_samples if drawn else 0
         seed, far = settings.training.seed, self.scoring.card_far
         calibrate, prior = self.scoring.calibrate, self.scoring.calibration_prior
         if calibrate:
@@ -198,9 +198,11 @@ class _Evaluation:
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
             for report in self.reports:
-                for kind, chart in zip(report.curves, report.charts, strict=True):
-                    name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}.svg")
-                    files.replace(files.join(folder, name), chart.svg().encode())
+                for kind, chart in set_charts.all_of(report).items():
+                    name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}")
+                    path = files.join(folder, name)
+                    files.replace(f"{path}.svg", chart.svg().encode())
+                    files.replace(f"{path}.png", chart.png())
         if folder := self.scoring.card_dir:
             content = card.build(self.model, self.data, self.reports, self.options)
             as_json = files.join(folder, "card.json")
