@@ -2,6 +2,7 @@
 
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
+_during_training = option_if("with_test and val_targets")
 _drawn = option_if("card_dir or plot_dir")
 
 
@@ -17,10 +18,11 @@ class Evaluation(OptionGroup):
         120, "images per step in verification (PLSC)", applies="with_test"
     )
     with_test: bool = option(True, "verify during training, after each epoch (PLSC)")
-    eval_every_n_steps: Count = option(
-        0,
-        "steps between verifications; 0: each epoch (PLSC test_period)",
-        applies="with_test and val_targets",
+    eval_every_n_steps: Count = _during_training(
+        0, "steps between verifications; 0: each epoch (PLSC test_period)"
+    )
+    raw_pixel_baseline: bool = _during_training(
+        False, "also print the accuracy of comparing raw pixels"
     )
 
 

@@ -49,8 +49,7 @@ class PathTable:
         self._ends = np.frombuffer(ends, np.int64)
         # Sizes of files, 0 on other stores. TensorFlow must not open a path without a
         # size, -1: it would wait for the writer of a FIFO.
-        unknown = -1 if files.is_local(root) else 0
-        self._sizes = np.full(len(self), unknown, np.int32)
+        self._sizes = np.full(len(self), -1 if files.is_local(root) else 0, np.int32)
 
     def __len__(self) -> int:
         return len(self._ends) - 1

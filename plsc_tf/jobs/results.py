@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from plsc_tf.evaluation import closed_set, report
+from plsc_tf.evaluation import closed_set, report, verification
 from plsc_tf.options.settings import Settings
 from plsc_tf.reporting.recorder import Guard
 from plsc_tf.storage import files
@@ -47,6 +47,17 @@ def test_figures(model, batches):
     return {"accuracy": float(np.mean(ranks == 1)), "images": len(ranks)}
 
 
+def raw_pixels(pairs, image_size):
+    """Returns what correlations of images reach, the baseline of each set of pairs."""
+    scores = {}
+    for name, one in pairs.items():
+        pixels = one.decoded(image_size).astype(np.float32)
+        flat = (pixels - pixels.mean((1, 2, 3), keepdims=True)).reshape(len(pixels), -1)
+        result = verification.verify(flat, one.left, one.right, one.same)
+        scores[name] = {"accuracy": result.accuracy, "std": result.std}
+    return scores
+
+
 def rows(outcome: dict) -> Iterator[tuple[str, str]]:
     """Yields (name, text) for each figure of a run.
 
@@ -58,9 +69,14 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
             yield name, report.text(outcome[name])
     if outcome.get("images_per_second"):
         yield "images/s", report.text(outcome["images_per_second"])
-    for name, figures in (outcome.get("verification") or {}).items():
-        text = "{accuracy:.4f} ± {std:.4f}".format_map(figures)
-        yield f"{name}: verification accuracy", text
+    sets = {
+        "verification": "verification accuracy",
+        "raw_pixels": "comparing raw pixels",
+    }
+    for key, words in sets.items():
+        for name, figures in (outcome.get(key) or {}).items():
+            text = "{accuracy:.4f} ± {std:.4f}".format_map(figures)
+            yield f"{name}: {words}", text
     for name, value in (outcome.get("test") or {}).items():
         yield f"test {name}", report.text(value)
     if "checkpoint_dir" in outcome:

@@ -46,7 +46,7 @@ def train(settings, termination=None, parts=NONE):
         `num_classes`, `sample_rate`, `images_per_second` (after a resume, of the later
         steps), `seconds_per_step`, `seconds_per_epoch`, `verification`,
         `checkpoint_dir`, `export_dir`. If they apply, the dict also has
-        `training_<metric>`, `test` and `unsaved_steps`.
+        `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
@@ -294,6 +294,8 @@ def _finish(outcome, settings, model, verify, test):
     if test is not None:
         with model.trainer.averaged():
             outcome["test"] = results.test_figures(model, test)
+    if settings.evaluation.raw_pixel_baseline:
+        outcome["raw_pixels"] = results.raw_pixels(verify.pairs, model.image_size)
     model.synchronize_statistics()
     if not model.trainer.group.is_chief:
         return

@@ -7,6 +7,7 @@ import pytest
 
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.evaluation.verification import verify, verify_pairs
+from plsc_tf.jobs import results
 
 
 def clean_pairs(rng, num_pairs, size, block):
@@ -181,3 +182,13 @@ def test_images_are_decoded_in_blocks_and_each_once(requested):
 def test_embed_must_return_one_row_per_image():
     with pytest.raises(ValueError, match=r"embedding_size\] for \d+ images.*\(1, 8\)"):
         verify_pairs(lambda images: np.ones((1, 8)), make_pairs())
+
+
+def test_the_baseline_of_raw_pixels_ignores_brightness_and_contrast():
+    images = np.random.default_rng(0).integers(0, 90, (21, 6, 6, 3), np.uint8)
+    images[1:11] = images[11:] * 2 + 30
+    left = np.arange(1, 11).repeat(2)
+    right = left + np.tile([10, 9], 10)
+    pairs = Pairs("copies", images, left, right, right == left + 10)
+    found = results.raw_pixels({"copies": pairs}, (6, 6))
+    assert found == {"copies": {"accuracy": 1.0, "std": 0.0}}

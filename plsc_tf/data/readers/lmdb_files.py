@@ -75,8 +75,7 @@ class LmdbRecords(Records):
         self.num_classes = count and self._decoded(count, f"Classes of {path}", int)
         require({*map(type, self._keys)} <= {bytes}, f"Keys of {path} must be bytes")
         # A block of one large record would fill the memory.
-        is_set = len({*self._keys}) == len(self._keys)
-        require(is_set, f"{path} must have each of its keys once")
+        require(len({*self._keys}) == len(self._keys), f"{path} has a key twice")
         super().__init__([path], [len(self._keys)])
 
     def read(self, indices: np.ndarray) -> list[bytes]:

@@ -165,11 +165,10 @@ def _write_list(settings, labels, dominant):
 
 
 # Programs, and places outside the run.
-_LEFT_OUT = (
-    *("teacher", "weight_load_dir", "checkpoint_dir", "pca_mat_path"),
-    *("export_dir", "snapshot_dir", "datasets_cache_dir"),
-    *("fs_checkpoint_dir", "fs_dir_for_save"),
-)
+_LEFT_OUT = """
+    teacher weight_load_dir checkpoint_dir pca_mat_path export_dir snapshot_dir
+    datasets_cache_dir fs_checkpoint_dir fs_dir_for_save
+""".split()
 
 
 def _next_steps(options, content, labels, run):
