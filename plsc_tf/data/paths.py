@@ -61,7 +61,7 @@ class PathTable:
         """Returns the contents of the files at `[n]` indices; runs inside tf.data."""
 
         def names_at(indices):
-            for k in self._without_size(indices):
+            for k in indices[self._sizes[indices] < 0]:
                 self._sizes[k] = local.require_file(self.path(k), MOST_BYTES)
             return np.array([self.path(k) for k in indices], object)
 
@@ -70,13 +70,10 @@ class PathTable:
 
     def largest(self, indices: np.ndarray) -> int:
         """Returns the size of the largest local file at `[n]` indices, in bytes."""
-        for k in self._without_size(indices):
+        for k in indices[self._sizes[indices] < 0]:
             with contextlib.suppress(OSError, ValueError):  # `read` raises them.
                 self._sizes[k] = local.require_file(self.path(k), MOST_BYTES)
         return self._sizes[indices].max()
-
-    def _without_size(self, indices):
-        return indices[self._sizes[indices] < 0]
 
     def contents(self) -> str:
         """Returns a digest of the relative paths; it does not depend on the root."""

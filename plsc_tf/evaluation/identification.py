@@ -87,8 +87,10 @@ def search(
     ranks, count = np.zeros(len(probes), np.int64), len(names)
     scores, best = (np.full(len(probes), x, np.float32) for x in (np.nan, -np.inf))
     result = Search(mated, ranks, scores, best, count)
-    for low in range(0, len(probes), PROBES):
-        rows = slice(low, min(low + PROBES, len(probes)))
+    # An identity may have more entries than a block.
+    step = max(1, PROBES * ENTRIES // max(ENTRIES, np.diff(starts).max()))
+    for low in range(0, len(probes), step):
+        rows = slice(low, min(low + step, len(probes)))
         block = _unit(probes[rows])
         identity = np.where(mated[rows], own[rows], -1)
         for row in np.flatnonzero(identity >= 0):

@@ -69,10 +69,7 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
             yield name, report.text(outcome[name])
     if outcome.get("images_per_second"):
         yield "images/s", report.text(outcome["images_per_second"])
-    sets = {
-        "verification": "verification accuracy",
-        "raw_pixels": "comparing raw pixels",
-    }
+    sets = {"verification": "verification accuracy", "raw_pixels": "raw pixels"}
     for key, words in sets.items():
         for name, figures in (outcome.get(key) or {}).items():
             text = "{accuracy:.4f} ± {std:.4f}".format_map(figures)

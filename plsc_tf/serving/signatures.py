@@ -225,10 +225,13 @@ class Signatures:
 
 def _interpolate(x, points, values):
     """Computes `np.interp(x, points, values)` in a graph, in float64; x is `[N]`."""
+    points, values = np.array(points, np.float64), np.array(values, np.float64)
+    x = tf.clip_by_value(tf.cast(x, tf.float64), points[0], points[-1])
+    place = tf.searchsorted(points, x, "right") - 1
+    points, values = (np.append(one, one[-1]) for one in (points, values))
     widths = np.maximum(np.diff(points), np.finfo(np.float64).tiny)
-    steps = (tf.cast(x, tf.float64)[:, tf.newaxis] - points[:-1]) / widths
-    rise = tf.clip_by_value(steps, 0, 1) * np.diff(values)
-    return values[0] + tf.reduce_sum(rise, axis=1)
+    share = (x - tf.gather(points, place)) / tf.gather(widths, place)
+    return tf.gather(values, place) + share * tf.gather(np.diff(values), place)
 
 
 def one_input(function: Callable, spec: tf.TensorSpec, autograph: bool = False):

@@ -248,7 +248,7 @@ def restore_weights(path: str, model: Classifier, with_head: bool = True) -> dic
     return state
 
 
-def restore_averages(path: str, model: Classifier, with_head: bool = False) -> bool:
+def restore_averages(path: str, model: Classifier, with_head: bool = False) -> None:
     """Replaces the weights with their averages if a checkpoint has them.
 
     A checkpoint of weights only has no separate averages: if averages were in use, its
@@ -258,14 +258,11 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
         path: the checkpoint folder, from which the weights were loaded.
         model: the `Classifier`.
         with_head: also replace the class weights.
-
-    Returns:
-        True if the checkpoint has averages.
     """
     content = manifest.read(path)
     places = content["state"].get("averages")
     if content["kind"] != "training" or not places:
-        return False
+        return
     targets = _places(model, with_head)
     known = [(i, place) for i, place in enumerate(places) if place in targets]
     wanted = {f"{SLOT}/{i:04d}": targets[place] for i, place in known}
@@ -274,7 +271,6 @@ def restore_averages(path: str, model: Classifier, with_head: bool = False) -> b
         rows = model.head.arrays().items()
         arrays = {f"{name}/{SLOT}": array for name, array in rows}
     reader.restore(path, variables=wanted, arrays=arrays)
-    return True
 
 
 def synchronize(model: Classifier) -> None:

@@ -28,6 +28,7 @@ from plsc_tf.data.readers import tfrecord
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.unpickle import load_plain
+from plsc_tf.evaluation.identification import search
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
 from plsc_tf.jobs.embed.image_list import list_images, points_of
@@ -296,10 +297,21 @@ def test_a_sparse_image_is_not_read(list_folder):
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
 
 
-# Pillow kept each segment in front of the EXIF data, in 33 times its size.
-def test_the_orientation_is_found_at_the_beginning():
+# Pillow kept each segment of a JPEG, in 33 times its size.
+def test_an_image_of_many_segments_takes_little_memory(list_folder):
+    content = b"\xff\xd8" + b"\xff\xe5\0\2" * (4 << 20)
+    (list_folder / "images/13.png").write_bytes(content)
     with bounded():
-        assert orientation(b"\xff\xd8" + b"\xff\xe0\0\2" * (4 << 20)) == 1
+        assert orientation(content) == 1
+        assert findings("image_list", list_folder)[0]["count"] == 1
+
+
+# The scores of a list of one name took a thousand times its size.
+def test_a_gallery_of_one_person_takes_little_memory():
+    gallery, probes = np.ones((100_000, 1)), np.ones((1024, 1))
+    with bounded():
+        found = search(gallery, np.zeros(100_000), probes, np.zeros(1024))
+    assert (found.ranks == 1).all()
 
 
 # The worst pairs of a card are shown, whatever their names lead to.

@@ -152,9 +152,9 @@ def _class_rows(kind, paths):
     shards = list(zip(paths, shapes, opens, strict=True))
     rows = layers.sharded_rows(shards, sizes, shapes[0][1:])
     steps = (torch_files.load(path).get("global_step") for path in paths)
-    # Lists within each other could have a text of any length.
-    numbers = int | np.generic | np.ndarray
-    steps = [str(step) if isinstance(step, numbers) else None for step in steps]
+    # A list, or an array of a thousand axes, could have a text of any length.
+    steps = (s if isinstance(s, int | np.generic | np.ndarray) else None for s in steps)
+    steps = [str(step) if np.size(step) == 1 else None for step in steps]
     rule = f"{paths[0]} and the files of the other ranks must be of the same step"
     require(len(set(steps)) == 1, rule, "Copy them again", global_step=steps)
     return rows

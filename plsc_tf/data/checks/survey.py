@@ -202,7 +202,9 @@ def _unidentified(data: bytes) -> tuple[str, str]:
 
 def _format(data: bytes, item: Item) -> str:
     """Reads an image's headers, adds unusual properties and returns the format."""
-    image = Image.open(io.BytesIO(data), formats=_KNOWN)
+    # Pillow keeps each segment of a JPEG; tables of a TIFF may be at its end.
+    start = data[: 1 << 20] if data[:2] in (b"\xff\xd8", b"\x89P") else data
+    image = Image.open(io.BytesIO(start), formats=_KNOWN)
     if image.format not in _DECODED:
         return image.format
     animated = image.format != "MPO" and getattr(image, "is_animated", False)

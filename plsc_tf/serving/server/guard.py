@@ -316,13 +316,14 @@ class Bodies:
         """
         if size <= _LARGE:
             return parse(*arguments)
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, parse, *arguments)
+        job = self._thread.submit(parse, *arguments)
+        work = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(work)
         finally:
             # If the client is gone, its bytes count until the thread has finished.
-            await asyncio.wait([work])
+            if not job.cancel():
+                await asyncio.wait([work])
 
     def hold(self, size: int, *, is_slow: bool = False) -> None:
         """Sets the number of bytes that the current request holds.
