@@ -301,7 +301,7 @@ def test_a_sparse_image_is_not_read(list_folder):
 def test_an_image_of_many_segments_takes_little_memory(list_folder):
     content = b"\xff\xd8" + b"\xff\xe5\0\2" * (4 << 20)
     (list_folder / "images/13.png").write_bytes(content)
-    with bounded():
+    with bounded(most_seconds=20):
         assert orientation(content) == 1
         assert findings("image_list", list_folder)[0]["count"] == 1
 
