@@ -103,7 +103,7 @@ def test_the_map_and_the_list_have_the_new_labels(edited):
     assert not any("person01" in line for line in listed)
 
 
-# Otherwise, whoever renames a folder after the training gives people other names.
+# Otherwise, renaming a folder after the training would change people's names.
 def test_names_of_other_classes_are_not_written(centers, tmp_path):
     shutil.copytree(centers / "data", tmp_path / "renamed")
     (tmp_path / "renamed/person05").rename(tmp_path / "renamed/a")

@@ -1,5 +1,9 @@
 """Small pictures and the layouts that hold them, written into tmp_path."""
 
+import contextlib
+import time
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -65,3 +69,14 @@ def list_folder(tmp_path):
         lines.append(f"{name} {number % 5}\n")
     (tmp_path / "label.txt").write_text("".join(lines))
     return tmp_path
+
+
+@contextlib.contextmanager
+def bounded(most_seconds=3):
+    """Fails if its body takes 200 MB, or as long as a second of a fast processor."""
+    tracemalloc.start()
+    start = time.process_time()
+    yield
+    seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < most_seconds and peak < 200e6

@@ -8,7 +8,6 @@ import pickle
 import signal
 import struct
 import subprocess
-import time
 import tracemalloc
 
 import numpy as np
@@ -28,7 +27,6 @@ from plsc_tf.data.readers import tfrecord
 from plsc_tf.data.readers.base64_text import find_lines, listed_files
 from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.unpickle import load_plain
-from plsc_tf.evaluation.identification import search
 from plsc_tf.evaluation.lists import read_rows
 from plsc_tf.evaluation.report import Options
 from plsc_tf.jobs.embed.image_list import list_images, points_of
@@ -37,9 +35,14 @@ from plsc_tf.jobs.evaluate.embeddings import Pictures
 from plsc_tf.options import cli
 from plsc_tf.storage import files
 from tests.data import recordio_writer as writer
-from tests.data.conftest import assert_second_is_bad, findings, opened, write_folders
+from tests.data.conftest import (
+    assert_second_is_bad,
+    bounded,
+    findings,
+    opened,
+    write_folders,
+)
 from tests.data.pickled import Call
-from tests.evaluation.saved_embeddings import evaluate
 
 NO_FILE = "is not a file, but a FIFO, device or folder"
 SIZE = (12, 10)
@@ -51,17 +54,6 @@ def alarm():
     signal.alarm(60)
     yield
     signal.alarm(0)
-
-
-@contextlib.contextmanager
-def bounded(most_seconds=3):
-    """Fails if its body takes 200 MB, or as long as a second of a fast processor."""
-    tracemalloc.start()
-    start = time.process_time()
-    yield
-    seconds, (_, peak) = time.process_time() - start, tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert seconds < most_seconds and peak < 200e6
 
 
 def replace(path, kind):
@@ -304,31 +296,6 @@ def test_an_image_of_many_segments_takes_little_memory(list_folder):
     with bounded(most_seconds=20):
         assert orientation(content) == 1
         assert findings("image_list", list_folder)[0]["count"] == 1
-
-
-# The scores of a list of one name took a thousand times its size.
-def test_a_gallery_of_one_person_takes_little_memory():
-    gallery, probes = np.ones((100_000, 1)), np.ones((1024, 1))
-    with bounded():
-        found = search(gallery, np.zeros(100_000), probes, np.zeros(1024))
-    assert (found.ranks == 1).all()
-
-
-# The worst pairs of a card are shown, whatever their names lead to.
-def test_a_sparse_file_is_not_shown(tmp_path):
-    np.save(tmp_path / "e.npy", np.eye(40, 16))
-    names = [f"{row}.jpg" for row in range(40)]
-    (tmp_path / "e.txt").write_text("\n".join(names))
-    lines = [f"{k}.jpg {k + 1}.jpg {k % 4 // 2}\n" for k in range(0, 40, 2)]
-    (tmp_path / "pairs.txt").write_text("".join(lines))
-    for name in names:
-        with open(tmp_path / name, "wb") as file:
-            file.truncate(600 << 20)
-    names = {"embeddings": "e.npy", "card_dir": "card"}
-    places = {option: str(tmp_path / name) for option, name in names.items()}
-    lists = (str(tmp_path / "pairs.txt"),)
-    with bounded(most_seconds=60):  # a card needs several
-        evaluate(tmp_path, pair_lists=lists, bootstrap_samples=2, **places)
 
 
 # An image of 20 MB in 256 lines was in memory 256 times.

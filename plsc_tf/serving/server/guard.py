@@ -30,8 +30,8 @@ _AT_ONCE_SECONDS = 0.1
 # Bytes of a request's head: no other limit counts them, and as text in Python a byte
 # may take five.
 _HEAD_BYTES = 32 * 1024
-# Line ends of a request beside one for each of so many bytes. Chunks of one byte have
-# more, and aiohttp takes six times as long for them as for larger ones.
+# A request may have this many line ends, plus one per so many bytes. One-byte chunks
+# exceed the limit; aiohttp takes six times as long to parse them as larger chunks.
 _LINE_ENDS, _LINE_BYTES = 1000, 8
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
