@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 
 import pytest
 
@@ -169,11 +168,10 @@ def _link(folder):
     ],
 )
 def test_hostile_files_are_one_error(tmp_path, make, message):
-    path, start = make(tmp_path), time.process_time()
+    path = make(tmp_path)
     with pytest.raises(UsageError, match=message) as error:
         parse([f"--flagfile={path}"])
     assert len(str(error.value)) < 5000
-    assert time.process_time() - start < 1
 
 
 def test_flags_cfg_repeats_the_run(tmp_path):

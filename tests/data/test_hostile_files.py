@@ -293,7 +293,7 @@ def test_a_sparse_image_is_not_read(list_folder):
 def test_an_image_of_many_segments_takes_little_memory(list_folder):
     content = b"\xff\xd8" + b"\xff\xe5\0\2" * (4 << 20)
     (list_folder / "images/13.png").write_bytes(content)
-    with bounded(most_seconds=20):
+    with bounded():
         assert orientation(content) == 1
         assert findings("image_list", list_folder)[0]["count"] == 1
 
@@ -325,10 +325,10 @@ def test_a_list_does_not_lead_the_check_out_of_its_folder(tmp_path, picture):
     assert findings("image_list", tmp_path / "in") == []
 
 
-# A name of 64 KB took ten seconds wherever a message shows it.
+# A name of 64 KB took ten seconds wherever a message shows it: this one, 17 minutes.
 @pytest.mark.parametrize("piece", ["{{", "[Op:", "?id=", " "])
 def test_long_names_are_shown_at_once(piece):
-    name = f"oss://{piece * (64_000 // len(piece))}x"
+    name = f"oss://{piece * (640_000 // len(piece))}x"
     error = tf.errors.NotFoundError(None, None, name)
     with bounded():
         reason(error)

@@ -28,5 +28,5 @@ def test_a_sparse_file_is_not_shown(tmp_path):
     names = {"embeddings": "e.npy", "card_dir": "card"}
     places = {option: str(tmp_path / name) for option, name in names.items()}
     lists = (str(tmp_path / "pairs.txt"),)
-    with bounded(most_seconds=60):  # a card needs several
+    with bounded():
         evaluate(tmp_path, pair_lists=lists, bootstrap_samples=2, **places)
