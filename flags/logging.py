@@ -21,7 +21,7 @@ class Logging(OptionGroup):
         "index of the worker that writes profiles; 0: the chief (FastNN)",
         applies="profile_every_n_iters and hooks=ProfilerHook",
     )
-    log_device_placement: bool = option(False, "log each tensor's device (FastNN)")
+    log_device_placement: bool = option(False, "log each operation's device (FastNN)")
     print_model_statistics: bool = option(False, "print layers and variables (FastNN)")
     hooks: tuple[str, ...] = option(
         ("StopAtStepHook", "ProfilerHook", "LoggingTensorHook", "CheckpointSaverHook"),

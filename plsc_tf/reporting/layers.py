@@ -1,10 +1,7 @@
-"""Text descriptions of a network's layers, variables and devices."""
+"""Text descriptions of a network's layers and variables."""
 
-import collections
 import contextlib
 import functools
-import itertools
-import math
 
 import keras
 import numpy as np
@@ -131,24 +128,6 @@ def statistics(model) -> str:
         print_fn=lambda text, **_: parts.append(text), expand_nested=True
     )
     return "\n".join([*parts, "Trainable variables:", report.format_table(rows)])
-
-
-def placement(model) -> str:
-    """Returns the text that `log_device_placement` prints: variables per device."""
-    arrays = [array.tiles.values() for array in model.head.arrays().values()]
-    parts = {
-        "network": [variable.value for variable in model.backbone.variables],
-        "head": itertools.chain(*itertools.chain(*arrays)),
-    }
-    sizes = collections.defaultdict(collections.Counter)
-    for part, values in parts.items():
-        for value in values:
-            for copy in model.strategy.experimental_local_results(value):
-                size = math.prod(copy.shape) * tf.as_dtype(copy.dtype).size
-                sizes[copy.device or "unplaced"][part] += size
-    text = "{network:,} bytes of the network, {head:,} of the head"
-    rows = [(device, text.format_map(held)) for device, held in sorted(sizes.items())]
-    return report.format_table(rows)
 
 
 def _shape(array):

@@ -9,6 +9,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.jobs import train
@@ -26,6 +27,7 @@ class Run:
     folder: pathlib.Path
     log: str
     outcome: dict
+    logs_devices: bool
 
 
 def rows_of(folder):
@@ -54,7 +56,7 @@ def seen(tmp_path_factory, logical_devices):
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
     stores.undo()
-    return Run(folder, log.getvalue(), outcome)
+    return Run(folder, log.getvalue(), outcome, tf.debugging.get_log_device_placement())
 
 
 def network():

@@ -30,14 +30,6 @@ def test_statistics_count(make_model, dense):
     assert re.search(r"\nhead/weight +5×6", text)
 
 
-@pytest.mark.parametrize(("dense", "of_head"), [(False, (72, 48)), (True, (120, 120))])
-def test_placement_tells_devices(make_model, dense, of_head):
-    text = layers.placement(make_model(replicas=2, dense=dense))
-    for number, line in enumerate(text.splitlines()):
-        numbers = f"1,336 bytes of the network, {of_head[number]} of the head"
-        assert f"CPU:{number}" in line and numbers in line
-
-
 def test_flops_and_parameters_are_those_counted_by_hand(make_model):
     model = make_model()
     # Conv2D 3 × 3, stride 2, of 8 × 8 × 3 to 3 × 3 × 4: 27 products for each of 36

@@ -103,15 +103,9 @@ class RunReporter:
 
     def begin(self, model) -> None:
         """Logs the `Classifier` before the training, only on the chief."""
-        if not self.group.is_chief:
-            return
-        texts = {}
-        if self.options.print_model_statistics:
-            texts["Model statistics"] = layers.statistics
-        if self.options.log_device_placement:
-            texts["Device placement"] = layers.placement
-        for title, describe in texts.items():
-            if text := self.guarded(title, functools.partial(describe, model)):
+        title = "Model statistics"
+        if self.group.is_chief and self.options.print_model_statistics:
+            if text := self.guarded(title, lambda: layers.statistics(model)):
                 logging.info("%s:\n%s", title, text)
 
     def finish(self, model, outcome, batches, pairs):
