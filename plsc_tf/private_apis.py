@@ -165,6 +165,24 @@ def nasnet_cifar(image):
     return keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x))
 
 
+def nasnet_separable(x, filters: int, size: int, stride: int, name: str):
+    """Applies two separable convolutions with ReLU before and normalization after."""
+    sizes = (size, size), (stride, stride)
+    return nasnet._separable_conv_block(x, filters, *sizes, name)
+
+
+def nasnet_adjusted(before, last, filters: int, name: str):
+    """Gives the second-to-last state of a network of cells the size of the last one.
+
+    Args:
+        before: `[N, h, w, c]` tensor, or None to return `last`.
+        last: `[N, h, w, c]` tensor with the same or half the height and width.
+        filters: number of channels of the result, unless it is `last`.
+        name: part of the layers' names.
+    """
+    return nasnet._adjust_block(before, last, filters, name)
+
+
 def layers_inside(
     layer: keras.Layer, include_self: bool = False
 ) -> Iterator[keras.Layer]:

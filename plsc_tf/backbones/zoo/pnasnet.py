@@ -2,6 +2,7 @@
 
 from keras import layers
 
+from plsc_tf import private_apis
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.zoo.layers import conv, dropout, norm
 
@@ -47,13 +48,7 @@ def pnasnet(filters: int, cells: int, stem: int, image, arguments: NetworkArgume
 def _cell(before, last, filters, stride, name):
     """Builds a cell; `before` is the second-to-last state, if there is one."""
     first = _conv(layers.ReLU()(last), filters, f"{name}_begin")
-    if before is None:
-        before = last
-    elif before.shape[2] != last.shape[2]:
-        before = _halved(layers.ReLU()(before), filters, f"{name}_previous")
-    elif before.shape[3] != filters:
-        before = _conv(layers.ReLU()(before), filters, f"{name}_previous")
-    states = [first, before]
+    states = [first, private_apis.nasnet_adjusted(before, last, filters, name)]
     for number, pair in enumerate(CELL.split(", ")):
         ends = []
         for side, words in zip("ab", pair.split(" + "), strict=True):
@@ -65,18 +60,6 @@ def _cell(before, last, filters, stride, name):
     return layers.Concatenate(name=name)(states[2:])
 
 
-def _halved(x, filters, name):
-    """Halves height and width: every second pixel of two grids, a pixel apart."""
-    shifted = layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
-    shifted = layers.Cropping2D(((1, 0), (1, 0)), name=f"{name}_crop")(shifted)
-    halves = []
-    for side, grid in zip("ab", (x, shifted), strict=True):
-        pixels = layers.MaxPooling2D(1, 2, name=f"{name}_pixels_{side}")(grid)
-        label = f"{name}_{side}_conv"
-        halves.append(conv(pixels, filters // 2, 1, padding="valid", name=label))
-    return norm(layers.Concatenate(name=f"{name}_both")(halves), name)
-
-
 def _operation(x, operation, filters, stride, name):
     if operation == "none":
         return x if stride == 1 else _conv(layers.ReLU()(x), filters, name, stride)
@@ -84,20 +67,7 @@ def _operation(x, operation, filters, stride, name):
         x = layers.MaxPooling2D(3, stride, padding="same", name=f"{name}_pool")(x)
         return x if x.shape[3] == filters else _conv(x, filters, name)
     size = int(operation.removeprefix("separable"))
-    for number, step in enumerate((stride, 1), start=1):
-        label = f"{name}_separable{number}"
-        convolution = layers.SeparableConv2D(
-            filters,
-            size,
-            step,
-            padding="same",
-            use_bias=False,
-            depthwise_initializer="he_normal",
-            pointwise_initializer="he_normal",
-            name=label,
-        )
-        x = norm(convolution(layers.ReLU()(x)), label)
-    return x
+    return private_apis.nasnet_separable(x, filters, size, stride, name)
 
 
 def _conv(x, filters, name, stride=1):
