@@ -108,8 +108,6 @@ class OnnxModel:
         require(len(fixed) == 3 == shape[1] and not others, rule, shape=shape)
         rule = f"{path} must return [images, size], with a known size"
         require(len(found) == 2 and isinstance(found[1], int), rule, shape=found)
-        self._name = entry.name
-        self._most = shape[0] if isinstance(shape[0], int) else None
         self.frame = preprocessing.build("face", tuple(fixed[1:]), None)
         self.signatures = {"serving_default": self._serve, "images": self._outputs}
         output = _tensor(tf.float32, [None, found[1]])
@@ -137,11 +135,8 @@ class OnnxModel:
 
     def embed(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `ExportedModel.embed`."""
-        images = (pixels.transpose(0, 3, 1, 2).astype(np.float32) - 127.5) / 127.5
-        size = self._most or len(images)
-        parts = [images[start : start + size] for start in range(0, len(images), size)]
-        run = self._session.run
-        rows = np.concatenate([run(None, {self._name: part})[0] for part in parts])
+        images = (pixels.astype(np.float32) - 127.5) / 127.5
+        rows = onnx_files.run(self._session, images)
         return rows, lengths(rows)
 
 

@@ -4,6 +4,7 @@ Each file is made from the SavedModel, written into its `assets.extra/`, and loa
 again as a function: uint8 `[N, height, width, 3]` -> float32 `[N, embedding_size]`.
 """
 
+import functools
 import logging as python_logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from plsc_tf.checkpoints.importers import onnx_files
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.requirements import require, require_package
 from plsc_tf.serving.signatures import one_input
@@ -129,12 +131,7 @@ def _load_onnx(content):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-
-    def embed(images):
-        channels_first = np.transpose(images, (0, 3, 1, 2)).astype(np.float32)
-        return session.run(None, {INPUT: np.ascontiguousarray(channels_first)})[0]
-
-    return embed
+    return functools.partial(onnx_files.run, session)
 
 
 def _to_tflite(saved_model, embed, image_size, kind, calibration):

@@ -79,6 +79,21 @@ def session(path: str) -> Any:
         return InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
+def run(session: Any, images: np.ndarray) -> np.ndarray:
+    """Returns the output of a network, `[n, size]`.
+
+    Args:
+        session: the network's `InferenceSession`, with one input.
+        images: `[n, height, width, 3]`, in the scale of the network.
+    """
+    (entry,), count = session.get_inputs(), len(images)
+    # Some networks take a fixed number of images, mostly one.
+    step = entry.shape[0] if isinstance(entry.shape[0], int) else count
+    images = np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32)
+    parts = (images[start : start + step] for start in range(0, count, step))
+    return np.concatenate([session.run(None, {entry.name: x})[0] for x in parts])
+
+
 def _graph(path):
     """Returns the graph in a file, which may only consist of ONNX's own operations."""
     import onnx
@@ -138,15 +153,10 @@ def _prove(path, backbone):
     images = np.random.default_rng(0).integers(0, 256, (3, *shape)).astype(np.float32)
     with keras.device("cpu"):  # GPUs would round the products to ten bits
         ours = np.asarray(backbone((images - 127.5) / 128, training=False))
-    theirs = []
     with layers.reading(path, "a file that ONNX Runtime can run"):
-        runtime = session(path)
-        (entry,) = runtime.get_inputs()
-        for image in (images - 127.5) / 127.5:  # a file may be for one image only
-            pixels = np.ascontiguousarray(image.transpose(2, 0, 1)[np.newaxis])
-            theirs.append(runtime.run(None, {entry.name: pixels})[0][0])
-    fits = np.shape(theirs) == ours.shape
-    difference = float(np.abs(ours - theirs).max()) if fits else np.inf
+        theirs = run(session(path), (images - 127.5) / 127.5)
+    same = theirs.shape == ours.shape
+    difference = float(np.abs(ours - theirs).max()) if same else np.inf
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
     rule = f"{path} must give the embeddings of '{backbone.name}' with the same weights"
     advice = "It computes something else, or scales its images itself"
