@@ -52,28 +52,15 @@ def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | 
         ]
         if points:
             label = name.removeprefix("angles/").replace("/", " ").replace("_", " ")
-            curves[label] = thinned(points)
+            groups = np.array_split(np.array(points), min(len(points), POINTS))
+            curves[label] = [tuple(group.mean(axis=0).tolist()) for group in groups]
     if not curves:
         return None
     x, y = np.concatenate([np.array(points) for points in curves.values()]).T
-    bottom, log = low, ""
-    if low == "log":
-        bottom, apart = None, y.min() > 0 and y.max() / y.min() > DECADES
-        log = "y" if apart else ""
+    apart = low == "log" and y.min() > 0 and y.max() / y.min() > DECADES
+    bottom = None if low == "log" else low
     shown = [step for step in resumed if 0 < step < x.max()]
     marks = [("" if i else "resumed", step, "--") for i, step in enumerate(shown)]
     labels, limits = ("step", title.lower()), ((0.0, None), (bottom, None))
+    log = "y" if apart else ""
     return Chart(title, f"{caption}.", labels, limits, curves, marks, log)
-
-
-def thinned(points: list, most: int = POINTS) -> list:
-    """Reduces a curve to at most `most` points by averaging consecutive points.
-
-    Args:
-        points: list of (x, y), in ascending order of x.
-        most: maximum number of points.
-    """
-    if len(points) <= most:
-        return points
-    groups = np.array_split(np.array(points), most)
-    return [tuple(group.mean(axis=0).tolist()) for group in groups]

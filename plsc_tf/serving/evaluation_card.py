@@ -1,4 +1,4 @@
-"""Reads an evaluation card and extracts the thresholds that an export stores."""
+"""Reads an evaluation card and extracts the threshold that an export stores."""
 
 from typing import NamedTuple
 
@@ -67,24 +67,17 @@ class EvaluationCard(NamedTuple):
         given, advice = str(weights)[:16], f"Create its card: {command} --card_dir=DIR"
         require(weights == sha256, rule, advice, card=self.path, weights_sha256=given)
 
-    def thresholds(self) -> dict:
-        """Returns the threshold entries for model_card.json.
+    def threshold(self) -> dict | None:
+        """Returns the threshold for model_card.json, or None if no set has one.
 
         Returns:
-            {"thresholds": {set: {"far" or "fpir", "squared_l2", "cosine", "note",
-            "calibration"}},
-            "threshold": the entry of the first set with a cosine threshold, or of the
-            first set if none has one, plus the set's name as "set"}; empty if no set
-            has a threshold.
+            {"set", "far" or "fpir", "squared_l2", "cosine", "note", "calibration"} of
+            the first set with a cosine threshold, or else of the first set.
         """
-        thresholds = {
-            name: {key: one[key] for key in _THRESHOLD_KEYS if key in one}
+        thresholds = [
+            {"set": name} | {key: one[key] for key in _THRESHOLD_KEYS if key in one}
             for name, figures in self.content["sets"].items()
             if (one := figures.get("threshold"))
-        }
-        if not thresholds:
-            return {}
-        usable = [k for k, v in thresholds.items() if v.get("cosine") is not None]
-        first = [*usable, *thresholds][0]
-        threshold = {"set": first, **thresholds[first]}
-        return {"thresholds": thresholds, "threshold": threshold}
+        ]
+        usable = [one for one in thresholds if one.get("cosine") is not None]
+        return next(iter(usable + thresholds), None)

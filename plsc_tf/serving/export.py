@@ -60,13 +60,14 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     *,
     image_size: tuple[int, int] | None = None,
     normalize: bool = False,
-    version: int | None = None,
     model_card: dict | None = None,
     prepare: Callable | None = None,
     classes: int = 0,
     extras: Extras | None = None,
 ) -> str:
     """Writes `<export_dir>/<version>/` and verifies that it gives the same embeddings.
+
+    The version is the largest existing one plus 1.
 
     The first two signatures return `embedding`, float32 `[N, embedding_size]`:
 
@@ -99,7 +100,6 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         export_dir: folder of the version folders; created if missing.
         image_size: (height, width) of the input; None uses the network's fixed size.
         normalize: whether to divide the embeddings by their L2 norm.
-        version: positive integer; None uses the largest existing version plus 1.
         model_card: JSON-serializable dict, added to the entries that
             `assets.extra/model_card.json` always has: image_size, embedding_size,
             normalize, preprocessing, fingerprint, artefacts, tensorflow_version.
@@ -115,14 +115,14 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     Raises:
         ValueError: an argument is invalid, or the network's output has the wrong shape.
         ImportError: a format needs an extra that is not installed.
-        FileExistsError: the version exists; it is never overwritten.
-        OSError: `export_dir` is a file or cannot be created.
+        OSError: `export_dir` is a file or cannot be created, or another process wrote
+            the same version at the same time; none is ever overwritten.
         RuntimeError: a file disagrees with the network, a bound does not hold, or the
             network's embeddings contain NaN or infinity; no version folder is left.
     """
     export_dir, extras = os.fspath(export_dir), extras or Extras()
     formats.check_formats(extras.formats, extras.calibration)
-    versions.prepare(export_dir, version)
+    files.make_dirs(export_dir)
     head = getattr(network, "head", None) if classes else None
     rule = f"classes={classes} requires a network with a head (a plsc_tf.Classifier)"
     require(not classes or head is not None, rule, network=type(network).__name__)
@@ -133,23 +133,24 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
 
     def export():
         closed_set = ClosedSet(head, classes) if classes else None
-        measured = extras.card.thresholds() if extras.card else {}
-        options = closed_set, extras.validation, measured.get("threshold")
+        threshold = extras.card.threshold() if extras.card else None
+        options = closed_set, extras.validation, threshold
         signatures = Signatures(network, image_size, normalize, prepare, *options)
         card = {
             "preprocessing": "resize" if prepare is None else "custom",
             **(model_card or {}),
-            **measured,
             "image_size": list(image_size),
             "embedding_size": signatures.embedding_size,
             "normalize": bool(normalize),
             "tensorflow_version": tf.__version__,
         }
+        if threshold:
+            card["threshold"] = threshold
         if signatures.percentiles:
             norms = {"norm_percentiles": signatures.percentiles}
             card["quality"] = {"images": len(extras.validation), **norms}
         card["fingerprint"] = _fingerprint(signatures.module.read_variables, card)
-        return _write(export_dir, version, signatures, card, extras)
+        return _write(export_dir, signatures, card, extras)
 
     # In a strategy's scope, new and loaded variables would be mirrored, and loading
     # would fail.
@@ -158,7 +159,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     return target
 
 
-def _write(export_dir, version, signatures, card, extras):
+def _write(export_dir, signatures, card, extras):
     """Writes, verifies and publishes the version folder; returns its path."""
     hidden = files.join(export_dir, f".exporting-{uuid.uuid4().hex}")
     local = transfer.LocalFolder(hidden)
@@ -191,7 +192,7 @@ def _write(export_dir, version, signatures, card, extras):
         if extras.card and extras.card.page:
             files.write(files.join(folder, "card.html"), extras.card.page)
         local.upload()
-        return versions.publish(hidden, export_dir, version)
+        return versions.publish(hidden, export_dir)
     finally:
         if files.exists(hidden):
             files.remove_tree(hidden)

@@ -59,32 +59,8 @@ def _may_be_model(folder):
         return True
 
 
-def prepare(export_dir: str, version: int | None) -> None:
-    """Creates the export folder and checks the version before the export starts.
-
-    Args:
-        export_dir: folder of the version folders.
-        version: positive integer, or None for the largest existing version plus 1.
-
-    Raises:
-        ValueError: the version is not a positive integer.
-        FileExistsError: the version exists.
-        OSError: `export_dir` is a file or cannot be created.
-    """
-    fits = version is None or (not isinstance(version, bool) and int(version) >= 1)
-    rule = "version must be a positive integer, or None for the next version"
-    require(fits, rule, version=repr(version))
-    files.make_dirs(export_dir)
-    existing = find(export_dir)
-    if version and int(version) in existing:
-        raise FileExistsError(
-            f"Version {version} already exists in {export_dir!r}. Use "
-            f"version={max(existing) + 1} or version=None."
-        )
-
-
-def publish(temporary: str, export_dir: str, version: int | None) -> str:
-    """Renames a finished folder inside `export_dir` to its version number.
+def publish(temporary: str, export_dir: str) -> str:
+    """Renames a finished folder inside `export_dir` to the next version number.
 
     Where renaming a folder is not atomic, saved_model.pb gets its name last, so that
     servers load the version only once all its files exist.
@@ -92,7 +68,6 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     Args:
         temporary: path of the finished folder.
         export_dir: folder of the version folders.
-        version: positive integer; None uses the largest existing version plus 1.
 
     Returns:
         The new path.
@@ -100,8 +75,8 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     Raises:
         FileExistsError: the version was created in the meantime.
     """
-    number = version or max(find(export_dir), default=0) + 1
-    target = files.join(export_dir, str(int(number)))
+    number = max(find(export_dir), default=0) + 1
+    target = files.join(export_dir, str(number))
     held = "" if files.atomic_rename(target) else f"{_MODEL}.writing-new"
     try:
         if held:
@@ -112,6 +87,6 @@ def publish(temporary: str, export_dir: str, version: int | None) -> str:
     except FileExistsError as error:
         raise FileExistsError(
             f"Another process exported version {number} to {export_dir!r} at the same "
-            "time. Export again with version=None."
+            "time. Export again."
         ) from error
     return target

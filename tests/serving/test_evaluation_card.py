@@ -21,15 +21,14 @@ def test_the_card_travels_and_tells_the_first_threshold_there_is(exported):
     assert pathlib.Path(folder, "assets.extra/card.html").read_text() == "<p>page"
     card = read(folder, "model_card.json")
     assert card["threshold"] == {"set": "large", **LARGE}
-    assert card["thresholds"] == {"large": LARGE, "small": SMALL}
 
 
 def test_thresholds_that_the_data_cannot_support_are_null(tmp_path):
     sets = {"s": {"threshold": SMALL}}
     card = EvaluationCard.read(write(tmp_path, {**CARD, "sets": sets}))
-    assert card.thresholds()["threshold"] == {"set": "s", **SMALL}
+    assert card.threshold() == {"set": "s", **SMALL}
     card = EvaluationCard.read(write(tmp_path, {**CARD, "sets": {}}))
-    assert card.thresholds() == {}
+    assert card.threshold() is None
     assert card.page is None
 
 

@@ -110,8 +110,6 @@ def test_only_variables_that_the_embedding_reads_are_written(tmp_path):
     assert (proof["pictures"], proof["basis"]) == (3, "images of noise")
     # Versions count on from the largest and are never overwritten.
     assert pathlib.Path(folder).name == "5"
-    with pytest.raises(FileExistsError, match="4 already exists.*Use version=6"):
-        export_saved_model(Classifier(), tmp_path, image_size=(2, 2), version=4)
     assert not list((tmp_path / "4").iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"4", "5", "notes"}
 
@@ -119,7 +117,6 @@ def test_only_variables_that_the_embedding_reads_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"version": 0}, "version=0"),
         ({"image_size": None}, r"must be \(height, width\)"),
         ({"image_size": (2, 0)}, r"image_size=\(2, 0\)"),
         ({"image_size": (2, 2, 3)}, r"image_size=\(2, 2, 3\)"),
