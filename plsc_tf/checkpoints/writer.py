@@ -7,6 +7,7 @@ training updates before they are written, at most the size of all weights and sl
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import io
@@ -17,7 +18,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from plsc_tf import private_apis, versions
 from plsc_tf.checkpoints import manifest
@@ -180,7 +180,9 @@ def save(
         agree(group, f"finish {path}", finish if group.is_chief else None)
     except BaseException:
         if group.is_chief:
-            _remove(target)
+            # The caller should see the first error.
+            with contextlib.suppress(OSError):
+                files.remove_tree(target)
         raise
     return sum(file["bytes"] for share in shares for file in share["files"].values())
 
@@ -284,15 +286,6 @@ def _finish(path, target, content, shares):
     manifest.read(target)  # `extra` and logs come from users, and may be invalid.
     if target != path:
         files.rename(target, path)
-
-
-def _remove(target):
-    try:
-        if files.exists(target):
-            files.remove_tree(target)
-    except OSError as error:
-        # The caller should see the first error.
-        logging.warning("Could not remove the incomplete %s: %s", target, error)
 
 
 def _describe(content, shares):
