@@ -110,17 +110,14 @@ class OnnxModel:
         require(len(found) == 2 and isinstance(found[1], int), rule, shape=found)
         self.frame = preprocessing.build("face", tuple(fixed[1:]), None)
         self.signatures = {"serving_default": self._serve, "images": self._outputs}
-        output = _tensor(tf.float32, [None, found[1]])
+        outputs = {"embedding": _tensor(tf.float32, [None, found[1]])}
         inputs = {
             "serving_default": {"bytes": _tensor(tf.string, [None])},
             "images": {"images": _tensor(tf.float32, [None, *fixed[1:], 3])},
         }
+        same = {"method_name": "tensorflow/serving/predict", "outputs": outputs}
         self.signature_defs = {
-            name: meta_graph_pb2.SignatureDef(
-                method_name="tensorflow/serving/predict",
-                inputs=one,
-                outputs={"embedding": output},
-            )
+            name: meta_graph_pb2.SignatureDef(inputs=one, **same)
             for name, one in inputs.items()
         }
 

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import math
 import os
 import sqlite3
 import threading
@@ -344,10 +343,9 @@ def nearest(
         ties in ascending order of people. A person may occur again with lower scores,
         at most once for each block.
     """
-    scores = np.zeros((len(queries), 0), np.float32)
-    people = np.zeros((len(queries), 0), owner.dtype)
+    none = np.zeros((len(queries), 0), np.float32)
+    found = [(none, none.astype(owner.dtype))]
     step = max(1, _BLOCK_NUMBERS // rows.shape[1])
-    most = count * math.ceil(len(rows) / step)
     for start in range(0, len(rows), step):
         owners = owner[start : start + step]
         products = queries @ rows[start : start + step].T
@@ -357,12 +355,10 @@ def nearest(
         if len(firsts) < len(owners):
             products = np.maximum.reduceat(products[:, order], firsts, axis=1)
             owners = owners[order[firsts]]
-        scores = np.concatenate([scores, products], 1)
-        places = np.broadcast_to(owners, products.shape)
-        people = np.concatenate([people, places], 1)
-        if scores.shape[1] > most:
-            places = np.argpartition(scores, -most, axis=1)[:, -most:]
-            scores = np.take_along_axis(scores, places, 1)
-            people = np.take_along_axis(people, places, 1)
+        # The best of all blocks are among the best of each block.
+        if most := min(count, len(owners)):
+            places = np.argpartition(products, -most, axis=1)[:, -most:]
+            found.append((np.take_along_axis(products, places, 1), owners[places]))
+    scores, people = (np.concatenate(parts, 1) for parts in zip(*found, strict=True))
     order = np.lexsort((people, -scores), axis=1)
     return np.take_along_axis(scores, order, 1), np.take_along_axis(people, order, 1)

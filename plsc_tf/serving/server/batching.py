@@ -21,6 +21,7 @@ All methods run in the event loop's thread, except the call of the model.
 import asyncio
 import bisect
 import contextvars
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -137,17 +138,17 @@ class Batcher:
         return {name: np.stack([row[name] for row in outputs]) for name in outputs[0]}
 
     def _add(self, rows):
-        """Adds rows; if there are too many, refuses the requests that end last."""
+        """Adds rows; if there are too many, refuses the requests that end last.
+
+        A request ends with the first of its rows that fails, see `run`.
+        """
         message = f"The server is busy: {len(self._waiting)} images already wait."
-        error = RequestError("UNAVAILABLE", message, retry_after=1)
         for row in rows:
             bisect.insort(self._waiting, row, key=operator.attrgetter("place"))
         while len(self._waiting) > self._options.queue_images:
-            last = self._waiting[-1].futures
-            for row in self._waiting:
-                if row.futures is last:
-                    row.fail(error)
-            self._drop(last)
+            last = self._waiting[-1]
+            last.fail(RequestError("UNAVAILABLE", message, retry_after=1))
+            self._drop(last.futures)
 
     def _drop(self, futures):
         """Removes the rows of a request, whose images need memory."""
@@ -174,19 +175,14 @@ class Batcher:
         Returns:
             (the oldest rows whose callers are still waiting, the batch size).
         """
-        batch, pixels = [], 0
-        while self._waiting and len(batch) < self._sizes[-1]:
-            row = self._waiting[0]
-            if row.future.done():
-                self._waiting.pop(0)
-                continue
-            pixels += row.pixels
-            if batch and pixels > self._options.max_megapixels * 1e6:
-                break
-            batch.append(self._waiting.pop(0))
-        size = self._size(len(batch)) if batch else 0
-        while len(batch) > size:
-            self._waiting.insert(0, batch.pop())
+        waiting = [row for row in self._waiting if not row.future.done()]
+        pixels = [*itertools.accumulate(row.pixels for row in waiting)]
+        fitting = bisect.bisect(pixels, self._options.max_megapixels * 1e6)
+        # One image is computed, however large.
+        count = min(max(1, fitting), self._sizes[-1], len(waiting))
+        size = self._size(count) if count else 0
+        end = min(count, size)
+        batch, self._waiting = waiting[:end], waiting[end:]
         requests = {id(row.futures) for row in (*batch, *self._waiting)}
         cost = sum(row.pixels + self._least_cost for row in batch)
         self._place += cost / max(1, len(requests))
@@ -194,11 +190,8 @@ class Batcher:
         return batch, size
 
     def _size(self, count):
-        prices = {
-            size: self._cost(size) / min(size, count)
-            for size in self._sizes
-            if size < 2 * count
-        }
+        sizes = [size for size in self._sizes if size < 2 * count]
+        prices = {size: self._cost(size) / min(size, count) for size in sizes}
         limit = _CHEAP_RATIO * min(prices.values())
         cheap = [size for size, price in prices.items() if price <= limit]
         half = self._options.latency_ms / 2000
