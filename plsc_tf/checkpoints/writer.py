@@ -145,7 +145,7 @@ def save(
     path: str,
     content: Content,
     group: Any = None,
-    heartbeat: Callable[[], None] | None = None,
+    heartbeat: Callable[[], None] = lambda: None,
 ) -> int:
     """Writes a checkpoint folder; each worker writes its own rows.
 
@@ -157,7 +157,7 @@ def save(
         content: the `Content`.
         group: the `Group` of workers, all of which must call this function, or None in
             a single process.
-        heartbeat: function to call after each file.
+        heartbeat: function to call after each file, from several threads.
 
     Returns:
         the number of bytes that all workers wrote.
@@ -232,8 +232,16 @@ def _write_share(target, content, is_chief, heartbeat):
             for part in parts[name]:
                 rows = part["first"], part["last"] + 1
                 jobs[part["file"]] = functools.partial(npy_chunks, array, *rows)
+
+    def write(name):
+        entry = files.write(files.join(target, name), jobs[name])
+        heartbeat()
+        return entry
+
     threads = 1 if content.held and files.is_local(target) else THREADS
-    return {"files": _write_files(target, jobs, heartbeat, threads), "parts": parts}
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        written = dict(zip(jobs, pool.map(write, jobs), strict=True))
+    return {"files": written, "parts": parts}
 
 
 def _parts(name, array):
@@ -247,29 +255,6 @@ def _parts(name, array):
         file = f"rows/{plain}-{low:010d}-{high:010d}.npy"
         parts.append({"file": file, "first": low, "last": high - 1})
     return parts
-
-
-def _write_files(target, jobs, heartbeat, threads):
-    """Writes files in parallel.
-
-    Args:
-        target: the checkpoint folder.
-        jobs: `{name: function that returns the file's buffers}`.
-        heartbeat: function to call after each file, from several threads, or None.
-        threads: number of files to write at once.
-
-    Returns:
-        `{name: entry in the manifest}`.
-    """
-
-    def write(name):
-        entry = files.write(files.join(target, name), jobs[name])
-        if heartbeat is not None:
-            heartbeat()
-        return entry
-
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        return dict(zip(jobs, pool.map(write, jobs), strict=True))
 
 
 def npy_chunks(array: Any, low: int, high: int) -> Iterator[bytes | np.ndarray]:

@@ -7,7 +7,6 @@ its length in 8 bytes (little-endian) and a protocol buffer with the fields in
 metadata and has the tag `meta_data_tag`.
 """
 
-import functools
 import struct
 import time
 
@@ -25,6 +24,8 @@ _MESSAGES = {
     "meta_data 10 MetaData",
     "Record": "values 1 Value*",
 }
+# VisualDL requires a value in each record; proto3 would not write a 0.
+Record = message_class(_MESSAGES, "visualdl")
 
 
 class VisualDL(Sink):
@@ -70,16 +71,9 @@ class VisualDL(Sink):
     def _write(self, step, tag, **content):
         now = int(time.time() * 1000)
         value = {"id": step, "tag": tag, "timestamp": now, **content}
-        record = record_class()(values=[value]).SerializeToString()
+        record = Record(values=[value]).SerializeToString()
         self._file.write(struct.pack("<Q", len(record)) + record)
         self._file.flush()
-
-
-@functools.cache
-def record_class():
-    """Returns the protocol buffer class of a record."""
-    # VisualDL requires a value in each record; proto3 would not write a 0.
-    return message_class(_MESSAGES, "visualdl")
 
 
 def _length_until(data, step):
@@ -92,7 +86,7 @@ def _length_until(data, step):
         (size,) = struct.unpack_from("<Q", data, start)
         end = start + 8 + size
         try:
-            record = record_class().FromString(data[start + 8 : end])
+            record = Record.FromString(data[start + 8 : end])
         except DecodeError:
             break
         if not size or end > len(data) or any(one.id > step for one in record.values):

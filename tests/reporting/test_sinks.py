@@ -17,7 +17,7 @@ from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from plsc_tf.reporting import projector, visualdl
 from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.tensorboard import TensorBoard
-from plsc_tf.reporting.visualdl import VisualDL, record_class
+from plsc_tf.reporting.visualdl import Record, VisualDL
 from tests.reporting.conftest import rows_of
 
 
@@ -107,7 +107,7 @@ def values_of(folder):
     data, found = path.read_bytes(), []
     while data:
         (size,) = struct.unpack_from("<Q", data)
-        (value,) = record_class().FromString(data[8 : 8 + size]).values
+        (value,) = Record.FromString(data[8 : 8 + size]).values
         found.append(value)
         data = data[8 + size :]
     return found

@@ -38,6 +38,7 @@ _NAME_TABLE = "StructuredToParameterName@@"
 # A generous limit: the header of a variable takes about 30 bytes.
 _HEADER_BYTES = 1 << 16
 _HEADER = struct.Struct("<IQIi")
+_TENSOR = message_class({"TensorDesc": "type 1 INT64, dims 2 INT64*"}, "paddle")
 
 
 class Variable(NamedTuple):
@@ -114,14 +115,8 @@ def _read_header(header):
     start, end = _HEADER.size, _HEADER.size + size
     if any(zeros) or not start <= end <= len(header):
         raise ValueError("the dtype and shape are missing or incomplete")
-    description = _tensor_description().FromString(header[start:end])
+    description = _TENSOR.FromString(header[start:end])
     return DTYPES[description.type], tuple(description.dims), end
-
-
-@functools.cache
-def _tensor_description():
-    """Returns the class of TensorDesc messages."""
-    return message_class({"TensorDesc": "type 1 INT64, dims 2 INT64*"}, "paddle")
 
 
 def _unpickle(path, name):
