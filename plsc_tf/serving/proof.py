@@ -80,11 +80,8 @@ def verify(name: str, before: dict, after: dict, allowed: float) -> dict:
     for one, old in before.items():
         new = after[one]
         if old - new > allowed + 1e-9:
-            raise _disagrees(
-                name,
-                f"accuracy on {one} drops from {old:.4f} to {new:.4f}, more than "
-                f"accuracy_loss={allowed:g}",
-            )
+            drop = f"accuracy on {one} drops from {old:.4f} to {new:.4f}"
+            raise _disagrees(name, f"{drop}, more than accuracy_loss={allowed:g}")
         rows[one] = {"network": old, "artefact": new, "change": new - old}
     return rows
 
@@ -94,10 +91,8 @@ def table(folder: str) -> list[tuple[str, str]]:
     content = files.read_json(files.join(folder, "assets.extra", "proof.json"))
     rows = [("compared on", f"{content['pictures']} {content['basis']}")]
     for row in content["artefacts"]:
-        parts = [f"largest difference {row['max_difference']:.2g}"]
-        if "mean_cosine" in row:
-            text = "cosine {mean_cosine:.6f} (min {min_cosine:.6f})"
-            parts.append(text.format(**row))
+        cosines = "cosine {mean_cosine:.6f} (min {min_cosine:.6f})".format(**row)
+        parts = [f"largest difference {row['max_difference']:.2g}", cosines]
         if "same_classes" in row:
             parts.append(f"same classes {row['same_classes']:.1%}")
         for name, one in row.get("verification", {}).items():
