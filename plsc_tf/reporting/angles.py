@@ -30,7 +30,7 @@ class AngleHistograms(keras.callbacks.Callback):
     def __init__(self, recorder, every_n_steps):
         super().__init__()
         self.recorder, self.every_n_steps = recorder, every_n_steps
-        self._function = None
+        self._function = tf.function(self._distributed, autograph=False)
 
     def wants(self, step):
         """Returns whether angles are measured after this step; see `several_steps`."""
@@ -55,8 +55,6 @@ class AngleHistograms(keras.callbacks.Callback):
             (angles to the true class's center, angles to the nearest other center),
             both float32 `[examples]`.
         """
-        if self._function is None:
-            self._function = tf.function(self._distributed, autograph=False)
         strategy = self.model.strategy
         local = strategy.experimental_local_results(self._function(batch))
         own, other, real = gather(strategy, [np.asarray(part) for part in local]).T
