@@ -36,6 +36,11 @@ class Scoring(OptionGroup, saved=False):
         (), "folders of protocols such as IJB-C, with meta/ and loose_crop/"
     )
     tinyface_dir: str = option("", "folder Testing_Set of TinyFace, or aligned images")
+    groups: str = option(
+        "",
+        "file with lines 'image group' or 'identity group', or folders: the names are "
+        "group/identity/image; error rates of each group",
+    )
     gallery: str = option(
         "", "file with lines 'name identity' of known images; needs probes"
     )

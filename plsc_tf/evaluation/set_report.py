@@ -33,6 +33,7 @@ class SetReport:
             JSON-serializable.
         sha256: checksum of the set; "" if the set has no contents of its own.
         duplicates: {other set: counts of shared images, or a note}.
+        groups: the error rates of groups of people, see `groups.of_pairs`.
         images: {index in `worst`: (JPEG, JPEG)}.
     """
 
@@ -46,6 +47,7 @@ class SetReport:
     worst: list = dataclasses.field(default_factory=list)
     sha256: str = ""
     duplicates: dict = dataclasses.field(default_factory=dict)
+    groups: dict = dataclasses.field(default_factory=dict)
     images: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -59,9 +61,15 @@ class SetReport:
         name = "far" if "far" in self.threshold else "fpir"
         return f"{name.upper()}={self.threshold[name]:g}" if self.threshold else ""
 
+    @property
+    def limit(self) -> float:
+        """The threshold, or the most accurate one if the set is too small for it."""
+        squared = self.threshold["squared_l2"]
+        return self.threshold["best_squared_l2"] if squared is None else squared
+
     def as_dict(self) -> dict:
         """Returns the set's JSON-serializable entry in card.json."""
-        names = "kind sha256 counts threshold duplicates curves worst".split()
+        names = "kind sha256 counts threshold duplicates groups curves worst".split()
         figures = {name: figure.as_dict() for name, figure in self.figures.items()}
         plain = {name: getattr(self, name) for name in names}
         return plain | {"figures": figures, "intervals": self.basis}
@@ -84,13 +92,12 @@ class SetReport:
 
     def add_discards(self, scores: PairScores) -> None:
         """Adds the error-versus-discard curve, if embeddings differ in length."""
-        norms, at = scores.norms, self.threshold
+        norms = scores.norms
         if norms is None or np.ptp(norms) <= _SAME_NORMS * norms.max():
             return
-        limit = at["best_squared_l2" if at["squared_l2"] is None else "squared_l2"]
-        discarded, missed = quality.error_versus_discard(scores, limit)
+        discarded, missed = quality.error_versus_discard(scores, self.limit)
         curve = {"discarded": _rounded(discarded), "fnmr": _rounded(missed)}
-        self.curves["discard"] = curve | {"squared_l2": limit}
+        self.curves["discard"] = curve | {"squared_l2": self.limit}
 
     def add_errors(self, x: str, y: str, errors: dict) -> None:
         """Adds the DET curve, {rate x: `Figure` of rate y}, unless it is empty."""

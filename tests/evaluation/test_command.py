@@ -91,14 +91,18 @@ def test_templates_and_searches_of_saved_embeddings(saved):
 
 
 def test_the_card_of_saved_embeddings(saved):
-    folder, *_ = saved
+    folder, rows, ids, left, right = saved
+    kinds = np.where(ids < 22, "many", "two")
+    lines = [f"p{i:03d}.jpg {kind}" for i, kind in enumerate(kinds)]
+    (folder / "groups.txt").write_text("\n".join(lines))
     table = evaluate(
         folder,
         pair_lists=(str(folder / "pairs.txt"),),
         card_dir=str(folder / "card"),
         plot_dir=str(folder / "plots"),
-        card_far=0.1,
+        card_far=0.05,
         bootstrap_samples=20,
+        groups=str(folder / "groups.txt"),
     )
     card = json.loads((folder / "card" / "card.json").read_text())
     content = (folder / "faces.npy").read_bytes()
@@ -107,7 +111,14 @@ def test_the_card_of_saved_embeddings(saved):
     text = (folder / "pairs.txt").read_bytes()
     assert one["sha256"] == hashlib.sha256(text).hexdigest()
     best = one["threshold"]
-    assert f"{best['cosine']:.5f}" in table["pairs: cosine threshold at FAR=0.1"]
+    assert f"{best['cosine']:.5f}" in table["pairs: cosine threshold at FAR=0.05"]
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    same = (ids[left] == ids[right]) & (ids[left] < 22)
+    missed = np.sum(unit[left] * unit[right], axis=1)[same] <= best["cosine"]
+    found = one["groups"]["fnmr"]["groups"]["many"]
+    assert found["value"] == pytest.approx(missed.mean())
+    assert f"{missed.mean():.5f}" in table["pairs: FNMR of many"]
+    assert table["pairs: FMR of two"] == "n/a (2 people; needs 10)"
     assert [pair["kind"] for pair in one["worst"]].count("false accept") == 8
     assert one["worst"][0]["cosine"] > one["worst"][7]["cosine"]
     page = (folder / "card" / "card.html").read_text()

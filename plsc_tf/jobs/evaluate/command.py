@@ -4,11 +4,12 @@ import contextlib
 import functools
 import re
 
+import numpy as np
 from absl import logging
 
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.evaluation import card, closed_set, set_charts, set_report
+from plsc_tf.evaluation import card, closed_set, groups, set_charts, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
@@ -128,6 +129,7 @@ class _Evaluation:
             folder = self.image_dir or files.parent(path)
             report, listed, pairs = protocols.pair_list(path, source, folder, options)
             self.add(report)
+            self._add_groups(report, listed, *pairs)
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
@@ -144,6 +146,14 @@ class _Evaluation:
             lists = scoring.gallery, scoring.probes
             self.add(protocols.search(*lists, source, self.image_dir, options))
 
+    def _add_groups(self, report, names, scores, *sides):
+        """Adds the error rates of groups to the report on pairs of named images."""
+        if path := self.scoring.groups:
+            people = protocols.pair_identities(names, *sides, scores.same)[:2]
+            of = protocols.groups_of(names, path)[np.stack(sides)]
+            given = scores, report.limit, np.stack(people), of
+            report.groups = groups.of_pairs(*given, self.options)
+
     def add_pairs(self, name, pairs, scores):
         """Adds the report on a verification set."""
         listed = pairs.files if pairs.path.endswith(".txt") else ()
@@ -158,6 +168,7 @@ class _Evaluation:
             shown = shown or range(len(pairs.images))
             read = pairs.images.__getitem__
             provenance.add_worst(report, scores, *sides, shown, read)
+        self._add_groups(report, pairs.files, scores, *sides)
         self.add(report)
 
     def add_sets(self, embed, sets, source):
@@ -224,6 +235,10 @@ class _Evaluation:
                 text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
             text = text.format(**report.threshold)
             yield f"{report.name}: cosine threshold at {report.rate}", text
+        for error, found in report.groups.items():
+            for group, one in found["groups"].items():
+                text = "n/a ({note})" if one["value"] is None else "{value:.5f}"
+                yield f"{report.name}: {error.upper()} of {group}", text.format(**one)
         for name, count in report.counts.items():
             yield f"{report.name}: {name.replace('pictures', 'images')}", count
 

@@ -51,6 +51,29 @@ def pair_identities(names, left, right, same):
     return numbers[left], numbers[right], LINKED
 
 
+def groups_of(names, path):
+    """Returns the group of each image, text `[images]`; "" if it is unknown.
+
+    Args:
+        names: the images' names.
+        path: file with lines "image group" or "identity group", where the identity is
+            the folder of its images; or "folders" for names group/identity/image.
+
+    Raises:
+        ValueError: no image has a group, or a line has invalid fields.
+    """
+    folders = [("", "", *name.split("/"))[-3:-1] for name in names]
+    found = [group for group, _ in folders]
+    if path != "folders":
+        listed = lists.read_identity_list(files.read(path), path)
+        group_of = dict(zip(*listed, strict=True))
+        pairs = zip(names, folders, strict=True)
+        found = [group_of.get(n, group_of.get(folder, "")) for n, (_, folder) in pairs]
+    rule = f"groups={path} must give groups to images, by name or folder"
+    require(any(found), rule, image=repr(names[0]) if names else "no names")
+    return np.array(found)
+
+
 def pair_list(path, source, folder, options):
     """Verifies the pairs of a list.
 

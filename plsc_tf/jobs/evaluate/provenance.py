@@ -152,8 +152,6 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
         read: callable, image index -> the image's bytes or pixels, or None if there is
             no image.
     """
-    at = report.threshold
-    threshold = at["best_squared_l2" if at["squared_l2"] is None else "squared_l2"]
     distances = scores.distances
     for kind, rows, order in (
         ("false accept", np.flatnonzero(~scores.same), 1),
@@ -170,7 +168,7 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
                     "kind": kind,
                     "cosine": float(1 - distances[row] / 2),
                     "squared_l2": float(distances[row]),
-                    "accepted": bool(distances[row] < threshold),
+                    "accepted": bool(distances[row] < report.limit),
                     "left": str(names[sides[0]]),
                     "right": str(names[sides[1]]),
                 }

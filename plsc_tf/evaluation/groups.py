@@ -1,0 +1,112 @@
+"""How unequal error rates are over groups of people. NumPy only.
+
+All groups share one threshold. ISO/IEC 19795-10:2024 asks for the error rates of each
+group and for one number that summarizes them. The ratios are those of Grother,
+"Summarizing demographic differentials" (NIST IR 8429, 2022); the Gini coefficient is
+that of Howard et al., "Evaluating proposed fairness models for face recognition
+algorithms" (2022), with its correction n / (n - 1) for few groups.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from plsc_tf.evaluation.bootstrap import CONFIDENCE, MIN_IDENTITIES, intervals
+from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
+
+
+def error_rate(errors: float, pairs: float, people: int, overall: float) -> Figure:
+    """Returns a group's error rate, or why the group is too small for one.
+
+    Args:
+        errors: number of the group's pairs that are judged wrongly.
+        pairs: number of the group's pairs.
+        people: number of different people in these pairs.
+        overall: the error rate of all people at the same threshold; it must promise ten
+            errors for a group of this size.
+    """
+    if people < MIN_IDENTITIES:
+        return Figure(None, note=f"{people} people; needs {MIN_IDENTITIES}")
+    if overall * pairs < MIN_ERRORS:
+        return not_supported("expected errors", overall * pairs)
+    return Figure(float(errors / pairs))
+
+
+def summarize(rates: Mapping[str, Figure]) -> dict:
+    """Summarizes the rates of one kind of error, JSON-serializable.
+
+    Args:
+        rates: {group: false match rate or false non-match rate; None as a value if the
+            group is too small}.
+
+    Returns:
+        {"groups": {group: {"value", …, "over_geometric_mean", "over_best"}}, "worst",
+        "max", "max_over_geometric_mean", "max_over_best", "gini"}: the ratio of each
+        rate to the geometric mean and to the lowest rate; the group with the highest
+        rate, this rate and its ratios; 0 for equal rates to 1 for errors in one group
+        only. What is undefined is left out: a group without errors has no ratios.
+    """
+    groups = {name: rate.as_dict() for name, rate in rates.items()}
+    known = {name: rate.value for name, rate in rates.items() if rate.value is not None}
+    summary: dict = {"groups": groups}
+    if len(known) < 2:  # noqa: PLR2004 - two groups can be compared
+        return summary | {"note": "needs two groups that are large enough"}
+    values = np.array([*known.values()])
+    largest = values.max()
+    summary |= {"worst": max(known, key=known.__getitem__), "max": float(largest)}
+    if largest:
+        differences = np.abs(values[:, np.newaxis] - values).sum()
+        weight = 2 * len(values) * (len(values) - 1) * values.mean()
+        summary["gini"] = float(differences / weight)
+    if values.all():
+        scales = np.exp(np.mean(np.log(values))), values.min()
+        for name, scale in zip(("geometric_mean", "best"), scales, strict=True):
+            summary[f"max_over_{name}"] = float(largest / scale)
+            for group, value in known.items():
+                groups[group][f"over_{name}"] = float(value / scale)
+    return summary
+
+
+def of_pairs(
+    scores, threshold: float, sides: np.ndarray, groups: np.ndarray, options: Options
+) -> dict:
+    """Summarizes the error rates of groups at one threshold for all.
+
+    The intervals are simultaneous: with a probability of 95%, all of them contain the
+    true rates (Sidak, "Rectangular confidence regions", 1967).
+
+    Args:
+        scores: `verification.PairScores`.
+        threshold: smallest squared distance of pairs that are rejected.
+        sides: `[2, pairs]`, the identity of both sides of each pair.
+        groups: `[2, pairs]` text, their groups; "" if unknown. Only pairs within a
+            group count.
+        options: the report's `Options`.
+
+    Returns:
+        {"fnmr": the result of `summarize`, "fmr": the result of `summarize`}.
+    """
+    same, rejected = scores.same, scores.distances >= threshold
+    kinds = {"fnmr": (same, rejected), "fmr": (~same, ~rejected)}
+    return {
+        error: summarize(_rates(kind, wrong, sides, groups, options))
+        for error, (kind, wrong) in kinds.items()
+    }
+
+
+def _rates(kind, wrong, sides, groups, options):
+    """Returns {group: `Figure`} of the errors among one kind of pairs."""
+    rows = np.flatnonzero(kind & (groups[0] == groups[1]) & (groups[0] != ""))
+    people, failed, own = sides[:, rows], wrong[rows], groups[0][rows]
+    members = {name: own == name for name in np.unique(own).tolist()}
+
+    def measure(weights):
+        parts = [(name, failed[of], weights[of]) for name, of in members.items()]
+        return {name: np.average(f, weights=w) for name, f, w in parts if w.any()}
+
+    overall, level = wrong[kind].mean(), CONFIDENCE ** (1 / max(len(members), 1))
+    rates = {}
+    for name, of in members.items():
+        different = len(np.unique(people[:, of]))
+        rates[name] = error_rate(failed[of].sum(), of.sum(), different, overall)
+    return intervals(rates, measure, people, options, level)
