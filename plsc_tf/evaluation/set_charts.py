@@ -1,4 +1,4 @@
-"""Charts of a set's curves, from the data in card.json."""
+"""Charts of a set's curves, from the data in card.json, for one model or several."""
 
 import numpy as np
 
@@ -16,7 +16,11 @@ _LABELS = {
 
 
 def all_of(report) -> dict[str, Chart]:
-    """Returns {kind: chart} of all curves of a `SetReport`."""
+    """Returns {kind: chart} of all curves of a `SetReport`.
+
+    Other models in its `compared` are drawn beside its own, except in charts with
+    several curves of a model.
+    """
     return {kind: _chart(kind, report) for kind in report.curves}
 
 
@@ -25,6 +29,9 @@ def _chart(kind, report):
     y = next(iter(curves))
     if len(curves) == 1:
         curves = {report.name: curves[y]}
+        for model, entry in report.compared.items():
+            if kind in entry["curves"]:
+                curves[model] = _curves(entry["curves"][kind])[1][y]
     rates = np.concatenate([one[:, 1:].ravel() for one in curves.values()])
     filled = kind == "histogram"
     return Chart(

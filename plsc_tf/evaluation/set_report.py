@@ -35,6 +35,7 @@ class SetReport:
         duplicates: {other set: counts of shared images, or a note}.
         groups: the error rates of groups of people, see `groups.of_pairs`.
         images: {index in `worst`: (JPEG, JPEG)}.
+        compared: {name: the entry of this set in another model's card.json}.
     """
 
     name: str
@@ -49,6 +50,7 @@ class SetReport:
     duplicates: dict = dataclasses.field(default_factory=dict)
     groups: dict = dataclasses.field(default_factory=dict)
     images: dict = dataclasses.field(default_factory=dict)
+    compared: dict = dataclasses.field(default_factory=dict)
 
     @property
     def main(self) -> str:

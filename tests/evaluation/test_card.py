@@ -73,7 +73,9 @@ def test_the_det_curve_counts_errors_on_axes_of_normal_deviates():
         assert missed == pytest.approx(expected, rel=1e-5)
     low, value, high = (np.array(det[f"fnmr{end}"]) for end in ENDS)
     assert np.all(low < value) and np.all(value < high)
+    report.compared = {"other": {"curves": {"det": det | {"fnmr": [0.5] * 60}}}}
     axes = set_charts.all_of(report)["det"].figure().axes[0]
+    assert [line.get_label() for line in axes.get_lines()] == ["faces", "other"]
     deviates = [statistics.NormalDist().inv_cdf(rate) for rate in det["fmr"]]
     for axis in (axes.xaxis, axes.yaxis):
         found = axis.get_transform().transform(det["fmr"])

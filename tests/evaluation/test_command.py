@@ -147,6 +147,31 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
     assert page.count("data:image/jpeg;base64,") == 32  # 8 pairs of both kinds
 
 
+def test_models_are_compared_on_the_same_sets(saved, caplog):
+    folder, rows, *_ = saved
+    lists = {"gallery": "known.txt", "probes": "unknown.txt", "pair_lists": "pairs.txt"}
+    options = {name: str(folder / path) for name, path in lists.items()}
+    options["bootstrap_samples"], path = 20, folder / "first" / "card.json"
+    evaluate(folder, **options, card_dir=str(folder / "first"))
+    worse = rows + np.random.default_rng(0).normal(size=rows.shape)
+    np.save(folder / "faces.npy", worse)
+    options |= {"card_dir": str(folder / "new"), "compare": (str(path),)}
+    evaluate(folder, **options)
+    page = (folder / "new" / "card.html").read_text()
+    card = json.loads(path.read_text())
+    accuracy = card["sets"]["pairs"]["figures"]["accuracy"]["value"]
+    assert f'<td class="number">{accuracy:.5f}</td>' in page
+    # det, roc and discard of pairs; det, cmc and fnir of the search.
+    assert page.count(f">{folder / 'first'}</text>") == 6
+    card["sets"]["pairs"]["sha256"] = ""
+    path.write_text(json.dumps(card))
+    evaluate(folder, **options)
+    assert "has no set pairs with the same contents" in caplog.text
+    path.write_text(json.dumps(card | {"version": 2}))
+    with pytest.raises(ValueError, match=r"\(version 1\).*Received: .*version=2"):
+        evaluate(folder, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

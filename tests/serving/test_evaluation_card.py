@@ -41,9 +41,7 @@ def test_thresholds_that_the_data_cannot_support_are_null(tmp_path):
     ],
 )
 def test_other_files_are_refused(tmp_path, content):
-    with pytest.raises(
-        ValueError, match=r"card must be a card.json.*Received: .*version="
-    ):
+    with pytest.raises(ValueError, match="card must be a card.json"):
         EvaluationCard.read(write(tmp_path, content))
 
 

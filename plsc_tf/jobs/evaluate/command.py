@@ -20,6 +20,7 @@ from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require, require_package
+from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
@@ -95,6 +96,10 @@ class _Evaluation:
         images: {set: (`provenance.fingerprints` of its images, their names)}.
         model: facts about the model, for the card.
         data: facts about the training data, for the card.
+
+    Raises:
+        FileNotFoundError: a card to compare with does not exist.
+        ValueError: it is not a card of this version.
     """
 
     def __init__(self, settings):
@@ -107,6 +112,7 @@ class _Evaluation:
             require_package("sklearn", "calibration", "calibrate")
         self.options = Options(samples, seed, far, calibrate, prior)
         self.flip = settings.embedding.flip
+        self._others = [EvaluationCard.read(path) for path in self.scoring.compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
 
     def add(self, report):
@@ -203,9 +209,21 @@ class _Evaluation:
                     "results are biased."
                 )
 
+    def _compare(self, report):
+        """Adds the entries of the same set in other cards to a report."""
+        for other in self._others:
+            entry = other.content["sets"].get(report.name, {})
+            if entry.get("sha256") == report.sha256:
+                report.compared[files.parent(other.path) or other.path] = entry
+            else:
+                message = "%s has no set %s with the same contents."
+                logging.warning(message, other.path, report.name)
+
     def write(self):
         """Writes the card and the charts; returns table rows."""
         rows = [row for report in self.reports for row in self._rows(report)]
+        for report in self.reports:
+            self._compare(report)
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
             for report in self.reports:
