@@ -17,7 +17,7 @@ from plsc_tf.data.readers import layouts
 from plsc_tf.data.readers.layouts import DataRequest, DatasetInfo
 from plsc_tf.data.source import Source
 from plsc_tf.requirements import did_you_mean, require
-from plsc_tf.storage import files, oss
+from plsc_tf.storage import files
 
 _PACKAGE = "plsc_tf.datasets"
 
@@ -86,8 +86,7 @@ def open_source(name: str, request: DataRequest) -> Source:
         ValueError: the data set can only be read from TFRecords, and none are given;
             or train_files are given for a split other than "train".
     """
-    with oss.masking(request.dataset_dir):
-        return find_layout(name, request).open()
+    return find_layout(name, request).open()
 
 
 def find_layout(name: str, request: DataRequest) -> layouts.Layout:
@@ -99,16 +98,14 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
     require(fits, rule, advice, split=split, train_files=",".join(train_files))
     module = find(name)
     parse_fn = getattr(module, "parse_fn", None)
-    with oss.masking(request.dataset_dir):
-        request = _with_keys(request)
-        if info(module).tfrecords or parse_fn:
-            request = _with_records(request)
-            if request.train_files:
-                own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
-                classes = info(module).num_classes
-                return layouts.records(request, own_name, classes, parse_fn)
-        if hasattr(module, "layout"):
-            return module.layout(request)
+    if info(module).tfrecords or parse_fn:
+        request = _with_records(request)
+        if request.train_files:
+            own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
+            classes = info(module).num_classes
+            return layouts.records(request, own_name, classes, parse_fn)
+    if hasattr(module, "layout"):
+        return module.layout(request)
     rule = f"The data set {name!r} reads only TFRecord files, for the train split"
     fits = hasattr(module, "examples")
     require(fits, rule, "Set train_files", train_files=(), split=repr(split))
@@ -129,19 +126,12 @@ def _with_records(request):
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
     if chosen:
-        folder, first = oss.masked(request.dataset_dir), os.path.basename(chosen[0])
+        folder, first = request.dataset_dir, os.path.basename(chosen[0])
         logging.info(
             f"Training on {len(chosen)} TFRecord files in {folder}, such as {first}. "
             "Set train_files to choose other files."
         )
     return dataclasses.replace(request, train_files=tuple(chosen))
-
-
-def _with_keys(request):
-    folder = request.dataset_dir
-    if not oss.is_oss(folder) or oss.holds_keys(folder):
-        return request
-    return dataclasses.replace(request, dataset_dir=oss.with_keys(folder))
 
 
 def info(module: ModuleType) -> DatasetInfo:
@@ -188,20 +178,19 @@ def load_val(name: str, request: DataRequest, target: str) -> Pairs:
     Raises:
         FileNotFoundError: there is no such set; the message lists the paths tried.
     """
-    with oss.masking(request.dataset_dir):
-        request, tried = _with_keys(request), [target]
-        if request.dataset_dir:
-            below = paths.join(request.dataset_dir, target)
-            tried = [f"{below}.bin", f"{below}.txt", below, target]
-        for path in tried:
-            if path.endswith((".bin", ".txt")) and files.exists(path):
-                return load_pairs(path)
-        module = find(name)
-        pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
-        if pairs is not None:
-            return pairs
-        raise FileNotFoundError(
-            f"There is no verification set {target!r}. Looked for: {', '.join(tried)} "
-            f"and a set of this name in the data set {name!r}. Set "
-            "--val_targets to another set, or --with_test=false to train without one."
-        )
+    tried = [target]
+    if request.dataset_dir:
+        below = paths.join(request.dataset_dir, target)
+        tried = [f"{below}.bin", f"{below}.txt", below, target]
+    for path in tried:
+        if path.endswith((".bin", ".txt")) and files.exists(path):
+            return load_pairs(path)
+    module = find(name)
+    pairs = module.pairs(request, target) if hasattr(module, "pairs") else None
+    if pairs is not None:
+        return pairs
+    raise FileNotFoundError(
+        f"There is no verification set {target!r}. Looked for: {', '.join(tried)} "
+        f"and a set of this name in the data set {name!r}. Set "
+        "--val_targets to another set, or --with_test=false to train without one."
+    )

@@ -16,7 +16,7 @@ from absl import logging
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
-from plsc_tf.storage import files, oss
+from plsc_tf.storage import files
 
 NAME = "DATASET.toml"
 _KEYS = ("name", "license", "source", "sha256")
@@ -39,14 +39,14 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
 
     Args:
         place: the folder of the data, or a file in the folder of the DATASET.toml. No
-            file is read on oss://, or if the place is "" or does not exist.
+            file is read if the place is "" or does not exist.
         options: the option group `provenance`, which overrides the file, or None.
 
     Raises:
         ValueError: the file is not as described.
     """
     content, path = b"", NAME
-    if place and not oss.is_oss(place) and files.exists(place):
+    if place and files.exists(place):
         folder = place if files.is_dir(place) else files.parent(place)
         path = files.join(folder, NAME)
         content = files.read_limited(path, _MOST_BYTES) if files.exists(path) else b""

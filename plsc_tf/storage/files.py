@@ -14,7 +14,7 @@ import re
 import shutil
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums, hdfs, json_text, local, remote, zips
+from plsc_tf.storage import checksums, gfiles, hdfs, json_text, local, remote, zips
 from plsc_tf.storage.errors import StorageError as StorageError
 from plsc_tf.storage.paths import (
     HADOOP_SCHEMES,
@@ -49,9 +49,13 @@ def prepare(path):
 
     Raises:
         StorageError: something is not installed, not configured or not reachable.
-        ValueError: the path is not valid on the store.
+        ValueError: the path is not valid on the store, or on oss://.
     """
-    _store(canonical(path))
+    path = canonical(path)
+    rule = "oss:// is for dataset_dir only: there, an unreachable server looks like an "
+    rule += "empty folder. Use a local folder, HDFS or S3"
+    require(scheme_of(path) != "oss", rule, path=path)
+    _store(path)
 
 
 def exists(path, retry=RETRY):
@@ -367,7 +371,7 @@ def _prepare_root(root):
     """Prepares a store; after an error, the next call tries again."""
     if scheme_of(root) in HADOOP_SCHEMES:
         hdfs.prepare_hdfs(root)
-    remote.check_scheme(root)
+    gfiles.find(root)
 
 
 def _stat(path, retry):

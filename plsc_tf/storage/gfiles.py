@@ -16,6 +16,7 @@ import warnings
 
 from absl import logging
 
+from plsc_tf.storage import oss
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, scheme_of
 
@@ -39,16 +40,18 @@ def find(root):
     Imports tensorflow-io, which adds file systems, only if it is needed.
 
     Raises:
-        StorageError: neither library can access the store; the message says what to
-            install.
+        StorageError: neither library can access the store, or the environment lacks
+            its keys; the message says what to do.
     """
     import tensorflow as tf
 
     scheme, schemes = scheme_of(root), tf.io.gfile.get_registered_schemes
+    if scheme == "oss":
+        oss.with_keys(root)  # raises an error if there are none
     outcome = "" if scheme in schemes() else _load_plugins()
     if scheme in schemes():
         logging.info("%s:// is accessed with TensorFlow.", scheme)
-        return tf.io.gfile
+        return oss.OssFiles(tf.io.gfile) if scheme == "oss" else tf.io.gfile
     problem = (
         f"TensorFlow has no file system for {scheme}://, only for "
         f"{', '.join(filter(None, sorted(schemes())))}. tensorflow-io adds others, but "
@@ -102,11 +105,11 @@ def reporting():
     try:
         yield
     except tf.errors.OpError as error:
-        # The message is "<path>; <the system's message>".
+        # The message is "<path>; <the system's message>", and may have keys of oss://.
         kind = type(error).__name__
-        words = str(error.message).rpartition(";")[2].strip() or kind
+        words = oss.masked(str(error.message)).rpartition(";")[2].strip() or kind
         number = _KINDS.get(kind, _NUMBERS.get(words))
-        raise GFileError(words, number, kind in _FINAL) from error
+        raise GFileError(words, number, kind in _FINAL) from None
     except (OSError, NotImplementedError) as error:
         words, number = str(error), getattr(error, "errno", None)
         number = errno.EACCES if _NO_ACCESS.search(words) else number

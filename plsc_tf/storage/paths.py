@@ -61,10 +61,11 @@ def below_root(path):
     """Returns the canonical form of a path that will be written, moved or removed.
 
     Raises:
-        ValueError: `path` is the root of a remote store, or in a zip archive.
+        ValueError: `path` is the root of a remote store, in a zip archive or on oss://.
     """
     path = canonical(path)
-    require(scheme_of(path) != "zip", "Zip archives are only read", path=path)
+    rule = "Zip archives and oss:// are only read"
+    require(scheme_of(path) not in ("zip", "oss"), rule, path=path)
     below = is_local(path) or path != root_of(path)
     rule = "Expected a folder or file below the root of the store"
     advice = f"Name a folder of your own: {path}user/me/run"

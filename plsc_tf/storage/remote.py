@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from plsc_tf.storage import checksums, gfiles, hdfs, oss
+from plsc_tf.storage import checksums, gfiles, hdfs
 from plsc_tf.storage.deadline import Worker
 from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
@@ -185,16 +185,6 @@ def _discard(path):
         logging.warning("Could not remove the incomplete file %s: %s", path, error)
 
 
-def check_scheme(path):
-    """Raises a StorageError unless the library supports the scheme of `path`."""
-    if scheme_of(path) == "oss" and not oss.holds_keys(path):
-        raise StorageError(
-            "oss:// is for dataset_dir only: there, an unreachable server looks like "
-            f"an empty folder. Received: {path}. Use a local folder, HDFS or S3."
-        )
-    _gfile(path)
-
-
 def _attempt(doing, path, function, retry, worker=None):
     """Makes a call on another thread, with retries and a time limit per attempt."""
     reported = gfiles.reporting()(function)
@@ -216,7 +206,7 @@ def _repeat(doing, path, function, retry):
             if attempt == retry.tries or error.is_final:
                 raise _translate(error, doing, path, retry is not ONCE) from error
             following = f"Attempt {attempt + 1} of {retry.tries} in {wait:.1f} s."
-            problem = f"Could not {doing} {oss.masked(path)} ({error})."
+            problem = f"Could not {doing} {path} ({error})."
             logging.warning("%s %s", problem, following)
         time.sleep(wait)
         wait *= 2

@@ -90,8 +90,10 @@ def test_keys_of_oss_come_from_the_environment_only(monkeypatch):
         assert "hush" not in str(caught.value)
     # Other folders cannot be on OSS, because an unreachable server would look like an
     # empty folder.
-    with pytest.raises(StorageError, match="for dataset_dir only"):
-        files.exists("oss://bucket.host/runs")
+    with pytest.raises(ValueError, match="for dataset_dir only"):
+        files.prepare("oss://bucket.host/runs")
+    with pytest.raises(ValueError, match="only read"):
+        files.make_dirs("oss://bucket.host/runs")
 
 
 def test_what_the_file_names_is_not_assumed(tmp_path):

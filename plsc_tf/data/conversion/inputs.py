@@ -17,7 +17,7 @@ from plsc_tf.data.readers.formats import TFRECORD, Format
 from plsc_tf.data.readers.python import to_picture
 from plsc_tf.data.source import IndexedSource, Source, label_error
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, oss
+from plsc_tf.storage import files
 
 _MOST_BUCKETS = 512
 # Guess for the number of records of a source of unknown length.
@@ -129,7 +129,7 @@ class FilesInput(_Input):
 
     def describe(self) -> dict:
         """Returns facts about the source for the manifest."""
-        return {"layout": self.form.name, "files": list(map(oss.masked, self.paths))}
+        return {"layout": self.form.name, "files": self.paths}
 
     def _items(self, position):
         first = position.get("file", 0)

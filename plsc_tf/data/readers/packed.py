@@ -14,7 +14,7 @@ from absl import logging
 from plsc_tf.data import paths
 from plsc_tf.data.source import IndexedSource
 from plsc_tf.requirements import require
-from plsc_tf.storage import arrays, files, oss
+from plsc_tf.storage import arrays, files
 
 # Maximum number of files kept open.
 _MOST_OPEN = 256
@@ -58,7 +58,7 @@ class Records:
     def stamp(self) -> str:
         """Returns a string of the files' paths, sizes and modification times."""
         stats = [(name, files.stat(name)) for name in self._names]
-        return json.dumps([(oss.masked(n), s.size, s.modified_ns) for n, s in stats])
+        return json.dumps([(n, s.size, s.modified_ns) for n, s in stats])
 
     def contents(self) -> str:
         """Returns a string that copies of the files share."""

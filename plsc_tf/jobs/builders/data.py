@@ -16,7 +16,6 @@ from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.jobs.parts import TEST_SPLIT
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, oss
 
 # Preprocessing options that are passed to `PipelineOptions` under the same name.
 PIPELINE = (
@@ -83,9 +82,6 @@ def load_batches(settings, batch_size, split="train", source=None, shuffle=False
     )
     opened = source is None
     if opened:
-        folder = settings.dataset.dataset_dir
-        if folder and not oss.is_oss(folder):
-            files.prepare(folder)
         source = open_source(settings, split)
     if opened or training:
         _check_classes(settings, source, opened=opened, training=training)
