@@ -1,14 +1,11 @@
 """Caches decoded, resized images in memory or in a file."""
 
-import contextlib
 import fcntl
-import glob
 import hashlib
 import json
 import os
 import platform
 import shutil
-import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +15,6 @@ from plsc_tf.data.source import IndexedSource, Source, in_python, on_host
 from plsc_tf.requirements import require
 from plsc_tf.storage import arrays
 
-_PARTIAL = ".partial"
 _IMAGES, _LABELS = "pictures.npy", "labels.npy"
 
 
@@ -83,30 +79,22 @@ def _cached(source, labels, fetch):
 def _fill(place, write):
     """Writes a temporary folder and renames it to `place` once it is complete.
 
-    If the file system has no locks that work across machines, several processes may
-    write at the same time, each to its own temporary folder; the first to finish wins.
+    The processes of a machine take turns. If the lock does not work across machines,
+    each machine has its own temporary folder, and the first to finish wins.
     """
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    own = f"{place}.{platform.node()}."
+    partial = f"{place}.{platform.node()}.partial"
     with open(f"{place}.lock", "ab") as lock:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            # Remove what a killed process left behind on this machine.
-            for path in glob.glob(f"{glob.escape(own)}*{_PARTIAL}"):
-                shutil.rmtree(path, ignore_errors=True)
-        if not os.path.exists(place):
-            partial = f"{own}{uuid.uuid4().hex[:8]}{_PARTIAL}"
-            try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            # A process that was killed may have left it behind.
+            shutil.rmtree(partial, ignore_errors=True)
+            if not os.path.exists(place):
                 write(partial)
+            if not os.path.exists(place):
                 os.rename(partial, place)
-            except OSError:
-                if not os.path.exists(place):
-                    raise
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-        # A process still waiting for this lock will find the finished cache.
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(lock.name)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _write(place, shape, blocks):

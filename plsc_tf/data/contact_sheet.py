@@ -1,5 +1,6 @@
 """Draws contact sheets, such as the effect of each augmentation and preprocessing."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
@@ -12,24 +13,6 @@ from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# The augmentations on the sheet, one at a time, strong enough to be visible.
-CHANGES = {
-    "flip": Augmentation(flip=0.5),
-    "rotate 10": Augmentation(rotate=10),
-    "shift 0.1": Augmentation(shift=0.1),
-    "resized crop 0.08": Augmentation(crop_scale=(0.08, 1.0)),
-    "zoom 0.2": Augmentation(zoom=0.2),
-    "shear 0.2": Augmentation(shear=0.2),
-    "color jitter 0.4": Augmentation(color_jitter=0.4),
-    "brightness 63": Augmentation(brightness=63),
-    "hue 0.2": Augmentation(hue=0.2),
-    "grey 0.5": Augmentation(grey=0.5),
-    "cutout 0.5": Augmentation(cutout=0.5),
-    "erasing 1": Augmentation(erasing=1.0),
-    "low resolution": Augmentation(low_resolution=1.0),
-    "crop in place": Augmentation(crop_in_place=1.0),
-    "RandAugment 2, 9": Augmentation(randaugment_layers=2),
-}
 _TITLE_WIDTH, _GAP = 108, 2
 # Images per row of the sheet of all operations, and rows side by side.
 _IMAGES, _COLUMNS = 4, 3
@@ -93,9 +76,11 @@ def draw_ops(
 def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
     small = [images.resize(picture, size) for picture in pictures]
     yield "as it is", [picture.numpy() for picture in small]
-    for title, options in CHANGES.items():
-        steps = preprocessing.build("none", size, options)
-        yield title, _changed(steps, small, chance)
+    for field in dataclasses.fields(Augmentation):
+        if shown := field.metadata["shown"]:
+            change = Augmentation(**{field.name: shown})
+            steps = preprocessing.build("none", size, change)
+            yield f"{field.name} {np.min(shown)}", _changed(steps, small, chance)
     amounts = np.linspace(-0.9, 0.9, len(small), dtype=np.float32)
     for name, function in randaugment.OPERATIONS.items():
         results = map(function, small, amounts)

@@ -1,11 +1,13 @@
 """Contact sheets show what they say."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from plsc_tf.data import contact_sheet, images, preprocessing
-from plsc_tf.data.augmentation import randaugment
+from plsc_tf.data.augmentation import Augmentation, randaugment
 
 
 def test_rows_stand_beside_their_titles(tmp_path):
@@ -24,7 +26,8 @@ def test_rows_stand_beside_their_titles(tmp_path):
 
 def test_every_operation_is_drawn_with_or_without_pictures(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
-    rows = 1 + len(contact_sheet.CHANGES) + len(randaugment.OPERATIONS)
+    shown = [field.metadata["shown"] for field in dataclasses.fields(Augmentation)]
+    rows = 1 + sum(map(bool, shown)) + len(randaugment.OPERATIONS)
     rows += 2 * len(preprocessing.names())
     sheets = []
     for name, pictures in (("a", None), ("b", None), ("c", [images.encode(pixels)])):

@@ -7,9 +7,12 @@ from typing import Any
 from plsc_tf.requirements import require
 
 
-def _within(upper: float, default: float | None = 0.0) -> Any:
-    """Returns a field for a number in 0...upper or, if None is its default, for two."""
-    return dataclasses.field(default=default, metadata={"upper": upper})
+def _within(upper: float, default: float | None = 0.0, *, shown: Any = None) -> Any:
+    """Returns a field for a number in 0...upper or, if None is its default, for two.
+
+    The contact sheet of all changes shows those that have a value to be `shown`.
+    """
+    return dataclasses.field(default=default, metadata={"upper": upper, "shown": shown})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,25 +52,25 @@ class Augmentation:
             0.5).
     """
 
-    flip: float = _within(1)
-    rotate: float = _within(180)
-    shift: float = _within(1)
-    crop_scale: tuple[float, float] | None = _within(1, None)
-    zoom: float = _within(0.9)
-    shear: float = _within(1)
-    color_jitter: float = _within(1)
-    grey: float = _within(1)
-    cutout: float = _within(1)
+    flip: float = _within(1, shown=0.5)
+    rotate: float = _within(180, shown=10)
+    shift: float = _within(1, shown=0.1)
+    crop_scale: tuple[float, float] | None = _within(1, None, shown=(0.08, 1.0))
+    zoom: float = _within(0.9, shown=0.2)
+    shear: float = _within(1, shown=0.2)
+    color_jitter: float = _within(1, shown=0.4)
+    grey: float = _within(1, shown=0.5)
+    cutout: float = _within(1, shown=0.5)
     color_probability: float = _within(1, 1.0)
-    brightness: float = _within(255)
+    brightness: float = _within(255, shown=63)
     contrast: tuple[float, float] | None = _within(math.inf, None)
     saturation: tuple[float, float] | None = _within(math.inf, None)
-    hue: float = _within(0.5)
-    low_resolution: float = _within(1)
-    crop_in_place: float = _within(1)
-    randaugment_layers: int = _within(3, 0)
+    hue: float = _within(0.5, shown=0.2)
+    low_resolution: float = _within(1, shown=1.0)
+    crop_in_place: float = _within(1, shown=1.0)
+    randaugment_layers: int = _within(3, 0, shown=2)
     randaugment_magnitude: float = _within(10, 9.0)
-    erasing: float = _within(1)
+    erasing: float = _within(1, shown=1.0)
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
