@@ -81,7 +81,6 @@ def make_images(
     def one(item):
         image, decision = item
         if training:
-            image = image if framed else preprocessing.prepare(image)
             image = preprocessing.apply(image, decision)
         elif not framed:
             image = preprocessing.evaluate(image)

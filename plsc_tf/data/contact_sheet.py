@@ -93,5 +93,4 @@ def _rows(pictures, chance, size) -> Iterator[tuple[str, list[np.ndarray]]]:
 
 
 def _changed(steps, pictures, chance):
-    results = map(steps.augment, map(steps.prepare, pictures), chance)
-    return [result.numpy() for result in results]
+    return [result.numpy() for result in map(steps.augment, pictures, chance)]

@@ -28,7 +28,7 @@ def load(
     *,
     batch_size: int,
     image_size: tuple[int, int] = (112, 112),
-    augmentation: str | Augmentation | None = "auto",
+    augmentation: str | Augmentation | None = "own",
     seed: int = 0,
     **fields,
 ) -> Batches:
@@ -43,9 +43,8 @@ def load(
         image_size: (height, width) in pixels.
         augmentation: an `Augmentation` or the name of a preprocessing that has one:
             "face" mirrors images at random; "none" or None changes nothing; "own" uses
-            that of `preprocessing`. "auto" is "own" if `preprocessing` is set,
-            otherwise the one that suits the data set, and changes nothing unless
-            `training` is True.
+            that of `preprocessing`, by default the one that suits the data set. Without
+            `training`, nothing is random.
         seed: random seed for shuffling and augmentation.
         **fields: other fields of `DataRequest` (num_classes, split, train_files, ...)
             and of `PipelineOptions` (preprocessing, use_caching, ...). `training` and
@@ -55,11 +54,7 @@ def load(
     module = find(name)
     for field in ("training", "shuffle"):
         fields.setdefault(field, fields.get("split", "train") == "train")
-    if augmentation == "auto" and not fields["training"]:
-        augmentation = None
-    elif augmentation == "auto":
-        own = "preprocessing" in fields
-        augmentation = "own" if own else info(module).augmentation
+    fields.setdefault("preprocessing", info(module).augmentation)
     fields.update(dataset_dir=str(dataset_dir), image_size=image_size, seed=seed)
     fields["augmentation"] = augmentation
     kinds = PipelineOptions, DataRequest

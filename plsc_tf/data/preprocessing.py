@@ -25,8 +25,7 @@ class Preprocessing:
     In tf.data, for a block of n images:
 
         decisions = preprocessing.decide(chance)          # once per block
-        image = preprocessing.prepare(data)               # for each image
-        image = preprocessing.apply(image, decision)      # the image's decision
+        image = preprocessing.apply(data, decision)       # for each image
 
     This class uses the whole image, resized without keeping its aspect ratio.
     Subclasses override which part of it training and evaluation use.
@@ -50,18 +49,6 @@ class Preprocessing:
         """(height, width) of the images that `decode_for_cache` returns."""
         return self.image_size
 
-    def prepare(self, image: tf.Tensor) -> tf.Tensor:
-        """Decodes an image, and frames it unless training crops it at random.
-
-        Args:
-            image: string scalar or an array, see `images.to_rgb`.
-
-        Returns:
-            uint8 `[h, w, 3]`, for `apply`.
-        """
-        pixels = images.to_rgb(image)
-        return pixels if self._columns else self._frame(pixels)
-
     def decide(self, chance: tf.Tensor) -> dict[str, tf.Tensor]:
         """Chooses the random changes for each image of a block.
 
@@ -78,16 +65,17 @@ class Preprocessing:
         return chosen
 
     def apply(self, image: tf.Tensor, decision: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Applies the chosen random changes to an image.
+        """Decodes and frames an image for training, with the chosen random changes.
 
         Args:
-            image: uint8 `[h, w, 3]` from `prepare` or `decode_for_cache`.
+            image: string scalar or an array, see `images.to_rgb`, or the result of
+                `decode_for_cache`.
             decision: the image's row of the tensors that `decide` returned.
 
         Returns:
             uint8 `[height, width, 3]`.
         """
-        image = self._crop(image, decision)
+        image = self._crop(images.to_rgb(image), decision)
         return random_changes.apply(image, decision, self.augmentation)
 
     def augment(self, image: tf.Tensor, chance: tf.Tensor) -> tf.Tensor:

@@ -97,15 +97,13 @@ def test_a_split_that_is_not_trained_on_comes_as_it_is(given):
     """Unless the caller says otherwise: nothing shuffled, nothing mirrored."""
     options = load("mock", batch_size=1, split="test", **given).options
     assert options.training == options.shuffle == bool(given)
-    assert options.augmentation == (Augmentation(flip=0.5) if given else None)
     fields = {"batch_size": 8, "num_classes": 4, "image_size": (12, 12)}
     batches = load("mock", num_examples=8, split="test", **fields, **given)
     ((images, labels),) = batches.epoch(3)
     framed = [record.image for record in batches.source.records()]
     as_it_is = np.array_equal(images, framed) and list(labels) == 2 * list(range(4))
     assert as_it_is != bool(given)
-    options = load("mock", batch_size=1, training=False).options
-    assert (options.shuffle, options.augmentation) == (True, None)
+    assert load("mock", batch_size=1, training=False).options.shuffle
 
 
 def test_train_files_are_no_other_split(tmp_path):

@@ -21,7 +21,7 @@ def _chance(seed=0, **columns):
 
 
 def _train(made, picture, chance):
-    return made.augment(made.prepare(tf.constant(picture)), chance).numpy()
+    return made.augment(tf.constant(picture), chance).numpy()
 
 
 def test_names_are_fastnns_and_ours():
@@ -47,7 +47,7 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
     def block(data, numbers):
         spec = tf.TensorSpec([24, 20, 3], tf.uint8)
         trained = tf.map_fn(
-            lambda item: made.apply(made.prepare(item[0]), item[1]),
+            lambda item: made.apply(*item),
             (data, made.decide(numbers)),
             fn_output_signature=spec,
         )

@@ -77,7 +77,7 @@ class DatasetInfo:
 
     Args:
         num_classes: number of classes; None if it depends on the files.
-        augmentation: name of the augmentation that suits the data set: "face", or
+        augmentation: name of the preprocessing that suits the data set: "face", or
             "none" for digits and letters, which must not be mirrored.
         tfrecords: whether `DataRequest.train_files` are TFRecords that plsc_tf reads;
             if False, the module itself handles them.
