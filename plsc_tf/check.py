@@ -34,7 +34,7 @@ def main(settings):
         sys.stderr.write(cli.shown(problem))
         sys.exit(2)
     cli.print_table(rows)
-    sys.exit(0 if result.sound else 1)
+    sys.exit(0 if result.report["sound"] else 1)
 
 
 if __name__ == "__main__":

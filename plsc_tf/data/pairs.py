@@ -94,25 +94,18 @@ class Pairs:
             rows: int `[n]`, indices of the images; None returns all of them.
 
         Raises:
-            ValueError: an image cannot be decoded or is too large, the images differ
-                in size and `image_size` is None, or the framing produces a different
-                size.
+            ValueError: an image cannot be decoded or is too large, or the images differ
+                in size and `image_size` is None.
         """
-        size, stored = tuple(image_size) if image_size else None, self.images
-        if self.framing is not None:
-            wanted, name = self.framing.image_size, self.framing.name
-            rule = f"The preprocessing {name!r} resizes the images of {self.name!r} to "
-            good = size in (None, wanted)
-            require(good, f"{rule}{wanted}", "Leave it out", image_size=image_size)
-        elif isinstance(stored, np.ndarray) and size in (None, stored.shape[1:3]):
+        stored, framing = self.images, self.framing or Preprocessing("none", ())
+        size = tuple(image_size or framing.image_size)
+        own_size = stored.shape[1:3] if isinstance(stored, np.ndarray) else None
+        if own_size and self.framing is None and size in ((), own_size):
             return stored if rows is None else stored[rows]
         rows = range(len(stored)) if rows is None else rows
-        if isinstance(stored, np.ndarray):
-            chosen = stored[rows]
-        else:
-            chosen = np.array([stored[row] for row in rows], object)
-        framing = self.framing or (Preprocessing("none", size) if size else None)
-        decode = framing.evaluate if framing else images.to_rgb
+        chosen = (stored if own_size else np.array(stored, object))[rows]
+        framing = dataclasses.replace(framing, image_size=size)
+        decode = framing.evaluate if size else images.to_rgb
 
         def limited(image):
             return decode(checked(image, self.max_megapixels))

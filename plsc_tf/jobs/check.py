@@ -62,7 +62,7 @@ def check(settings, groups=ALL):
 
 
 def _judge(options):
-    """Returns `judge` of `survey`, or None if no quality is demanded."""
+    """Returns `judge` of `examine`, or None if no quality is demanded."""
     if not options.min_quality:
         return None
     model = open_model(options.saved_model, rates=True)

@@ -55,7 +55,7 @@ def test_progress_is_the_share_of_what_was_examined(write_list, name):
 
 def test_a_sound_list(sound):
     result = run(sound, num_classes=3)
-    assert result.sound and counts(result) == {}
+    assert result.report["sound"] and counts(result) == {}
     assert result.report["pictures"] == 6
     assert result.report["classes"] == {
         "num_classes": 3,
@@ -89,7 +89,7 @@ def test_all_that_can_be_wrong_with_lines_and_files(write_list):
         ],
     )
     result = run(folder, num_classes=5)
-    assert not result.sound
+    assert not result.report["sound"]
     assert counts(result) == {
         "bad_line": 1,
         "label_not_whole": 2,
@@ -219,7 +219,7 @@ def test_labels_offset_and_what_a_module_says(sound):
 def test_drawn_pictures_can_be_checked_too():
     request = DataRequest(num_classes=3, num_examples=6, image_size=(16, 16))
     result = check("mock", request)
-    assert result.sound and result.report["pictures"] == 6
+    assert result.report["sound"] and result.report["pictures"] == 6
     assert open_listing("mock", request).folder is None
 
 

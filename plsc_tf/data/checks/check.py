@@ -3,9 +3,10 @@
 Every `table` in this module is the result of `survey`, with one row per image.
 """
 
-import dataclasses
+import functools
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,24 +24,19 @@ _BANDS = 4
 _NAMED = 10
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckResult:
+class CheckResult(NamedTuple):
     """The result of a check.
 
     Attributes:
         listing: the images.
         table: the survey's table.
-        report: the report, as JSON-compatible values.
+        report: the report, as JSON-compatible values. Its "sound" is whether there are
+            no errors; there may still be warnings.
     """
 
     listing: Listing
     table: np.ndarray
     report: dict
-
-    @property
-    def sound(self) -> bool:
-        """Whether there are no errors; there may still be warnings."""
-        return self.report["sound"]
 
 
 def check(
@@ -63,7 +59,7 @@ def check(
         max_megapixels: largest image to decode, in megapixels.
         on_progress: function called with the number of images checked so far and the
             completed fraction.
-        judge: see `survey`.
+        judge: see `examine`.
 
     Raises:
         FileNotFoundError: the data set, its list or a verification set does not exist.
@@ -71,11 +67,12 @@ def check(
     """
     start, findings = time.monotonic(), Findings()
     # Load these first: a missing set is an error in the call and should fail early.
-    verification, how = [], (near and bool(val_targets), max_megapixels)
+    verification, near = [], near and bool(val_targets)
+    look = functools.partial(examine, near=near, max_megapixels=max_megapixels)
     for target in val_targets:
-        verification += _examine_set(name, request, target, how, findings)
-    listing = open_listing(name, request)
-    table = survey(listing, findings, *how, on_progress, judge)
+        verification += _examine_set(name, request, target, look, findings)
+    listing, look = open_listing(name, request), functools.partial(look, judge=judge)
+    table = survey(listing, findings, look, on_progress)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     classes = class_figures(table, findings, listing.num_classes)
@@ -94,7 +91,7 @@ def check(
     return CheckResult(listing, table, report)
 
 
-def _examine_set(name, request, target, how, findings):
+def _examine_set(name, request, target, look, findings):
     """Yields (place, examined `Item`) for each image of a verification set."""
     try:
         pairs = data_load.load_val(name, request, target)
@@ -103,7 +100,7 @@ def _examine_set(name, request, target, how, findings):
         return
     for number, content in enumerate(pairs.images):
         place = pairs.files[number] if pairs.files else f"image {number} of {target}"
-        image = examine(Item(content=content), *how)
+        image = look(Item(content=content))
         yield place, image
         for kind, detail in image.faults:
             if KINDS[kind].severity == ERROR:

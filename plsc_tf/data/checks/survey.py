@@ -5,7 +5,6 @@ The resulting table takes 33 bytes per image, so that millions fit in memory.
 
 import collections
 import concurrent.futures
-import functools
 import hashlib
 import io
 import itertools
@@ -47,29 +46,22 @@ _AT_ONCE, _AHEAD = 32, 3
 def survey(
     listing: Listing,
     findings: Findings,
-    near: bool = False,
-    max_megapixels: float = MAX_MEGAPIXELS,
-    on_progress: Callable[[int, float], None] = lambda count, share: None,
-    judge: Callable[[np.ndarray], str] | None = None,
+    look: Callable[[Item], Item],
+    on_progress: Callable[[int, float], None],
 ) -> np.ndarray:
     """Examines every image of a listing.
 
     Args:
         listing: the images.
         findings: findings to add faults to.
-        near: whether to compute difference hashes.
-        max_megapixels: largest image to decode, in megapixels.
+        look: `examine` with its options.
         on_progress: function called with the number of images examined so far and the
             completed fraction.
-        judge: function of an image's pixels that says how bad they are, or "" if they
-            are good enough; None accepts all.
 
     Returns:
         The table, with one `ROW` per item of the listing.
     """
     tables, count, done = [np.empty(0, ROW)], 0, 0
-    options = {"near": near, "max_megapixels": max_megapixels, "judge": judge}
-    look = functools.partial(examine, **options)
     threads = os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
@@ -118,7 +110,8 @@ def examine(item: Item, near=False, max_megapixels=MAX_MEGAPIXELS, judge=None) -
         item: the item, which gets its hashes or a fault.
         near: whether to compute the difference hash.
         max_megapixels: largest image to decode, in megapixels.
-        judge: see `survey`.
+        judge: function of an image's pixels that says how bad they are, or "" if they
+            are good enough; None accepts all.
     """
     if item.path is None and item.content is None:
         return item
