@@ -1,5 +1,6 @@
 """Finds the faces in photographs."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -126,6 +127,7 @@ def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:
     return np.asarray(ImageOps.exif_transpose(picture))
 
 
+@dataclasses.dataclass
 class FaceFinder:
     """Reads photographs and finds the faces in them, in batches.
 
@@ -140,15 +142,14 @@ class FaceFinder:
         ImportError: see `find_detector`.
     """
 
-    def __init__(
-        self,
-        detector: str,
-        most: float,
-        points: np.ndarray | None = None,
-        smallest: float = SMALLEST,
-    ):
-        self._most, self._points = most, points
-        self._detect = find_detector(detector, smallest) if points is None else None
+    detector: str
+    most: float
+    points: np.ndarray | None = None
+    smallest: float = SMALLEST
+
+    def __post_init__(self):
+        if self.points is None:
+            self._detect = find_detector(self.detector, self.smallest)
 
     def map(self, use: Callable, paths: Sequence[str], start: int = 0) -> Iterator[Any]:
         """Calls a function for each photograph, in threads; yields what it returns.
@@ -179,13 +180,13 @@ class FaceFinder:
 
     def _read(self, path):
         try:
-            return open_photo(read_image(path), self._most, self._points is None)
+            return open_photo(read_image(path), self.most, self.points is None)
         except (*NO_FILE, ValueError) as error:
             return reason(error)
 
     def _find(self, photos, first):
-        if self._points is not None:
-            return self._points[first : first + len(photos), np.newaxis]
+        if self.points is not None:
+            return self.points[first : first + len(photos), np.newaxis]
         good = [photo for photo in photos if not isinstance(photo, str)]
         found = list(self._detect(good)) if good else []
         rule = "The detector must return the faces of each photograph"

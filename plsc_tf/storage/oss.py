@@ -45,7 +45,7 @@ def with_keys(path):
 
 
 class OssFiles:
-    """The functions of `tf.io.gfile` that read.
+    """The functions of `tf.io.gfile` that read; adds the keys to their paths.
 
     Args:
         gfile: the module `tf.io.gfile`.
@@ -54,14 +54,6 @@ class OssFiles:
     def __init__(self, gfile):
         self._gfile = gfile
 
-    def stat(self, path):
-        """See `tf.io.gfile`."""
-        return self._gfile.stat(with_keys(path))
-
-    def listdir(self, path):
-        """See `tf.io.gfile`."""
-        return self._gfile.listdir(with_keys(path))
-
-    def GFile(self, path, mode):  # noqa: N802 - TensorFlow's name
-        """See `tf.io.gfile`."""
-        return self._gfile.GFile(with_keys(path), mode)
+    def __getattr__(self, name):
+        function = getattr(self._gfile, name)
+        return lambda path, *mode: function(with_keys(path), *mode)

@@ -4,7 +4,6 @@ Reading can resume after each batch from the batch's `position`, which can be st
 JSON.
 """
 
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
@@ -23,24 +22,6 @@ _MOST_BUCKETS = 512
 # Guess for the number of records of a source of unknown length.
 UNKNOWN = 1 << 21
 _MOST_RECORDS = 1 << 14
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Batch:
-    """Records in the output's format.
-
-    Attributes:
-        records: one complete record each.
-        table: int64 `[n, 3]`: length of the record in bytes, length of its payload,
-            label.
-        position: input position after this batch.
-        done: the part of the input's `total` that this batch covers.
-    """
-
-    records: Sequence[bytes]
-    table: np.ndarray
-    position: dict
-    done: int
 
 
 class _Input:
@@ -72,8 +53,13 @@ class _Input:
 
     def batches(
         self, output: Format, position: dict, batch_bytes: int
-    ) -> Iterator[Batch]:
+    ) -> Iterator[tuple[list[bytes], np.ndarray, dict, int]]:
         """Yields the records after a position; {} is the start of the input.
+
+        Yields:
+            complete records in the output's format; int64 `[n, 3]`, the length of each
+            in bytes, the length of its payload, and its label; the position after them;
+            the part of the input's `total` that they cover.
 
         Raises:
             ValueError: a record is invalid; the message names it.
@@ -90,10 +76,10 @@ class _Input:
             table.append((len(record), length, label))
             size, done = size + len(record), done + units
             if size >= batch_bytes or len(records) == _MOST_RECORDS:
-                yield Batch(records, np.array(table, np.int64), place, done)
+                yield records, np.array(table, np.int64), place, done
                 records, table, size, done = [], [], 0, 0
         if records:
-            yield Batch(records, np.array(table, np.int64), place, done)
+            yield records, np.array(table, np.int64), place, done
 
     def _check(self, image):
         if pixels := num_pixels(image):  # Other bytes are left to the output format.

@@ -217,16 +217,16 @@ class _Conversion:
         batches = source.batches(self._output, state["position"], self._batch_bytes)
         work = "Reading", source.total, source.unit, state["done"]
         with self._progress(*work) as progress:
-            for batch in _prefetched(batches):
-                chosen = self._choose_buckets(count, len(batch.records))
+            for records, table, position, done in _prefetched(batches):
+                chosen = self._choose_buckets(count, len(records))
                 for number in np.unique(chosen).tolist():
                     rows = np.flatnonzero(chosen == number)
-                    records = [batch.records[row] for row in rows.tolist()]
-                    buckets[number].add(records, batch.table[rows])
-                count += len(batch.records)
-                state["position"] = batch.position
-                state["done"] += batch.done
-                progress.add(batch.done)
+                    some = [records[row] for row in rows.tolist()]
+                    buckets[number].add(some, table[rows])
+                count += len(records)
+                state["position"] = position
+                state["done"] += done
+                progress.add(done)
                 if time.monotonic() - self._committed >= self._plan.commit_every_s:
                     commit()
         num_shards = self._plan.num_shards
