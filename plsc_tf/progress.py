@@ -57,8 +57,7 @@ class ProgressLine:
 class Progress(contextlib.AbstractContextManager):
     """Counts work and shows the amount, percentage, rate and remaining time.
 
-    `add` and `set_done` are thread-safe. The end of a `with` block ends the terminal's
-    line.
+    `add` is thread-safe. The end of a `with` block ends the terminal's line.
 
     Args:
         doing: short description of the work.
@@ -82,13 +81,7 @@ class Progress(contextlib.AbstractContextManager):
         """Counts additional work and shows a line if it is due."""
         with self._lock:
             self._done += done
-            self._report(self._done / self._total if self._total else 0)
-
-    def set_done(self, done: int, share: float) -> None:
-        """Sets the amount of finished work and its share of the total."""
-        with self._lock:
-            self._done = done
-            self._report(share)
+            self._report()
 
     def over(
         self, items: Iterable[T], work: Callable[[T], int] = lambda item: 1
@@ -99,23 +92,20 @@ class Progress(contextlib.AbstractContextManager):
                 yield item
                 self.add(work(item))
 
-    def _report(self, share):
+    def _report(self):
         """Shows a line if it is due."""
         now = time.monotonic()
         if now - self._last < self._every_s:
             return
         self._last = now
         rate = (self._done - self._before) / max(now - self._begun, 1e-9)
-        text = f"{self._doing}: {self._amount(self._done)}"
+        done, speed = self._amount(self._done), f"{self._amount(rate)}/s"
         if self._total:
-            text = text.removesuffix(f" {self._unit}")
-            text += f" of {self._amount(self._total)}"
-        if share:
-            text += f" ({share:.0%})"
-        parts = [text, f"{self._amount(rate)}/s"]
-        if share and rate:
-            parts.append(f"ETA {format_seconds(self._done * (1 / share - 1) / rate)}")
-        self._shown.show(0, lambda: ", ".join(parts))
+            share, whole = self._done / self._total, self._amount(self._total)
+            done = f"{done.removesuffix(f' {self._unit}')} of {whole} ({share:.0%})"
+            left = format_seconds((self._total - self._done) / max(rate, 1e-9))
+            speed += f", ETA {left}"
+        self._shown.show(0, lambda: f"{self._doing}: {done}, {speed}")
 
     def _amount(self, number):
         if self._unit == "bytes":

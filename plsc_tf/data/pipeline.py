@@ -198,7 +198,6 @@ class Batches:
             self.options,
             training=False,
             shuffle=False,
-            sampling="uniform",
             use_caching=False,
             cache_dir="",
             skip_bad_records=False,  # `self.source` already skips them
@@ -364,6 +363,5 @@ class Batches:
             steps = f"{options.preprocessing}, for {purpose}, {size}"
             return cache.on_disk(self.source, blocks, options.cache_dir, steps)
         except faults.READ_ERRORS as error:
-            in_order = dataclasses.replace(options, shuffle=False)
-            search = Batches(self.source, 1, options=in_order)
-            raise (search.explain(0, max_steps=2**40) or error) from error
+            where = self.source, FILE_ORDER, self._decoded, self.num_classes, 2**40
+            raise (faults.first_fault(*where) or error) from error

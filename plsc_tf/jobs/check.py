@@ -8,7 +8,6 @@ from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.options.settings import ALL
-from plsc_tf.progress import Progress
 from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
@@ -38,16 +37,14 @@ def check(settings, groups=ALL):
     listing = functools.partial(open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
     targets = _targets(settings, request)
-    with Progress("checking", None, "images") as progress:
-        result = data_check.check(
-            name,
-            request,
-            val_targets=targets,
-            near=given.near_duplicates,
-            max_megapixels=settings.server.max_megapixels,
-            on_progress=progress.set_done,
-            judge=_judge(settings.embedding),
-        )
+    result = data_check.check(
+        name,
+        request,
+        val_targets=targets,
+        near=given.near_duplicates,
+        max_megapixels=settings.server.max_megapixels,
+        judge=_judge(settings.embedding),
+    )
     effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)
     rows = report.rows(result.report)
     if given.report:

@@ -46,7 +46,6 @@ def check(
     val_targets: tuple[str, ...] = (),
     near: bool = False,
     max_megapixels: float = MAX_MEGAPIXELS,
-    on_progress=lambda count, share: None,
     judge: Callable[[np.ndarray], str] | None = None,
 ) -> CheckResult:
     """Checks a data set; problems with the data are reported as findings.
@@ -57,8 +56,6 @@ def check(
         val_targets: verification sets that must not share images with the data set.
         near: whether to look for similar images as well.
         max_megapixels: largest image to decode, in megapixels.
-        on_progress: function called with the number of images checked so far and the
-            completed fraction.
         judge: see `examine`.
 
     Raises:
@@ -72,7 +69,7 @@ def check(
     for target in val_targets:
         verification += _examine_set(name, request, target, look, findings)
     listing, look = open_listing(name, request), functools.partial(look, judge=judge)
-    table = survey(listing, findings, look, on_progress)
+    table = survey(listing, findings, look)
     find_duplicates(table, listing, findings)
     find_leaks(table, verification, listing, findings)
     classes = class_figures(table, findings, listing.num_classes)

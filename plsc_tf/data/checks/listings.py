@@ -67,11 +67,13 @@ class Listing:
         num_classes: number of classes; None if unknown. For some layouts it becomes
             known only while the files are read.
         used_fields: see `plsc_tf.data.source.Source`.
-        total: sum of the items' units, which are images or bytes; None if unknown.
+        total: sum of the items' units; None if unknown, or before the first item.
+        unit: the units, "images" or "bytes".
         fault: the kind of finding if the rest of the files cannot be read.
     """
 
     total: int | None = None
+    unit = "images"
     fault = "damaged_record"
 
     def __init__(self, layout: layouts.Layout, name: str, folder: str | None = None):
@@ -208,6 +210,8 @@ class SourceImages(Listing):
 
 class PackedImages(Listing):
     """Lists the images in TFRecord or base64 files; continues after a damaged file."""
+
+    unit = "bytes"
 
     def __init__(self, layout: layouts.FilesLayout):
         ends = dict.fromkeys((layout.files[0], layout.files[-1]))

@@ -20,6 +20,7 @@ from plsc_tf.data.checks.findings import KINDS, Findings
 from plsc_tf.data.checks.listings import Item, Listing
 from plsc_tf.data.faults import reason
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels, read_image
+from plsc_tf.progress import Progress
 
 # Marks a label that cannot be read.
 NO_LABEL = -(2**63)
@@ -44,39 +45,35 @@ _AT_ONCE, _AHEAD = 32, 3
 
 
 def survey(
-    listing: Listing,
-    findings: Findings,
-    look: Callable[[Item], Item],
-    on_progress: Callable[[int, float], None],
+    listing: Listing, findings: Findings, look: Callable[[Item], Item]
 ) -> np.ndarray:
-    """Examines every image of a listing.
+    """Examines every image of a listing, and shows the progress.
 
     Args:
         listing: the images.
         findings: findings to add faults to.
         look: `examine` with its options.
-        on_progress: function called with the number of images examined so far and the
-            completed fraction.
 
     Returns:
         The table, with one `ROW` per item of the listing.
     """
-    tables, count, done = [np.empty(0, ROW)], 0, 0
-    threads = os.cpu_count() or 1
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+    tables, count, threads = [np.empty(0, ROW)], 0, os.cpu_count() or 1
+    items = listing.items(findings)
+    # The listing knows its total when it has yielded an item.
+    items = itertools.chain(list(itertools.islice(items, 1)), items)
+    progress = Progress("checking", listing.total, listing.unit)
+    with progress, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
-            chunks = _examined(listing.items(findings), look, pool, _AHEAD * threads)
-            for items in chunks:
-                for item in items:
+            for chunk in _examined(items, look, pool, _AHEAD * threads):
+                for item in chunk:
                     limit = listing.num_classes or 2**63
                     if item.label is not None and not 0 <= item.label < limit:
                         item.add("label_out_of_range", f"label {item.label}")
                     for kind, detail in item.faults:
                         findings.add(kind, listing.describe(count), detail)
-                    count, done = count + 1, done + item.units
-                tables.append(np.array(list(map(_row, items)), ROW))
-                share = min(done / listing.total, 1.0) if listing.total else 0.0
-                on_progress(count, share)
+                    count += 1
+                tables.append(np.array(list(map(_row, chunk)), ROW))
+                progress.add(sum(item.units for item in chunk))
         finally:
             pool.shutdown(cancel_futures=True)
     return np.concatenate(tables)

@@ -118,7 +118,7 @@ def _training(settings):
     """Returns the training set's (byte hashes, pixel hashes), or {"note": reason}."""
     try:
         name, request = settings.dataset.dataset_name, data.data_request(settings)
-        table = survey(open_listing(name, request), Findings())
+        table = survey(open_listing(name, request), Findings(), examine)
     except (OSError, ValueError) as error:
         return {"note": f"not compared: {error}"}
     return table["byte_hash"], table["pixel_hash"]
