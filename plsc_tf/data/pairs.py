@@ -71,14 +71,7 @@ class Pairs:
         return len(self.left)
 
     def framed(self, framing: Preprocessing | None) -> "Pairs":
-        """Returns the set with its images framed by a network's preprocessing.
-
-        Args:
-            framing: the preprocessing. "face" and "none" use the whole image and
-                therefore change nothing.
-        """
-        if type(framing) is Preprocessing:
-            framing = None
+        """Returns the set with its images framed by a network's preprocessing."""
         return dataclasses.replace(self, framing=framing)
 
     def decoded(
@@ -100,7 +93,7 @@ class Pairs:
         stored, framing = self.images, self.framing or Preprocessing("none", ())
         size = tuple(image_size or framing.image_size)
         own_size = stored.shape[1:3] if isinstance(stored, np.ndarray) else None
-        if own_size and self.framing is None and size in ((), own_size):
+        if own_size and type(framing) is Preprocessing and size in ((), own_size):
             return stored if rows is None else stored[rows]
         rows = range(len(stored)) if rows is None else rows
         chosen = (stored if own_size else np.array(stored, object))[rows]

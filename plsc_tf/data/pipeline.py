@@ -198,6 +198,7 @@ class Batches:
             self.options,
             training=False,
             shuffle=False,
+            sampling="uniform",
             use_caching=False,
             cache_dir="",
             skip_bad_records=False,  # `self.source` already skips them
