@@ -205,50 +205,33 @@ class Batches:
         )
         return Batches(self.source, self.batch_size, options=options)
 
-    def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
+    def epoch(
+        self, epoch: int, start_step: int = 0, part: Part | None = None
+    ) -> tf.data.Dataset:
         """Returns the batches of an epoch, starting at a given step.
 
         Args:
             epoch: number of the epoch, from 0.
             start_step: number of batches to skip.
+            part: the part of each batch to read, for a worker; None reads whole ones.
 
         Returns:
             tf.data.Dataset of (uint8 `[batch, h, w, 3]`, int64 `[batch]`); the last
-            batch may be smaller.
+            batch may be smaller. With a part, each batch has `part.size` examples, and
+            a third column: weights, float32 `[part.size]`.
         """
-        return self._batches(self._order(epoch, start_step), self.batch_size)
-
-    def part_of_epoch(
-        self, epoch: int, start_step: int = 0, *, part: Part
-    ) -> tf.data.Dataset:
-        """Returns one worker's part of each batch of an epoch; see `epoch`.
-
-        Returns:
-            tf.data.Dataset of (images uint8 `[part.size, h, w, 3]`, labels int64
-            `[part.size]`, weights float32 `[part.size]`), one for each batch of
-            `epoch`.
-        """
-        order = self._order(epoch, start_step, part)
-        return self._batches(order, part.size, full=True)
-
-    def _batches(
-        self, order: Order, count: int, *, full: bool = False
-    ) -> tf.data.Dataset:
-        """Returns batches of `count` examples, which are processed in blocks.
-
-        If all batches are full, they have a static size and a third column: weights.
-        """
-        options, columns = self.options, 3 if full else 2
+        options, order = self.options, self._order(epoch, start_step, part)
+        count, columns = (self.batch_size, 2) if part is None else (part.size, 3)
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
         size = block_size(count, self.image_size)
-        seed = on_host(np.int64(mix_seeds(options.seed, order.epoch, 1)))
+        seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
         source, make = self._cached or self.source, self._make_block
         at_once = options.num_parallel_batches * -(-count // size)
         calls = min(options.num_preprocessing_threads, at_once)
         step = without_autograph(lambda entries: make(entries, seed)[:columns])
         batches = source.blocks(size, order).map(step, num_parallel_calls=calls)
-        batches = batches.rebatch(count, drop_remainder=full)
+        batches = batches.rebatch(count, drop_remainder=part is not None)
         batches = batches.prefetch(options.prefetch_buffer_size)
         return batches.with_options(dataset_options())
 

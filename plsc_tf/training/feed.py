@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.images import check_range
+from plsc_tf.data.pipeline import Batches
 from plsc_tf.data.sampling import Part
 from plsc_tf.parallel.strategy import device_kind, local_replicas
 from plsc_tf.requirements import require
@@ -129,7 +130,7 @@ def _taken(model, data, batches, part, count):
     trainer = model.trainer
     begin = trainer.position.epoch, trainer.position.step
     if part is not None:
-        batches = iter(data.part_of_epoch(*begin, part=part))
+        batches = iter(data.epoch(*begin, part))
     elif batches is None:
         batches = iter(data.epoch(*begin))
     size = batching.padded_size(data.batch_size, trainer.batch_parts)
@@ -181,7 +182,7 @@ def padded_batches(
 
 def _local_part(model, data):
     """Returns the `Part` of each global batch that this worker reads; None for all."""
-    if model.trainer.group.size == 1 or not hasattr(data, "part_of_epoch"):
+    if model.trainer.group.size == 1 or not isinstance(data, Batches):
         return None
     size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
     return Part(*batching.own_range(model.strategy, size))

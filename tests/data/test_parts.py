@@ -51,7 +51,7 @@ def _check(made, workers, epoch=1, start_step=0, parts_made=None):
     assert expected
     for part in _parts(made.batch_size, workers):
         made = parts_made() if parts_made else made
-        found = made.part_of_epoch(epoch, start_step, part=part)
+        found = made.epoch(epoch, start_step, part=part)
         assert found.element_spec == (
             tf.TensorSpec([part.size, *SIZE, 3], tf.uint8),
             tf.TensorSpec([part.size], tf.int64),
@@ -149,7 +149,7 @@ def test_only_the_own_records_are_fetched():
     made = _batches(source, 8, augmentation=None)
     for part in _parts(8, 2):
         fetched.clear()
-        seen = [labels.numpy() for _, labels, _ in made.part_of_epoch(0, part=part)]
+        seen = [labels.numpy() for _, labels, _ in made.epoch(0, part=part)]
         # The label is the index.
         assert sorted(fetched) == sorted(np.concatenate(seen).tolist())
         assert len(fetched) == 12
@@ -164,10 +164,10 @@ def test_a_worker_names_only_its_own_bad_example(list_folder, picture, kind):
         source = _stream(picture, "encoded", bad=[9])
     made = _batches(source, 6, **PLAIN)
     first, second = _parts(6, 2)
-    assert len(list(made.part_of_epoch(0, part=first))) == 4
+    assert len(list(made.epoch(0, part=first))) == 4
     assert made.explain(0, part=first) is None
     with pytest.raises(tf.errors.InvalidArgumentError):
-        list(made.part_of_epoch(0, part=second))
+        list(made.epoch(0, part=second))
     named = "line 10 .*09.png" if kind == "list" else "example 9 of generator"
     for start_step in (0, 1):
         error = made.explain(0, start_step, part=second)
