@@ -85,7 +85,11 @@ def _fill(place, write):
     os.makedirs(os.path.dirname(place), exist_ok=True)
     partial = f"{place}.{platform.node()}.partial"
     with open(f"{place}.lock", "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            rule = f"The file system of {place} has no locks ({error})"
+            raise ValueError(f"{rule}. Choose another cache_dir.") from error
         try:
             # A process that was killed may have left it behind.
             shutil.rmtree(partial, ignore_errors=True)

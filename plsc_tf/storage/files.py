@@ -51,11 +51,10 @@ def prepare(path):
         StorageError: something is not installed, not configured or not reachable.
         ValueError: the path is not valid on the store, or on oss://.
     """
-    path = canonical(path)
     rule = "oss:// is for dataset_dir only: there, an unreachable server looks like an "
     rule += "empty folder. Use a local folder, HDFS or S3"
     require(scheme_of(path) != "oss", rule, path=path)
-    _store(path)
+    _store(canonical(path))
 
 
 def exists(path, retry=RETRY):
