@@ -24,7 +24,6 @@ from plsc_tf.parallel.joining import JoinError
 from plsc_tf.parallel.worker_lost import (
     LOST_STATUS,
     WorkerLostError,
-    describe_loss,
     end_process,
     silence,
 )
@@ -59,6 +58,9 @@ class SingleWorker:
         del name, timeout_s
         return [value]
 
+    def fail(self, text: str, exit_status: int = LOST_STATUS) -> None:
+        """Does nothing, because no other worker has to end."""
+
 
 class Group:
     """A worker's connection to the other workers; waits until all have joined.
@@ -89,16 +91,14 @@ class Group:
         silence_s: float = 30.0,
         grace_s: float = 10.0,
     ) -> None:
-        now = time.monotonic()
         self.index, self.size = cluster.index, cluster.size
         self.is_chief = cluster.is_chief
         self.names = [joining.name(cluster, i) for i in range(cluster.size)]
         self._cluster, self._silence_s, self._grace_s = cluster, silence_s, grace_s
         self._changed = threading.Condition()
         self._results: dict[str, list] = {}
-        self._activity = ("joining", now)
-        self._states: list[Any] = [["joining", 0.0, 0.0]] * cluster.size
-        self._states_at = self._heard = now
+        self._activity = ("joining", time.monotonic())
+        self._chiefs_silence_s = 0.0
         self.lost: WorkerLostError | None = None
         self._has_failed = self._has_left = self._has_ended = False
         self._chief = None
@@ -156,21 +156,6 @@ class Group:
         """
         self._activity = (activity, time.monotonic())
 
-    def states(self) -> list[tuple[str, float, float]]:
-        """Returns what is known of each worker.
-
-        Returns:
-            [(activity, seconds since its start, seconds since the chief last heard from
-            the worker)].
-        """
-        now = time.monotonic()
-        with self._changed:
-            passed = now - self._states_at
-            states = [(a, since + passed, s + passed) for a, since, s in self._states]
-        activity, began = self._activity
-        states[self.index] = (activity, now - began, 0.0)
-        return states
-
     def fail(self, text: str, exit_status: int = LOST_STATUS) -> WorkerLostError | None:
         """Reports this worker's failure and returns the chief's decision.
 
@@ -180,7 +165,8 @@ class Group:
 
         Args:
             text: the reason for the failure.
-            exit_status: exit status for the other workers.
+            exit_status: exit status for the other workers. For `STALL_STATUS`, the
+                chief adds which workers the others wait for.
 
         Returns:
             The `WorkerLostError` with which all workers end, or None if the chief does
@@ -275,11 +261,9 @@ class Group:
     def _hear(self, message):
         """Processes a message from the chief."""
         with self._changed:
-            self._heard = time.monotonic()
+            self._chiefs_silence_s = 0.0
             kind = message["kind"]
-            if kind == "beat":
-                self._states, self._states_at = message["workers"], self._heard
-            elif kind == "values":
+            if kind == "values":
                 self._results[message["name"]] = message["values"]
             elif kind == "end":
                 self._has_ended = True
@@ -299,8 +283,7 @@ class Group:
         """Records the loss of the chief; only the other workers call this."""
         if self.lost or self._has_left or self._has_ended:
             return
-        activities = [activity for activity, *_ in self.states()]
-        text = describe_loss(self.names, 0, what, activities)
+        text = f"{self.names[0]} {what}. This worker was in: {self._activity[0]}."
         # The chief may merely be suspended. If it resumes, it receives this message.
         content = {"kind": "lost", "index": 0, "text": text}
         self._connections[0].send(wire.encode(content))
@@ -311,22 +294,19 @@ class Group:
     async def _send_heartbeats(self):
         """Sends heartbeats and checks for lost workers until one is lost."""
         interval = min(1.0, self._silence_s / 6)
-        now = time.monotonic()
         while not self.lost:
             await asyncio.sleep(interval)
-            last, now = now, time.monotonic()
-            if now - last > interval + self._silence_s / 2:
-                # This process was suspended, and the messages that arrived in the
-                # meantime have not been read yet, so the others are not silent.
-                self._heard = now
-                if self._chief:
-                    self._chief.forgive(now)
             activity, began = self._activity
-            beat = {"kind": "beat", "activity": activity, "since": now - began}
+            since = time.monotonic() - began
+            beat = {"kind": "beat", "activity": activity, "since": since}
             self._send_to_chief(wire.encode(beat))
+            # Silence is counted in intervals: while this process is suspended, the
+            # others are not silent.
             if self._chief:
-                self._chief.check(now)
-            elif now - self._heard > self._silence_s:
+                self._chief.check(interval)
+                continue
+            self._chiefs_silence_s += interval
+            if self._chiefs_silence_s > self._silence_s:
                 self._lose_chief(silence(self._silence_s))
 
     def _end_process(self):

@@ -67,7 +67,8 @@ def test_all_others_end_when_one_is_killed(start, addresses, victim):
     message = f"{name} disconnected (its connection was closed)."
     status, said, log = outcome(waiting)
     assert status == 76
-    assert said.startswith(f"WorkerLostError: {message} It was last in: "), said
+    activity = "It was last in: " if victim else "This worker was in: "
+    assert said.startswith(f"WorkerLostError: {message} {activity}"), said
     status, _, log = outcome(hanging)
     assert status == 76
     assert message in log
@@ -83,7 +84,7 @@ def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, 
     workers[victim].send_signal(signal.SIGSTOP)
     message = (
         f"Worker {victim} ({addresses[victim]}) was silent for 2 s (suspended, or its "
-        "machine is down). It was last in: "
+        "machine is down)."
     )
     for i, worker in enumerate(workers):
         if i != victim:

@@ -1,14 +1,13 @@
 """A training run without progress ends, and everybody says who held it up."""
 
 import re
+import signal
 import time
-import types
 
 import pytest
 
 from plsc_tf.parallel.addresses import free_addresses
-from plsc_tf.training import watchdog
-from plsc_tf.training.watchdog import Watchdog, who_is_behind
+from plsc_tf.training.watchdog import Watchdog
 from tests import programs
 
 MOST_S = 120
@@ -17,7 +16,7 @@ MOST_S = 120
 HANGING = """
 import types
 import tensorflow as tf
-from plsc_tf.training.watchdog import Watchdog, who_is_behind
+from plsc_tf.training.watchdog import Watchdog
 
 watchdog = Watchdog(1.0)
 position = types.SimpleNamespace(global_step=57)
@@ -56,7 +55,7 @@ stall()
 
 def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
     done = programs.run("-c", HANGING, status=75, timeout=MOST_S)
-    assert re.search(r"No progress for \d+ s in: step 58\.", done.err)
+    assert re.search(r"made no progress for \d+ s in: step 58\.", done.err)
     assert "in training_step" in done.err
 
 
@@ -64,8 +63,8 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all():
     addresses = free_addresses(2)
     worker_1 = re.escape(f"Worker 1 ({addresses[1]})")
     finding = (
-        rf"failed: no progress for \d+ s\. {worker_1} is still in: preparing step "
-        r"8 \(for \d+ s\); the others wait in: step 8\."
+        rf"failed: no progress for \d+ s in: .*step 8\. {worker_1} is still in: "
+        r"preparing step 8 \(for \d+ s\); the others wait in: step 8\."
     )
     workers = [
         ("-c", WORKER, ",".join(addresses), index, activity)
@@ -89,52 +88,26 @@ def test_progress_and_the_end_of_training_are_no_stalls():
     time.sleep(0.6)
 
 
-def test_a_process_that_was_suspended_has_not_stalled(monkeypatch):
-    """While a process is suspended, nothing runs but the clock."""
-    clock, ended = types.SimpleNamespace(monotonic=time.monotonic), []
+def test_a_process_that_was_suspended_has_not_stalled():
+    script = """
+import time
+from plsc_tf.training.watchdog import Watchdog
 
-    def end(*found):
-        ended.append(found)
-        raise SystemExit  # ends the thread
-
-    monkeypatch.setattr(watchdog, "time", clock)
-    monkeypatch.setattr(watchdog, "end_process", end)
-    detector = Watchdog(0.8)
-    detector.start()
-    detector.begin("a step")
-    time.sleep(0.3)
-    clock.monotonic = lambda: time.monotonic() + 100
-    time.sleep(0.4)
-    assert not ended
-    # But a step that then makes no progress ends the process.
-    time.sleep(1.2)
-    detector.stop()
-    assert len(ended) == 1
+detector = Watchdog(1.0)
+detector.start()
+print("ready", flush=True)
+for _ in range(5):
+    time.sleep(0.1)
+detector.stop()
+"""
+    with programs.start("-c", script) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(MOST_S) == 0
 
 
 def test_a_time_limit_must_be_positive():
     with pytest.raises(ValueError, match="Received: timeout_s=0"):
         Watchdog(0)
-
-
-@pytest.mark.parametrize(
-    ("states", "expected"),
-    [
-        (
-            [("step 8", 20.1, 0), ("step 8", 20.4, 1), ("step 8", 20.2, 1)],
-            "All workers are in: step 8 (for 20 s). A collective or the computation "
-            "itself hangs.",
-        ),
-        (  # the majority may be the one that is behind
-            [("reading", 22.0, 0), ("reading", 21.0, 1), ("step 8", 20.8, 1)],
-            "W0 is still in: reading (for 22 s); W1 is still in: reading (for 21 s); "
-            "the others wait in: step 8.",
-        ),
-        (
-            [("step 8", 20.1, 0), ("step 8", 20.4, 12.3), ("reading", 20.2, 1)],
-            "W1 has not reported for 12 s. Its last activity: step 8.",
-        ),
-    ],
-)
-def test_who_is_behind(states, expected):
-    assert who_is_behind(["W0", "W1", "W2"], states) == expected
