@@ -113,8 +113,8 @@ def error(model: Classifier, batch: Any) -> FloatingPointError:
     step = model.trainer.position.global_step + 1
     text, advice = describe(first_nonfinite(model, batch), step)
     if model.loss_scale is not None:
-        last = model.loss_scale.last_value()
-        text += f" The loss scale ({last:g}) cannot be lowered any further."
+        scale = float(model.loss_scale.value())
+        text += f" The loss scale ({scale:g}) cannot be lowered any further."
     return FloatingPointError(f"{text} This step did not change the weights. {advice}.")
 
 

@@ -17,8 +17,6 @@ MINIMUM = 1.0
 # A dynamic scale of 2^24 takes 48 skips to reach 1: 24 halvings with two skips each. If
 # a fixed scale skips more steps in a row, training makes no progress.
 MAX_SKIPS_IN_A_ROW = 48
-# The variables that a checkpoint holds.
-STORED = ("scale", "good_steps", "bad_steps")
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,7 +32,7 @@ class LossScale:
       `incr_every_n_steps` good steps in a row, the scale is multiplied by `incr_ratio`
       unless it would overflow float32, and the count of good steps is reset.
     - Any other step is bad and resets the count of good steps. After
-      `decr_every_n_nan_or_inf` bad steps in a row, the scale is multiplied by
+      `decr_every_n_nan_or_inf` bad steps in a row, a scale above 1 is multiplied by
       `decr_ratio`, but stays at least 1, and the count of bad steps is reset.
 
     Args:
@@ -70,23 +68,15 @@ class LossScale:
         require(1 < ratio < math.inf, "incr_ratio must be above 1", incr_ratio=ratio)
         ratio = self.decr_ratio
         require(0 < ratio < 1, "decr_ratio must be between 0 and 1", decr_ratio=ratio)
-        # The last two are for `explains_skip`: the scale of the last step, and the
-        # number of skipped steps in a row up to and including it.
         self._variables = {
             "scale": _scalar(self.initial, tf.float32, "loss_scale"),
             "good_steps": _scalar(0, tf.int64, "good_steps"),
             "bad_steps": _scalar(0, tf.int64, "bad_steps"),
-            "used": _scalar(self.initial, tf.float32, "used_loss_scale"),
-            "skips": _scalar(0, tf.int64, "skips_in_a_row"),
         }
 
     def value(self) -> tf.Tensor:
         """Returns the next step's scale, a float32 scalar; works in replica context."""
         return tf.convert_to_tensor(self._variables["scale"])
-
-    def last_value(self) -> float:
-        """Returns the scale that the last step was run with, as a Python float."""
-        return float(self._variables["used"].numpy())
 
     def update(self, finite: tf.Tensor, aborted: tf.Tensor | None = None) -> None:
         """Updates the scale after a step; call it in replica context or eagerly.
@@ -98,12 +88,12 @@ class LossScale:
         finite = tf.convert_to_tensor(finite, tf.bool)
         old = {name: tf.convert_to_tensor(v) for name, v in self._variables.items()}
         scale, zero = old["scale"], tf.zeros([], tf.int64)
-        new = {"used": scale, "skips": tf.where(finite, zero, old["skips"] + 1)}
+        bad = tf.where(finite, zero, old["bad_steps"] + 1)
+        new = {"bad_steps": bad}
         if self.dynamic:
             good = tf.where(finite, old["good_steps"] + 1, zero)
-            bad = tf.where(finite, zero, old["bad_steps"] + 1)
             grows = good >= int(self.incr_every_n_steps)
-            shrinks = bad >= int(self.decr_every_n_nan_or_inf)
+            shrinks = (bad >= int(self.decr_every_n_nan_or_inf)) & (scale > MINIMUM)
             larger = scale * float(self.incr_ratio)
             larger = tf.where(tf.math.is_finite(larger), larger, scale)
             smaller = tf.maximum(scale * float(self.decr_ratio), MINIMUM)
@@ -119,18 +109,20 @@ class LossScale:
             own.assign(now if aborted is None else tf.where(aborted, old[name], now))
 
     def explains_skip(self) -> bool:
-        """Returns whether too high a scale can explain why the last step was skipped.
+        """Returns whether too high a scale can explain that the last step was skipped.
 
         It cannot if the scale was already at its minimum, or if a fixed scale has been
         too high for more than `MAX_SKIPS_IN_A_ROW` steps.
         """
-        skips = int(self._variables["skips"].numpy())
-        possible = skips > 0 and (self.dynamic or skips <= MAX_SKIPS_IN_A_ROW)
-        return possible and self.last_value() > MINIMUM
+        state = self.state()
+        if not self.dynamic and state["bad_steps"] > MAX_SKIPS_IN_A_ROW:
+            return False
+        # Only a step that has just lowered the scale resets the count.
+        return state["scale"] > MINIMUM or not state["bad_steps"]
 
     def state(self) -> dict[str, float | int]:
         """Returns the state for a checkpoint: "scale", "good_steps", "bad_steps"."""
-        return {name: self._variables[name].numpy().item() for name in STORED}
+        return {name: v.numpy().item() for name, v in self._variables.items()}
 
     def restore(self, state: dict) -> None:
         """Restores a state; a fixed scale keeps its initial value.
@@ -138,11 +130,9 @@ class LossScale:
         Args:
             state: dict returned by `state()`.
         """
-        self._variables["skips"].assign(0)
         if self.dynamic:
-            self._variables["used"].assign(state["scale"])
-            for name in STORED:
-                self._variables[name].assign(state[name])
+            for name, variable in self._variables.items():
+                variable.assign(state[name])
 
 
 def from_keras(

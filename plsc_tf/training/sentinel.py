@@ -111,7 +111,7 @@ class Sentinel:
             "finding": finding and dataclasses.asdict(finding),
         }
         if model.loss_scale is not None:
-            report["loss_scale"] = model.loss_scale.last_value()
+            report["loss_scale"] = float(model.loss_scale.value())
         if finding is not None and finding.kind in diagnosis.BY_EXAMPLE:
             report["labels"] = [int(labels[row]) for row in finding.rows]
         return report

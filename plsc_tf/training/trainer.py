@@ -194,9 +194,8 @@ class Trainer:
             return result
         if scaled is not None and scaled.explains_skip():
             logging.info(
-                f"The step after step {self.position.global_step} is not finite with "
-                f"loss scale {scaled.last_value():g} and was skipped; the scale is "
-                f"{float(scaled.value()):g} now."
+                f"The step after step {self.position.global_step} is not finite and "
+                f"was skipped; the loss scale is {float(scaled.value()):g} now."
             )
         elif sentinel is not None:
             sentinel.handle(self.model, batch)
