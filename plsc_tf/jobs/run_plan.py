@@ -126,7 +126,6 @@ def make_plan(settings: Settings, checkpoint: str | None, batches) -> Plan:
     steps_per_epoch = -(-examples // batch)
     planned = steps_per_epoch * training.num_epochs
     rate = schedules.scaled_rate(rates.learning_rate, batch, rates.lr_base_batch_size)
-    run = schedules.Run(batch, steps_per_epoch, planned, stop)
-    schedule = schedules.build(rates, run)
+    schedule = schedules.build(rates, rate, steps_per_epoch, planned, stop)
     total = min(planned, stop or planned)
     return Plan(settings, checkpoint, steps_per_epoch, total, rate, schedule)

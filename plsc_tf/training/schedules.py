@@ -80,23 +80,6 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Properties of a run that a schedule depends on.
-
-    Attributes:
-        global_batch_size: images per step.
-        steps_per_epoch: steps of an epoch, to convert options given in epochs.
-        total_steps: number of steps in num_epochs, at which the decays end.
-        stop_at_step: step at which the run ends, 0 for total_steps.
-    """
-
-    global_batch_size: int
-    steps_per_epoch: int
-    total_steps: int
-    stop_at_step: int = 0
-
-
 def scaled_rate(rate: float, global_batch_size: int, base_batch_size: int) -> float:
     """Scales a rate by the batch size (PLSC: lr · total batch / 1024).
 
@@ -110,34 +93,41 @@ def scaled_rate(rate: float, global_batch_size: int, base_batch_size: int) -> fl
     return rate * global_batch_size / base_batch_size
 
 
-def build(options: Any, run: Any) -> WarmUp:
+def build(
+    options: Any,
+    rate: float,
+    steps_per_epoch: int,
+    total_steps: int,
+    stop_at_step: int = 0,
+) -> WarmUp:
     """Builds the schedule from the learning-rate options.
 
     Args:
         options: the `LearningRate` options.
-        run: the `Run`.
+        rate: the initial rate, from `scaled_rate`.
+        steps_per_epoch: steps of an epoch, to convert options given in epochs.
+        total_steps: number of steps in num_epochs, at which the decays end.
+        stop_at_step: step at which the run ends, 0 for total_steps.
 
     Raises:
         ValueError: the warm-up is as long as the run or longer, or there are not enough
             steps for the decay.
     """
-    base = options.lr_base_batch_size
-    rate = scaled_rate(options.learning_rate, run.global_batch_size, base)
-    total = run.total_steps
+    total = total_steps
     if options.lr_total_epochs is not None:
-        total = round(options.lr_total_epochs * run.steps_per_epoch)
+        total = round(options.lr_total_epochs * steps_per_epoch)
         rule = "lr_total_epochs must be at least one step; the default is num_epochs"
         require(total >= 1, rule, lr_total_epochs=options.lr_total_epochs)
-    warmup = options.warmup_steps or round(options.warmup_epochs * run.steps_per_epoch)
+    warmup = options.warmup_steps or round(options.warmup_epochs * steps_per_epoch)
     name = "warmup_steps" if options.warmup_steps else "warmup_epochs"
     rule = f"{name}={getattr(options, name)} is {warmup} steps, but the run has {total}"
     require(not warmup or warmup < total, rule, f"Lower {name} or train longer")
     if options.decay_scheme:
         if options.lr_total_epochs is None:
-            total = run.stop_at_step or total
+            total = stop_at_step or total
         decay, limits = _luong(options, rate, total)
     else:
-        decay, limits = _decay(options, run, rate, total, warmup)
+        decay, limits = _decay(options, rate, steps_per_epoch, total, warmup)
     scheme = options.warmup_scheme
     return WarmUp(decay, warmup, scheme, options.learning_rate, **limits)
 
@@ -171,13 +161,13 @@ def rate_of_last_step(optimizer: keras.optimizers.Optimizer) -> float:
     return float(keras.ops.convert_to_numpy(rate))
 
 
-def _decay(options, run, rate, total, warmup):
+def _decay(options, rate, steps_per_epoch, total, warmup):
     """Returns (decay schedule, further arguments of `WarmUp`)."""
     schedules = keras.optimizers.schedules
     kind = options.learning_rate_decay_type
     end = min(options.end_learning_rate, rate)
     if kind == "piecewise":
-        return _piecewise(options, run, rate), {}
+        return _piecewise(options, rate, steps_per_epoch), {}
     if kind == "polynomial":
         power = options.polynomial_power
         return schedules.PolynomialDecay(rate, total, end, power=power), {}
@@ -187,17 +177,16 @@ def _decay(options, run, rate, total, warmup):
     if kind == "cosine":
         return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0)), {}
     if kind == "exponential":
-        factor = options.learning_rate_decay_factor
-        steps = run.steps_per_epoch
-        decay = schedules.ExponentialDecay(rate, steps, factor, staircase=True)
+        each = steps_per_epoch, options.learning_rate_decay_factor
+        decay = schedules.ExponentialDecay(rate, *each, staircase=True)
         return decay, {"bound": end}
     return rate, {}
 
 
-def _piecewise(options, run, rate):
+def _piecewise(options, rate, steps_per_epoch):
     steps = list(options.lr_steps)
     if options.lr_epochs:
-        steps = [round(epoch * run.steps_per_epoch) for epoch in options.lr_epochs]
+        steps = [round(epoch * steps_per_epoch) for epoch in options.lr_epochs]
     fits = steps == sorted(set(steps)) and 0 not in steps
     name = "lr_epochs" if options.lr_epochs else "lr_steps"
     given = f"{name}={getattr(options, name)}"

@@ -15,8 +15,8 @@ RATE = LR * BATCH / 1024  # PLSC's rule: 0.8
 
 def curve(stop_at_step=0, batch=BATCH, total=TOTAL, **flags):
     options = Settings.from_values(learning_rate=LR, **flags).learning_rate
-    run = schedules.Run(batch, PER_EPOCH, total, stop_at_step)
-    schedule = schedules.build(options, run)
+    rate = schedules.scaled_rate(LR, batch, options.lr_base_batch_size)
+    schedule = schedules.build(options, rate, PER_EPOCH, total, stop_at_step)
     return np.array([float(schedule(step)) for step in range(TOTAL)])
 
 
@@ -160,7 +160,7 @@ def test_a_schedule_survives_keras_configs():
         warmup_steps=5,
         warmup_scheme="t2t",
     ).learning_rate
-    schedule = schedules.build(options, schedules.Run(1024, PER_EPOCH, TOTAL))
+    schedule = schedules.build(options, LR, PER_EPOCH, TOTAL)
     again = type(schedule).from_config(schedule.get_config())
     for step in (0, 3, 60, 70, 119):
         assert float(again(step)) == float(schedule(step))
