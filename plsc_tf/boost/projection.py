@@ -4,7 +4,6 @@ The adjacent file `<name>.json` describes the weights of its columns, its snapsh
 the explained variances; `<name>.svg` plots the variances.
 """
 
-import io
 import json
 import math
 import time
@@ -19,66 +18,55 @@ from plsc_tf.storage import arrays, files
 
 # Number of columns to read at a time when checking a projection.
 _CHECKED = 1 << 19
-# The header of a NumPy file ends within this many bytes.
-_HEADER = 4096
 _ADVICE = "To create one, leave out pca_mat_path and set another model_save_dir"
 
 
-class Projection:
-    """A projection file that is read by columns, from any store.
+def read(path: str) -> np.ndarray:
+    """Returns a projection; a local file is mapped into memory.
 
     Args:
-        path: path of the NumPy file.
+        path: path of the NumPy file, on any store.
 
     Raises:
         FileNotFoundError: the file does not exist.
         IsADirectoryError: the path is a folder.
         ValueError: the file is not a matrix of floats.
     """
+    if not files.exists(path):
+        raise FileNotFoundError(f"pca_mat_path '{path}' does not exist.")
+    matrix = arrays.read(path)
+    rule = f"pca_mat '{path}' must be a matrix of floats [n_component, weights]"
+    fits = matrix.ndim == 2 and matrix.dtype.kind == "f"
+    require(fits, rule, dtype=matrix.dtype, shape=list(matrix.shape))
+    return matrix
 
-    def __init__(self, path):
-        self.path = path
-        if not files.exists(path):
-            raise FileNotFoundError(f"pca_mat_path '{path}' does not exist.")
-        self.shape, self._by_columns, self._dtype, self._offset = _read_header(path)
 
-    def columns(self, low, high):
-        """Reads the columns `[low, high)` as `[k, high − low]` float32."""
-        count, size = self.shape
-        spans = [(row * size + low, row * size + high) for row in range(count)]
-        if self._by_columns:
-            spans = [(count * low, count * high)]
-        places = self._offset + self._dtype.itemsize * np.array(spans)
-        content = b"".join(files.read(self.path, *place) for place in places.tolist())
-        numbers = np.frombuffer(content, self._dtype).astype(np.float32, copy=False)
-        order = "F" if self._by_columns else "C"
-        return numbers.reshape((count, high - low), order=order)
+def check(path, layout, components):
+    """Checks that a projection fits the model and has orthonormal rows.
 
-    def check(self, layout, components):
-        """Checks that the projection fits the model and has orthonormal rows.
+    Args:
+        path: see `read`.
+        layout: the `Layout` of the model.
+        components: k, the number of components.
 
-        Args:
-            layout: the `Layout` of the model.
-            components: k, the number of components.
-
-        Raises:
-            ValueError: the projection does not fit the model, or its rows are not
-                orthonormal.
-        """
-        wanted = (components, layout.size)
-        rule = f"pca_mat '{self.path}' must be [n_component, weights] = {list(wanted)}"
-        advice = f"It is of another model, n_component or dim_reduce_scope. {_ADVICE}"
-        require(self.shape == wanted, rule, advice, shape=list(self.shape))
-        described = read_description(self.path)
-        fits = not described or described["weights"] == layout.describe()
-        rule = f"pca_mat '{self.path}' is of other weights, or of another order of them"
-        require(fits, rule, "Use the model_name of stage 1")
-        product = np.zeros((components, components))
-        for low in range(0, layout.size, _CHECKED):
-            product += pca.square(self.columns(low, min(low + _CHECKED, layout.size)))
-        off = pca.deviation(product)
-        rule = f"pca_mat '{self.path}' must have orthonormal rows, to {pca.TOLERANCE:g}"
-        require(off <= pca.TOLERANCE, rule, _ADVICE, deviation=f"{off:.3g}")
+    Raises:
+        OSError, ValueError: as `read`; or the projection does not fit the model, or its
+            rows are not orthonormal.
+    """
+    matrix, wanted = read(path), (components, layout.size)
+    rule = f"pca_mat '{path}' must be [n_component, weights] = {list(wanted)}"
+    advice = f"It is of another model, n_component or dim_reduce_scope. {_ADVICE}"
+    require(matrix.shape == wanted, rule, advice, shape=list(matrix.shape))
+    described = read_description(path)
+    fits = not described or described["weights"] == layout.describe()
+    rule = f"pca_mat '{path}' is of other weights, or of another order of them"
+    require(fits, rule, "Use the model_name of stage 1")
+    product = np.zeros((components, components))
+    for low in range(0, layout.size, _CHECKED):
+        product += pca.square(matrix[:, low : low + _CHECKED])
+    off = pca.deviation(product)
+    rule = f"pca_mat '{path}' must have orthonormal rows, to {pca.TOLERANCE:g}"
+    require(off <= pca.TOLERANCE, rule, _ADVICE, deviation=f"{off:.3g}")
 
 
 def make(path, snapshots, layout, components):
@@ -164,26 +152,3 @@ def read_description(path: str) -> dict | None:
     """Returns the description of a projection, or None if it has none."""
     place = f"{path}.json"
     return files.read_json(place) if files.exists(place) else None
-
-
-def _read_header(path):
-    """Returns (shape, whether it is column by column, dtype, offset of the data)."""
-    try:
-        file = io.BytesIO(files.read(path, 0, min(files.size(path), _HEADER)))
-        major, minor = np.lib.format.read_magic(file)
-        read = getattr(np.lib.format, f"read_array_header_{major}_{minor}")
-        shape, by_columns, dtype = read(file)
-        offset = file.tell()
-    except OSError:
-        raise
-    except Exception as error:  # numpy raises errors of many types
-        raise ValueError(
-            f"pca_mat '{path}' must be a numpy file (.npy). Received: {error}."
-        ) from error
-    rule = f"pca_mat '{path}' must be a matrix of floats [n_component, weights]"
-    fits = len(shape) == 2 and dtype.kind == "f"
-    require(fits, rule, dtype=dtype, shape=list(shape))
-    size = offset + math.prod(shape) * dtype.itemsize
-    rule = f"pca_mat '{path}' must have {size:,} bytes; copy it again"
-    require(files.size(path) == size, rule, bytes=files.size(path))
-    return tuple(shape), by_columns, dtype, offset

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.boost.projection import Projection
+from plsc_tf.boost import projection
 from plsc_tf.boost.space import HostRows, Space
 from plsc_tf.boost.trajectory import Layout
 from plsc_tf.flags.boost import Boost
@@ -82,7 +82,7 @@ class ReductionPlan:
     """The projection and the constants of stage 2.
 
     Attributes:
-        projection: the `Projection`.
+        projection: path of the projection.
         layout: the `Layout` of its columns.
         options: the `Boost` options. Their dim_reduce_rho is ρ, the ratio of each
             trial's step size to the previous one; dim_reduce_gamma is γ, the momentum
@@ -91,7 +91,7 @@ class ReductionPlan:
             maximum number of step sizes to try.
     """
 
-    projection: Projection
+    projection: str
     layout: Layout
     options: Boost
 
@@ -124,9 +124,8 @@ class ReducedUpdater(Updater):
         others, head = [replicated[i] for i in self.left], None if rows else head
         super().__init__(optimizer, strategy, others, head, **options)
         kept = plan.options.dim_reduce_alpha > 0
-        self.space = Space(
-            strategy, plan.projection, plan.layout, rows, with_residual=kept
-        )
+        matrix = projection.read(plan.projection)
+        self.space = Space(strategy, matrix, plan.layout, rows, with_residual=kept)
         self.bfgs = Bfgs(self.space.dimensions)
 
     def slots(self):

@@ -43,7 +43,7 @@ class Space:
 
     Args:
         strategy: the `tf.distribute.Strategy`.
-        projection: the `Projection`.
+        projection: P, `[k, n]`.
         layout: the `Layout`.
         rows: `{name: ShardedRows}` of a sharded head if it is also reduced, or `{}`.
         with_residual: whether to keep a residual gradient.
@@ -62,7 +62,7 @@ class Space:
         def columns(piece, low, high):
             width = piece.size // piece.shape[0]
             start, stop = (piece.start + row * width for row in (low, high))
-            part = projection.columns(start, stop).T
+            part = projection[:, start:stop].T
             shape = (high - low, *piece.shape[1:], self.dimensions)
             return np.ascontiguousarray(part, dtype).reshape(shape)
 

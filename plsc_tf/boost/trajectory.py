@@ -135,7 +135,6 @@ class Snapshot:
     def __init__(self, path, layout, heartbeat: Callable = lambda: None):
         self.path, self._heartbeat = path, heartbeat
         content = manifest.read(path)
-        self.step = content["state"]["global_step"]
         classes = [piece for piece in layout.pieces if piece.rows]
         arrays = [_class_rows(path, content, piece) for piece in classes]
         names = [part["file"] for array in arrays for part in array["parts"]]
@@ -220,7 +219,8 @@ def open_folder(
         list of `Snapshot`.
 
     Raises:
-        DamagedCheckpointError: a snapshot's file is missing or damaged.
+        DamagedCheckpointError: a snapshot's file is missing or damaged; without a
+            readable manifest, it does not count.
         NotADirectoryError: `folder` is not a folder.
         ValueError: there are too few snapshots, or one is of another model.
     """
@@ -229,11 +229,9 @@ def open_folder(
             f"weight_load_dir '{folder}' is not a folder. Set it to the snapshots of "
             "stage 1: its snapshot_dir, by default model_save_dir/snapshots."
         )
-    names = [name for name in files.list_dir(folder) if catalog.NAMES.fullmatch(name)]
+    paths = [path for _, path in catalog.find_all(folder)]
     rule = f"n_component={components} needs at least {components + 1} snapshots"
     advice = "Lower it, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)"
-    found = f"'{folder}' with {len(names)}"
-    require(len(names) > components, rule, advice, weight_load_dir=found)
-    paths = [files.join(folder, name) for name in names]
-    snapshots = [Snapshot(path, layout, heartbeat) for path in paths]
-    return sorted(snapshots, key=lambda snapshot: snapshot.step)
+    found = f"'{folder}' with {len(paths)}"
+    require(len(paths) > components, rule, advice, weight_load_dir=found)
+    return [Snapshot(path, layout, heartbeat) for path in paths]

@@ -42,8 +42,8 @@ def begin(model, settings):
         return None
     whole = layout_of(model, boost.dim_reduce_scope)
     _check_memory(whole, model, boost)
-    matrix = _projection(model, settings, whole)
-    plan = ReductionPlan(projection=matrix, layout=whole, options=boost)
+    path = _projection(model, settings, whole)
+    plan = ReductionPlan(projection=path, layout=whole, options=boost)
     model.trainer.updater_class = functools.partial(ReducedUpdater, plan=plan)
     logging.info(f"Reducing {whole.size:,} weights to {boost.n_component} dimensions.")
     return plan
@@ -149,7 +149,7 @@ def _check_memory(whole, model, boost):
 
 
 def _projection(model, settings, whole):
-    """Returns the `Projection`; the chief makes it from the snapshots if needed."""
+    """Returns the projection's path; the chief makes it from snapshots if needed."""
     boost, group, error = settings.boost, model.trainer.group, None
     place = files.join(settings.checkpoints.model_save_dir, PROJECTION)
     path = boost.pca_mat_path or place
@@ -159,14 +159,14 @@ def _projection(model, settings, whole):
                 beat, count = model.trainer.heartbeat, boost.n_component
                 rows = open_folder(boost.weight_load_dir, whole, count, beat)
                 projection.make(path, rows, whole, count)
-            projection.Projection(path).check(whole, boost.n_component)
+            projection.check(path, whole, boost.n_component)
         except (OSError, ValueError) as caught:
             error = caught
     waited = boost.dim_reduce_timeout
     message = group.gather("projection", error and str(error), timeout_s=waited)[0]
     if message:
         raise error or ValueError(message)
-    return projection.Projection(path)
+    return path
 
 
 def _is_current(path, settings):

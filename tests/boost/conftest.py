@@ -80,7 +80,7 @@ def reduce(make_model, projections, folder):
     def prepare(replicas=1, scope="backbone", *, alpha=0.001, compiled=None, **options):
         model = make_model(replicas, **options)
         made = ReductionPlan(
-            projection=projection.Projection(projections[scope]),
+            projection=projections[scope],
             layout=trajectory.layout_of(model, scope),
             options=Boost(dim_reduce_alpha=alpha, line_search_trials=8),
         )

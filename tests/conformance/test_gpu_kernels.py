@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import plsc_tf
 from benchmarks.gpu.kernels import Fault, faults
-from plsc_tf.boost import projection, reduced_step, trajectory
+from plsc_tf.boost import reduced_step, trajectory
 from plsc_tf.flags.boost import Boost
 from plsc_tf.heads.adaptive_margins import ADAFACE, CURRICULARFACE
 from plsc_tf.training import batching
@@ -130,7 +130,7 @@ def faults_of_stage_2(folder):
     matrix = np.random.default_rng(0).standard_normal((2, whole.size), np.float32)
     np.save(folder / "pca_mat.npy", matrix / np.linalg.norm(matrix))
     plan = reduced_step.ReductionPlan(
-        projection=projection.Projection(str(folder / "pca_mat.npy")),
+        projection=str(folder / "pca_mat.npy"),
         layout=whole,
         options=Boost(line_search_trials=1),
     )
