@@ -226,7 +226,7 @@ def _load_weights(model, plan, checkpoints):
     """Loads the run's checkpoint or `checkpoint_dir`; returns arguments for `fit`."""
     if plan.checkpoint:
         # `resume_changes` has already compared the options.
-        start = checkpoints.restore(model, plan.checkpoint, allow_changes=None)
+        start = checkpoints.restore(model, plan.checkpoint, allow_changes=True)
         at = model.trainer.position
         place = f"epoch {at.epoch}, step {at.global_step}"
         logging.info(f"Resuming {plan.checkpoint} at {place}.")

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import Iterable
 
 import keras
 from absl import logging
@@ -118,15 +117,15 @@ class Checkpoint(keras.callbacks.Callback):
         self,
         model: Classifier,
         path: str | None = None,
-        allow_changes: Iterable[str] | None = (),
+        allow_changes: bool = False,
     ) -> dict[str, int]:
         """Loads the newest checkpoint of the directory, if any.
 
         Args:
             model: the `Classifier`; if it is not compiled, only its weights are loaded.
             path: the checkpoint that `catalog.newest` has just returned, if known.
-            allow_changes: which of "loss", "scale" and "label_smoothing" may differ
-                from the checkpoint's; None allows all.
+            allow_changes: whether the head's loss, scale and label smoothing may differ
+                from the checkpoint's.
 
         Returns:
             `{"initial_epoch": …, "initial_step": …}`, arguments for `model.fit`.
@@ -155,8 +154,8 @@ class Checkpoint(keras.callbacks.Callback):
             logging.info(text, path)
         elif path is not None:
             stored = manifest.read(path)["state"]
-            if allow_changes is not None:
-                model_config.check_head(path, stored, model.head, allow_changes)
+            if not allow_changes:
+                model_config.check_head(path, stored, model.head)
             state.restore(path, model, verified=True)
             self._run = stored.get("run")  # older checkpoints have none
             self._best = stored.get("best")

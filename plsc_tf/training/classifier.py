@@ -14,7 +14,6 @@ from plsc_tf.heads.heads import describe
 from plsc_tf.parallel.collectives import Transport
 from plsc_tf.training import (
     batching,
-    diagnosis,
     forward,
     inference,
     keras_limits,
@@ -31,6 +30,7 @@ from plsc_tf.training.distillation import Distillation
 from plsc_tf.training.loss_scale import LossScale, from_keras
 from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.optimizers import Momentum
+from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.weight_rules import WeightRule
 
 
@@ -380,7 +380,7 @@ class Classifier(keras.Model):
         batch = user_data.one_batch(self, class_weight, images, labels, sample_weight)
         result = self.trainer.run_step(batch)
         if self.loss_scale is None and not result.get("finite", True):
-            raise diagnosis.error(self, batch)
+            Sentinel().handle(self, batch)
         return result if return_dict else inference.values(result)
 
     def summary(

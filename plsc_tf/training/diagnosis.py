@@ -104,20 +104,6 @@ def describe(finding: Finding | None, step: int) -> tuple[str, str]:
     return text, ADVICE
 
 
-def error(model: Classifier, batch: Any) -> FloatingPointError:
-    """Creates the FloatingPointError for a step that produced NaN or infinity.
-
-    Args:
-        model, batch: as in `first_nonfinite`.
-    """
-    step = model.trainer.position.global_step + 1
-    text, advice = describe(first_nonfinite(model, batch), step)
-    if model.loss_scale is not None:
-        scale = float(model.loss_scale.value())
-        text += f" The loss scale ({scale:g}) cannot be lowered any further."
-    return FloatingPointError(f"{text} This step did not change the weights. {advice}.")
-
-
 def first_nonfinite(model: Classifier, batch: Any) -> Finding | None:
     """Runs a batch again and finds the first tensor with NaN or infinity.
 

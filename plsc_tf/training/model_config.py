@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
 
 import keras
 
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
-from plsc_tf.requirements import require
 
 # A layer's call takes a millisecond; models within each other multiply their calls.
 _MOST_CALLS = 10_000
@@ -172,33 +170,27 @@ def _make_loss(described):
 HEAD = ("loss", "scale", "label_smoothing")
 
 
-def check_head(path: str, stored: dict, head: Head, allowed: Iterable[str]) -> None:
+def check_head(path: str, stored: dict, head: Head) -> None:
     """Checks that a model's head has the same loss settings as its checkpoint.
 
     Args:
         path: the checkpoint's folder.
         stored: the checkpoint's state.
         head: the model's head.
-        allowed: names of `HEAD` that may differ.
 
     Raises:
-        ValueError: `allowed` has an unknown name, or a setting that is not allowed to
-            differ has changed.
+        ValueError: a setting has changed.
     """
-    unknown = sorted(set(allowed) - set(HEAD))
-    rule = f"allow_changes must be from {', '.join(HEAD)}"
-    require(not unknown, rule, allow_changes=unknown)
     now = describe_head(head)
     before = now | stored.get("head", {})
     compared = [name for name in HEAD if name != "scale" or head.loss.normalized]
     changed = [name for name in compared if not _same(before[name], now[name])]
-    refused = tuple(name for name in changed if name not in allowed)
-    if refused:
-        old, new = (", ".join(f"{n}={x[n]}" for n in refused) for x in (before, now))
+    if changed:
+        old, new = (", ".join(f"{n}={x[n]}" for n in changed) for x in (before, now))
         raise ValueError(
             f"Checkpoint {path} was trained with {old}. Received: a model with "
             f"{new}. Build the model as it was, or allow the change: "
-            f"restore(model, allow_changes={refused!r})."
+            "restore(model, allow_changes=True)."
         )
 
 

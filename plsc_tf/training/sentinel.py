@@ -24,10 +24,10 @@ class Sentinel:
 
     Pass it to `model.fit(..., sentinel=Sentinel(...))`. The trainer calls it if a step
     produced NaN or infinity that the loss scale does not explain
-    (`LossScale.explains_skip`); such a step has not changed the weights. The sentinel
-    writes `<directory>/nonfinite/step_<n>.npz` with the global batch (images, labels,
-    weights, including padding) and `step_<n>.json` with the first tensor that contains
-    NaN or infinity. It continues according to `action`:
+    (`LossScale.explains_skip`); such a step has not changed the weights. With a
+    directory, the sentinel writes `<directory>/nonfinite/step_<n>.npz` with the global
+    batch (images, labels, weights, including padding) and `step_<n>.json` with the
+    first tensor that contains NaN or infinity. It continues according to `action`:
 
     - "stop": raises FloatingPointError. A resumed run reads the same batch again.
     - "rollback": loads weights, optimizer slots, random states and loss scale from the
@@ -36,7 +36,7 @@ class Sentinel:
     - "skip": continues with the weights from before the step.
 
     Args:
-        directory: the run's folder.
+        directory: the run's folder; without one, it writes no files and cannot roll back.
         action: "stop", "rollback" or "skip".
         limit: maximum number of rollbacks or skips; one more stops the run.
 
@@ -47,7 +47,9 @@ class Sentinel:
         count: number of steps with NaN or infinity so far.
     """
 
-    def __init__(self, directory: str, action: str = "stop", *, limit: int = 5) -> None:
+    def __init__(
+        self, directory: str = "", action: str = "stop", *, limit: int = 5
+    ) -> None:
         require_one_of(ACTIONS, action=action)
         require(limit >= 1, "limit must be at least 1", limit=limit)
         self.directory = os.fspath(directory)
@@ -68,9 +70,13 @@ class Sentinel:
         self.count += 1
         step = model.trainer.position.global_step + 1
         finding = diagnosis.first_nonfinite(model, batch)
-        path = self._write(model, batch, step, finding)
         message, advice = diagnosis.describe(finding, step)
-        message += f" Batch and report: {path}."
+        if self.directory:
+            path = self._write(model, batch, step, finding)
+            message += f" Batch and report: {path}."
+        if model.loss_scale is not None:
+            scale = float(model.loss_scale.value())
+            message += f" The loss scale ({scale:g}) cannot be lowered any further."
         if self.action == "stop" or self.count > self.limit:
             fix = "set on_nonfinite=skip or rollback to continue without this batch"
             if self.action != "stop":

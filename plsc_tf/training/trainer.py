@@ -14,7 +14,7 @@ from absl import logging
 
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.training import diagnosis, feed, keras_limits, several_steps, user_data
+from plsc_tf.training import feed, keras_limits, several_steps, user_data
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.ending import EndedElsewhereError, Votes
 from plsc_tf.training.feed import COUNTS, Position
@@ -104,8 +104,9 @@ class Trainer:
                 epoch's means include them if `position.sums` was restored from a
                 checkpoint.
             stop_at_step: global step to stop at.
-            sentinel: a `training.sentinel.Sentinel`, called when a step produces NaN or
-                infinity that the loss scale does not explain.
+            sentinel: the `training.sentinel.Sentinel`, called when a step produces NaN
+                or infinity that the loss scale does not explain; None stops the
+                training.
             class_weight: `{label: weight}`, or None.
 
         Returns:
@@ -113,7 +114,7 @@ class Trainer:
 
         Raises:
             FloatingPointError: a step produced NaN or infinity that the loss scale
-                does not explain, and there is no sentinel or it is set to stop.
+                does not explain, and the sentinel is set to stop.
         """
         model, position, logs = self.model, self.position, {}
         steps = steps_per_epoch or data.steps_per_epoch
@@ -152,7 +153,7 @@ class Trainer:
                 left = self._steps_left(steps_per_epoch, stop_at_step)
                 batches = feed.batches_of_epoch(model, data, stream, class_weight, left)
                 batches = self.calls.gathered(batches)
-                logs = self._run_epoch(batches, callbacks, sentinel)
+                logs = self._run_epoch(batches, callbacks, sentinel or Sentinel())
                 self._stop_at(stop_at_step)
                 whole = steps is not None and position.step >= steps
                 self._end_epoch(callbacks, logs, whole or not model.stop_training)
@@ -197,10 +198,8 @@ class Trainer:
                 f"The step after step {self.position.global_step} is not finite and "
                 f"was skipped; the loss scale is {float(scaled.value()):g} now."
             )
-        elif sentinel is not None:
-            sentinel.handle(self.model, batch)
         else:
-            raise diagnosis.error(self.model, batch)
+            sentinel.handle(self.model, batch)
         # The batch counts as consumed although it did not change the weights.
         self.position.global_step += 1
         self.step_result = {}

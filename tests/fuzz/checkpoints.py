@@ -69,7 +69,7 @@ class Checkpoint:
             self.train(folder)
             return
         path = catalog.resolve(str(folder))
-        plsc_tf.Checkpoint(folder).restore(self._model, path, allow_changes=None)
+        plsc_tf.Checkpoint(folder).restore(self._model, path, allow_changes=True)
         position = self._model.trainer.position
         assert min(position.epoch, position.step, position.global_step) >= 0
         assert not self._opened
