@@ -29,7 +29,7 @@ def read(path: str) -> np.ndarray:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        IsADirectoryError: the path is a folder.
+        OSError: the path is a folder, or the store did not answer.
         ValueError: the file is not a matrix of floats.
     """
     if not files.exists(path):

@@ -4,9 +4,6 @@ import dataclasses
 import math
 from typing import Any
 
-from absl import logging
-
-from plsc_tf.checkpoints import catalog
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training.checkpoint import Checkpoint
@@ -84,9 +81,6 @@ class Snapshots(Checkpoint):
         """Waits until all snapshots are written."""
         self.wait()
         self._give_up()
-        if self._is_chief():
-            count = len(catalog.find_all(self.directory))
-            logging.info("%d snapshots in %s", count, self.directory)
 
     def _save(self, name, logs):
         """Saves a snapshot unless an interrupted run has already saved it."""

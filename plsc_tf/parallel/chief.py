@@ -117,21 +117,14 @@ class Chief:
 
     def _who_is_behind(self):
         """Says which workers the others wait for."""
-        states = list(zip(self._names, self._heard, self._activities, strict=True))
-        silent = [
-            f"{name} has not reported for {self._now - heard:.0f} s. Its last activity: "
-            f"{activity}."
-            for name, heard, (activity, _) in states
-            if self._now - heard > SILENT_S
-        ]
-        if silent:
-            return " ".join(silent)
         # The worker that is furthest ahead has begun its activity last.
         latest, since = max(self._activities, key=lambda activity: activity[1])
+        states = zip(self._names, self._heard, self._activities, strict=True)
         behind = [
-            f"{name} is still in: {activity} (for {self._now - began:.0f} s)"
-            for name, _, (activity, began) in states
-            if activity != latest
+            f"{name} is still in: {activity} (for {self._now - began:.0f} s; last "
+            f"heard of {self._now - heard:.0f} s ago)"
+            for name, heard, (activity, began) in states
+            if activity != latest or self._now - heard > SILENT_S
         ]
         if behind:
             return f"{'; '.join(behind)}; the others wait in: {latest}."

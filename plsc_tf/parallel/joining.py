@@ -247,14 +247,11 @@ class ChiefJoin:
             if hello["protocol"] != PROTOCOL:
                 _refuse(connection, "The workers run different versions of plsc_tf.")
                 return
-            checked = {
-                "index": int(hello["index"]),
-                "addresses": [str(address) for address in hello["addresses"]],
-                "problem": str(hello["problem"]),
-            }
+            index = int(hello["index"])
+            problem = self._compare(index, hello["addresses"]) or hello["problem"]
             # The hello of a closed connection may still arrive; its worker tries again.
             if connection in self._unknown:
-                self._callers.put_nowait((connection, checked))
+                self._callers.put_nowait((connection, index, problem))
         except wire.SignatureError:
             connection.close()
             host = (writer.get_extra_info("peername") or ["an unknown address"])[0]
@@ -281,9 +278,7 @@ class ChiefJoin:
                 for _ in range(self._cluster.size - 1 - len(self._present)):
                     _refuse((await self._callers.get())[0], problem)
 
-    def _admit(self, connection, hello):
-        index = hello["index"]
-        problem = hello["problem"] or self._compare(index, hello["addresses"])
+    def _admit(self, connection, index, problem):
         # A worker that joined and ended may have been started again.
         if not problem and index in self._members and self._members[index].is_open():
             problem = (
@@ -296,7 +291,11 @@ class ChiefJoin:
         self._members[index] = connection
 
     def _compare(self, index, others):
-        """Returns the problem with a worker's list of addresses, or None."""
+        """Returns the problem with a worker's list of addresses, or None.
+
+        Raises:
+            Exception: a program that is not a worker has sent them.
+        """
         own = list(self._cluster.addresses)
         if others == own and 0 < index < len(own):
             return None

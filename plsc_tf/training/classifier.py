@@ -129,7 +129,7 @@ class Classifier(keras.Model):
         transport: Transport | None = None,
         averaging: Averaging | None = None,
         steps_per_execution: int = 1,
-        head_rule: WeightRule | None = None,
+        head_rule: WeightRule = weight_rules.COMMON,
         rate_factors: Mapping[str, float] | None = None,
         weight_decay_on: Mapping[str, float] | None = None,
         mixing: Mixing | None = None,
@@ -199,7 +199,6 @@ class Classifier(keras.Model):
         head, factors, decays = self.head, rate_factors or {}, weight_decay_on or {}
         of_head = [] if head.sharded else head.variables_replicated
         layer_rules = weight_rules.of_layers(self.backbone, factors, decays)
-        head_rule = head_rule or weight_rules.COMMON
         layer_rules |= dict.fromkeys(map(id, of_head), head_rule)
         self.trainer.updater = self.trainer.updater_class(
             optimizer,
@@ -332,7 +331,6 @@ class Classifier(keras.Model):
         batch_size: int | None = None,
         verbose: int | str = "auto",
         steps: int | None = None,
-        callbacks: Any = None,
     ) -> np.ndarray:
         """Computes embeddings of images, with the interface of `keras.Model.predict`.
 
@@ -341,14 +339,11 @@ class Classifier(keras.Model):
 
         Args:
             x: as in `evaluate`, or a `tf.data.Dataset` of batches of images only.
-            callbacks: not supported.
             Others: as in Keras.
 
         Returns:
             `[N, embedding_size]` float32, not normalized.
         """
-        if callbacks:
-            raise ValueError("predict does not support callbacks. Leave them out.")
         return inference.predict(self, x, batch_size, verbose, steps)
 
     def train_on_batch(
@@ -384,14 +379,10 @@ class Classifier(keras.Model):
         return result if return_dict else inference.values(result)
 
     def summary(
-        self,
-        line_length: int | None = None,
-        positions: Any = None,
-        print_fn: Callable[[str], None] | None = None,
-        **options,
+        self, *sizes, print_fn: Callable[[str], None] | None = None, **options
     ) -> None:
         """Prints Keras's summary and the head's description; arguments as in Keras."""
-        super().summary(line_length, positions, print_fn, **options)
+        super().summary(*sizes, print_fn=print_fn, **options)
         (print_fn or _print_line)(describe(self.head))
 
     def test_on_batch(

@@ -166,10 +166,6 @@ def _make_loss(described):
     return None if kind is None or None in made.values() else kind(**made)
 
 
-# The keys of `describe_head` that `Checkpoint.restore` compares.
-HEAD = ("loss", "scale", "label_smoothing")
-
-
 def check_head(path: str, stored: dict, head: Head) -> None:
     """Checks that a model's head has the same loss settings as its checkpoint.
 
@@ -183,7 +179,8 @@ def check_head(path: str, stored: dict, head: Head) -> None:
     """
     now = describe_head(head)
     before = now | stored.get("head", {})
-    compared = [name for name in HEAD if name != "scale" or head.loss.normalized]
+    scaled = ("scale",) if head.loss.normalized else ()
+    compared = ("loss", *scaled, "label_smoothing")
     changed = [name for name in compared if not _same(before[name], now[name])]
     if changed:
         old, new = (", ".join(f"{n}={x[n]}" for n in changed) for x in (before, now))

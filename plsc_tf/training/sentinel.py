@@ -36,7 +36,8 @@ class Sentinel:
     - "skip": continues with the weights from before the step.
 
     Args:
-        directory: the run's folder; without one, it writes no files and cannot roll back.
+        directory: the run's folder; without one, it writes no files and cannot roll
+            back.
         action: "stop", "rollback" or "skip".
         limit: maximum number of rollbacks or skips; one more stops the run.
 

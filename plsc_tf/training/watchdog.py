@@ -14,9 +14,9 @@ class Watchdog(keras.callbacks.Callback):
     """Ends the process if a step or any other activity takes too long.
 
     It prints the stacks of all threads, and in a cluster, the chief says which workers
-    the others wait for. All workers end with status 75. Put the watchdog before other callbacks, so that
-    their work between two steps does not count as part of a step. It watches from the
-    first step on.
+    the others wait for. All workers end with status 75. Put the watchdog before other
+    callbacks, so that their work between two steps does not count as part of a step. It
+    watches from the first step on.
 
     Args:
         timeout_s: longest allowed time between two signs of progress, in seconds. It

@@ -1,6 +1,5 @@
 """What Keras users call: weights and validation in `fit`, `evaluate`, `predict`."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,8 +34,6 @@ def test_predict_is_embed(softmax, pictures):
     np.testing.assert_allclose(softmax.predict(data), expected, atol=1e-6)
     found = softmax.predict_on_batch(pictures[0])
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    with pytest.raises(ValueError, match="does not support callbacks"):
-        softmax.predict(pictures[0], callbacks=[keras.callbacks.Callback()])
 
 
 def test_weights_of_examples_and_classes_multiply(make_model, pictures):

@@ -64,7 +64,7 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all():
     worker_1 = re.escape(f"Worker 1 ({addresses[1]})")
     finding = (
         rf"failed: no progress for \d+ s in: .*step 8\. {worker_1} is still in: "
-        r"preparing step 8 \(for \d+ s\); the others wait in: step 8\."
+        r"preparing step 8 \(for \d+ s; last .*\); the others wait in: step 8\."
     )
     workers = [
         ("-c", WORKER, ",".join(addresses), index, activity)
@@ -93,7 +93,7 @@ def test_a_process_that_was_suspended_has_not_stalled():
 import time
 from plsc_tf.training.watchdog import Watchdog
 
-detector = Watchdog(1.0)
+detector = Watchdog(2.0)
 detector.start()
 print("ready", flush=True)
 for _ in range(5):
@@ -103,7 +103,7 @@ detector.stop()
     with programs.start("-c", script) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGSTOP)
-        time.sleep(2)
+        time.sleep(3)
         process.send_signal(signal.SIGCONT)
         assert process.wait(MOST_S) == 0
 
