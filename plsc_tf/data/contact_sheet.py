@@ -13,7 +13,7 @@ from plsc_tf.data.augmentation import NUM_CHANCES, Augmentation, randaugment
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-_TITLE_WIDTH, _GAP = 108, 2
+_TITLE_WIDTH, _GAP = 112, 2
 # Images per row of the sheet of all operations, and rows side by side.
 _IMAGES, _COLUMNS = 4, 3
 
