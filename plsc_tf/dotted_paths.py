@@ -33,13 +33,12 @@ def load_module(name, what, path=""):
         ) from error
 
 
-def load(path, what, separator="."):
+def load(path, what):
     """Loads the object at a dotted path.
 
     Args:
         path: module and name; see `split`.
         what: description of the object for error messages.
-        separator: separator between module and name in hints.
 
     Raises:
         ImportError: the module or the name does not exist; the message says which.
@@ -52,6 +51,6 @@ def load(path, what, separator="."):
                 f"The {what} {path!r} was defined in another script. Pass the {what} "
                 "in Python again, or move its code to a module for both scripts."
             )
-        hint = did_you_mean(name, dir(module), before=f"{module_name}{separator}")
+        hint = did_you_mean(name, dir(module), before=path.removesuffix(name))
         raise ImportError(f"{module_name} has no {name!r}.{hint}")
     return getattr(module, name)

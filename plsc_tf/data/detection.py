@@ -51,7 +51,7 @@ def find_detector(name: str, smallest: float = SMALLEST) -> Detector:
         ImportError: the package mtcnn, the module or the function does not exist.
     """
     if name != "mtcnn":
-        return dotted_paths.load(name, "detector", ":")
+        return dotted_paths.load(name, "detector")
     model = require_package("mtcnn", "align", "detector=mtcnn").MTCNN()
     first, second, third = (stage.model for stage in model.stages)
     first.call = _compiled(_limited(first.call), None)

@@ -1,31 +1,25 @@
 """Resolves the hooks option: FastNN's four hooks, and the user's Keras callbacks."""
 
 import keras
-from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.requirements import did_you_mean, require
 
 LOGGING = "LoggingTensorHook"
-# {FastNN hook: (effect of omitting it, the option values that produce this effect)}.
+# {FastNN hook: values of the options that it would act on, if it is omitted}.
 LEFT_OUT = {
-    "StopAtStepHook": ("stop_at_step has no effect", {"stop_at_step": 0}),
-    "ProfilerHook": ("no traces are written", {"profile_every_n_iters": 0}),
-    LOGGING: ("there are no lines of progress", {}),
-    "CheckpointSaverHook": (
-        "checkpoints are saved at the end only",
-        {"save_checkpoints_steps": 0, "save_checkpoints_epochs": 0},
-    ),
+    "StopAtStepHook": {"stop_at_step": 0},
+    "ProfilerHook": {"profile_every_n_iters": 0},
+    LOGGING: {},
+    "CheckpointSaverHook": {"save_checkpoints_steps": 0, "save_checkpoints_epochs": 0},
 }
 
 
 def turn_off_omitted(settings):
     """Returns the settings with the features of omitted FastNN hooks turned off."""
     changes = {}
-    for name, (effect, options) in LEFT_OUT.items():
-        if name not in settings.logging.hooks:
-            logging.info("hooks does not include %s: %s.", name, effect)
-            changes |= options
+    for name in LEFT_OUT.keys() - {*settings.logging.hooks}:
+        changes |= LEFT_OUT[name]
     return settings.replace(**changes) if changes else settings
 
 
@@ -51,7 +45,7 @@ def _make(path):
     rule += "such as my_package.module:Callback"
     hint = did_you_mean(path, LEFT_OUT)
     require(all(dotted_paths.split(path)), rule, hook=f"{path!r}.{hint}")
-    hook = dotted_paths.load(path, "hook", separator=":")
+    hook = dotted_paths.load(path, "hook")
     if callable(hook) and not isinstance(hook, keras.callbacks.Callback):
         hook = hook()
     rule = "A hook must be a keras.callbacks.Callback or a function that returns one"
