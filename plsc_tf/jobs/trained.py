@@ -7,13 +7,13 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import catalog, editing, manifest, reader
+from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.data import load as data_load
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
 from plsc_tf.heads.heads import ShardedHead
-from plsc_tf.jobs.builders import data, recipe
+from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
@@ -199,20 +199,14 @@ def load_model(folder, *, backbone=None, head=None, with_head=True):
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy():
         strategy = make_strategy()
-    flags = stored.get("flags", {})
-    if not stored.get("network") and "model_name" in flags:
-        # An imported checkpoint has only the options from which to build its network.
-        settings = Settings.from_values(checkpoint_dir=path)
-        parts = Parts(backbone=backbone)
-        model = load(settings, with_head, parts, strategy).model
-    else:
-        with strategy.scope():
-            network = _network(path, content, backbone)
-            head = head or _head(path, content, strategy, with_head)
-            model = Classifier(network, head)
-        state.restore_weights(path, model, with_head)
-        if stored.get("averages_in_use", flags.get("ema_in_use", True)):
-            state.restore_averages(path, model, with_head)
+    with strategy.scope():
+        network = _network(path, content, backbone)
+        head = head or _head(path, content, strategy, with_head)
+        model = Classifier(network, head)
+    state.restore_weights(path, model, with_head)
+    ema_in_use = stored.get("flags", {}).get("ema_in_use", True)
+    if stored.get("averages_in_use", ema_in_use):
+        state.restore_averages(path, model, with_head)
     state.restore_head_state(model, stored)
     return model
 
@@ -252,27 +246,6 @@ def _head(path, content, strategy, with_head):
         "does not affect embeddings. To evaluate the loss, pass head=ShardedHead(...)."
     )
     return ShardedHead(classes, loss=loss)
-
-
-def class_names(settings: Settings, path: str) -> tuple[tuple[str, ...], str]:
-    """Returns (the class names of the training data or (), why there are none).
-
-    A class folder that was added or renamed after the training changes the numbers of
-    other classes, and so does an edit of the checkpoint's classes.
-
-    Args:
-        settings: the `Settings`, which name the data.
-        path: the checkpoint, which knows the contents of its training's data, or "".
-    """
-    try:
-        source = data.open_source(settings)
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        return (), f"the training data cannot be read: {error}"
-    state, contents = manifest.read(path)["state"] if path else {}, source.contents()
-    same = state.get("data", {}).get("contents", contents) == contents
-    if not same or state.get(editing.EDITED):
-        return (), "the data is not that of the training; its labels may differ"
-    return tuple(getattr(source, "class_names", ())), ""
 
 
 def start_from(model: Classifier, settings: Settings) -> None:

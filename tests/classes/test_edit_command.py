@@ -114,15 +114,16 @@ def test_names_of_other_classes_are_not_written(centers, tmp_path):
     assert table["names"].startswith("none: the data is not that of the training; its")
 
 
-def test_a_training_goes_on_in_the_same_folder(trained, edited):
-    root, _ = edited
+def test_a_training_goes_on_in_the_same_folder(centers, dropped, edited):
+    root, table = edited
     # A checkpoint, possibly a stranger's, must choose neither code nor places.
-    text = (root / "edited" / "flags.cfg").read_text()
-    assert "hooks=CheckpointSaverHook\n" in text and str(root / "cache") not in text
-    flags = f"--flagfile={root / 'edited' / 'flags.cfg'} --dataset_dir={root / 'all'}"
-    _, outcome = train.train(
-        parse([*flags.split(), "--num_epochs=2", "--num_replicas=1"])
-    )
+    assert not (root / "edited" / "flags.cfg").exists()
+    assert "--sub_centers=1 " in dropped["or resume"]
+    flags = table["or resume"].replace("<new data>", str(root / "all"))
+    old = str(centers / "run" / "flags.cfg")
+    flags = flags.replace("<flags.cfg of the training>", old).split()
+    flags += ["--sub_centers=1", "--num_epochs=2", "--num_replicas=1"]
+    _, outcome = train.train(parse(flags))
     assert outcome["num_classes"] == 9
     # Three steps of 33 pictures before, five of 49 after.
     assert outcome["steps"] == 4 + 5

@@ -14,7 +14,6 @@ from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
-from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -57,10 +56,7 @@ def edit(settings):
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
-    names, unnamed = trained.class_names(settings, source)
-    if len(names) != old:
-        unnamed = unnamed or f"the data set has {len(names)} class names"
-        names = ()
+    names, unnamed = images.class_names(settings, content["state"])
     name = files.name(source)
     if not catalog.NAMES.fullmatch(name):
         name = f"step_{content['state']['global_step']:08d}"
@@ -83,7 +79,7 @@ def edit(settings):
         table += dominant_table(dominant)
     if options.new_list:
         table.append(_write_list(settings, labels, dominant))
-    return table + _next_steps(options, content, labels, run)
+    return table + _next_steps(options, content, labels)
 
 
 def read_groups(text):
@@ -164,28 +160,15 @@ def _write_list(settings, labels, dominant):
     return images.write_list(options.new_list, settings, new_label)
 
 
-# Programs, and places outside the run.
-_LEFT_OUT = """
-    teacher weight_load_dir checkpoint_dir pca_mat_path export_dir snapshot_dir
-    datasets_cache_dir fs_checkpoint_dir fs_dir_for_save
-""".split()
-
-
-def _next_steps(options, content, labels, run):
-    """Returns advice on further training; writes flags.cfg if a run can resume."""
-    start = (
-        "start a new training",
-        f"--checkpoint_dir={options.edit_dir} --num_classes={labels.num_classes} "
-        "--model_save_dir=<new folder>",
-    )
-    flags = content["state"].get("flags", {})
-    if options.edit_weights_only or content["kind"] != "training" or not flags:
-        return [start]
-    path = files.join(options.edit_dir, "flags.cfg")
-    # A checkpoint must choose neither code nor a place to which results are sent.
-    hooks = tuple(name for name in run.logging.hooks if name.isidentifier())
-    new = run.replace(num_classes=labels.num_classes, model_save_dir=options.edit_dir)
-    empty = dict.fromkeys(_LEFT_OUT, "")
-    write_flags(new.replace(hooks=hooks, distill=None, **empty), path)
-    command = f"python -m plsc_tf.train --flagfile={path} --dataset_dir=<new data>"
-    return [start, ("or resume", command)]
+def _next_steps(options, content, labels):
+    """Returns advice on further training."""
+    place, number = options.edit_dir, f"--num_classes={labels.num_classes}"
+    start = f"--checkpoint_dir={place} {number} --model_save_dir=<new folder>"
+    by_command = content["kind"] == "training" and content["state"].get("flags")
+    if options.edit_weights_only or not by_command:
+        return [("start a new training", start)]
+    # No flags.cfg is written: a checkpoint must choose neither code nor places.
+    resume = f"--flagfile=<flags.cfg of the training> --model_save_dir={place} {number}"
+    resume += " --sub_centers=1" * options.drop_sub_centers
+    resume += " --dataset_dir=<new data>"
+    return [("start a new training", start), ("or resume", resume)]

@@ -3,8 +3,9 @@
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
-from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.evaluation.embedding_store import unit
@@ -32,6 +33,29 @@ def complete(settings, path):
     run = trained.run_settings(path, flags, settings)
     settings = settings.merged(flags, _NAMES).replace(num_classes=state["num_classes"])
     return settings, run
+
+
+def class_names(settings, state):
+    """Returns (the class names of the training data or (), why there are none).
+
+    A class folder that was added or renamed after the training changes the numbers of
+    other classes, and so does an edit of the checkpoint's classes.
+
+    Args:
+        settings: the `Settings`, which name the data.
+        state: the checkpoint's state, which has the contents of the training's data.
+    """
+    try:
+        source = data.open_source(settings)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        return (), f"the training data cannot be read: {error}"
+    names, contents = getattr(source, "class_names", ()), source.contents()
+    same = state.get("data", {}).get("contents", contents) == contents
+    if not same or state.get(editing.EDITED):
+        return (), "the data is not that of the training; its labels may differ"
+    if len(names) != state["num_classes"]:
+        return (), f"the data set has {len(names)} class names"
+    return names, ""
 
 
 def embeddings(settings, path, source):
