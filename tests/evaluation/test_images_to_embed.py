@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import lists
-from plsc_tf.jobs.embed.command import RowsFile, check_names
+from plsc_tf.jobs.embed.command import check_names, write_rows
 from plsc_tf.jobs.embed.image_list import list_images, points_of
 from tests.small_disk import mounted
 
@@ -64,29 +64,36 @@ def test_wrong_lists_are_told(tmp_path, text, marks, message):
         list_images(write(tmp_path, text), landmarks=marks)
 
 
+def write_to(path, blocks):
+    return write_rows(str(path), str(path.with_suffix(".txt")), blocks)
+
+
 def test_rows_come_back_by_their_names(tmp_path):
     rows = np.random.default_rng(0).normal(size=(1001, 3))
-    with RowsFile(str(tmp_path / "new" / "faces.npy")) as file:
-        for start in (0, 9, 1000):
-            file.add(rows[start : {0: 9, 9: 1000, 1000: 1001}[start]])
-        assert not (tmp_path / "new" / "faces.npy").exists()
-        file.finish([f"{k} {k % 7}" if k % 2 else str(k) for k in range(1001)])
-    found = np.load(tmp_path / "new" / "faces.npy", mmap_mode="r")
+    path = tmp_path / "new" / "faces.npy"
+
+    def blocks():
+        for part in np.split(np.arange(1001), [9, 1000]):
+            yield [f"{k} {k % 7}\t" if k % 2 else str(k) for k in part], rows[part]
+            assert not path.exists()
+
+    assert write_to(path, blocks()) == (1001, 3)
+    found = np.load(path, mmap_mode="r")
     np.testing.assert_array_equal(found, rows.astype(np.float32))
-    text = (tmp_path / "new" / "faces.txt").read_bytes()
+    text = path.with_suffix(".txt").read_bytes()
     assert lists.read_names(text, "faces.txt")[:2] == ("0", "1 1")
-    assert len(list((tmp_path / "new").iterdir())) == 2
+    assert len(list(path.parent.iterdir())) == 2
 
 
 def test_nothing_is_left_of_an_attempt(tmp_path):
-    with pytest.raises(KeyError), RowsFile(str(tmp_path / "faces.npy")) as file:
-        file.add(np.ones((2, 3)))
+    def failing():
+        yield ["a", "b"], np.ones((2, 3))
         raise KeyError
-    with (
-        pytest.raises(ValueError, match="None of the images could be read"),
-        RowsFile(str(tmp_path / "faces.npy")) as file,
-    ):
-        file.finish([])
+
+    with pytest.raises(KeyError):
+        write_to(tmp_path / "faces.npy", failing())
+    with pytest.raises(ValueError, match="None of the images could be read"):
+        write_to(tmp_path / "faces.npy", ())
     assert not list(tmp_path.iterdir())
 
 
@@ -98,11 +105,9 @@ def test_names_that_no_list_can_hold(name):
 
 def test_a_file_that_came_meanwhile_is_kept(tmp_path):
     for name in ("faces.txt", "faces.npy"):
-        with RowsFile(str(tmp_path / "faces.npy")) as file:
-            file.add(np.ones((2, 3)))
-            (tmp_path / name).write_text("somebody's")
-            with pytest.raises(FileExistsError):
-                file.finish(["a", "b"])
+        (tmp_path / name).write_text("somebody's")
+        with pytest.raises(FileExistsError):
+            write_to(tmp_path / "faces.npy", [(["a", "b"], np.ones((2, 3)))])
         assert (tmp_path / name).read_text() == "somebody's"
         for path in tmp_path.iterdir():
             path.unlink()
@@ -110,12 +115,12 @@ def test_a_file_that_came_meanwhile_is_kept(tmp_path):
 
 def test_no_names_are_left_where_the_rows_did_not_fit(tmp_path):
     with mounted(tmp_path, "1m") as disk:
-        with pytest.raises(OSError, match="No space"), RowsFile(f"{disk}/a.npy") as one:
-            one.add(np.ones((700, 256)))
-            one.finish(map(str, range(700)))
+        blocks = [(map(str, range(700)), np.ones((700, 256)))]
+        with pytest.raises(OSError, match="No space"):
+            write_to(disk / "a.npy", blocks)
         assert not list(disk.iterdir())
 
 
 def test_the_root_of_a_store_is_refused_before_the_work():
     with pytest.raises(ValueError, match="below the root of the store"):
-        RowsFile("ram://bucket/faces.npy").__enter__()
+        write_rows("ram://bucket/faces.npy", "ram://bucket/faces.txt", ())

@@ -1,6 +1,6 @@
 """`python -m plsc_tf.embed`: writes the embeddings and names of images."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from tempfile import TemporaryFile
 
 import numpy as np
@@ -53,26 +53,28 @@ def embed(settings: Settings) -> list[tuple]:
     check_names(names)
     if server.detect:
         points = FaceFinder(server.detect, server.max_megapixels)
-    output = RowsFile(options.output)
+    names_path = f"{options.output.removesuffix('.npy')}.txt"
+    for path in (options.output, names_path):
+        outputs.require_absent(path)
     load = _exported_model if options.saved_model else _trained_model
     kind, path, source, rate = load(settings)
     skipped = {} if settings.preprocessing.skip_bad_records else None
-    with output:
-        rows, qualities = _write(output, source, rate, options, paths, points, skipped)
-        output.finish([names[row] for row in rows], qualities)
+    images = names, paths, points
+    blocks = _embedded(source, rate, options, images, skipped)
+    count, size = write_rows(options.output, names_path, blocks)
     table = [
         (kind, path),
-        ("embeddings", output.path),
-        ("names", output.names_path),
-        ("images", f"{len(rows):,}"),
-        ("embedding size", output.shape[1]),
+        ("embeddings", options.output),
+        ("names", names_path),
+        ("images", f"{count:,}"),
+        ("embedding size", size),
         ("image size", "{} x {}".format(*source.image_size)),
         ("mirror images added", "yes" if source.flip else "no"),
         ("aligned by five points", "no" if points is None else "yes"),
-        ("qualities", f"in {output.names_path}" if rate else "no"),
+        ("qualities", f"in {names_path}" if rate else "no"),
     ]
     counts = {"skipped, unreadable": len(skipped or ())}
-    counts["dropped, low quality"] = len(paths) - len(rows) - len(skipped or ())
+    counts["dropped, low quality"] = len(paths) - count - len(skipped or ())
     return table + [(name, f"{count:,}") for name, count in counts.items() if count]
 
 
@@ -92,103 +94,73 @@ def _exported_model(settings):
     return "model", model.path, source, model.rate if model.rates else None
 
 
-def _write(  # noqa: PLR0913 - all that embed has found out
-    output, source, rate, options, paths, points, skipped
-):
-    """Embeds all images.
+def _embedded(source, rate, options, images, skipped):
+    """Yields (lines, embeddings) of the images that are readable and good enough.
 
-    Returns:
-        (indices of the images that are readable and good enough, their qualities; []
-        without `rate`).
+    A line has an image's name. With `rate`, a tab and the quality follow.
     """
-    chosen, qualities = [], []
+    names, paths, points = images
     advice = "Replace or remove it, or skip such images: --skip_bad_records."
     batches = source.rows(paths, points, skipped, advice)
     progress = Progress("embedding", len(paths), "images")
     over = progress.over(batches, lambda batch: len(batch[0]))
     for rows, embeddings, norms in over:
+        lines = [names[row] for row in rows]
         if rate:
-            found = rate(norms)
-            good = found >= options.min_quality
-            rows, embeddings = rows[good], embeddings[good]
-            qualities += found[good].tolist()
-        output.add(unit(embeddings) if options.normalize else embeddings)
-        chosen += rows.tolist()
+            qualities = rate(norms)
+            good = np.flatnonzero(qualities >= options.min_quality)
+            lines = [f"{lines[k]}\t{qualities[k]:.4f}" for k in good]
+            embeddings = embeddings[good]
+        else:  # `evaluation.lists` expects a tab after a name that contains spaces
+            lines = [f"{name}\t" if len(name.split()) > 1 else name for name in lines]
+        yield lines, unit(embeddings) if options.normalize else embeddings
     for path in list(skipped or ())[:_NAMED]:
         logging.warning("Skipped %s: %s", path, skipped[path])
-    return chosen, qualities
 
 
-class RowsFile:
-    """Writes float32 `[rows, size]` to a .npy file, and the rows' names to a .txt file.
+def write_rows(
+    path: str, lines_path: str, blocks: Iterable[tuple[Sequence[str], np.ndarray]]
+) -> tuple[int, int]:
+    """Writes rows to a .npy file and their lines to a text file, when all are there.
 
     Rows are appended to a temporary file, next to the output if that is local. It is
     not memory-mapped because a full disk would then kill the process instead of raising
     an error.
 
     Args:
-        path: path of the .npy file; the .txt file has the same name.
-
-    Attributes:
         path: path of the .npy file.
-        names_path: path of the .txt file.
-        shape: (rows, size) written so far.
+        lines_path: path of the text file.
+        blocks: (lines, rows `[lines, size]`) pairs.
+
+    Returns:
+        (number of rows, size).
 
     Raises:
         FileExistsError: one of the two files already exists.
+        ValueError: there are no rows.
     """
+    folder, lines, size = files.parent(path), [], 0
+    files.make_dirs(folder)
+    with TemporaryFile(dir=folder if files.is_local(folder) else None) as file:
+        for more, rows in blocks:
+            lines += more
+            size = rows.shape[1]
+            file.write(np.ascontiguousarray(rows, "<f4"))
+        require(lines, "None of the images could be read, or is good enough")
 
-    def __init__(self, path: str):
-        self.path = path
-        self.names_path = f"{path.removesuffix('.npy')}.txt"
-        self.shape = (0, 0)
-        for existing in (self.path, self.names_path):
-            outputs.require_absent(existing)
+        def content():
+            yield npy_header((len(lines), size), "<f4")
+            file.seek(0)
+            while chunk := file.read(files.CHUNK_BYTES):
+                yield chunk
 
-    def __enter__(self):
-        """Creates the temporary file."""
-        folder = files.parent(self.path)
-        files.make_dirs(folder)
-        self._file = TemporaryFile(dir=folder if files.is_local(folder) else None)
-        return self
-
-    def __exit__(self, *error):
-        """Removes the temporary file."""
-        self._file.close()
-
-    def add(self, rows: np.ndarray) -> None:
-        """Appends rows `[n, size]`."""
-        self.shape = (self.shape[0] + len(rows), rows.shape[1])
-        self._file.write(np.ascontiguousarray(rows, "<f4"))
-
-    def finish(self, names: Sequence[str], qualities: Sequence[float] = ()) -> None:
-        """Writes both files, which appear only when they are complete.
-
-        Args:
-            names: the rows' names, in order.
-            qualities: the images' qualities, which follow their names and a tab.
-
-        Raises:
-            ValueError: no rows were added.
-        """
-        require(self.shape[0], "None of the images could be read, or is good enough")
-        # `evaluation.lists` expects a tab after a name that contains spaces.
-        lines = [f"{n}\t\n" if len(n.split()) > 1 else f"{n}\n" for n in names]
-        if qualities:
-            both = zip(names, qualities, strict=True)
-            lines = [f"{name}\t{quality:.4f}\n" for name, quality in both]
         # The rows may fill the disk, and the names must not remain without them. An
         # existing .npy file means that both are complete.
-        temporary = f"{self.path}.writing-new"
-        files.write(temporary, self._content)
-        outputs.create(self.names_path, "".join(lines).encode())
-        files.rename(temporary, self.path)
-
-    def _content(self) -> Iterator[bytes]:
-        yield npy_header(self.shape, "<f4")
-        self._file.seek(0)
-        while chunk := self._file.read(files.CHUNK_BYTES):
-            yield chunk
+        temporary = f"{path}.writing-new"
+        files.write(temporary, content)
+        outputs.create(lines_path, "".join(f"{line}\n" for line in lines).encode())
+        files.rename(temporary, path)
+    return len(lines), size
 
 
 def check_names(names: Iterable[str]) -> None:
