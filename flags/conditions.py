@@ -39,8 +39,6 @@ FACTS = {
     "resumed": "where a training run is resumed",
 }
 _TERM = re.compile(r"(no )?(\w+)(?:(<=|>=|=|<|>)(.*))?")
-# An unknown outcome is between false and true; "and" is the minimum, "or" the maximum.
-_RANK = (False, None, True).index
 _ORDER = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
@@ -62,19 +60,16 @@ def names_in(condition: str) -> list[str]:
     return list(dict.fromkeys(map(name_in, terms)))
 
 
-def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool | None:
-    """Returns whether a condition holds, or None if that depends on an unknown fact.
+def holds(condition: str, values: Mapping, facts: Mapping | None = None) -> bool:
+    """Returns whether a condition holds, or may hold, depending on unknown facts.
 
     Args:
         condition: the condition; an empty condition always holds.
         values: `{option name: value}`.
         facts: `{key of FACTS: whether it is true}` for the known facts.
     """
-    outcomes = [
-        min((_term_holds(term, values, facts or {}) for term in terms), key=_RANK)
-        for terms in parse(condition)
-    ]
-    return max(outcomes, key=_RANK, default=True)
+    failing = unmet(condition, values, facts)
+    return not failing or not all(failing)
 
 
 def unmet(condition: str, values: Mapping, facts: Mapping | None) -> list[list[str]]:

@@ -2,21 +2,16 @@
 
 import functools
 
+from plsc_tf.flags.checks import rule
 from plsc_tf.flags.option import Amount, OptionGroup, Positive, option
 
 _share = functools.partial(option, None, within="[0, 1]")
 
 
-def _shape(name, shape):
-    if not shape or (len(shape) == 3 and shape[0] == 3):
-        return
-    hint = "for example 3,112,112"
-    if len(shape) == 3 and shape[2] == 3:
-        hint = f"did you mean 3,{shape[0]},{shape[1]}?"
-    raise ValueError(
-        f"{name} must be channels, height, width with 3 channels (PLSC's order). "
-        f"Received: {name}={','.join(map(str, shape))}; {hint}"
-    )
+_shape = rule(
+    "be 3 channels, height and width (PLSC's order), for example 3,112,112",
+    lambda shape: not shape or (len(shape) == 3 and shape[0] == 3),
+)
 
 
 class Preprocessing(OptionGroup):

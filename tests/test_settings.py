@@ -21,7 +21,7 @@ def test_settings_are_equal_by_value_and_cannot_be_changed():
     [
         ({"batchsize": 3}, "unknown option 'batchsize'. Did you mean 'batch_size'"),
         ({"lr": 0.1, "learning_rate": 0.2}, "set twice"),
-        ({"image_shape": (112, 112, 3)}, "did you mean 3,112,112"),
+        ({"image_shape": (112, 112, 3)}, "example 3,112,112.*=112,112,3"),
         ({"image_shape": (1, 28, 28)}, "3 channels"),
         ({"lr_steps": (5, 5)}, "increasing"),
         ({"lr_epochs": (2,), "learning_rate_decay_type": "cosine"}, "lr_epochs needs"),

@@ -55,9 +55,9 @@ def unused(
         off = value is None if item.type is bool and item.optional else not value
         if off or item.name not in settings.given:
             continue
-        early = conditions.holds(item.applies, values) is False
-        late = conditions.holds(item.applies, values, facts) is False
-        if late and early == (facts is None):
+        early = conditions.holds(item.applies, values)
+        late = conditions.holds(item.applies, values, facts)
+        if not late and early != (facts is None):
             missing = conditions.unmet(item.applies, values, facts)
             without.append((item.name, f"only {conditions.describe(missing)}"))
     return without
