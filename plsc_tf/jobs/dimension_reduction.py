@@ -151,11 +151,13 @@ def _check_memory(whole, model, boost):
 def _projection(model, settings, whole):
     """Returns the projection's path; the chief makes it from snapshots if needed."""
     boost, group, error = settings.boost, model.trainer.group, None
-    place = files.join(settings.checkpoints.model_save_dir, PROJECTION)
-    path = boost.pca_mat_path or place
+    save_dir = settings.checkpoints.model_save_dir
+    path = boost.pca_mat_path or files.join(save_dir, PROJECTION)
     if group.is_chief:
         try:
-            if not boost.pca_mat_path and not _is_current(path, settings):
+            # A resumed run keeps its reduced space.
+            kept = files.exists(path) and catalog.find_all(save_dir)
+            if not (boost.pca_mat_path or kept):
                 beat, count = model.trainer.heartbeat, boost.n_component
                 rows = open_folder(boost.weight_load_dir, whole, count, beat)
                 projection.make(path, rows, whole, count)
@@ -167,16 +169,3 @@ def _projection(model, settings, whole):
     if message:
         raise error or ValueError(message)
     return path
-
-
-def _is_current(path, settings):
-    """Returns whether the projection exists and still applies to this run."""
-    if not files.exists(path):
-        return False
-    if catalog.find_all(settings.checkpoints.model_save_dir):
-        return True  # a resumed run keeps its reduced space
-    described = projection.read_description(path)
-    if described is None or described["shape"][0] != settings.boost.n_component:
-        return False
-    snapshots = catalog.find_all(settings.boost.weight_load_dir)
-    return described["snapshots"] == [place for _, place in snapshots]
