@@ -10,9 +10,7 @@
 Each setter sets options of the commands; docs/options.md documents them.
 """
 
-import json
 import sys
-import threading
 
 import numpy as np
 from absl import logging
@@ -50,9 +48,6 @@ class Entry:
         Raises:
             ValueError: an option is unknown, or a value is not allowed.
         """
-        boost = options.get("boost_config_dict")
-        if isinstance(boost, dict):  # MindSpore uses a dict; our option is text.
-            options["boost_config_dict"] = json.dumps(boost)
         self._values = {}
         self._backbone = self._optimizer = None
         self._model_parallel = None
@@ -217,17 +212,10 @@ class Entry:
         """
         cli.set_up_logging()
         from plsc_tf.jobs import results, train as run
-        from plsc_tf.training.ending import Termination
 
-        termination = Termination()
-        if threading.current_thread() is threading.main_thread():
-            termination.listen()
         settings = self.settings
         effects.log_unused(settings)
-        try:
-            settings, outcome = run.train(settings, termination, self._parts())
-        finally:
-            termination.stop_listening()
+        settings, outcome = run.train(settings, parts=self._parts())
         if outcome is not None:
             sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
         return outcome

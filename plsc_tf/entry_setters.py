@@ -5,6 +5,7 @@ accepts, to options of the head.
 """
 
 import inspect
+import json
 import os
 from collections.abc import Callable
 
@@ -47,9 +48,11 @@ def setter(*same: str, required: int = 1, **parameters: str) -> Callable[..., No
 
 
 def as_option(value):
-    """Converts paths and Paddle's mixed precision lists to text."""
+    """Converts paths, MindSpore's dicts and Paddle's mixed precision lists to text."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, dict):
+        return json.dumps(value)
     if hasattr(value, "white_list") or hasattr(value, "black_list"):
         lists = {k: getattr(value, f"{k}_list", None) for k in ("white", "black")}
         parts = [f"{kind}:{','.join(sorted(v))}" for kind, v in lists.items() if v]

@@ -71,11 +71,8 @@ def main(settings):
         sys.exit(0 if job.fits() else 1)
     cli.check_dataset_dir(settings)
     from plsc_tf.jobs import results, train
-    from plsc_tf.training.ending import Termination
 
-    termination = Termination()
-    termination.listen()
-    settings, outcome = train.train(settings, termination)
+    settings, outcome = train.train(settings)
     if outcome is None:
         return  # Only the chief has an outcome to print.
     sys.stdout.write(f"\n{results.table(settings, outcome)}\n")

@@ -1,6 +1,7 @@
 """The `train` command: trains, verifies, saves and exports a model; writes a report."""
 
 import functools
+import threading
 
 import tensorflow as tf
 from absl import logging
@@ -35,8 +36,8 @@ def train(settings, termination=None, parts=NONE):
 
     Args:
         settings: the `Settings`.
-        termination: a `Termination` that already listens to signals; None handles
-            no signals.
+        termination: the `Termination` that listens to signals meanwhile, if this is the
+            main thread; None makes one.
         parts: the `Parts` given in Python; all workers of a cluster must pass the same.
 
     Returns:
@@ -52,12 +53,17 @@ def train(settings, termination=None, parts=NONE):
         make_deterministic(settings.training.seed)
     if (tf32 := settings.performance.tf32) is not None:
         tf.config.experimental.enable_tensor_float_32_execution(tf32)
-    termination = termination or Termination()
     # TensorFlow honors this setting only before its first operation.
     tf.debugging.set_log_device_placement(settings.logging.log_device_placement)
-    with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
-        termination.listen_again()
-        return _train(settings, joined, termination, parts, lock)
+    termination = termination or Termination()
+    if threading.current_thread() is threading.main_thread():
+        termination.listen()
+    try:
+        with workers.joined(settings) as joined, WriterLock(IN_USE) as lock:
+            termination.listen_again()
+            return _train(settings, joined, termination, parts, lock)
+    finally:
+        termination.stop_listening()
 
 
 def _train(settings, joined, termination, parts, lock):
@@ -98,10 +104,11 @@ def _train(settings, joined, termination, parts, lock):
         after_epochs=settings.checkpoints.save_best,
     )
     verify.set_model(model)
-    log = _training_log(plan, reporter)
-    seen = reporter.callbacks()
-    seen += dimension_reduction.callbacks(model, settings, reduction)
-    callbacks = [*losses, termination, log, verify, *seen, checkpoints]
+    others = [verify, *reporter.callbacks()]
+    others += dimension_reduction.callbacks(model, settings, reduction)
+    others.append(checkpoints)
+    log = _training_log(plan, reporter, others)
+    callbacks = [*losses, termination, log, *others]
     reporter.guarded(
         "the description of the run",
         lambda: log_run(plan, model, batches, pairs, parts),
@@ -236,7 +243,7 @@ def _load_weights(model, plan, checkpoints):
     return {"initial_epoch": 0, "initial_step": 0}
 
 
-def _training_log(plan, reporter):
+def _training_log(plan, reporter, others):
     settings = plan.settings
     return TrainingLog(
         every_n_steps=settings.logging.log_loss_every_n_iters,
@@ -245,11 +252,7 @@ def _training_log(plan, reporter):
         steps_per_epoch=plan.steps_per_epoch,
         recorder=reporter.recorder,
         lines=reporter.shows_progress,
-        interruptions=(
-            settings.evaluation.eval_every_n_steps,
-            settings.checkpoints.save_checkpoints_steps,
-            *reporter.interruptions,
-        ),
+        interruptions=others,
     )
 
 

@@ -100,8 +100,8 @@ class TrainingLog(keras.callbacks.Callback):
             number of steps. None plans nothing.
         global_batch_size: images per step.
         recorder: the `Recorder` that records the values.
-        interruptions: step intervals at which other callbacks verify or save; their
-            time is not counted as training time.
+        interruptions: other callbacks; the time that they take after the steps that
+            they want (see `several_steps`) is not counted as training time.
         lines: whether to log lines; the values are recorded in any case.
 
     Attributes:
@@ -115,12 +115,13 @@ class TrainingLog(keras.callbacks.Callback):
     global_batch_size: int
     steps_per_epoch: int | None = None
     recorder: Recorder = dataclasses.field(default_factory=Recorder)
-    interruptions: Sequence[int] = ()
+    interruptions: Sequence[keras.callbacks.Callback] = ()
     lines: bool = True
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.interruptions = tuple(filter(None, self.interruptions))
+        others = [one for one in self.interruptions if hasattr(one, "wants")]
+        self._interrupts = [one.wants for one in others]
         self.images_per_second: float | None = None
         self._line = ProgressLine(self.total_steps) if self.lines else None
         self._shown = Guard("the line of progress")
@@ -141,11 +142,8 @@ class TrainingLog(keras.callbacks.Callback):
         self._paused = True
 
     def wants(self, step: int) -> bool:
-        """Returns whether a line or an interruption is due after this step.
-
-        See `several_steps`.
-        """
-        return self._is_due(step) or any(step % n == 0 for n in self.interruptions)
+        """Returns whether a line is due after this step; see `several_steps`."""
+        return self._is_due(step)
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Restarts the clock after verification or saving."""
@@ -173,7 +171,7 @@ class TrainingLog(keras.callbacks.Callback):
         if self._since_line and due:
             self.recorder.scalars(step, self._values())
             self._since_line, self._of_line = [], []
-        if any(step % n == 0 for n in self.interruptions):
+        if any(wants(step) for wants in self._interrupts):
             self.pause()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:

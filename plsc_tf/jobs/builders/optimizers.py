@@ -7,7 +7,6 @@ from keras import optimizers
 
 from plsc_tf import private_apis
 from plsc_tf.requirements import require
-from plsc_tf.training.average import Averaging
 from plsc_tf.training.optimizers import Lars, Momentum
 
 # {value of `no_weight_decay_on`: pattern of the weights' names in Keras's layers}. A
@@ -74,17 +73,6 @@ def build(options, rate):
     if exempt:
         optimizer.exclude_from_weight_decay(var_names=exempt)
     return optimizer, 0.0 if "weight_decay" in names.values() else options.weight_decay
-
-
-def averaging(options):
-    """Returns the `Averaging` that the options describe, or None.
-
-    Args:
-        options: the `Optimizer` options.
-    """
-    if not options.ema_decay:
-        return None
-    return Averaging(options.ema_decay, options.ema_in_use)
 
 
 def adopt(optimizer, settings):

@@ -16,6 +16,7 @@ from plsc_tf.parallel.collectives import Transport
 from plsc_tf.requirements import require
 from plsc_tf.training import weight_rules
 from plsc_tf.training.auxiliary import Auxiliary, tap_of
+from plsc_tf.training.average import Averaging
 from plsc_tf.training.classifier import Classifier
 from plsc_tf.training.loss_scale import LossScale
 from plsc_tf.training.mixing import Mixing
@@ -177,11 +178,12 @@ def compile_model(model, settings, schedule, own_optimizer=None, distillation=No
         own_optimizer: an optimizer made in Python, which replaces that of the settings.
         distillation: the `Distillation` of a teacher, or None.
     """
+    rules, average = settings.optimizer, settings.optimizer.ema_decay
     with model.strategy.scope():
         if own_optimizer is not None:
             optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
         else:
-            optimizer, l2 = optimizers.build(settings.optimizer, schedule)
+            optimizer, l2 = optimizers.build(rules, schedule)
         loss_scale = make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     compiled, mixing = settings.performance.jit_compile, None
@@ -197,15 +199,15 @@ def compile_model(model, settings, schedule, own_optimizer=None, distillation=No
             int(settings.cluster.gradient_bucket_mb * 1e6),
             settings.cluster.gradient_dtype,
         ),
-        gradient_accumulation_steps=settings.optimizer.gradient_accumulation_steps,
+        gradient_accumulation_steps=rules.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
-        averaging=optimizers.averaging(settings.optimizer),
+        averaging=Averaging(average, rules.ema_in_use) if average else None,
         steps_per_execution=settings.performance.steps_per_execution,
         head_rule=WeightRule(
             settings.head.head_learning_rate_factor, settings.head.head_weight_decay
         ),
         rate_factors=settings.learning_rate.parsed("learning_rate_factors"),
-        weight_decay_on=settings.optimizer.parsed("weight_decay_on"),
+        weight_decay_on=rules.parsed("weight_decay_on"),
         mixing=mixing,
         distillation=distillation,
         jit_compile={"true": True, "false": False}.get(compiled, compiled),

@@ -72,27 +72,18 @@ class RunReporter:
             self.recorder.sinks.append(Tracker(name, self.folder, params))
         self.recorder.sinks.append(self.metrics)
 
-    @property
-    def interruptions(self) -> tuple[int, ...]:
-        """Intervals, in steps, of the writes that take time; 0 means never."""
-        return (
-            self.options.angles_every_n_iters,
-            self.options.images_every_n_iters,
-            self.options.profile_every_n_iters,
-        )
-
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Returns the callbacks that the settings select."""
         options, callbacks = self.options, {}
-        angles, images, traces = self.interruptions
+        traces = options.profile_every_n_iters
         if traces and self.group.index == options.profile_at_task:
             callbacks["traces"] = Traces(self._board, traces)
         if self.group.is_chief and (options.check_shape or options.check_content):
             check = layers.LayerCheck(options.check_content)
             callbacks["the layers' shapes and contents"] = check
-        if self.group.is_chief and images:
+        if self.group.is_chief and (images := options.images_every_n_iters):
             callbacks["input images"] = InputImages(self.recorder, images)
-        if angles:
+        if angles := options.angles_every_n_iters:
             callbacks["angles"] = AngleHistograms(self.recorder, angles)
         for name, one in callbacks.items():
             # Measuring angles needs all workers, so no worker may skip it after an
