@@ -26,7 +26,7 @@ def main(settings):
         cli.check_dataset_dir(settings)
         from plsc_tf.jobs import check
 
-        result, rows = check.check(settings, GROUPS)
+        result, rows = check.check(settings)
     except Exception as error:
         if not cli.is_fixable(error):
             raise

@@ -29,7 +29,7 @@ def main(settings):
         cli.check_dataset_dir(settings)
     from plsc_tf.jobs import convert
 
-    cli.print_table(convert.convert(settings, GROUPS))
+    cli.print_table(convert.convert(settings))
 
 
 if __name__ == "__main__":

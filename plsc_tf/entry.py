@@ -281,16 +281,10 @@ class Entry:
         from plsc_tf.data.readers import python
         from plsc_tf.jobs.parts import Parts
 
-        source = pairs = None
-        if self.train_reader is not None:
-            source = python.from_reader(
-                self.train_reader,
-                num_classes=self._values.get("num_classes"),
-                num_examples=self._values.get("num_sample_per_epoch"),
-            )
+        pairs = None
         if self.test_reader is not None:
             pairs = {"test_reader": python.pairs_from_reader(self.test_reader)}
-        return Parts(self._backbone, self._optimizer, source, pairs)
+        return Parts(self._backbone, self._optimizer, self.train_reader, pairs)
 
 
 def _embed(found, reader):

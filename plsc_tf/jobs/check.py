@@ -2,24 +2,21 @@
 
 import functools
 
-from plsc_tf.data import load, paths
+from plsc_tf.data import paths
 from plsc_tf.data.checks import check as data_check, report
 from plsc_tf.data.checks.listings import open_listing
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
-from plsc_tf.options.settings import ALL
 from plsc_tf.serving.exported import open_model
 from plsc_tf.storage import files
 
 
-def check(settings, groups=ALL):
+def check(settings):
     """Checks the data set and writes the output files named in the settings.
 
     Args:
         settings: the `Settings`. The group `dataset` selects the data, `evaluation`
             the verification sets, and `checking` the output files.
-        groups: the option groups of the command; see
-            `plsc_tf.options.settings.select`.
 
     Returns:
         (the `CheckResult`, the rows of a summary table).
@@ -45,7 +42,7 @@ def check(settings, groups=ALL):
         max_megapixels=settings.server.max_megapixels,
         judge=_judge(settings.embedding),
     )
-    effects.log_unused(settings, effects.data_facts(result.listing.used_fields), groups)
+    effects.log_unused(settings, effects.data_facts(result.listing.used_fields))
     rows = report.rows(result.report)
     if given.report:
         report.write_report(given.report, result.report)
@@ -73,7 +70,6 @@ def _judge(options):
 
 def _targets(settings, request):
     """Returns the verification sets; default sets are included only if they exist."""
-    load.find(settings.dataset.dataset_name)
     targets = [name for name in settings.evaluation.val_targets if name != "test"]
     if "val_targets" in settings.given:
         return tuple(targets)

@@ -17,21 +17,18 @@ from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
-from plsc_tf.options.settings import ALL
 from plsc_tf.requirements import require
 from plsc_tf.storage import outputs
 
 _PREVIEWED = 4
 
 
-def convert(settings, groups=ALL):
+def convert(settings):
     """Converts a data set to shards, writes verification pairs, or draws a preview.
 
     Args:
         settings: the `Settings`. The group `dataset` selects the input, `conversion`
             the output.
-        groups: the option groups of the command; see
-            `plsc_tf.options.settings.select`.
 
     Returns:
         The rows of a table that describes the files written.
@@ -53,7 +50,7 @@ def convert(settings, groups=ALL):
     plan = _make_plan(settings)
     source, facts = _open_input(settings)
     source.max_megapixels = settings.server.max_megapixels
-    effects.log_unused(settings, facts, groups)
+    effects.log_unused(settings, facts)
     content, existed = run.convert(source, plan)
     place = options.data_dir or settings.dataset.dataset_dir
     origins.write_statement(plan.output_dir, place, settings.provenance)

@@ -40,9 +40,8 @@ def import_checkpoint(settings):
     path, origin = _target(settings.checkpoints), _origin(settings)
     source = importers.read(options.import_from)
     if "model_name" not in settings.given:
-        network = importers.network(source).items()
-        given = settings.given
-        settings = settings.replace(**{k: v for k, v in network if k not in given})
+        network = importers.network(source)
+        settings = settings.merged(network, network)
     settings = _completed(recipe.complete(settings), source)
     make = functools.partial(recipe.build_backbone, settings)
     backbone, folded = importers.build(source, make)

@@ -34,8 +34,8 @@ class Parts:
             weight_decay and max_gradient_norm. A Keras optimizer, with its own
             learning rate or schedule, clipping and weight decay, or its name.
         source: training data; replaces dataset_name. A `Source`, a `tf.data.Dataset`
-            of single `(image, label)` examples, or a function that returns an iterator
-            of such examples.
+            of single `(image, label)` examples, or a reader as in `Entry`: a function
+            that returns an iterator of such examples.
         pairs: verification sets `{name: Pairs}`; replaces val_targets.
     """
 
@@ -80,16 +80,13 @@ class Parts:
         dataset = settings.dataset
         rule = "labels_offset does not apply to data from Python"
         require(not dataset.labels_offset, rule, "Leave it out, and change your source")
-        if isinstance(self.source, Source):
-            return self.source
         counts = {  # the defaults describe PLSC's data set, not this one
-            "name": "source",
             "num_classes": settings.if_given("num_classes"),
             "num_examples": settings.if_given("num_sample_per_epoch"),
         }
         if isinstance(self.source, tf.data.Dataset):
             return python.from_dataset(self.source, **counts)
-        return python.from_generator(self.source, **counts)
+        return python.from_reader(self.source, **counts)
 
     def checksums(self):
         """Returns `{name: checksum}` of the parts that all workers must share."""

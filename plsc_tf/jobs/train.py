@@ -251,7 +251,7 @@ def _training_log(plan, reporter, others):
         global_batch_size=settings.training.global_batch_size,
         steps_per_epoch=plan.steps_per_epoch,
         recorder=reporter.recorder,
-        lines=reporter.shows_progress,
+        lines=hooks.LOGGING in settings.logging.hooks,
         interruptions=others,
     )
 

@@ -25,7 +25,6 @@ from plsc_tf.training.classifier import Classifier
 # Options of the network. The checkpoint's values override the requested ones.
 OF_THE_NETWORK = (
     *("model_name", "model_options", "emb_size", "image_shape", "dropout"),
-    "num_classes",
     *(field.name for field in dataclasses.fields(Head)),
 )
 
@@ -54,11 +53,6 @@ class Trained:
     checkpoint: str
     settings: Settings
     run: Settings
-
-    @property
-    def run_dir(self) -> str:
-        """The folder of the training."""
-        return files.parent(self.checkpoint)
 
 
 def find(storage: Checkpoints) -> str:
@@ -93,19 +87,13 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    path = find(settings.checkpoints)
-    content = manifest.read(path)
-    flags = content["state"].get("flags", {})
-    run = run_settings(path, flags, settings, parts)
-    values = run.as_dict()
-    settings = _completed(settings, {n: values[n] for n in values if n in flags})
+    path, content, settings, run = opened(settings, parts)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
-    # Embeddings do not depend on the head, so the smallest possible one is enough.
-    classes, centers, stored = strategy.num_replicas_in_sync, 1, content["state"]
-    if with_head and content["arrays"]:
-        classes = stored["num_classes"]
-        centers = stored.get("head", {}).get("sub_centers", 1)
-    built = settings.replace(num_classes=classes, sub_centers=centers)
+    built = settings
+    if not (with_head and content["arrays"]):
+        # Embeddings do not depend on the head, so the smallest possible one is enough.
+        classes = strategy.num_replicas_in_sync
+        built = settings.replace(num_classes=classes, sub_centers=1)
     build = functools.partial(reader.build, path, content)
     if parts.backbone is not None or "." in settings.model.model_name:
         build = None  # the user's own code, which may do more than build layers
@@ -116,21 +104,41 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     return Trained(model, path, settings, run)
 
 
-def run_settings(
-    path: str, flags: dict, settings: Settings, parts: Parts = NONE
-) -> Settings:
-    """Returns the settings of a checkpoint's training.
+def opened(
+    settings: Settings, parts: Parts = NONE
+) -> tuple[str, dict, Settings, Settings]:
+    """Finds a checkpoint, and completes the settings with those of its training.
 
     Args:
-        path: the checkpoint folder, for messages.
-        flags: the options in its manifest's state.
-        settings: the requested `Settings`.
+        settings: the requested `Settings`, see `load`.
         parts: the `Parts` given in Python.
 
+    Returns:
+        (the folder of the checkpoint; its manifest; the settings with the training's
+        network, and its data unless requested; the settings of the training).
+
     Raises:
+        FileNotFoundError: there is no checkpoint.
         ValueError: the checkpoint's options are not valid, or name Python code that
             neither `settings` nor `parts` name: a checkpoint by itself runs no code.
     """
+    path = find(settings.checkpoints)
+    content = manifest.read(path)
+    stored = content["state"]
+    run = _run_settings(path, stored.get("flags", {}), settings, parts)
+    values, known = settings.as_dict(), stored.get("flags", {}).keys()
+    flags = {name: value for name, value in run.as_dict().items() if name in known}
+    network = {name: flags[name] for name in OF_THE_NETWORK if name in known}
+    network["num_classes"] = stored["num_classes"]
+    for name in settings.given & network.keys():
+        if values[name] != network[name]:
+            message = "No effect here: %s=%s (the checkpoint has %s)."
+            logging.info(message, name, values[name], network[name])
+    settings = settings.merged(flags, (*OF_THE_DATA, "ema_in_use"))
+    return path, content, settings.replace(**network), run
+
+
+def _run_settings(path, flags, settings, parts):
     try:
         run = Settings.from_stored(flags)
     except ValueError as error:
@@ -147,18 +155,6 @@ def run_settings(
         rule += "--flagfile of the run, or load_model(..., backbone=...)"
         require(values[name] == named[name] or given, rule)
     return run
-
-
-def _completed(settings, flags):
-    """Returns the settings with the run's network, and its data unless requested."""
-    values = settings.as_dict()
-    network = {name: flags[name] for name in OF_THE_NETWORK if name in flags}
-    for name in settings.given & network.keys():
-        if values[name] != network[name]:
-            message = "No effect here: %s=%s (the checkpoint has %s)."
-            logging.info(message, name, values[name], network[name])
-    settings = settings.merged(flags, (*OF_THE_DATA, "ema_in_use"))
-    return settings.replace(**network)
 
 
 def load_model(folder, *, backbone=None, head=None, with_head=True):

@@ -160,7 +160,7 @@ def from_keras(
     """
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         rule = "There must be one loss scale, not a LossScaleOptimizer and loss_scale"
-        advice = "Pass its inner_optimizer, or leave loss_scale out"
+        advice = "Pass its inner_optimizer, or leave out all that sets loss_scale"
         require(loss_scale is None, rule, advice)
         reason = (
             "As LossScaleOptimizer checks the gradients of one replica only, "

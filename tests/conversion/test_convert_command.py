@@ -21,7 +21,7 @@ EXAMPLES = drawn.images(50)
 
 def command(*arguments):
     """The table that the command prints, as a dict."""
-    return dict(convert.convert(cli.parse(arguments, GROUPS), GROUPS))
+    return dict(convert.convert(cli.parse(arguments, GROUPS)))
 
 
 def of_lines(folder, *arguments):

@@ -65,5 +65,5 @@ def test_a_run_of_such_an_optimizer(tmp_path):
     assert state["optimizer"] == "SGD"
     assert state["loss_scale"]["scale"] == 64
     twice = tiny_run.settings(tmp_path / "2", use_fp16=True, init_loss_scaling=8.0)
-    with pytest.raises(ValueError, match="Leave out init_loss_scaling"):
+    with pytest.raises(ValueError, match="one loss scale, not a LossScaleOptimizer"):
         train.train(twice, parts=parts)

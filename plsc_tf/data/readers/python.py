@@ -201,7 +201,7 @@ def from_reader(reader: Callable | Source, **counts) -> Source:
         return reader.source()
     if callable(reader):
         reader = functools.partial(samples, reader)
-    return from_generator(reader, name="train_reader", **counts)
+    return from_generator(reader, name="training data", **counts)
 
 
 def pairs_from_reader(reader: Callable, name: str = "test_reader") -> Pairs:

@@ -17,12 +17,6 @@ from plsc_tf.jobs.parts import TEST_SPLIT
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
 
-# Preprocessing options that are passed to `PipelineOptions` under the same name.
-PIPELINE = (
-    *("shuffle_buffer_size", "num_parallel_batches", "prefetch_buffer_size"),
-    *("num_preprocessing_threads", "images_per_identity"),
-)
-
 
 def data_request(settings, split="train", **changes) -> DataRequest:
     """Returns the request for a split of the data set that the settings name.
@@ -32,9 +26,7 @@ def data_request(settings, split="train", **changes) -> DataRequest:
         split: "train", "val" or "test".
         **changes: fields of `DataRequest` that differ from those of a training.
     """
-    values = settings.as_dict()
-    names = [field.name for field in dataclasses.fields(DataRequest)]
-    fields = {name: values[name] for name in names if name in values}
+    fields = _options_of(DataRequest, settings)
     fields |= {
         "split": split,
         "num_classes": _classes_to_request(settings),
@@ -44,6 +36,12 @@ def data_request(settings, split="train", **changes) -> DataRequest:
     if split != "train":
         fields["train_files"] = ()
     return DataRequest(**fields | changes)
+
+
+def _options_of(kind, settings):
+    """Returns `{field: option of the same name}` for a dataclass."""
+    values, fields = settings.as_dict(), dataclasses.fields(kind)
+    return {one.name: values[one.name] for one in fields if one.name in values}
 
 
 def open_source(settings, split="train"):
@@ -66,20 +64,15 @@ def load_batches(settings, batch_size, split="train", source=None, shuffle=False
         ValueError: num_classes does not match the data.
         StorageError: the URL scheme of dataset_dir is not supported here.
     """
-    given = settings.preprocessing
+    given, fields = settings.preprocessing, _options_of(PipelineOptions, settings)
     training = split == "train"
-    options = PipelineOptions(
-        **preprocessing_options(settings),
-        training=training,
-        seed=settings.training.seed,
-        shuffle=training or shuffle,
-        **{name: getattr(given, name) for name in PIPELINE},
-        use_caching=given.datasets_use_caching and training,
-        cache_dir=given.datasets_cache_dir if training else "",
-        skip_bad_records=given.skip_bad_records and training,
-        sampling=given.sampling if training else "uniform",
-        max_megapixels=settings.server.max_megapixels,
-    )
+    if training:
+        fields["use_caching"] = given.datasets_use_caching
+        fields["cache_dir"] = given.datasets_cache_dir
+    else:
+        fields |= {"skip_bad_records": False, "sampling": "uniform"}
+    fields |= {"training": training, "shuffle": training or shuffle}
+    options = PipelineOptions(**fields | preprocessing_options(settings))
     opened = source is None
     if opened:
         source = open_source(settings, split)

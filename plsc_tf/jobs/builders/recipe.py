@@ -147,18 +147,11 @@ def make_loss_scale(settings, optimizer=None):
         settings: the `Settings`.
         optimizer: the training's optimizer, or None. A
             `keras.optimizers.LossScaleOptimizer` scales the loss by itself.
-
-    Raises:
-        ValueError: both the optimizer and the options set the loss scale.
     """
     given = settings.precision
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        twice = sorted(settings.given & LOSS_SCALE_OPTIONS)
-        rule = "The optimizer, a LossScaleOptimizer, sets the loss scale"
-        advice = f"Leave out {', '.join(twice)}, or pass its inner_optimizer instead"
-        require(not twice, rule, advice)
-        return None
-    if not given.use_fp16:
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    # If the options set a loss scale too, `Classifier.compile` refuses both.
+    if not given.use_fp16 or (scales and not settings.given & LOSS_SCALE_OPTIONS):
         return None
     fixed = max(given.loss_scale, 1.0)
     if fixed > 1 or not given.use_dynamic_loss_scaling:

@@ -43,7 +43,6 @@ class RunReporter:
 
     Attributes:
         recorder: the `Recorder` of the run's figures.
-        shows_progress: whether progress lines are logged.
     """
 
     def __init__(self, settings: Settings, group, starts: Sequence[dict] = ()):
@@ -56,9 +55,7 @@ class RunReporter:
         self._board = files.join(self.folder, TENSORBOARD)
         self.metrics = MetricsFiles(self.folder)
         self.recorder = Recorder()
-        self.shows_progress = hooks.LOGGING in options.hooks
         self._hooks = hooks.load_callbacks(options.hooks)
-        self._guards: dict[str, Guard] = {}
         self._starts = starts
         if not group.is_chief:
             return
@@ -187,4 +184,4 @@ class RunReporter:
 
     def guarded(self, what, write, default=None):
         """Returns `write()`, or `default` if it fails; see `Guard`."""
-        return self._guards.setdefault(what, Guard(what))(write, default)
+        return Guard(what)(write, default)

@@ -6,7 +6,7 @@ import re
 import keras
 import numpy as np
 
-from plsc_tf.checkpoints import catalog, editing, manifest
+from plsc_tf.checkpoints import catalog, editing
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
@@ -39,11 +39,9 @@ def edit(settings):
             state cannot be edited. Nothing is written.
     """
     options = settings.classes
-    source = trained.find(settings.checkpoints)
-    content = manifest.read(source)
+    source, content, settings, run = trained.opened(settings)
     outputs.require_absent(options.edit_dir)
     editing.check_centers(source, content, options.drop_sub_centers)
-    settings, run = images.complete(settings, source)
     listing = functools.partial(images.open_listing, settings)
     report.check_output(options.new_list, "new_list", listing)
     old = content["state"]["num_classes"]

@@ -1,38 +1,14 @@
-"""A checkpoint's training images: their settings, embeddings and lists."""
-
-import dataclasses
+"""A checkpoint's training images: the names of classes, embeddings and lists."""
 
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.checkpoints import editing, manifest
+from plsc_tf.checkpoints import editing
 from plsc_tf.data.checks import listings, report
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.evaluation.embedding_store import unit
-from plsc_tf.flags.preprocessing import Preprocessing
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import data
-
-_NAMES = (*trained.OF_THE_DATA, *(f.name for f in dataclasses.fields(Preprocessing)))
-
-
-def complete(settings, path):
-    """Completes a command's settings with the settings of the checkpoint's training.
-
-    Args:
-        settings: the command's `Settings`.
-        path: the checkpoint folder.
-
-    Returns:
-        (completed settings, settings of the training). The completed settings take the
-        number of classes from the checkpoint, and data and preprocessing options that
-        were not given from the training.
-    """
-    state = manifest.read(path)["state"]
-    flags = state.get("flags", {})
-    run = trained.run_settings(path, flags, settings)
-    settings = settings.merged(flags, _NAMES).replace(num_classes=state["num_classes"])
-    return settings, run
 
 
 def class_names(settings, state):

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import manifest
 from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
@@ -106,9 +105,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
             and the data set's images are not files.
     """
     options = settings.classes
-    path = trained.find(settings.checkpoints)
-    content = manifest.read(path)
-    settings, _ = images.complete(settings, path)
+    path, content, settings, _ = trained.opened(settings)
     check_report.check_output(options.noise_report, "noise_report")
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
