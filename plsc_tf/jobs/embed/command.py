@@ -56,14 +56,21 @@ def embed(settings: Settings) -> list[tuple]:
     names_path = f"{options.output.removesuffix('.npy')}.txt"
     for path in (options.output, names_path):
         outputs.require_absent(path)
-    load = _exported_model if options.saved_model else _trained_model
-    kind, path, source, rate = load(settings)
+    if options.saved_model:
+        model = open_model(options.saved_model, rates=options.min_quality > 0)
+        source, row = of_export(model, settings), ("model", model.path)
+        rate = model.rate if model.rates else None
+    else:
+        loaded, rate = trained.load(settings), None
+        batch_size = settings.evaluation.test_batch_size
+        source = of_model(loaded.model, loaded.settings, batch_size)
+        row = "checkpoint", loaded.checkpoint
     skipped = {} if settings.preprocessing.skip_bad_records else None
     images = names, paths, points
     blocks = _embedded(source, rate, options, images, skipped)
     count, size = write_rows(options.output, names_path, blocks)
     table = [
-        (kind, path),
+        row,
         ("embeddings", options.output),
         ("names", names_path),
         ("images", f"{count:,}"),
@@ -76,22 +83,6 @@ def embed(settings: Settings) -> list[tuple]:
     counts = {"skipped, unreadable": len(skipped or ())}
     counts["dropped, low quality"] = len(paths) - count - len(skipped or ())
     return table + [(name, f"{count:,}") for name, count in counts.items() if count]
-
-
-def _trained_model(settings):
-    """Loads a checkpoint; returns (kind, path, `Pictures`, None)."""
-    loaded = trained.load(settings)
-    batch_size = settings.evaluation.test_batch_size
-    source = of_model(loaded.model, loaded.settings, batch_size)
-    return "checkpoint", loaded.checkpoint, source, None
-
-
-def _exported_model(settings):
-    """Loads an exported model; returns (kind, path, `Pictures`, `rate` or None)."""
-    options = settings.embedding
-    model = open_model(options.saved_model, rates=options.min_quality > 0)
-    source = of_export(model, settings)
-    return "model", model.path, source, model.rate if model.rates else None
 
 
 def _embedded(source, rate, options, images, skipped):
