@@ -87,7 +87,7 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
-    path, content, settings, run = opened(settings, parts)
+    path, content, settings, run = open_checkpoint(settings, parts)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
     built = settings
     if not (with_head and content["arrays"]):
@@ -104,7 +104,7 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     return Trained(model, path, settings, run)
 
 
-def opened(
+def open_checkpoint(
     settings: Settings, parts: Parts = NONE
 ) -> tuple[str, dict, Settings, Settings]:
     """Finds a checkpoint, and completes the settings with those of its training.

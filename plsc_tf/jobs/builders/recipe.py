@@ -171,12 +171,12 @@ def compile_model(model, settings, schedule, own_optimizer=None, distillation=No
         own_optimizer: an optimizer made in Python, which replaces that of the settings.
         distillation: the `Distillation` of a teacher, or None.
     """
-    rules, average = settings.optimizer, settings.optimizer.ema_decay
+    options, average = settings.optimizer, settings.optimizer.ema_decay
     with model.strategy.scope():
         if own_optimizer is not None:
             optimizer, l2 = optimizers.adopt(own_optimizer, settings), 0.0
         else:
-            optimizer, l2 = optimizers.build(rules, schedule)
+            optimizer, l2 = optimizers.build(options, schedule)
         loss_scale = make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     compiled, mixing = settings.performance.jit_compile, None
@@ -192,15 +192,15 @@ def compile_model(model, settings, schedule, own_optimizer=None, distillation=No
             int(settings.cluster.gradient_bucket_mb * 1e6),
             settings.cluster.gradient_dtype,
         ),
-        gradient_accumulation_steps=rules.gradient_accumulation_steps,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
         head_slot_dtype=settings.head.head_slot_dtype,
-        averaging=Averaging(average, rules.ema_in_use) if average else None,
+        averaging=Averaging(average, options.ema_in_use) if average else None,
         steps_per_execution=settings.performance.steps_per_execution,
         head_rule=WeightRule(
             settings.head.head_learning_rate_factor, settings.head.head_weight_decay
         ),
         rate_factors=settings.learning_rate.parsed("learning_rate_factors"),
-        weight_decay_on=rules.parsed("weight_decay_on"),
+        weight_decay_on=options.parsed("weight_decay_on"),
         mixing=mixing,
         distillation=distillation,
         jit_compile={"true": True, "false": False}.get(compiled, compiled),

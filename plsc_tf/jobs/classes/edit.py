@@ -39,7 +39,7 @@ def edit(settings):
             state cannot be edited. Nothing is written.
     """
     options = settings.classes
-    source, content, settings, run = trained.opened(settings)
+    source, content, settings, run = trained.open_checkpoint(settings)
     outputs.require_absent(options.edit_dir)
     editing.check_centers(source, content, options.drop_sub_centers)
     listing = functools.partial(images.open_listing, settings)

@@ -105,7 +105,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
             and the data set's images are not files.
     """
     options = settings.classes
-    path, content, settings, _ = trained.opened(settings)
+    path, content, settings, _ = trained.open_checkpoint(settings)
     check_report.check_output(options.noise_report, "noise_report")
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
