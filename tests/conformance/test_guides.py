@@ -68,11 +68,8 @@ def test_every_command_is_understood(path, tmp_path, monkeypatch):
 
 def _writes(module, settings):
     """Writes the flag file that a command leaves behind; returns its path."""
-    folder = {
-        "train": settings.checkpoints.model_save_dir,
-        "classes": settings.classes.edit_dir,
-    }.get(module)
-    if not folder or "://" in folder:
+    folder = settings.checkpoints.model_save_dir
+    if module != "train" or "://" in folder:
         return
     path = f"{folder}/flags.cfg"
     cli.write_flags(settings, path)
