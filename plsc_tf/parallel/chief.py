@@ -6,7 +6,7 @@ from typing import Any
 from plsc_tf.parallel.worker_lost import (
     LOST_STATUS,
     STALL_STATUS,
-    describe_loss,
+    by_value,
     silence,
 )
 
@@ -132,9 +132,10 @@ class Chief:
         return f"{all_in}. A collective or the computation itself hangs."
 
     def _lose(self, index, what):
-        activities = [activity for activity, _ in self._activities]
-        text = describe_loss(self._names, index, what, activities)
-        self._decide(index, text, LOST_STATUS)
+        others = {i: activity for i, (activity, _) in enumerate(self._activities)}
+        last = others.pop(index)
+        activities = f"It was last in: {last}; the others are in: {by_value(others)}."
+        self._decide(index, f"{self._names[index]} {what}. {activities}", LOST_STATUS)
 
     def _decide(self, index, text, status):
         if not self._decided:

@@ -4,7 +4,7 @@ import faulthandler
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from absl import logging
 
@@ -36,24 +36,6 @@ class WorkerLostError(RuntimeError):
 def silence(silence_s: float) -> str:
     """Describes a worker that was silent for `silence_s` seconds."""
     return f"was silent for {silence_s:g} s (suspended, or its machine is down)"
-
-
-def describe_loss(
-    names: Sequence[str], index: int, what: str, activities: Sequence[str]
-) -> str:
-    """Describes which worker was lost, how, and what each worker was doing.
-
-    Args:
-        names: the workers' names in messages, in order of index.
-        index: the lost worker's index.
-        what: what happened to the lost worker.
-        activities: each worker's last reported activity.
-    """
-    others = {i: text for i, text in enumerate(activities) if i != index}
-    return (
-        f"{names[index]} {what}. It was last in: {activities[index]}; the others are "
-        f"in: {by_value(others)}."
-    )
 
 
 def by_value(values: Mapping[int, str]) -> str:

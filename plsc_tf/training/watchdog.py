@@ -28,14 +28,12 @@ class Watchdog(keras.callbacks.Callback):
         ValueError: `timeout_s` is not positive.
     """
 
-    def __init__(
-        self, timeout_s: float, group: Group | SingleWorker | None = None
-    ) -> None:
+    def __init__(self, timeout_s: float, group: Group | SingleWorker) -> None:
         super().__init__()
         rule = "timeout_s, the time limit of a step in seconds, must be positive"
         require(timeout_s > 0, rule, timeout_s=timeout_s)
         self._timeout_s = timeout_s
-        self._group = group or SingleWorker()
+        self._group = group
         self._activity = "starting"
         self._has_progress = False
         self._stopped = threading.Event()

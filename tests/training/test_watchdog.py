@@ -7,6 +7,7 @@ import time
 import pytest
 
 from plsc_tf.parallel.addresses import free_addresses
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training.watchdog import Watchdog
 from tests import programs
 
@@ -16,9 +17,10 @@ MOST_S = 120
 HANGING = """
 import types
 import tensorflow as tf
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training.watchdog import Watchdog
 
-watchdog = Watchdog(1.0)
+watchdog = Watchdog(1.0, SingleWorker())
 position = types.SimpleNamespace(global_step=57)
 trainer = types.SimpleNamespace(position=position)
 watchdog.set_model(types.SimpleNamespace(trainer=trainer))
@@ -76,7 +78,7 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all():
 
 
 def test_progress_and_the_end_of_training_are_no_stalls():
-    detector = Watchdog(0.4)  # or this process would end here
+    detector = Watchdog(0.4, SingleWorker())  # or this process would end here
     detector.start()
     for step in range(6):
         detector.begin(f"step {step}")
@@ -91,9 +93,10 @@ def test_progress_and_the_end_of_training_are_no_stalls():
 def test_a_process_that_was_suspended_has_not_stalled():
     script = """
 import time
+from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.training.watchdog import Watchdog
 
-detector = Watchdog(2.0)
+detector = Watchdog(2.0, SingleWorker())
 detector.start()
 print("ready", flush=True)
 for _ in range(5):
@@ -110,4 +113,4 @@ detector.stop()
 
 def test_a_time_limit_must_be_positive():
     with pytest.raises(ValueError, match="Received: timeout_s=0"):
-        Watchdog(0)
+        Watchdog(0, SingleWorker())
