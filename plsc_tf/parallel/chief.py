@@ -1,5 +1,6 @@
 """The chief's record of all workers, and its decision about a lost worker."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ class Chief:
     The chief decides at most once. Call all methods in the same thread.
 
     Its clock advances only in `check`, so while this process is suspended, the others
-    are not silent, late or behind.
+    are neither silent nor late.
 
     Args:
         names: the workers' names in messages, in order of index.
@@ -42,7 +43,8 @@ class Chief:
         # complete. A worker's next value of the same name comes only after these.
         self._rounds: dict[str, tuple[dict[int, Any], float, float]] = {}
         self._heard = [0.0] * len(names)
-        self._activities = [("joining", 0.0)] * len(names)  # and their starts
+        # The starts are exact, to show who is behind, even by milliseconds.
+        self._activities = [("joining", time.monotonic())] * len(names)
         self._gone_well: set[int] = set()
         # {worker: (time, reason, exit status)}, in the order of arrival.
         self._reports: dict[int, tuple[float, str, int]] = {}
@@ -53,7 +55,7 @@ class Chief:
         self._heard[index] = self._now
         kind = message["kind"]
         if kind == "beat":
-            began = self._now - message["since"]
+            began = time.monotonic() - message["since"]
             self._activities[index] = (message["activity"], began)
         elif kind == "value":
             self._take_value(index, message)
@@ -119,16 +121,17 @@ class Chief:
         """Says which workers the others wait for."""
         # The worker that is furthest ahead has begun its activity last.
         latest, since = max(self._activities, key=lambda activity: activity[1])
+        now = time.monotonic()
         states = zip(self._names, self._heard, self._activities, strict=True)
         behind = [
-            f"{name} is still in: {activity} (for {self._now - began:.0f} s; last "
+            f"{name} is still in: {activity} (for {now - began:.0f} s; last "
             f"heard of {self._now - heard:.0f} s ago)"
             for name, heard, (activity, began) in states
             if activity != latest or self._now - heard > SILENT_S
         ]
         if behind:
             return f"{'; '.join(behind)}; the others wait in: {latest}."
-        all_in = f"All workers are in: {latest} (for {self._now - since:.0f} s)"
+        all_in = f"All workers are in: {latest} (for {now - since:.0f} s)"
         return f"{all_in}. A collective or the computation itself hangs."
 
     def _lose(self, index, what):

@@ -85,18 +85,18 @@ def test_one_whose_value_is_late_is_named(chief, announced):
     [
         (
             [(0, "step 8", 20.1), (1, "step 8", 20.4), (2, "step 8", 20.2)],
-            "All workers are in: step 8 (for 22 s). A collective or the computation "
+            "All workers are in: step 8 (for 20 s). A collective or the computation "
             "itself hangs.",
         ),
         (  # the majority may be the one that is behind
             [(0, "reading", 22.0), (1, "reading", 21.0), (2, "step 8", 20.8)],
-            "W0 is still in: reading (for 24 s; last heard of 2 s ago); W1 is still "
-            "in: reading (for 23 s; last heard of 2 s ago); the others wait in: step "
+            "W0 is still in: reading (for 22 s; last heard of 2 s ago); W1 is still "
+            "in: reading (for 21 s; last heard of 2 s ago); the others wait in: step "
             "8.",
         ),
         (
-            [(1, "step 8", 10.4), None, (0, "step 8", 20.1), (2, "step 8", 20.2)],
-            "W1 is still in: step 8 (for 24 s; last heard of 14 s ago); the others "
+            [(1, "step 8", 20.4), None, (0, "step 8", 20.1), (2, "step 8", 20.2)],
+            "W1 is still in: step 8 (for 20 s; last heard of 14 s ago); the others "
             "wait in: step 8.",
         ),
     ],

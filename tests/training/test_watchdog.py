@@ -47,7 +47,7 @@ detector.set_model(types.SimpleNamespace(trainer=trainer))
 detector.on_train_batch_begin(0)
 detector.on_train_batch_end(0)
 if activity == "step":
-    time.sleep(0.1)
+    time.sleep(1)
     detector.on_train_batch_begin(1)
 def stall():
     time.sleep(1000)
