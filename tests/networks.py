@@ -37,11 +37,15 @@ def compiled(network, head, replicas=1, optimizer=None, **options):
 
 def scores(model, images):
     """By definition, float64 `[images, classes]`: cosines; plain softmax's logits."""
-    rows = model.embed(images).astype(np.float64)
-    weights = model.head.weights_as_numpy().astype(np.float64)
-    if not model.head.loss.normalized:
-        return rows @ weights.T + model.head.arrays()["bias"].read(0, len(weights))
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return head_scores(model.head, model.embed(images).astype(np.float64))
+
+
+def head_scores(head, rows):
+    """The same, of embeddings."""
+    weights = head.weights_as_numpy().astype(np.float64)
+    if not head.loss.normalized:
+        return rows @ weights.T + head.arrays()["bias"].read(0, len(weights))
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     weights /= np.linalg.norm(weights, axis=-1, keepdims=True)
     cosines = np.tensordot(rows, weights, [[1], [-1]])
     # Of several centers of a class, the nearest one counts.

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf import backbones
-from plsc_tf.backbones.precision import Precision, apply, in_float32
+from plsc_tf.backbones.precision import Precision, apply
 
 SMALL = {"depths": (1,), "width": 8, "image_shape": (16, 16, 3), "embedding_size": 8}
 
@@ -172,22 +172,6 @@ def test_nested_networks_and_layers_with_other_dtypes():
     assert inner.compute_dtype == "float32"  # only passes tensors on
     assert network.get_layer("last").compute_dtype == "float32"
     assert network(images()).dtype == tf.float32
-
-
-def test_for_a_while_everything_can_be_float32():
-    expected = small()(images()).numpy()
-    network = small("float16")
-    half = network(images()).numpy()
-    with in_float32(network):
-        traced = tf.function(network).get_concrete_function(
-            tf.TensorSpec([None, 16, 16, 3])
-        )
-        np.testing.assert_array_equal(network(images()), expected)
-    np.testing.assert_array_equal(network(images()), half)
-    np.testing.assert_allclose(traced(images()), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(KeyError), in_float32(network):
-        raise KeyError
-    assert network.get_layer("stem_conv").compute_dtype == "float16"
 
 
 def test_a_saved_network_keeps_its_precision(tmp_path):

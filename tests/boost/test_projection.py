@@ -1,6 +1,5 @@
 """Projections on disk, and every error before a training run begins."""
 
-import dataclasses
 import json
 import resource
 import shutil
@@ -81,14 +80,6 @@ def test_too_few_snapshots(folder, whole):
         trajectory.open_folder(folder, whole, 9)
     with pytest.raises(NotADirectoryError, match="Set it to the snapshots of stage 1"):
         trajectory.open_folder(f"{folder}/none", whole, 5)
-
-
-def test_weights_that_a_snapshot_keeps_elsewhere(folder, whole):
-    pieces = list(whole.pieces)
-    pieces[1] = dataclasses.replace(pieces[1], dataset="layers/other/vars/1")
-    other = dataclasses.replace(whole, pieces=tuple(pieces))
-    with pytest.raises(ValueError, match="it has no layers/other/vars/1 of shape"):
-        trajectory.open_folder(folder, other, 5)
 
 
 def test_a_damaged_snapshot(folder, whole, tmp_path):

@@ -202,14 +202,6 @@ def test_color_jitter_grey_and_cutout_on_plain_images():
     assert 0.05 < max((result == 128).mean() for result in results) <= (21 / 40) ** 2
 
 
-def test_a_quarter_turn_is_exact():
-    image = PIXELS[:15, :15]
-    transform = ops.affine(((0.0, -1.0), (1.0, 0.0)), (0.0, 0.0), (15, 15))
-    turned = ops.warp(tf.constant(image), transform)
-    # x' = -y, y' = x: the output's column x is the input's row x.
-    np.testing.assert_array_equal(turned, np.rot90(image, 1, (0, 1)))
-
-
 def _colors(image, **changes):
     same = {"brightness": 1.0, "levels": 0.0, "contrast": 1.0, "saturation": 1.0}
     values = {**same, "hue": 0.0, **changes}

@@ -16,8 +16,6 @@ from plsc_tf.data.readers.base64_text import (
 )
 from tests.data.conftest import opened
 
-SMALL = PipelineOptions(image_size=(12, 10))
-
 
 @pytest.fixture
 def folder(tmp_path, picture):

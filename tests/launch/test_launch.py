@@ -84,31 +84,21 @@ def test_output_that_nobody_reads_holds_up_no_signal(launchers):
     assert process.wait(60) == 143
 
 
-@pytest.mark.parametrize(
-    ("victim", "end", "status", "said"),
-    [
-        (76, "sys.exit(3)", 3, "Worker 1 ended with status 3."),
-        (75, "os.kill(os.getpid(), 9)", 137, "Worker 1 was ended by signal 9, SIGKILL"),
-        (76, "sys.exit(75)", 75, "Worker 1 ended with status 75 (its watchdog"),
-        (0, "raise KeyError('lost')", 1, "  | KeyError: 'lost'\n"),
-    ],
-)
-def test_the_culprit_is_found_among_the_victims(launchers, victim, end, status, said):
+def test_the_culprit_is_found_among_the_victims(launchers):
     script = launchers.script(
-        f"""
+        """
 if index == 0:
     note("ends")
-    sys.exit({victim})
+    sys.exit(76)
 wait("ends-0")
 time.sleep(0.1)
-print("line of the culprit")
-{end}
+raise KeyError("the culprit")
 """
     )
     result = launchers.run("--num_workers=2", "--log_dir=logs", script)
-    assert result.status == status
-    assert said in result.err
-    assert "  | line of the culprit\n" in result.err
+    assert result.status == 1
+    assert "Worker 1 ended with status 1." in result.err
+    assert "  | KeyError: 'the culprit'\n" in result.err
     assert "logs/worker-1.log" in result.err
 
 

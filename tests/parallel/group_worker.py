@@ -32,11 +32,6 @@ def fail(group):
     sys.exit(5)
 
 
-def stall(group):
-    group.fail("no progress", exit_status=75)
-    time.sleep(1000)
-
-
 def main():
     given = json.loads(sys.argv[1])
     cluster = Cluster(tuple(given["addresses"]), given["index"], "test")

@@ -98,6 +98,7 @@ def test_the_chief_comes_before_the_workers(kind, index, place):
         ({}, {"TF_CONFIG": "{}"}),
         ({}, {"TF_CONFIG": '{"cluster": {}}'}),
         ({}, tf_config(index=0, worker=["a:1"])),
+        ({"cluster_resolver": "none"}, tf_config()),
         ({"cluster_node_ips": ("127.0.0.1",)}, {}),
         # What FastNN writes for one machine.
         ({"job_name": "worker", "task_index": 0}, {}),
@@ -199,10 +200,6 @@ def test_flags_that_contradict_tf_config_are_an_error():
     options = Options(cluster_node_ips=("a:1", "b:2"), node_ip="b")
     with pytest.raises(ValueError, match="of a:1, b:2, c:3.*ips=a:1,b:2, node"):
         resolve(options, tf_config())
-
-
-def test_a_process_can_train_alone():
-    assert resolve(Options(cluster_resolver="none"), tf_config()) is None
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,6 @@ def test_split_differs_by_at_most_one_row(rows, shards, sizes):
     assert firsts == [sum(sizes[:s]) for s in range(shards)]
 
 
-def test_ranges_cut_at_the_borders_of_shards():
-    # Shards of 10 rows over 3: rows 0-3, 4-6, 7-9.
-    expected = [(0, 3, 4, 3), (1, 0, 3, 4), (2, 0, 1, 7)]
-    assert list(RowSplit(10, 3).ranges(3, 8)) == expected
-
-
 def test_more_shards_than_rows_is_an_error_that_says_what_to_do():
     with pytest.raises(ValueError, match=r"num_rows=2, num_shards=3.*fewer replicas"):
         RowSplit(2, 3)

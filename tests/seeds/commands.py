@@ -11,12 +11,6 @@ from plsc_tf.data import figures, images
 from tests.conversion import drawn
 from tests.programs import ROOT
 
-# Options that make the documents' networks small enough for a test.
-SMALL = (
-    "--model_name=iresnet --model_options=depths=1-1-1,width=8,head=gap --emb_size=16 "
-    "--image_shape=3,32,32 --batch_size=16 --num_replicas=1 --export_at_end=false "
-)
-
 
 def shell(line, folder):
     """Runs a command line in a folder; returns its output, or fails and shows it.

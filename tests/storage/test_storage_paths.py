@@ -6,12 +6,7 @@ from plsc_tf.storage import files, paths
 
 
 def test_parts_of_addresses():
-    assert paths.scheme_of("hdfs://host:1/a") == "hdfs"
-    assert paths.scheme_of("HDFS://host:1/a") == "hdfs"
-    assert paths.scheme_of("/a://b") == "/a" or paths.is_local("/a/b")
     assert paths.is_local("file:///a/b")
-    assert paths.root_of("hdfs://host:9000/a/b") == "hdfs://host:9000/"
-    assert paths.root_of("hdfs:///a/b") == "hdfs:///"
     assert files.parent("hdfs://host:9000/a/b/") == "hdfs://host:9000/a"
     assert files.parent("hdfs://host:9000/a") == "hdfs://host:9000/"
     assert files.name("hdfs://host:9000/a/b/") == "b"
