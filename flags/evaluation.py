@@ -51,6 +51,7 @@ class Scoring(OptionGroup, saved=False):
     plot_dir: str = option("", "folder for the curves of each set, as SVG and PNG")
     card_dir: str = option("", "folder for card.json and card.html")
     compare: tuple[str, ...] = _drawn((), "card.json of other models to show as well")
+    reproduce: str = option("", "card.json whose evaluation to repeat, exactly")
     card_far: float = _drawn(1e-3, "FAR of the threshold", within="(0, 1)")
     card_duplicates: bool = option(
         True,

@@ -7,6 +7,7 @@ r"""Evaluates verification, templates, identification and classification of a mo
     python -m plsc_tf.evaluate --saved_model=w600k_r50.onnx --dataset_dir=train_data
     python -m plsc_tf.evaluate --embeddings=faces.npy --gallery=known.txt \
         --probes=unknown.txt
+    python -m plsc_tf.evaluate --reproduce=card/card.json
 """
 
 from plsc_tf.options import cli
@@ -20,9 +21,10 @@ GROUPS = (
 
 def main(settings):
     """Evaluates the model and prints a table of the results, only on the chief."""
-    from plsc_tf.jobs.evaluate.command import evaluate
+    from plsc_tf.jobs.evaluate import command, reproduce
 
-    cli.print_table(evaluate(settings))
+    again = settings.scoring.reproduce
+    cli.print_table((reproduce.reproduce if again else command.evaluate)(settings))
 
 
 if __name__ == "__main__":

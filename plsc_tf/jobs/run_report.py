@@ -27,7 +27,7 @@ _DETAILS = (
     *("seconds_per_step", "seconds_per_epoch", "export_dir"),
 )
 # Matches user:password@ in a URL.
-_PASSWORD = re.compile(r"(://)[^/@\s]+@")
+PASSWORD = re.compile(r"(://)[^/@\s]+@")
 
 
 def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
@@ -81,7 +81,7 @@ def shown_options(settings: Settings) -> dict[str, str]:
     """Returns {name: text} of all options; *** replaces secrets, also in URLs."""
     values = settings.as_dict()
     texts = {one.name: one.format(values[one.name]) for one in select(ALL)}
-    return {n: _PASSWORD.sub(r"\1***@", t) or "(empty)" for n, t in texts.items()}
+    return {n: PASSWORD.sub(r"\1***@", t) or "(empty)" for n, t in texts.items()}
 
 
 def environment(model) -> dict:

@@ -10,7 +10,7 @@ from plsc_tf.evaluation import quality
 from plsc_tf.evaluation.verification import lengths, unit
 from plsc_tf.requirements import require
 from plsc_tf.serving import versions
-from plsc_tf.storage import transfer
+from plsc_tf.storage import files, transfer
 
 
 class ExportedModel:
@@ -23,6 +23,7 @@ class ExportedModel:
     Attributes:
         path: path of the version.
         frame: the `Preprocessing` of its images.
+        fingerprint: digest of what embeddings depend on; "" if it is not known.
         rates: whether it knows the quality of images.
 
     Raises:
@@ -41,6 +42,7 @@ class ExportedModel:
         self.path = path = folders[max(folders)]
         card = versions.read_card(path)
         name = card.get("preprocessing", "resize")
+        self.fingerprint = card.get("fingerprint", "")
         rule = f"plsc_tf.embed cannot apply the preprocessing (prepare=) of {path}"
         require(name != "custom", rule, "Call its signature serving_default instead")
         self._percentiles = card.get("quality", {}).get("norm_percentiles")
@@ -87,7 +89,7 @@ class OnnxModel:
         path: path of the file.
 
     Attributes:
-        path, frame, rates: as of an `ExportedModel`.
+        path, frame, fingerprint, rates: as of an `ExportedModel`.
         signatures: {"serving_default": function of encoded images, "images": of
             framed ones}, like those of a loaded SavedModel.
         signature_defs: {signature: `SignatureDef`}.
@@ -101,6 +103,7 @@ class OnnxModel:
 
     def __init__(self, path: str):
         self.path, self._session = path, onnx_files.session(path)
+        self.fingerprint = files.checksum(path, "sha256")["sha256"]
         entry, *others = self._session.get_inputs()
         shape, found = entry.shape, self._session.get_outputs()[0].shape
         fixed = [size for size in shape[1:] if isinstance(size, int)]

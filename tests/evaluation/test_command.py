@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 from plsc_tf.evaluation import verification
+from plsc_tf.jobs.evaluate.reproduce import reproduce
+from plsc_tf.options.settings import Settings
 from tests.evaluation.saved_embeddings import detected, evaluate, write_lists
 from tests.evaluation.test_templates import plain_pooling
 
@@ -157,6 +159,11 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     np.save(folder / "faces.npy", worse)
     options |= {"card_dir": str(folder / "new"), "compare": (str(path),)}
     evaluate(folder, **options)
+    new = Settings.from_values(reproduce=str(folder / "new" / "card.json"))
+    assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
+    np.save(folder / "faces.npy", rows)
+    with pytest.raises(ValueError, match=r"results in .* differ: sha256 was .* and is"):
+        reproduce(new)
     page = (folder / "new" / "card.html").read_text()
     card = json.loads(path.read_text())
     accuracy = card["sets"]["pairs"]["figures"]["accuracy"]["value"]
@@ -167,6 +174,13 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     path.write_text(json.dumps(card))
     evaluate(folder, **options)
     assert "has no set pairs with the same contents" in caplog.text
+    for given, message in (
+        ({}, "must have options"),
+        ({"dataset_name": "my.code"}, "a file cannot choose by itself"),
+    ):
+        path.write_text(json.dumps(card | {"options": given}))
+        with pytest.raises(ValueError, match=message):
+            reproduce(Settings.from_values(reproduce=str(path)))
     path.write_text(json.dumps(card | {"version": 2}))
     with pytest.raises(ValueError, match=r"\(version 1\).*Received: .*version=2"):
         evaluate(folder, **options)

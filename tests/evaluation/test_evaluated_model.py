@@ -13,6 +13,7 @@ from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
 from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.evaluate.reproduce import reproduce
 from plsc_tf.options.settings import Settings
 from tests import detectors, programs
 from tests.evaluation.saved_embeddings import evaluate, write_lists
@@ -167,6 +168,11 @@ def test_the_card_of_a_trained_model(trained, evaluated):
     assert card["model"]["weights_sha256"] == digest
     assert card["data"]["examples"] == 34
     assert (card_dir / "card.html").read_text().count("data:image/jpeg;base64,") == 32
+
+
+def test_the_card_of_a_trained_model_repeats_its_evaluation(evaluated):
+    settings = Settings.from_values(reproduce=str(evaluated[1] / "card.json"))
+    assert dict(reproduce(settings))["reproduced"].startswith("yes, all ")
 
 
 def test_images_by_lists_and_by_templates(trained, model, tmp_path):

@@ -112,6 +112,7 @@ class _Evaluation:
             require_package("sklearn", "calibration", "calibrate")
         self.options = Options(samples, seed, far, calibrate, prior)
         self.flip = settings.embedding.flip
+        self._given = provenance.options(settings)
         self._others = [EvaluationCard.read(path) for path in self.scoring.compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
 
@@ -234,6 +235,7 @@ class _Evaluation:
                     files.replace(f"{path}.png", chart.png())
         if folder := self.scoring.card_dir:
             content = card.build(self.model, self.data, self.reports, self.options)
+            content["options"] = self._given
             as_json = files.join(folder, "card.json")
             files.replace(as_json, card.to_json(content))
             page = files.join(folder, "card.html")
@@ -304,7 +306,7 @@ def _evaluate_export(evaluation, settings):
     settings = settings.replace(preprocessing_name=frame.name)
     pairs, source = data.load_pairs(settings), of_export(model, settings)
     evaluation.add_sets(model.embed, pairs, source)
-    evaluation.model = {"saved_model": model.path}
+    evaluation.model = {"saved_model": model.path, "sha256": model.fingerprint}
     return [("model", model.path), *evaluation.write()]
 
 

@@ -17,11 +17,20 @@ from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders import data
+from plsc_tf.jobs.run_report import PASSWORD
+from plsc_tf.options import cli
+from plsc_tf.options.settings import select
 from plsc_tf.storage import checksums, files
 
 # Number of shared images to name, of worst pairs per kind, and the maximum height and
 # width of their images in pixels.
 _FIRST, _WORST, _SIDE = 3, 8, 128
+# The options that repeat an evaluation.
+REPEATED = (
+    *("dataset", *cli.TRAINED_MODEL, "no ckpt_file_name", "no fs_ugi", "saved_model"),
+    *("image_dir", "val_targets", "test_batch_size", "scoring"),
+    *("no card_dir", "no plot_dir", "no reproduce"),
+)
 
 
 def of_model(trained):
@@ -44,6 +53,16 @@ def of_model(trained):
         "plsc_tf": plsc_tf.__version__,
         **origins.facts(origins.of_checkpoint(path)),
     }
+
+
+def options(settings) -> dict:
+    """Returns the options that repeat an evaluation, JSON-serializable.
+
+    They are those that the user set, without outputs, secrets and URLs with passwords.
+    """
+    values, given = settings.as_dict(), settings.given
+    names = [one.name for one in select(REPEATED) if one.name in given]
+    return {n: values[n] for n in names if not PASSWORD.search(str(values[n]))}
 
 
 def of_data(trained):

@@ -1,0 +1,62 @@
+"""`python -m plsc_tf.evaluate --reproduce=card.json`: repeats an evaluation."""
+
+import tempfile
+
+from plsc_tf.jobs import trained
+from plsc_tf.jobs.evaluate.command import evaluate
+from plsc_tf.jobs.evaluate.provenance import REPEATED
+from plsc_tf.options.settings import Settings, select
+from plsc_tf.requirements import listed, require
+from plsc_tf.serving.evaluation_card import EvaluationCard
+from plsc_tf.storage import files
+
+
+def reproduce(settings: Settings) -> list[tuple] | None:
+    """Repeats the evaluation of a card, and compares all figures and checksums.
+
+    Args:
+        settings: `scoring.reproduce` is the path of the card. Other options that the
+            user set replace the card's, such as folders that have moved.
+
+    Returns:
+        Table rows; None on workers other than the chief.
+
+    Raises:
+        FileNotFoundError: the card, the model or data does not exist.
+        ValueError: a figure or a checksum differs; the file is not a card of this
+            version, or has no options; or it names Python code that `settings` do not.
+    """
+    path, own = settings.scoring.reproduce, settings.as_dict()
+    card = EvaluationCard.read(path).content
+    advice = "Write it anew: an earlier version did not store the options"
+    require(card.get("options"), f"{path} must have options", advice)
+    values = {n.name: card["options"].get(n.name) for n in select(REPEATED)}
+    values = {name: value for name, value in values.items() if value is not None}
+    if checkpoint := card["model"].get("checkpoint"):
+        values |= dict.fromkeys(("checkpoint_dir", "model_save_dir"), checkpoint)
+    trained.run_settings(path, values, settings)  # a file cannot choose code to run
+    values |= {name: own[name] for name in settings.given - {"reproduce"}}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = settings.scoring.card_dir or scratch
+        if evaluate(Settings.from_values(**values | {"card_dir": folder})) is None:
+            return None
+        again = EvaluationCard.read(files.join(folder, "card.json")).content
+    before, after = _measured(card), _measured(again)
+    changes = [
+        f"{name} was {before.get(name)!s:.100} and is {after.get(name)!s:.100}"
+        for name in {**before, **after}
+        if before.get(name, "missing") != after.get(name, "missing")
+    ]
+    rule = f"{len(changes)} of {len(before)} results in {path} differ"
+    require(not changes, f"{rule}: {listed(changes, 10, '; ')}")
+    return [("card", path), ("reproduced", f"yes, all {len(before):,} results")]
+
+
+def _measured(card):
+    """Returns {name: value} of what a repetition must give again."""
+    facts = {**card["model"], **card["data"]}
+    found = {name: value for name, value in facts.items() if "sha256" in name}
+    for name, entry in card["sets"].items():
+        both = {**entry, **entry["figures"], "figures": None}
+        found |= {f"{name}: {key}": value for key, value in both.items()}
+    return found
