@@ -1,9 +1,17 @@
 """Defines the options for verification sets and other evaluations."""
 
+from plsc_tf.flags import checks
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
 _during_training = option_if("with_test and val_targets")
 _drawn = option_if("card_dir or plot_dir")
+_all_pairs = option_if("protocol=all_pairs")
+
+
+def _is_part(text):
+    number, _, parts = text.partition("/")
+    decimal = number.isdecimal() and parts.isdecimal()
+    return decimal and 1 <= int(number) <= int(parts)
 
 
 class Evaluation(OptionGroup):
@@ -48,11 +56,27 @@ class Scoring(OptionGroup, saved=False):
     embeddings: str = option(
         "", "saved embeddings to evaluate, .npy [n, emb_size]; names from the .txt file"
     )
+    protocol: str | None = option(
+        None, "all_pairs: compare all rows of embeddings", choices="all_pairs"
+    )
+    identities: str = _all_pairs(
+        "", "file with the identity of each row of embeddings, one per line"
+    )
+    shard: str = _all_pairs(
+        "1/1",
+        "part of the pairs to count, such as 3/8",
+        check=checks.rule("be a part such as 3/8, of 1/8 to 8/8", _is_part),
+    )
     plot_dir: str = option("", "folder for the curves of each set, as SVG and PNG")
     card_dir: str = option("", "folder for card.json and card.html")
     compare: tuple[str, ...] = _drawn((), "card.json of other models to show as well")
     reproduce: str = option("", "card.json whose evaluation to repeat, exactly")
-    card_far: float = _drawn(1e-3, "FAR of the threshold", within="(0, 1)")
+    card_far: float = option(
+        1e-3,
+        "FAR of the threshold",
+        within="(0, 1)",
+        applies="card_dir or plot_dir or protocol",
+    )
     card_duplicates: bool = option(
         True,
         "search the training set for verification images (reads all of it)",
@@ -70,8 +94,10 @@ class Scoring(OptionGroup, saved=False):
         "gallery and no probes or probes and no gallery": "Set gallery and probes "
         "together: the known images, and the images to identify.",
         "embeddings and no pair_lists and no template_dirs and no tinyface_dir and no "
-        "gallery": "embeddings needs pair_lists, template_dirs, tinyface_dir, or "
-        "gallery and probes.",
+        "gallery and no protocol": "embeddings needs pair_lists, template_dirs, "
+        "tinyface_dir, gallery and probes, or protocol=all_pairs.",
+        "protocol and no embeddings or protocol and no identities": "all_pairs needs "
+        "embeddings, such as faces.npy, and identities, such as ids.txt.",
     }
 
     @property

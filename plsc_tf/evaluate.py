@@ -7,6 +7,8 @@ r"""Evaluates verification, templates, identification and classification of a mo
     python -m plsc_tf.evaluate --saved_model=w600k_r50.onnx --dataset_dir=train_data
     python -m plsc_tf.evaluate --embeddings=faces.npy --gallery=known.txt \
         --probes=unknown.txt
+    python -m plsc_tf.evaluate --embeddings=faces.npy --identities=ids.txt \
+        --protocol=all_pairs
     python -m plsc_tf.evaluate --reproduce=card/card.json
 """
 

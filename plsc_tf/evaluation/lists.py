@@ -108,6 +108,23 @@ def read_names(text: bytes, path: str) -> tuple:
     return tuple(names)
 
 
+def read_labels(text: bytes, path: str, count: int) -> tuple:
+    """Reads a label for each row of saved embeddings, one per line.
+
+    Returns:
+        (the different labels in order of first appearance; int64 `[count]`, the number
+        of each row's label).
+
+    Raises:
+        ValueError: a line is empty, or the number of lines is not `count`.
+    """
+    labels, numbers = [line.strip() for line in _decoded(text, path)], {}
+    rule = f"{path} must have {count} lines that are not empty, one for each embedding"
+    require(len(labels) == count and all(labels), rule, lines=len(labels))
+    rows = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
+    return tuple(numbers), rows
+
+
 def read_template_media(text: bytes, path: str) -> tuple:
     """Reads IJB's face_tid_mid.txt: "image template media" lines.
 

@@ -39,8 +39,8 @@ class Curve:
 
     def last(self, rates):
         """Returns the index of the last point whose FAR is at most each rate."""
-        # The tolerance absorbs rounding errors in the rates.
-        limits = np.asarray(rates) + 1e-12
+        # The tolerance absorbs rounding errors in the rates; it is less than a pair.
+        limits = np.asarray(rates) * (1 + 1e-12)
         return np.searchsorted(self.false_accepts, limits, side="right") - 1
 
     def tar(self, rates) -> np.ndarray:

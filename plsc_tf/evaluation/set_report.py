@@ -12,6 +12,8 @@ from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 # Number of histogram bins, ROC curve points and ranks of the CMC curve.
 _BINS, _POINTS, _RANKS = 50, 240, 100
+# The highest FAR that the counts of all pairs resolve.
+_RESOLVED = 0.1
 # Norms that differ by a smaller share are those of normalized embeddings.
 _SAME_NORMS = 1e-3
 
@@ -76,11 +78,14 @@ class SetReport:
         plain = {name: getattr(self, name) for name in names}
         return plain | {"figures": figures, "intervals": self.basis}
 
-    def add_scores(self, points: roc.Curve, scores: PairScores) -> None:
-        """Adds the ROC curve, the histogram of cosines and error versus discard."""
+    def add_roc(self, points: roc.Curve) -> None:
+        """Adds the ROC curve."""
         low = max(1.0 / points.num_different, 1e-8)
         grid = np.logspace(np.log10(low), 0, _POINTS)
         self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(points.tar(grid))}
+
+    def add_scores(self, scores: PairScores) -> None:
+        """Adds the histogram of cosines and error versus discard."""
         cosines = 1 - scores.distances / 2
         low = np.floor(cosines.min() * 10) / 10
         high = max(np.ceil(cosines.max() * 10) / 10, low + 0.1)
@@ -159,7 +164,38 @@ def of_pairs(
     }
     report = SetReport(name, kind, figures, counts, basis, threshold)
     report.add_errors("fmr", "fnmr", errors)
-    report.add_scores(points, scores)
+    report.add_roc(points)
+    report.add_scores(scores)
+    return report
+
+
+def of_curve(  # noqa: PLR0913 - the columns of a report
+    name: str,
+    points: roc.Curve,
+    figures: dict,
+    counts: dict,
+    far: float,
+    sha256: str,
+) -> SetReport:
+    """Builds the report on all pairs, of which only the ROC curve is known.
+
+    Args:
+        name: the set's name.
+        points: the curve.
+        figures: {name: `Figure`}.
+        counts: {name: count}.
+        far: target FAR of the calibrated threshold.
+        sha256: checksum of the set.
+    """
+    calibrated = not_supported("false pairs", far * points.num_different)
+    if roc.supports(far, points.num_different):
+        calibrated = Figure(points.threshold(far))
+    threshold = _threshold(calibrated, points, far)
+    report = SetReport(name, "all pairs", figures, counts, "", threshold, sha256=sha256)
+    report.add_roc(points)
+    grid = [rate for rate in roc.error_rates(points.num_different) if rate <= _RESOLVED]
+    errors = {rate: Figure(float(1 - points.tar(rate))) for rate in grid}
+    report.add_errors("fmr", "fnmr", errors)
     return report
 
 

@@ -138,7 +138,7 @@ def _read_settings(argv, groups):
             values |= dict(map(_read, read_flagfile(assignment.value or "")))
             continue
         name, value = _read(assignment)
-        if name not in used and not ignored_name(name):
+        if name not in used and not ignored_name(name, value):
             raise ValueError(f"--{name} has no effect on this command. Leave it out.")
         line[name] = value
     if "batch_size" in line:
@@ -172,7 +172,7 @@ def _read(assignment):
     known = known_options()
     name, text = assignment.name, assignment.value
     try:
-        if ignored_name(name):
+        if ignored_name(name, text):
             return ignored_name(name), text
         if text is None and name.startswith("no") and name not in known:
             if name[2:] in known and known[name[2:]].boolean:

@@ -27,10 +27,12 @@ IGNORED: dict[str, str] = FASTNN_MARKS | _TABLES["ignored"]
 EXPLAINED: dict[str, str] = _TABLES["explained"]
 
 
-def ignored_name(name: str) -> str | None:
+def ignored_name(name: str, value: object = None) -> str | None:
     """Returns the key of `IGNORED` that a name or its alias stands for, or None."""
     name = _TABLES["ignored_spellings"].get(name, name)
-    return name if name in IGNORED else None
+    # FastNN's protocol is how workers communicate; ours is that of an evaluation.
+    ours = name == "protocol" and value == "all_pairs"
+    return name if name in IGNORED and not ours else None
 
 
 def nearest_option(name: str, names: Collection[str]) -> str | None:

@@ -114,10 +114,11 @@ class Settings:
             ValueError: as for `from_values`.
         """
         known = known_options()
-        ignored = frozenset(filter(None, map(ignored_name, values)))
-        used = {name: v for name, v in values.items() if not ignored_name(name)}
+        names = {name: ignored_name(name, value) for name, value in values.items()}
+        ignored = frozenset(filter(None, names.values()))
+        used = {name: v for name, v in values.items() if not names[name]}
         checked = checked_values(used)
-        given = {known[name].name for name in given if not ignored_name(name)}
+        given = {known[name].name for name in given if not names[name]}
         translated, given = translate(checked, given, known)
         groups = cls().replace(**translated)
         return dataclasses.replace(groups, given=frozenset(given), ignored=ignored)

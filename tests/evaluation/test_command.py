@@ -189,7 +189,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "needs pair_lists, template_dirs, tinyface_dir, or"),
+        ({}, "needs pair_lists, template_dirs, .* or protocol=all_pairs"),
         ({"gallery": "known.txt"}, "Set gallery and probes together"),
         ({"pair_lists": ("nowhere.txt",)}, "list 'nowhere.txt' does not exist"),
         ({"template_dirs": ("nowhere",)}, "must contain a meta folder"),

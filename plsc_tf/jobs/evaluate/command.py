@@ -14,7 +14,7 @@ from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import data
-from plsc_tf.jobs.evaluate import protocols, provenance
+from plsc_tf.jobs.evaluate import all_pairs, protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
 from plsc_tf.options import effects
@@ -51,12 +51,19 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
     _check_files(scoring)
     if scoring.embeddings:
         workers.require_one_process(settings, "The comparison of saved embeddings")
-        evaluation = _Evaluation(settings)
-        evaluation.add_lists(Saved(scoring.embeddings))
+        evaluation, rows = _Evaluation(settings), [("embeddings", scoring.embeddings)]
+        if scoring.protocol:
+            reports, missing = all_pairs.run(scoring)
+            evaluation.reports += reports
+            if missing:
+                missed = f"counted; missing: {', '.join(missing)}"
+                return [*rows, (f"shard {scoring.shard}", missed)]
+        if scoring.has_lists:
+            evaluation.add_lists(Saved(scoring.embeddings))
         if scoring.card_dir:
             checksum = files.checksum(scoring.embeddings, "sha256")["sha256"]
             evaluation.model = {"embeddings": scoring.embeddings, "sha256": checksum}
-        return [("embeddings", scoring.embeddings), *evaluation.write()]
+        return [*rows, *evaluation.write()]
     if settings.embedding.saved_model:
         workers.require_one_process(settings, "The evaluation of an exported model")
         return _evaluate_export(_Evaluation(settings), settings)
@@ -244,12 +251,15 @@ class _Evaluation:
         return rows
 
     def _rows(self, report):
+        of_all = report.kind == "all pairs"
         for name, figure in report.figures.items():
             text = str(figure)
             if name == "best_threshold":
                 text = f"{text} as squared distance, {figure.as_cosine()} as cosine"
+            if of_all and figure.value is not None and figure.note:
+                text = f"{text} ({figure.note})"
             yield f"{report.name}: {short_name(name)}", text
-        if self.scoring.card_dir and report.threshold:
+        if (self.scoring.card_dir or of_all) and report.threshold:
             text = "n/a ({note})"
             if report.threshold["cosine"] is not None:
                 text = "{cosine:.5f}, squared distance {squared_l2:.5f}"

@@ -52,7 +52,7 @@ def pair_identities(names, left, right, same):
 
 
 def groups_of(names, path):
-    """Returns the group of each image, text `[images]`; "" if it is unknown.
+    """Returns the group of each image, objects `[images]`; "" if it is unknown.
 
     Args:
         names: the images' names.
@@ -71,7 +71,7 @@ def groups_of(names, path):
         found = [group_of.get(n, group_of.get(folder, "")) for n, (_, folder) in pairs]
     rule = f"groups={path} must give groups to images, by name or folder"
     require(any(found), rule, image=repr(names[0]) if names else "no names")
-    return np.array(found)
+    return np.array(found, object)  # text of any length
 
 
 def pair_list(path, source, folder, options):

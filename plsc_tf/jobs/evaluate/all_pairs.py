@@ -1,0 +1,109 @@
+"""`--protocol=all_pairs`: counts, merges and reports all pairs of saved embeddings."""
+
+import hashlib
+
+import numpy as np
+
+from plsc_tf.evaluation import all_pairs, groups, lists, roc, set_report
+from plsc_tf.evaluation.all_pairs import DIFFERENT, SAME
+from plsc_tf.evaluation.bootstrap import MIN_IDENTITIES
+from plsc_tf.evaluation.report import Figure, not_supported
+from plsc_tf.evaluation.set_report import SetReport
+from plsc_tf.jobs.evaluate import protocols
+from plsc_tf.storage import files
+
+RATES = (*roc.FALSE_ACCEPT_RATES, 1e-7, 1e-8)
+
+
+def run(scoring) -> tuple[list[SetReport], list[str]]:
+    """Counts a shard of all pairs; reports on all pairs if every shard is counted.
+
+    The counts are saved in faces.pairs if the embeddings are in faces.npy.
+
+    Args:
+        scoring: the options `embeddings`, `identities`, `groups`, `shard` and
+            `card_far`.
+
+    Returns:
+        (the reports on all pairs and on the pairs of each group; the shards that are
+        not counted yet, without which there are no reports).
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        ValueError: a file is invalid, or the files do not match.
+    """
+    rows, text = lists.read_rows(scoring.embeddings), files.read(scoring.identities)
+    identities, people = lists.read_labels(text, scoring.identities, len(rows))
+    found = np.full(len(identities), "", object)
+    if scoring.groups:
+        folders = [f"{name}/" for name in identities]
+        found = protocols.groups_of(folders, scoring.groups)
+    names, group_of = np.unique(found, return_inverse=True)
+    digest = hashlib.sha256(text + group_of.tobytes())
+    sha256 = digest.hexdigest()
+    # The name of a file tells its pairs from others.
+    digest.update(f"{files.checksum(scoring.embeddings)} {all_pairs.BLOCK}".encode())
+    folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
+    files.make_dirs(folder)
+    counter = all_pairs.PairCounter(rows, people, group_of)
+    (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
+    for part in range(1, shards + 1):
+        path = f"{folder}/{digest.hexdigest()[:16]}-{part}-of-{shards}.npy"
+        if part == number:
+            counter.run(path, (part, shards))
+        counts, left = counter.load(path, (part, shards))
+        total, missing = total + counts, missing + [f"{part}/{shards}"] * bool(left)
+    if missing:
+        return [], missing
+    images, case = np.bincount(people), (rows.shape[1], scoring.card_far, sha256)
+    return _reports(total, names, images, group_of, case), []
+
+
+def _reports(counts, names, images, group_of, case):
+    """Returns the reports on all pairs and on the pairs of each large enough group."""
+    total, rates = counts.sum(axis=0), {"fnmr": {}, "fmr": {}}
+    overall = _report("all pairs", total, images, *case)
+    reports, cosine = [overall], overall.threshold["cosine"]
+    for number, name in enumerate(names):
+        members, own = images[group_of == number], counts[number]
+        several = np.count_nonzero(members > 1)
+        if name and len(members) >= MIN_IDENTITIES and several:
+            reports.append(_report(f"all pairs of {name}", own, members, *case))
+        kinds = {"fnmr": (SAME, several), "fmr": (DIFFERENT, len(members))}
+        for error, (kind, people) in kinds.items() if name and cosine else ():
+            wrong, pairs = all_pairs.errors(own, cosine)
+            among, of = all_pairs.errors(total, cosine)
+            given = wrong[kind], pairs[kind], people, among[kind] / of[kind]
+            rates[error][name] = groups.error_rate(*given)
+    if rates["fmr"]:
+        overall.groups = {error: groups.summarize(rates[error]) for error in rates}
+    return reports
+
+
+def _report(name, counts, images, size, far, sha256):
+    """Returns the report on counts `[2, bins]` of people with some images each."""
+    points, pairs = all_pairs.curve(counts), counts.sum(axis=1).tolist()
+    figures = {f"tar@far={r:.0e}": _tar(points, counts, r, size) for r in RATES}
+    totals = {"images": int(images.sum()), "identities": len(images)}
+    totals |= {"pairs": sum(pairs), "same": pairs[SAME], "different": pairs[DIFFERENT]}
+    return set_report.of_curve(name, points, figures, totals, far, sha256)
+
+
+def _tar(points, counts, rate, size):
+    """Returns the TAR at a FAR, with the bounds that float32's rounding leaves."""
+    if not roc.supports(rate, points.num_different):
+        return not_supported("false pairs", rate * points.num_different)
+    cosine, shift = 1 - points.threshold(rate) / 2, all_pairs.rounding(size)
+    if cosine * all_pairs.BINS <= 1:
+        return Figure(None, note="the threshold is among cosines that share a bin")
+    exact, strict, lax = (
+        wrong / pairs
+        for moved in (cosine, cosine + shift, cosine - shift)
+        for wrong, pairs in [all_pairs.errors(counts, moved)]
+    )
+    note = (
+        f"cosine {cosine:.5f}, FAR {exact[DIFFERENT]:.4g}; with float32's rounding TAR "
+        f"{1 - strict[SAME]:.5f} to {1 - lax[SAME]:.5f}, FAR {strict[DIFFERENT]:.4g} to "
+        f"{lax[DIFFERENT]:.4g}"
+    )
+    return Figure(float(points.tar(rate)), note=note)
