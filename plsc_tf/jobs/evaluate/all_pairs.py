@@ -101,9 +101,8 @@ def _tar(points, counts, rate, size):
         for moved in (cosine, cosine + shift, cosine - shift)
         for wrong, pairs in [all_pairs.errors(counts, moved)]
     )
-    note = (
-        f"cosine {cosine:.5f}, FAR {exact[DIFFERENT]:.4g}; with float32's rounding TAR "
-        f"{1 - strict[SAME]:.5f} to {1 - lax[SAME]:.5f}, FAR {strict[DIFFERENT]:.4g} to "
-        f"{lax[DIFFERENT]:.4g}"
-    )
+    tars = f"{1 - strict[SAME]:.5f} to {1 - lax[SAME]:.5f}"
+    fars = f"{strict[DIFFERENT]:.4g} to {lax[DIFFERENT]:.4g}"
+    note = f"cosine {cosine:.5f}, FAR {exact[DIFFERENT]:.4g}; with float32's rounding "
+    note += f"TAR {tars}, FAR {fars}"
     return Figure(float(points.tar(rate)), note=note)
