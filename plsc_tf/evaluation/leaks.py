@@ -1,0 +1,78 @@
+"""Finds people of a test set who are probably classes of the training set. NumPy only.
+
+The row of a class points to the embeddings of its person. A test identity that is one
+of the classes is therefore much closer to one row than to all others. For a stranger,
+the largest of many cosines behave like those of any distribution with an exponential
+tail: the gaps k (x_k - x_k+1) between the sorted cosines are independent, with one
+scale (Renyi, "On the theory of order statistics", 1953).
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from plsc_tf.evaluation import roc
+from plsc_tf.evaluation.embedding_store import unit
+from plsc_tf.evaluation.verification import PairScores
+
+# The gaps to compare, and those of them in which a person may show: several rows are
+# close if there are sub-centers, or if the person is in several classes.
+_GAPS, _FIRST = 20, 3
+# Expected share of strangers among the people found (Benjamini and Hochberg, 1995).
+_FALSE_DISCOVERIES = 0.05
+
+
+def find(scores: PairScores, people: np.ndarray, pieces: Iterable) -> dict:
+    """Finds the training classes among the identities of pairs.
+
+    Args:
+        scores: the pairs' scores, with their embeddings.
+        people: int `[2, pairs]`, the identity of both sides of each pair.
+        pieces: arrays `[rows, size]` or `[rows, sub_centers, size]`, all rows of the
+            classes.
+
+    Returns:
+        {"identities": their number, "found": number of those that are closer to a class
+        than strangers are, "estimate": estimated number of all that are classes (Storey
+        2002), "figures": {name: value over pairs without the ones found}},
+        JSON-serializable. {} if there are too few classes.
+    """
+    images, first = np.unique(scores.sides, return_index=True)
+    present, numbers = np.unique(people, return_inverse=True)
+    numbers = numbers.reshape(people.shape)
+    centers = np.zeros((len(present), scores.embeddings.shape[1]))
+    np.add.at(centers, numbers.ravel()[first], unit(scores.embeddings[images]))
+    centers, best = unit(centers), np.empty((0, len(present)))
+    for rows in pieces:
+        cosines = unit(rows.reshape(-1, centers.shape[1])) @ centers.T
+        best = np.sort(np.concatenate([best, cosines]), axis=0)[-_GAPS - 1 :]
+    if len(best) <= _GAPS:
+        return {}
+    p = _p_values(best[::-1])
+    places = np.arange(1, len(p) + 1) / len(p)
+    passed = np.sort(p)[np.sort(p) <= _FALSE_DISCOVERIES * places]
+    leaked = p <= passed.max(initial=-1.0)
+    kept, figures = ~leaked[numbers].any(axis=0), {}
+    same = scores.same[kept]
+    if leaked.any() and same.any() and not same.all():
+        without = PairScores(scores.distances[kept], same, None)
+        measured = roc.PairStatistics(without).values().items()
+        figures = {n: v for n, v in measured if {type(n), type(v)} == {str, float}}
+    return {
+        "identities": len(p),
+        "found": int(leaked.sum()),
+        "estimate": float(max(len(p) - 2 * np.sum(p > 0.5), leaked.sum())),
+        "figures": figures,
+    }
+
+
+def _p_values(best):
+    """Returns how probable first gaps as large as these are for strangers.
+
+    Args:
+        best: `[gaps + 1, identities]`, the largest cosines, in descending order.
+    """
+    ranks = np.arange(1, len(best))[:, np.newaxis]
+    gaps = -ranks * np.diff(best, axis=0)
+    ratio = gaps[:_FIRST].max(axis=0) / gaps[_FIRST:].sum(axis=0)
+    return 1 - (1 - (1 + ratio) ** (_FIRST - len(gaps))) ** _FIRST
