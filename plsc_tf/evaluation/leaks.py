@@ -17,7 +17,7 @@ from plsc_tf.evaluation.verification import PairScores
 
 # The gaps to compare, and those of them in which a person may show: several rows are
 # close if there are sub-centers, or if the person is in several classes.
-_GAPS, _FIRST = 20, 3
+_GAPS, _FIRST = 50, 3
 # Expected share of strangers among the people found (Benjamini and Hochberg, 1995).
 _FALSE_DISCOVERIES = 0.05
 
@@ -42,13 +42,15 @@ def find(scores: PairScores, people: np.ndarray, pieces: Iterable) -> dict:
     numbers = numbers.reshape(people.shape)
     centers = np.zeros((len(present), scores.embeddings.shape[1]))
     np.add.at(centers, numbers.ravel()[first], unit(scores.embeddings[images]))
-    centers, best = unit(centers), np.empty((0, len(present)))
+    centers = unit(centers).astype(np.float32).T
+    best = np.full((_GAPS + 1, len(present)), -np.inf, np.float32)
     for rows in pieces:
-        cosines = unit(rows.reshape(-1, centers.shape[1])) @ centers.T
-        best = np.sort(np.concatenate([best, cosines]), axis=0)[-_GAPS - 1 :]
-    if len(best) <= _GAPS:
+        cosines = unit(rows.reshape(-1, len(centers))) @ centers
+        best = np.partition(np.concatenate([best, cosines]), len(cosines), axis=0)
+        best = best[len(cosines) :]
+    if np.isinf(best).any():
         return {}
-    p = _p_values(best[::-1])
+    p = _p_values(np.sort(best.astype(np.float64), axis=0)[::-1])
     places = np.arange(1, len(p) + 1) / len(p)
     passed = np.sort(p)[np.sort(p) <= _FALSE_DISCOVERIES * places]
     leaked = p <= passed.max(initial=-1.0)

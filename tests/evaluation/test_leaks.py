@@ -12,7 +12,7 @@ def simulated(known, strangers=200, classes=3000, size=64, seed=0):
     rows = rng.normal(size=(classes, size))
     centers = np.concatenate([rows[:known], rng.normal(size=(strangers, size))])
     people = np.repeat(np.arange(len(centers)), 4)
-    embeddings = centers[people] + 0.7 * rng.normal(size=(len(people), size))
+    embeddings = centers[people] + 1.2 * rng.normal(size=(len(people), size))
     left, right = rng.integers(0, len(people), (2, 3000))
     right[::2] = left[::2] // 4 * 4 + (left[::2] + 1) % 4
     same = people[left] == people[right]
@@ -23,8 +23,8 @@ def simulated(known, strangers=200, classes=3000, size=64, seed=0):
 
 def test_training_classes_are_found_and_left_out():
     found, scores = simulated(known=20)
-    assert found["identities"] == 220 and 20 <= found["found"] <= 22
-    assert found["estimate"] == pytest.approx(20, abs=25)
+    assert found["identities"] == 220 and 18 <= found["found"] <= 21
+    assert found["estimate"] == pytest.approx(20, abs=5)
     assert 0.5 < found["figures"]["accuracy"] < 1
     everything = verification.summarize(scores).accuracy
     assert found["figures"]["accuracy"] != everything
@@ -37,4 +37,4 @@ def test_strangers_are_found_rarely():
 
 
 def test_a_few_classes_are_not_enough():
-    assert simulated(5, classes=20)[0] == {}
+    assert simulated(5, classes=50)[0] == {}
