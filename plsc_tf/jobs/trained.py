@@ -125,7 +125,7 @@ def open_checkpoint(
     path = find(settings.checkpoints)
     content = manifest.read(path)
     stored = content["state"]
-    run = _run_settings(path, stored.get("flags", {}), settings, parts)
+    run = run_settings(path, stored.get("flags", {}), settings, parts)
     values, known = settings.as_dict(), stored.get("flags", {}).keys()
     flags = {name: value for name, value in run.as_dict().items() if name in known}
     network = {name: flags[name] for name in OF_THE_NETWORK if name in known}
@@ -138,7 +138,20 @@ def open_checkpoint(
     return path, content, settings.replace(**network), run
 
 
-def _run_settings(path, flags, settings, parts):
+def run_settings(
+    path: str, flags: dict, settings: Settings, parts: Parts = NONE
+) -> Settings:
+    """Returns the settings of stored options, unless they choose code to run.
+
+    Args:
+        path: where they are stored, for messages.
+        flags: {option: value}.
+        settings: the requested `Settings`, which may name the same code.
+        parts: the `Parts` given in Python.
+
+    Raises:
+        ValueError: see `open_checkpoint`.
+    """
     try:
         run = Settings.from_stored(flags)
     except ValueError as error:
