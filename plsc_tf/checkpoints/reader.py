@@ -39,13 +39,11 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
     """
 
     def problem_of(name):
-        place, expected = files.join(path, name), content["files"][name]
-        if not files.exists(place):
-            return f"{name} is missing"
         # The size shows damage without reading the file.
-        if (size := files.size(place)) != expected["bytes"]:
-            return f"{name} has {size} bytes instead of {expected['bytes']}"
-        if files.checksum(place, algorithm)[algorithm] != expected[algorithm]:
+        if problem := _size_problem(path, content, name):
+            return problem
+        found = files.checksum(files.join(path, name), algorithm)[algorithm]
+        if found != content["files"][name][algorithm]:
             return f"{name} does not have the checksum that its manifest gives"
         return ""
 
@@ -54,6 +52,29 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         for problem in filter(None, pool.map(problem_of, names)):
             raise DamagedCheckpointError(path, problem)
+
+
+def check_sizes(path: str, content: dict, with_head: bool = True) -> None:
+    """Compares the sizes of the network's and the head's files with the manifest.
+
+    A model takes the memory that its manifest claims, before it is loaded.
+
+    Raises:
+        DamagedCheckpointError: see `verify`.
+    """
+    parts = content["arrays"].get("weight", {}).get("parts", ()) if with_head else ()
+    names = [content["backbone"]["file"], *(part["file"] for part in parts)]
+    for problem in filter(None, (_size_problem(path, content, one) for one in names)):
+        raise DamagedCheckpointError(path, problem)
+
+
+def _size_problem(path, content, name):
+    """Returns what the size of a file tells about its damage, or ""."""
+    place, expected = files.join(path, name), content["files"][name]["bytes"]
+    if not files.exists(place):
+        return f"{name} is missing"
+    size = files.size(place)
+    return "" if size == expected else f"{name} has {size} bytes instead of {expected}"
 
 
 def restore(
@@ -196,6 +217,9 @@ def build(path: str, content: dict, make: Callable[[], keras.Model]) -> keras.Mo
     with private_apis.delayed_weights() as created:
         network = make()
         _compare(path, content, network, {}, {})
+        # Each row of the head is as long as an embedding.
+        size, rule = content["state"]["embedding_size"], "another embedding size"
+        require(network.output_shape[1:] == (size,), f"{path} describes {rule}")
         # Such as those of a layer in the arguments of another one.
         rule = f"Checkpoint {path} describes weights outside of its network"
         require(len(created) <= len(network.variables), rule)

@@ -48,7 +48,7 @@ ANYTHING = Kind("a value", lambda value: True)
 SIMPLE = Kind("a simple value", lambda v: not isinstance(v, dict | list))
 TEXT = Kind("a text", _is_text)
 COUNT = Kind("a whole number from 0", _is_count)
-SIZE = Kind("a whole number from 1", lambda v: _is_count(v, 1))
+SIZE = Kind("a whole number from 1 to 2^20", lambda v: _is_count(v, 1, 1 << 20))
 CENTERS = Kind("a whole number from 1 to 1,000", lambda v: _is_count(v, 1, 1000))
 NUMBER = Kind("a number", _is_number)
 POSITIVE = Kind("a positive number", lambda v: _is_number(v) and 0 < v < 1e30)
@@ -123,8 +123,8 @@ def check(content: dict) -> None:
         fits = shape and 0 not in shape and shape[:1] == rows
         _require(fits, f"{place}.shape", f"begin with {rows}, and have no 0")
         needs += _part_sizes(f"{place}.parts", array)
-    if "head" in state and "weight" in arrays:
-        centers = [state["head"]["sub_centers"]]
+    if "weight" in arrays:
+        centers = [state.get("head", {}).get("sub_centers", 1)]
         row = [*(centers if centers > [1] else []), state["embedding_size"]]
         fits = arrays["weight"]["shape"][1:] == row
         _require(fits, "arrays.weight.shape", f"end with {row}, as state says")

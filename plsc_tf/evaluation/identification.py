@@ -93,10 +93,11 @@ def search(
         rows = slice(low, min(low + step, len(probes)))
         block = _unit(probes[rows])
         identity = np.where(mated[rows], own[rows], -1)
-        for row in np.flatnonzero(identity >= 0):
-            entries = order[slice(*starts[identity[row] : identity[row] + 2])]
-            own_scores = _unit(gallery[entries]) @ block[row]
-            result.scores[low + row] = own_scores.max()
+        for number in np.unique(identity[mated[rows]]):
+            entries = order[starts[number] : starts[number + 1]]
+            mates = np.flatnonzero(identity == number)
+            own_scores = _unit(gallery[entries]) @ block[mates].T
+            result.scores[low + mates] = own_scores.max(axis=0)
         blocks = _blocks(gallery, order, starts)
         _rank(result, rows, block, identity, blocks, by_entry)
     result.ranks[mated] += 1

@@ -89,6 +89,7 @@ def load(settings, with_head=False, parts=NONE, strategy=None):
     """
     path, content, settings, run = open_checkpoint(settings, parts)
     strategy = strategy or make_strategy(settings.performance.num_replicas)
+    reader.check_sizes(path, content, with_head)
     built = settings
     if not (with_head and content["arrays"]):
         # Embeddings do not depend on the head, so the smallest possible one is enough.
@@ -130,6 +131,7 @@ def open_checkpoint(
     flags = {name: value for name, value in run.as_dict().items() if name in known}
     network = {name: flags[name] for name in OF_THE_NETWORK if name in known}
     network["num_classes"] = stored["num_classes"]
+    network["sub_centers"] = stored.get("head", {}).get("sub_centers", 1)
     for name in settings.given & network.keys():
         if values[name] != network[name]:
             message = "No effect here: %s=%s (the checkpoint has %s)."
@@ -205,6 +207,7 @@ def load_model(folder, *, backbone=None, head=None, with_head=True):
     path = catalog.resolve(str(folder))
     content = manifest.read(path)
     stored, with_head = content["state"], with_head and bool(content["arrays"])
+    reader.check_sizes(path, content, with_head)
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy():
         strategy = make_strategy()
@@ -290,12 +293,9 @@ def _load_matching(path, content, model, settings):
     stored, arrays = content["state"], content["arrays"]
     flags, dataset = stored.get("flags", {}), settings.dataset
     # The head can be reused only if class n of the checkpoint is class n here.
-    with_head = (
-        bool(arrays)
-        and flags.get("dataset_name") == dataset.dataset_name
-        and flags.get("dataset_dir") == dataset.dataset_dir
-        and tuple(arrays["weight"]["shape"]) == model.head.arrays()["weight"].shape
-    )
+    names, shape = ("dataset_name", "dataset_dir"), model.head.arrays()["weight"].shape
+    same = all(flags.get(name) == getattr(dataset, name) for name in names)
+    with_head = same and bool(arrays) and tuple(arrays["weight"]["shape"]) == shape
     if with_head:
         reader.restore(path, arrays=model.head.arrays())
         state.restore_head_state(model, stored)

@@ -111,17 +111,12 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        left = max(deadline - time.monotonic(), 0.1)
+        left = min(max(deadline - time.monotonic(), 0.1), ATTEMPT_S)
         try:
-            connection = await Connection.open(
-                cluster.addresses[0], min(left, ATTEMPT_S), cluster.secret
-            )
-            hello = {
-                "protocol": PROTOCOL,
-                "index": cluster.index,
-                "addresses": cluster.addresses,
-                "problem": problem,
-            }
+            place, secret = cluster.addresses[0], cluster.secret
+            connection = await Connection.open(place, left, secret)
+            hello = {"protocol": PROTOCOL, "index": cluster.index, "problem": problem}
+            hello["addresses"] = cluster.addresses
             connection.send(wire.encode(hello))
             return connection
         except (OSError, EOFError) as error:
@@ -262,7 +257,8 @@ class ChiefJoin:
                     "this cluster. A worker needs the same cluster_secret_file.",
                     host,
                 )
-        except Exception:  # noqa: BLE001 - the bytes of another program may raise any
+        # The bytes of another program may raise any error. Canceled when joining ends.
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001
             connection.close()
         finally:
             if connection in self._unknown:
@@ -306,11 +302,9 @@ class ChiefJoin:
         )
 
     def _who_is_missing(self):
-        missing = [
-            name(self._cluster, index)
-            for index in range(1, self._cluster.size)
-            if index not in self._members or not self._members[index].is_open()
-        ]
+        here = {k for k, member in self._members.items() if member.is_open()}
+        absent = sorted(set(range(1, self._cluster.size)) - here)
+        missing = [name(self._cluster, index) for index in absent]
         return (
             f"{' and '.join(missing)} did not join within {self._timeout_s:g} s. Read "
             "their logs. Check that all have the same cluster_node_ips and that no "

@@ -88,9 +88,8 @@ class Client(contextlib.AbstractContextManager):
         self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
         if tls is not False:
             context = ssl.create_default_context(cafile=None if tls is True else tls)
-            self._connect = functools.partial(
-                http.client.HTTPSConnection, timeout=timeout, context=context
-            )
+            kind = http.client.HTTPSConnection
+            self._connect = functools.partial(kind, timeout=timeout, context=context)
         self._headers = {"Content-Type": "application/json"}
         if api_key is None:
             api_key = os.environ.get("PLSC_TF_API_KEY", "")
@@ -288,7 +287,7 @@ class _Server:
         try:
             (found,) = rows
             return {key: kind(found[key]) for key, kind in _VERIFIED.items()}
-        except (TypeError, ValueError, LookupError):
+        except (TypeError, ValueError, OverflowError, LookupError):
             raise _Unavailable("the answer does not have a comparison") from None
 
     def faces(self, text):

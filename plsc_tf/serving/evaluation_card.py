@@ -48,7 +48,9 @@ class EvaluationCard(NamedTuple):
         advice = "Write it anew: python -m plsc_tf.evaluate --card_dir=DIR"
         require(known, rule, advice, card=path, version=repr(version))
         page = f"{path.removesuffix('.json')}.html"
-        return cls(path, content, files.read(page) if files.exists(page) else None)
+        # A sparse file that takes no disk could have any size.
+        html = files.read_limited(page, 1 << 28) if files.exists(page) else None
+        return cls(path, content, html)
 
     def check_weights(self, sha256: str, checkpoint: str) -> None:
         """Checks that the card describes the exported model.

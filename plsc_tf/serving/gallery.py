@@ -136,6 +136,9 @@ class Gallery(contextlib.AbstractContextManager):
         self._rows = np.zeros((room, self.dim), np.float32)
         self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
         self._count = 0
+        ids = "SELECT id FROM people UNION ALL SELECT seq FROM sqlite_sequence"
+        if not self._one(f"SELECT coalesce(max(id), 0) < {1 << 62} FROM ({ids})"):
+            raise TypeError("a number is so large that no person could be added")
         columns = "id, name, embedding, checksum"
         query = f"SELECT {columns} FROM faces LEFT JOIN people ON id = person"
         faces = self._base.execute(query)
@@ -185,12 +188,10 @@ class Gallery(contextlib.AbstractContextManager):
 
     def people(self) -> dict[str, int]:
         """Returns {name: number of faces} in the order of enrollment."""
+        columns, order = "name, count(*)", "GROUP BY person ORDER BY person"
+        query = f"SELECT {columns} FROM faces JOIN people ON id = person {order}"
         with self._lock:
-            rows = self._base.execute(
-                "SELECT name, count(*) FROM faces JOIN people ON id = person "
-                "GROUP BY person ORDER BY person"
-            )
-            return dict(rows)
+            return dict(self._base.execute(query))
 
     @property
     def num_people(self) -> int:

@@ -17,8 +17,9 @@ from plsc_tf.storage import local
 from plsc_tf.storage.paths import FileStat, leads_outside
 
 _ADDRESS = re.compile(r"zip://(.*?\.zip)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
-# Most bytes of the directory, of which zipfile makes objects of up to 16 times as many.
-_LONGEST_DIRECTORY = 1 << 26
+# Most bytes of the directory, of which zipfile makes objects of up to 16 times as many:
+# with them, also a third of the archive, as that of small images has a quarter.
+_LONGEST_DIRECTORY, _SHORT_DIRECTORY = 1 << 26, 1 << 20
 # Most bytes of a member, which may also have at most this many times its packed bytes
 # (a list of images has 13 times), and this many more.
 _LONGEST, _MOST_TIMES, _MOST_MORE = 1 << 28, 32, 1 << 16
@@ -89,9 +90,13 @@ def _open(path, _):
 class _File(io.FileIO):
     """An archive whose directory is checked before zipfile makes objects of it."""
 
+    def __init__(self, path):
+        super().__init__(path)
+        self.bytes = os.fstat(self.fileno()).st_size
+        self.most = min(_LONGEST_DIRECTORY, self.bytes // 3 + _SHORT_DIRECTORY)
+
     def read(self, size=-1):
-        fits, most = size <= _LONGEST_DIRECTORY, f"{_LONGEST_DIRECTORY:,}"
-        require(fits, f"its directory has more than {most} bytes")
+        require(size <= self.most, f"its directory has more than {self.most:,} bytes")
         return super().read(size)
 
 
@@ -100,11 +105,11 @@ class _Archive(zipfile.ZipFile):
 
     def __init__(self, file):
         super().__init__(file)
+        file.most = _LONGEST
         for member in self.infolist():
             _check(member)
         # The directory may claim more bytes than there are.
-        packed = sum(member.compress_size for member in self.infolist())
-        packed = min(packed, os.fstat(file.fileno()).st_size)
+        packed = min(file.bytes, sum(one.compress_size for one in self.infolist()))
         # Readers of packed images keep many members open, and thus in memory.
         most = 4 * packed + _LONGEST
         size = sum(member.file_size for member in self.infolist())

@@ -9,9 +9,14 @@ import keras
 from plsc_tf.heads import adaptive_margins, margins
 from plsc_tf.heads.base import Head
 from plsc_tf.heads.heads import DenseHead, ShardedHead
+from plsc_tf.requirements import require
+from plsc_tf.storage import json_text
 
-# A layer's call takes a millisecond; models within each other multiply their calls.
-_MOST_CALLS = 10_000
+# A layer's call takes a millisecond; models within each other multiply their calls. An
+# error of Keras repeats the texts of all models that contain its cause.
+_MOST_CALLS, _MOST_TEXT = 5000, 1 << 21
+# Objects that are no layers.
+_PLAIN = re.compile(r"keras\.(\w*Policy|initializers|regularizers|constraints)|None\._")
 # The parts of Keras that a network may have; any other function would be called.
 _PARTS = re.compile(
     r"keras\.(\w*Policy|Sequential|Model|(layers|initializers|regularizers|constraints)"
@@ -19,7 +24,8 @@ _PARTS = re.compile(
 )
 # Layers that run code, read files or have tables of any size.
 UNSAFE = """Lambda TFSMLayer TorchModuleWrapper JaxLayer FlaxLayer IntegerLookup
-StringLookup TextVectorization Discretization __numpy__ __tensor__""".split()
+StringLookup TextVectorization Discretization RandAugment AugMix __numpy__
+__tensor__""".split()
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {
     name: kind
@@ -67,8 +73,10 @@ def make_network(text: str) -> keras.Model:
             contains custom code, which is never run.
     """
     try:
+        require(len(text) <= _MOST_TEXT, f"it has over {_MOST_TEXT} characters")
         # A network needs no optimizer and no metrics.
-        text = json.dumps({**json.loads(text), "compile_config": None})
+        described = json_text.parse(text.encode(), "it")
+        text = json.dumps({**described, "compile_config": None})
         described = json.loads(text, object_hook=_refuse_code)
         if _calls(described) > _MOST_CALLS:
             raise ValueError(f"its layers are called over {_MOST_CALLS} times")
@@ -96,13 +104,20 @@ def _refuse_code(described):
 
 
 def _calls(value):
-    """Returns how often layers are called: in a model that is called twice, twice."""
+    """Returns how often layers are made or called: in a model called twice, twice.
+
+    Keras builds a Sequential again with each of its layers.
+    """
     if isinstance(value, list):
         return sum(map(_calls, value))
     if not isinstance(value, dict):
         return 0
     inside, nodes = sum(map(_calls, value.values())), value.get("inbound_nodes")
-    return max(1, inside) * len(nodes) if isinstance(nodes, list) else inside
+    name = f"{value.get('module')}.{value.get('class_name')}"
+    inside += "class_name" in value and not _PLAIN.match(name)
+    if name.endswith("Sequential"):
+        inside = inside * len(value["config"]["layers"]) // 2
+    return inside * max(1, len(nodes)) if isinstance(nodes, list) else inside
 
 
 def _is_symbolic(value):

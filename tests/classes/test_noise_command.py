@@ -1,11 +1,13 @@
 """The command that reports labels that look wrong, and what it writes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from plsc_tf.checkpoints import manifest
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.classes.tiny import run_command
 
@@ -52,6 +54,17 @@ def test_a_list_of_merges_that_may_be_edited_is_kept(trained, tmp_path):
     with pytest.raises(FileExistsError, match="noise.merge.txt' already exists"):
         run_command(*flags.split(), "--noise_pair=0.6")
     assert (tmp_path / "noise.merge.txt").read_text() == "0 1  # edited\n"
+
+
+# A manifest of some kilobytes took 26 bytes for each class that it claims.
+def test_a_checkpoint_without_a_head_has_few_classes(trained, tmp_path):
+    shutil.copytree(trained[0] / "0", tmp_path / "0")
+    content = manifest.read(str(tmp_path / "0"))
+    content["state"]["num_classes"], content["arrays"] = 2**40, {}
+    (tmp_path / "0" / manifest.NAME).write_bytes(manifest.encode(content))
+    flags = f"--checkpoint_dir={tmp_path / '0'} --noise_report={tmp_path / 'n.json'}"
+    with pytest.raises(ValueError, match="has no head, so it may have at most 1,000,"):
+        run_command(*flags.split())
 
 
 def test_groups_can_be_merged_as_they_are_written(reported):

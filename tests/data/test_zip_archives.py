@@ -62,6 +62,13 @@ def test_a_long_list_is_no_bomb(tmp_path):
     assert files.read(f"zip://{tmp_path}/faces.zip/label.txt") == content
 
 
+# Reading it must not be taken for reading the directory.
+def test_a_large_stored_member_is_read(tmp_path):
+    content = bytes(3 << 20)
+    (tmp_path / "a.zip").write_bytes(zipped(("train.rec", content)))
+    assert files.read(f"zip://{tmp_path}/a.zip/train.rec") == content
+
+
 def stating(count, size, packed):
     """An archive whose members have other sizes in its directory than in truth."""
     content = io.BytesIO()
@@ -71,6 +78,14 @@ def stating(count, size, packed):
         for member in archive.filelist:
             member.file_size, member.compress_size = size, packed
     return content.getvalue()
+
+
+def listing(count):
+    """An archive with a directory of as many bytes, of which all but one are forged."""
+    place, end = PLAIN.index(b"PK\1\2"), PLAIN.index(b"PK\5\6")
+    entries = PLAIN[place:end] * (count // (end - place))
+    counts = struct.pack("<4HIIH", 0, 0, 1, 1, len(entries), place, 0)
+    return PLAIN[:place] + entries + b"PK\5\6" + counts
 
 
 PLAIN, SIZES = zipped(), [struct.pack("<I", size) for size in (1 << 20, 1000)]
@@ -83,6 +98,7 @@ DAMAGES = {
     "encrypted": (PLAIN[:FLAGS] + b"\1" + PLAIN[FLAGS + 1 :], "'cat/1.png' is encryp"),
     "bzip2": (zipped(compress_type=zipfile.ZIP_BZIP2), "neither stored nor deflated"),
     "swollen": (stating(3, 200 << 20, 20 << 20), "members unpack to more than"),
+    "a long directory": (listing(2 << 20), "its directory has more than 1,74"),
     "deep": (zipped(("a/" * 3000 + "1.png", b"p")), "has too long a name"),
     "a bomb": (BOMB, "'cat/1.png' unpacks to more than"),
     # It may unpack no more than it says.

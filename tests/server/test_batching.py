@@ -95,6 +95,10 @@ def test_pixels_limit_a_batch():
     run(model, lambda b: b.run(rows(1, 2, 3), [9e5, 2e5, 8e5]), max_megapixels=1.0)
     assert [batch[0] for batch in model.batches] == [1, 2]
     assert model.batches[1][:2] == [2, 3]
+    # Copies of the image with most pixels would exceed the limit.
+    model = Doubling(zip((1, 2, 4), (1.0, 1.1, 1.2), strict=True))
+    run(model, lambda b: b.run(rows(1, 2, 3), [3e5, 1e5, 2e5]), latency_ms=1e4)
+    assert model.batches == [[1, 2, 3, 2]]
 
 
 def test_a_bad_row_fails_alone():

@@ -37,6 +37,10 @@ UPDATE faces SET checksum =
         "UPDATE people SET id = -2 WHERE id = 2; UPDATE faces SET person = -2",
         "UPDATE people SET id = id << 32; UPDATE faces SET person = person << 32",
         "UPDATE people SET name = 'c' WHERE id = 2",
+        # SQLite has no number for another person, and calls that a full disk.
+        "UPDATE sqlite_sequence SET seq = 9223372036854775807",
+        f"UPDATE people SET id = {2**63 - 1} WHERE id = 2; "
+        f"UPDATE faces SET person = {2**63 - 1} WHERE person = 2{FIT}",
         f"UPDATE people SET name = x'61' WHERE id = 1{FIT}",
         f"UPDATE people SET name = char(0) || printf('%.1024c', 'a') WHERE id = 1{FIT}",
         "UPDATE faces SET person = 1",

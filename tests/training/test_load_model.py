@@ -9,7 +9,8 @@ import pytest
 
 import plsc_tf
 from plsc_tf.checkpoints import manifest
-from plsc_tf.jobs import train
+from plsc_tf.jobs import train, trained
+from plsc_tf.options.settings import Settings
 from plsc_tf.training import model_config, state
 from plsc_tf.training.average import Averaging
 from tests.checkpoints.small import seal
@@ -131,16 +132,28 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
             model_config.make_network(json.dumps(described))
 
 
-# A file of 14 KB would take a minute to load, one of 20 KB hours.
-def test_models_that_call_each_other_again_and_again_are_refused():
-    model = keras.Sequential([keras.Input((None,)), keras.layers.ReLU()])
+# A file of 14 KB would take a minute to load, one of 20 KB hours. Keras builds a
+# Sequential again with each layer, and repeats all of a model's text in an error for
+# each model that contains it.
+def test_networks_of_too_many_layers_or_models_are_refused():
+    image = keras.Input((None,))
+    model = called = keras.Sequential([image, keras.layers.ReLU()])
     for _ in range(5):
-        image = outputs = keras.Input((None,))
+        outputs = image
         for _ in range(8):
-            outputs = model(outputs)
-        model = keras.Model(image, outputs)
-    with pytest.raises(ValueError, match="layers are called over 10000 times"):
-        model_config.make_network(model.to_json())
+            outputs = called(outputs)
+        called = keras.Model(image, outputs)
+    long = keras.Sequential([image, *(keras.layers.ReLU() for _ in range(200))])
+    uncalled = [{"class_name": "ReLU", "config": {}}] * 5001
+    texts = called.to_json(), long.to_json(), json.dumps({"layers": uncalled})
+    for text in texts:
+        with pytest.raises(ValueError, match="layers are called over 5000 times"):
+            model_config.make_network(text)
+    for _ in range(12):
+        model = keras.Sequential([image, model])
+    for text, rule in ((model.to_json(), "at most 32 deep"), ("9" * 2**22, "charact")):
+        with pytest.raises(ValueError, match=rule):
+            model_config.make_network(text)
 
 
 # A few bytes would make Keras compute terabytes when it builds the network.
@@ -187,6 +200,38 @@ def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
     content["state"]["network"] = json.dumps(described)
     seal(tmp_path / "1", content)
     with pytest.raises(ValueError, match="describes weights outside of its network"):
+        plsc_tf.load_model(tmp_path / "1")
+
+
+# Memory was taken for what a manifest of some kilobytes claims.
+def test_no_model_is_built_for_files_that_are_smaller_than_claimed(saved, tmp_path):
+    path, classes = tmp_path / "1", 2**40
+    shutil.copytree(saved[0] / "1", path)
+    content = manifest.read(str(path))
+    content["state"]["num_classes"] = classes
+    for array in content["arrays"].values():
+        array["shape"][0] = classes
+        array["parts"] = [array["parts"][0] | {"first": 0, "last": classes - 1}]
+        content["files"][array["parts"][0]["file"]]["bytes"] = 2**50
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    settings = Settings.from_values(checkpoint_dir=str(path))
+    for load in (plsc_tf.load_model, lambda _: trained.load(settings, with_head=True)):
+        with pytest.raises(manifest.DamagedCheckpointError, match=r"rows.* instead of"):
+            load(path)
+    size = content["files"][content["backbone"]["file"]]["bytes"]
+    content["files"][content["backbone"]["file"]]["bytes"] = size + 1
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    with pytest.raises(manifest.DamagedCheckpointError, match=f"{size} bytes instead"):
+        plsc_tf.load_model(path, with_head=False)
+
+
+# Each class of a head takes a row that is as long as an embedding of the network.
+def test_a_network_of_longer_embeddings_is_refused(saved, tmp_path):
+    shutil.copytree(saved[0] / "1", tmp_path / "1")
+    content = manifest.read(str(tmp_path / "1"))
+    content["state"]["embedding_size"] = content["arrays"]["weight"]["shape"][1] = 3
+    seal(tmp_path / "1", content)
+    with pytest.raises(ValueError, match="describes another embedding size"):
         plsc_tf.load_model(tmp_path / "1")
 
 

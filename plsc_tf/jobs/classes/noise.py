@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from plsc_tf.checkpoints import reader
 from plsc_tf.data import contact_sheet, images as data_images
 from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
@@ -20,6 +21,7 @@ from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
+from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 
 # Deviations by which two groups of a class must be less alike than usual to count as
@@ -27,6 +29,8 @@ from plsc_tf.storage import files, outputs
 _SPLIT = 6.0
 # Maximum number of findings per kind in the report, and on a sheet.
 _LISTED, _ROWS = 200, 30
+# Most classes of a checkpoint without a head.
+_MOST_CLASSES = 1_000_000
 # Images per class on a sheet, and their (height, width).
 _IMAGES, _SIZE = 5, (56, 56)
 # The rows of the table, formatted with the content of the JSON report.
@@ -101,11 +105,16 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         FileExistsError: new_list already exists.
         FileNotFoundError: the checkpoint, the data set or the report's folder does not
             exist.
-        ValueError: a label is not one of the checkpoint's classes, or new_list is set
-            and the data set's images are not files.
+        ValueError: a label is not one of the checkpoint's classes, new_list is set and
+            the data set's images are not files, or the checkpoint has too many classes.
     """
     options = settings.classes
     path, content, settings, _ = trained.open_checkpoint(settings)
+    # Without a head, whose size was compared, any number of classes could be claimed.
+    classes, head = content["state"]["num_classes"], content["arrays"]
+    rule = f"{path} has no head, so it may have at most {_MOST_CLASSES:,} classes"
+    require(head or classes <= _MOST_CLASSES, rule, num_classes=classes)
+    reader.check_sizes(path, content)
     check_report.check_output(options.noise_report, "noise_report")
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
@@ -116,8 +125,8 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
     with tempfile.TemporaryDirectory(prefix="noise-", dir=scratch or None) as place:
-        sizes = (content["state"][name] for name in ("num_classes", "embedding_size"))
-        store = embedding_store.EmbeddingStore(place, *sizes)
+        size = content["state"]["embedding_size"]
+        store = embedding_store.EmbeddingStore(place, classes, size)
         for rows, labels in images.embeddings(settings, path, source):
             store.add(rows, labels)
         store.finish()
@@ -144,8 +153,8 @@ def find(store, options):
     """
     pairs = label_noise.closest_pairs(store)
     duplicates = pairs[pairs.similarity >= options.noise_pair]
-    links = duplicates.first, duplicates.second
-    identities = bootstrap.linked(store.num_classes, *links)
+    first, second = duplicates.first, duplicates.second
+    identities = bootstrap.linked(store.num_classes, first, second)
     nearest = label_noise.nearest_centers(store, identities)
     mislabelled = nearest.excess > options.noise_margin  # False for NaN
     classes = pairs, len(duplicates), identities
@@ -173,23 +182,18 @@ def _write_report(options, findings, source: Source, facts) -> list[tuple[str, s
         "mislabelled": list(_mislabelled(findings, source, names)),
         "two_in_one": list(_splits(findings, source, names)),
     }
+    wrong = {"count": findings.mislabelled, "nearer_to_another_center": excess > 0}
+    wrong["not_judged"] = np.isnan(excess)
+    thresholds = {"pair": options.noise_pair, "margin": options.noise_margin}
     content = {
         "version": 1,
         **facts,
-        "thresholds": {
-            "pair": options.noise_pair,
-            "margin": options.noise_margin,
-            "split": _SPLIT,
-        },
+        "thresholds": {**thresholds, "split": _SPLIT},
         "pictures": len(store.labels),
         "classes": store.num_classes,
         "classes_without_pictures": int(np.count_nonzero(store.counts == 0)),
         "near_duplicates": {"count": findings.duplicates},
-        "mislabelled": {
-            "count": int(np.count_nonzero(findings.mislabelled)),
-            "nearer_to_another_center": int(np.count_nonzero(excess > 0)),
-            "not_judged": int(np.count_nonzero(np.isnan(excess))),
-        },
+        "mislabelled": {key: int(np.count_nonzero(x)) for key, x in wrong.items()},
         "two_in_one": {
             "count": int(np.count_nonzero(splits.score > _SPLIT)),
             "not_judged": store.num_classes - len(splits),

@@ -151,7 +151,9 @@ def tinyface(folder: str, source, options) -> SetReport:
         sides.append((gathered(source.blocks(names, folder))[0], identities))
     (matches, match_ids), (others, other_ids), (probes, probe_ids) = sides
     gallery = np.concatenate([matches, others])
-    sides = gallery, np.array([*match_ids, *other_ids]), probes, np.array(probe_ids)
+    # In an array of texts, each would take the memory of the longest one.
+    ids = np.array([*match_ids, *other_ids, *probe_ids], object)
+    sides = gallery, ids[: len(gallery)], probes, ids[len(gallery) :]
     return _search("TinyFace", sides, options, digest, by_entry=True)
 
 

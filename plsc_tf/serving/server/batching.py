@@ -204,8 +204,8 @@ class Batcher:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            rows = [row.value for row in batch]
-            outputs = await loop.run_in_executor(self._executor, self._call, rows, size)
+            call = self._executor, self._call, batch, size
+            outputs = await loop.run_in_executor(*call)
         except _INPUT_ERRORS as error:
             self._split(batch, error)
         except Exception as error:  # noqa: BLE001 - reported to the callers
@@ -228,14 +228,13 @@ class Batcher:
             self._running -= 1
             self._start()
 
-    def _call(self, rows, size):
+    def _call(self, batch, size):
         """Fills the batch up to `size` and calls the model, in an executor thread."""
-        first, missing = rows[0], size - len(rows)
-        if isinstance(first, bytes):
-            batch = rows + [min(rows, key=len)] * missing
-        else:
-            batch = np.stack(rows + [first] * missing)
-        return self._model.run(self._signature, batch)
+        # A small file may have many pixels.
+        cheapest = min(batch, key=operator.attrgetter("pixels"))
+        rows = [row.value for row in (*batch, *[cheapest] * (size - len(batch)))]
+        values = rows if isinstance(rows[0], bytes) else np.stack(rows)
+        return self._model.run(self._signature, values)
 
     def _split(self, batch, error):
         """Runs the halves of a failed batch again to find the invalid row.

@@ -330,12 +330,13 @@ class Models:
     def status(self, name: str, version: int | None = None) -> dict[int, tuple]:
         """Returns {version: (state, error message or "")}, newest first.
 
-        A version that could not be loaded is at its END.
+        A version that could not be loaded is at its END. The reason may name folders,
+        so it is only in the log and in /healthz.
 
         Raises:
             RequestError: the model or version does not exist.
         """
-        states = {number: ("END", why) for number, (why, _) in self._failures.items()}
+        states = dict.fromkeys(self._failures, ("END", "It could not be loaded."))
         states |= dict.fromkeys(self._served, ("AVAILABLE", ""))
         if name != self.name or (version is not None and version not in states):
             what = "any versions" if version is None else f"version {version}"
