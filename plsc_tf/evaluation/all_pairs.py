@@ -7,7 +7,6 @@ bin is a threshold with exact counts.
 """
 
 import concurrent.futures
-import io
 import itertools
 import time
 
@@ -89,8 +88,10 @@ class PairCounter:
         blocks = [*itertools.islice(every, *ends)]
         if not files.exists(path):
             return np.zeros(self._shape, np.int64), blocks
-        saved = np.array(arrays.read(path))
-        return saved[:-1].reshape(self._shape), blocks[len(blocks) - saved[-1] :]
+        saved = arrays.read(path)
+        # Copied after its size was compared: a forged file could fill the memory.
+        counts = np.array(saved[:-1].reshape(self._shape))
+        return counts, blocks[len(blocks) - saved[-1] :]
 
     def run(self, path: str, shard: tuple[int, int] = (1, 1)) -> None:
         """Counts what is left of a shard, and saves the counts every minute.
@@ -110,9 +111,9 @@ class PairCounter:
             columns = self._unit(self._order[other : other + BLOCK])
             self._add_block(counts, low, rows, other, columns)
             if not left or time.monotonic() - saved > SAVE_EVERY_S:
-                content, saved = io.BytesIO(), time.monotonic()
-                np.save(content, np.append(counts, left))
-                files.replace(path, content.getvalue())
+                saved, shape = time.monotonic(), [counts.size + 1]
+                parts = arrays.npy_header(shape, "<i8"), counts, np.array([left], "<i8")
+                files.replace(path, lambda parts=parts: parts)
 
     def _unit(self, chosen):
         """Returns normalized rows, float32 `[chosen, size]`."""
