@@ -177,6 +177,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     for given, message in (
         ({}, "must have options"),
         ({"dataset_name": "my.code"}, "a file cannot choose by itself"),
+        ({"saved_model": "run/export"}, "names an export, which is a program"),
     ):
         path.write_text(json.dumps(card | {"options": given}))
         with pytest.raises(ValueError, match=message):

@@ -24,7 +24,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     Raises:
         FileNotFoundError: the card, the model or data does not exist.
         ValueError: a figure or a checksum differs; the file is not a card of this
-            version, or has no options; or it names Python code that `settings` do not.
+            version, or has no options; or it names Python code or an export that
+            `settings` do not.
     """
     path, own = settings.scoring.reproduce, settings.as_dict()
     card = EvaluationCard.read(path).content
@@ -35,6 +36,10 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     if checkpoint := card["model"].get("checkpoint"):
         values |= dict.fromkeys(("checkpoint_dir", "model_save_dir"), checkpoint)
     trained.run_settings(path, values, settings)  # a file cannot choose code to run
+    export = values.get("saved_model", "")
+    known = export in ("", own["saved_model"]) or export.endswith(".onnx")
+    rule = f"{path} names an export, which is a program, {export}"
+    require(known, rule, f"If you trust it, pass it too: --saved_model={export}")
     values |= {name: own[name] for name in settings.given - {"reproduce"}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = settings.scoring.card_dir or scratch
