@@ -86,6 +86,17 @@ class SetReport:
         grid = np.logspace(np.log10(low), 0, _POINTS)
         self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(points.tar(grid))}
 
+    def add_curve(self, points: roc.Curve, far: float) -> None:
+        """Adds all that follows from the ROC curve alone: the threshold and curves."""
+        calibrated = not_supported("false pairs", far * points.num_different)
+        if roc.supports(far, points.num_different):
+            calibrated = Figure(points.threshold(far))
+        self.threshold = _threshold(calibrated, points, far)
+        self.add_roc(points)
+        rates = roc.error_rates(points.num_different)
+        errors = {r: Figure(float(1 - points.tar(r))) for r in rates if r <= _RESOLVED}
+        self.add_errors("fmr", "fnmr", errors)
+
     def add_scores(self, scores: PairScores) -> None:
         """Adds the histogram of cosines and error versus discard."""
         cosines = 1 - scores.distances / 2
@@ -168,36 +179,6 @@ def of_pairs(
     report.add_errors("fmr", "fnmr", errors)
     report.add_roc(points)
     report.add_scores(scores)
-    return report
-
-
-def of_curve(  # noqa: PLR0913 - the columns of a report
-    name: str,
-    points: roc.Curve,
-    figures: dict,
-    counts: dict,
-    far: float,
-    sha256: str,
-) -> SetReport:
-    """Builds the report on all pairs, of which only the ROC curve is known.
-
-    Args:
-        name: the set's name.
-        points: the curve.
-        figures: {name: `Figure`}.
-        counts: {name: count}.
-        far: target FAR of the calibrated threshold.
-        sha256: checksum of the set.
-    """
-    calibrated = not_supported("false pairs", far * points.num_different)
-    if roc.supports(far, points.num_different):
-        calibrated = Figure(points.threshold(far))
-    threshold = _threshold(calibrated, points, far)
-    report = SetReport(name, "all pairs", figures, counts, "", threshold, sha256=sha256)
-    report.add_roc(points)
-    grid = [rate for rate in roc.error_rates(points.num_different) if rate <= _RESOLVED]
-    errors = {rate: Figure(float(1 - points.tar(rate))) for rate in grid}
-    report.add_errors("fmr", "fnmr", errors)
     return report
 
 

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from plsc_tf.evaluation import all_pairs, groups, lists, roc, set_report
+from plsc_tf.evaluation import all_pairs, groups, lists, roc
 from plsc_tf.evaluation.all_pairs import DIFFERENT, SAME
 from plsc_tf.evaluation.bootstrap import MIN_IDENTITIES
 from plsc_tf.evaluation.report import Figure, not_supported
@@ -86,7 +86,9 @@ def _report(name, counts, images, size, far, sha256):
     figures = {f"tar@far={r:.0e}": _tar(points, counts, r, size) for r in RATES}
     totals = {"images": int(images.sum()), "identities": len(images)}
     totals |= {"pairs": sum(pairs), "same": pairs[SAME], "different": pairs[DIFFERENT]}
-    return set_report.of_curve(name, points, figures, totals, far, sha256)
+    report = SetReport(name, "all pairs", figures, totals, sha256=sha256)
+    report.add_curve(points, far)
+    return report
 
 
 def _tar(points, counts, rate, size):
