@@ -30,7 +30,7 @@ BLOCK, TILE = 16384, 2048
 # Scores to count at a time, so that they stay in the cache.
 _AT_ONCE = 1 << 19
 SAVE_EVERY_S = 60.0
-_MOST_GROUPS = 1000
+_MOST_GROUPS = 200
 DIFFERENT, SAME = 0, 1
 
 
@@ -60,7 +60,7 @@ class PairCounter:
         rule = "All pairs need two identities, one of them with two rows"
         kinds = {"identities": len(images), "rows": len(people)}
         require(len(images) > 1 and images.max() > 1, rule, **kinds)
-        rule = f"There may be at most {_MOST_GROUPS} groups, as each takes 1 MB"
+        rule = f"There may be at most {_MOST_GROUPS} groups, as each takes 2 MB"
         require(num_groups <= _MOST_GROUPS, rule, groups=num_groups)
         self._order = np.lexsort((people, groups[people]))
         self._people, self._groups = people[self._order], groups[people[self._order]]

@@ -97,5 +97,5 @@ def test_sheets_show_pictures_side_by_side(reported):
     assert not list(root.glob("noise-*"))  # no scratch is left
     rows = min(30, content["near_duplicates"]["count"])
     # Twice five pictures of 56 and a gap, and 2 between each.
-    assert sheet.shape == (58 * rows, 108 + 58 * 11, 3)
+    assert sheet.shape == (58 * rows, 112 + 58 * 11, 3)
     assert sheet[:, 108:].std() > 10
