@@ -6,7 +6,8 @@ import json
 import math
 
 from plsc_tf.reporting.recorder import Guard, Sink
-from plsc_tf.storage import files, local
+from plsc_tf.requirements import require
+from plsc_tf.storage import files, json_text, local
 from plsc_tf.storage.paths import local_path
 
 JSONL, CSV = "metrics.jsonl", "metrics.csv"
@@ -78,17 +79,23 @@ class MetricsFiles(Sink):
 
 
 def read(path: str) -> list[dict]:
-    """Reads rows from JSON lines; stops at the first invalid line."""
+    """Reads rows from JSON lines; stops at the first incomplete line.
+
+    Raises:
+        ValueError: a value is not a number.
+    """
     if not files.exists(path):
         return []
     rows, names = [], set()
-    for line in files.read(path).decode(errors="replace").splitlines():
+    for line in files.read(path).splitlines():
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = json_text.parse(line, path)
+        except (ValueError, RecursionError):
             break  # the line is incomplete, for example after a power loss
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             break
+        numbers = all(isinstance(value, int | float | None) for value in row.values())
+        require(numbers, f"{path} must have only numbers", step=row["step"])
         names |= row.keys()
         # In a forged file, the table would have a column for each row.
         cells = (len(names) + 20) * (len(rows) + 1)  # a row takes as much as 20

@@ -174,12 +174,13 @@ def find_leaks(
 def _closest(hashes: np.ndarray, wanted: list[int]) -> np.ndarray:
     """Returns, for each hash, the index of a similar hash in `wanted`, or -1."""
     closest = np.full(len(hashes), -1)
+    # Many images may have the same hash.
+    distinct = {digest: number for number, digest in enumerate(wanted) if digest}
     for band in range(_BANDS):
         keys = (hashes >> np.uint64(band * _BAND_BITS)).astype(np.uint16)
         order = np.argsort(keys, kind="stable")
         ordered = keys[order]
-        for number in np.flatnonzero(wanted).tolist():
-            digest = wanted[number]
+        for digest, number in distinct.items():
             key = np.uint16((digest >> band * _BAND_BITS) & 0xFFFF)
             low, high = (np.searchsorted(ordered, key, s) for s in ("left", "right"))
             rows = order[low:high]
