@@ -135,20 +135,17 @@ class PairCounter:
             part = left[start - low : stop - low]
             marks = start, self._person_ends[stop - 1], group_end, len(self._order)
             near, within, across, end = np.clip(marks, other, other + len(right))
-            rows, columns = (
-                np.arange(start, stop)[:, np.newaxis],
-                np.arange(near, within),
-            )
+            rows = np.arange(start, stop)[:, np.newaxis]
+            columns = np.arange(near, within)
             same = self._people[rows] == self._people[columns]
             scores = part @ right[near - other : within - other].T
             for kind in (DIFFERENT, SAME):
                 chosen = scores[(rows < columns) & (same == bool(kind))]
                 counts[group, kind] += self._binned(chosen)
             for kind, first, last in ((group, within, across), (-1, across, end)):
-                for place in range(first - other, last - other, TILE):
-                    tiles.append(
-                        (kind, part, right[place : min(place + TILE, last - other)])
-                    )
+                for place in range(first, last, TILE):
+                    columns = right[place - other : min(place + TILE, last) - other]
+                    tiles.append((kind, part, columns))
             start = stop
 
         def count(tile):

@@ -61,23 +61,33 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
 
 def _reports(counts, names, images, group_of, case):
     """Returns the reports on all pairs and on the pairs of each large enough group."""
-    total, rates = counts.sum(axis=0), {"fnmr": {}, "fmr": {}}
-    overall = _report("all pairs", total, images, *case)
-    reports, cosine = [overall], overall.threshold["cosine"]
-    for number, name in enumerate(names):
-        members, own = images[group_of == number], counts[number]
+    overall = _report("all pairs", counts.sum(axis=0), images, *case)
+    # Identities without a group are in a group without a name.
+    groups_in = [
+        (name, own, images[group_of == number])
+        for number, (name, own) in enumerate(zip(names, counts, strict=False))
+        if name
+    ]
+    if groups_in and (cosine := overall.threshold["cosine"]):
+        overall.groups = _error_rates(groups_in, counts.sum(axis=0), cosine)
+    return [overall] + [
+        _report(f"all pairs of {name}", own, members, *case)
+        for name, own, members in groups_in
+        if len(members) >= MIN_IDENTITIES and members.max() > 1
+    ]
+
+
+def _error_rates(groups_in, total, cosine):
+    """Returns the error rates of groups at the threshold for all."""
+    rates, (among, of) = {"fnmr": {}, "fmr": {}}, all_pairs.errors(total, cosine)
+    for name, own, members in groups_in:
+        wrong, pairs = all_pairs.errors(own, cosine)
         several = np.count_nonzero(members > 1)
-        if name and len(members) >= MIN_IDENTITIES and several:
-            reports.append(_report(f"all pairs of {name}", own, members, *case))
-        kinds = {"fnmr": (SAME, several), "fmr": (DIFFERENT, len(members))}
-        for error, (kind, people) in kinds.items() if name and cosine else ():
-            wrong, pairs = all_pairs.errors(own, cosine)
-            among, of = all_pairs.errors(total, cosine)
+        kinds = ("fnmr", SAME, several), ("fmr", DIFFERENT, len(members))
+        for error, kind, people in kinds:
             given = wrong[kind], pairs[kind], people, among[kind] / of[kind]
             rates[error][name] = groups.error_rate(*given)
-    if rates["fmr"]:
-        overall.groups = {error: groups.summarize(rates[error]) for error in rates}
-    return reports
+    return {error: groups.summarize(rates[error]) for error in rates}
 
 
 def _report(name, counts, images, size, far, sha256):

@@ -31,8 +31,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     card = EvaluationCard.read(path).content
     advice = "Write it anew: an earlier version did not store the options"
     require(card.get("options"), f"{path} must have options", advice)
-    values = {n.name: card["options"].get(n.name) for n in select(REPEATED)}
-    values = {name: value for name, value in values.items() if value is not None}
+    stored, names = card["options"], [one.name for one in select(REPEATED)]
+    values = {name: stored[name] for name in names if stored.get(name) is not None}
     if checkpoint := card["model"].get("checkpoint"):
         values |= dict.fromkeys(("checkpoint_dir", "model_save_dir"), checkpoint)
     trained.run_settings(path, values, settings)  # a file cannot choose code to run
