@@ -256,16 +256,9 @@ class Head(tf.Module):
         true_center, score = self.softmax.true_class(tiles, inputs, rows)
         score = self.exchange.total(score)
         state = self._next_state(state, score, norms, weights)
+        target = self.loss.target(score, norms, state)
         return Examples(
-            tiles=tiles,
-            chosen=chosen,
-            inputs=inputs,
-            rows=rows,
-            true_center=true_center,
-            sample_weights=weights,
-            score=score,
-            target=self.loss.target(score, norms, state),
-            state=state,
+            tiles, chosen, inputs, rows, true_center, weights, score, target, state
         )
 
     def sample(self, labels: tf.Tensor, step: Any) -> tf.Tensor | None:
@@ -343,8 +336,7 @@ class Head(tf.Module):
 
     def initial_weight(self, low: int, high: int) -> np.ndarray:
         """Returns rows `[low, high)` of the initial weights."""
-        rows = class_rows(self, low, high)
-        return rows.astype(keras.config.floatx(), copy=False)
+        return class_rows(self, low, high).astype(keras.config.floatx(), copy=False)
 
     def _initial_bias(self, low, high):
         """Returns rows `[low, high)` of the initial biases, which are zero in PLSC."""

@@ -61,9 +61,7 @@ class TensorHead(Head):
         self.exchange = Exchange(classes, None)
         self.state_variables = {}
         self.weight = TensorRows(weight, self.layout.rows_per_tile)
-        self.bias = None
-        if bias is not None:
-            self.bias = TensorRows(bias, self.layout.rows_per_tile)
+        self.bias = None if bias is None else TensorRows(bias, self.weight.tile_rows)
 
     def block(self, count: Any) -> Any:
         """Returns the number of examples in a block, so that blocks are alike."""

@@ -8,6 +8,9 @@ import tensorflow as tf
 from plsc_tf.heads.linear_cross_entropy import IGNORE_INDEX, linear_cross_entropy
 from plsc_tf.requirements import require
 
+# The layer's arguments that it passes on.
+_OF_LOSS = ("ignore_index", "label_smoothing", "logits_mb")
+
 
 @keras.saving.register_keras_serializable(package="plsc_tf")
 class LinearCrossEntropy(keras.layers.Layer):
@@ -96,16 +99,9 @@ class LinearCrossEntropy(keras.layers.Layer):
             mask = mask[0]
         if mask is not None:
             labels = tf.where(mask, labels, tf.cast(self.ignore_index, labels.dtype))
-        loss = linear_cross_entropy(
-            hidden,
-            self.weight,
-            labels,
-            bias,
-            sample_weight=sample_weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            logits_mb=self.logits_mb,
-        )
+        options = {name: getattr(self, name) for name in _OF_LOSS}
+        options["sample_weight"] = sample_weight
+        loss = linear_cross_entropy(hidden, self.weight, labels, bias, **options)
         self.add_loss(loss)
         return loss
 
@@ -114,7 +110,7 @@ class LinearCrossEntropy(keras.layers.Layer):
 
     def get_config(self):
         """Returns the arguments; an embedding is shared by the loaded model."""
-        names = "num_classes use_bias ignore_index label_smoothing logits_mb".split()
+        names = ("num_classes", "use_bias", *_OF_LOSS)
         config = {name: getattr(self, name) for name in names}
         tied_to = self.tied_to and keras.saving.serialize_keras_object(self.tied_to)
         return super().get_config() | config | {"tied_to": tied_to}

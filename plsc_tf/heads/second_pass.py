@@ -148,8 +148,7 @@ class SecondPass:
             part = self._with_products(arrays, part)
             errors, extra = self.errors(arrays, part)
         errors = tf.cast(errors, gram.dtype)
-        squares = tf.matmul(errors, errors, transpose_a=True)
-        weight = tf.reduce_sum(squares * gram)
+        weight = tf.reduce_sum(tf.matmul(errors, errors, transpose_a=True) * gram)
         bias = tf.reduce_sum(tf.square(extra))
         if self.kernels.loss.normalized:
             weight -= tf.reduce_sum(tf.square(extra / part["row_scalar"]))
