@@ -10,6 +10,7 @@ preprocessing default to those of the training.
 """
 
 from plsc_tf.options import cli
+from plsc_tf.requirements import require
 
 GROUPS = ("classes", "dataset", *cli.TRAINED_MODEL, "test_batch_size")
 
@@ -19,11 +20,9 @@ def main(settings):
     from plsc_tf.jobs.classes import edit, noise
 
     given = settings.classes
-    if not (given.edit_dir or given.noise_report):
-        raise ValueError(
-            "Set edit_dir, a new folder for a checkpoint with edited classes, or "
-            "noise_report, a .json file for the labels that look wrong."
-        )
+    rule = "Set edit_dir, a new folder for a checkpoint with edited classes, or "
+    rule += "noise_report, a .json file for the labels that look wrong"
+    require(given.edit_dir or given.noise_report, rule)
     cli.print_table(edit.edit(settings) if given.edit_dir else noise.report(settings))
 
 

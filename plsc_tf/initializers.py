@@ -76,9 +76,7 @@ def describe(initializer):
         seed = config.pop("seed", None)
         given = f"{type(initializer).__name__}(seed={seed!r})"
         require(seed is None, rule, "Leave out its seed", initializer=given)
-        values = [
-            f"{key}={value}" for key, value in config.items() if value is not None
-        ]
+        values = [f"{key}={one}" for key, one in config.items() if one is not None]
         text = f"{name}({', '.join(values)})"
     distribution(text, 1, 1)
     return text

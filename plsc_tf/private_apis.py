@@ -158,8 +158,7 @@ def nasnet_cifar(image):
     x = before = keras.layers.BatchNormalization(epsilon=1e-3, name="stem_bn1")(x)
     for stage, filters in enumerate((32, 64, 128)):
         if stage:
-            reduced = nasnet._reduction_a_cell(x, before, filters, f"reduce_{stage}")
-            x, before = reduced
+            x, before = nasnet._reduction_a_cell(x, before, filters, f"reduce_{stage}")
         for cell in range(6 * stage, 6 * stage + 6):
             x, before = nasnet._normal_a_cell(x, before, filters, str(cell))
     return keras.layers.GlobalAveragePooling2D()(keras.layers.ReLU()(x))

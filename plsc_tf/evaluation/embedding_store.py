@@ -90,10 +90,6 @@ class EmbeddingStore:
         result[many] = np.maximum(mean, usual / 4)
         return result
 
-    def unit(self, low, high):
-        """Returns centers `[low, high)`, normalized; zeros for absent classes."""
-        return unit(self.sums[low:high])
-
     def comparable(self, low, high):
         """Returns centers `[low, high)`, scaled for comparison across classes.
 

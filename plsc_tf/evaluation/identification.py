@@ -98,8 +98,7 @@ def search(
             mates = np.flatnonzero(identity == number)
             own_scores = _unit(gallery[entries]) @ block[mates].T
             result.scores[low + mates] = own_scores.max(axis=0)
-        blocks = _blocks(gallery, order, starts)
-        _rank(result, rows, block, identity, blocks, by_entry)
+        _rank(result, rows, block, identity, _blocks(gallery, order, starts), by_entry)
     result.ranks[mated] += 1
     return result
 

@@ -87,7 +87,7 @@ def nearest_centers(store, identities):
         same = identities[labels][:, np.newaxis]
         for low in range(0, store.num_classes, _CLASSES):
             high = low + _CLASSES
-            scores = rows @ store.unit(low, high).T
+            scores = rows @ unit(store.sums[low:high]).T
             scores[:, store.counts[low:high] == 0] = -np.inf
             scores[same == identities[low:high]] = -np.inf
             best = np.argmax(scores, axis=1)

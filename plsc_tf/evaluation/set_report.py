@@ -149,8 +149,7 @@ def of_pairs(
     figures = bootstrap.intervals(values, statistics.measure, sides, options)
     errors = {rate: figures.pop(rate) for rate in statistics.grid}
     points = statistics.curve()
-    calibrated = figures.pop(roc.CALIBRATED)
-    threshold = _threshold(calibrated, points, options.far)
+    threshold = _threshold(figures.pop(roc.CALIBRATED), points, options.far)
     if options.calibrate:
         costs, curve = _calibrate(scores, sides, options)
         figures, threshold = figures | costs, threshold | curve

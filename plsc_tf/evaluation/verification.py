@@ -205,8 +205,7 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
         ]
     total, norms = map(np.concatenate, zip(*embedded, strict=True))
     scores = score(total, left, right, pairs.same)
-    sides = norms[np.stack([left, right])]
-    return dataclasses.replace(scores, flip=flip, norms=sides)
+    return dataclasses.replace(scores, flip=flip, norms=norms[np.stack([left, right])])
 
 
 def embed_batch(

@@ -81,8 +81,7 @@ class GuardedCallback(keras.callbacks.Callback):
 
     def _call(self, method, *args, **kwargs):
         """Calls the callback's method in the guard."""
-        call = getattr(self._callback, method)
-        self._guard(functools.partial(call, *args, **kwargs))
+        self._guard(functools.partial(getattr(self._callback, method), *args, **kwargs))
 
     on_train_begin = functools.partialmethod(_call, "on_train_begin")
     on_train_batch_begin = functools.partialmethod(_call, "on_train_batch_begin")
