@@ -19,7 +19,7 @@ from plsc_tf.jobs.trained import start_from
 from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.strategy import make_deterministic
-from plsc_tf.reporting.recorder import GuardedCallback, StepLines, exact_loss
+from plsc_tf.reporting.recorder import Guard, GuardedCallback, StepLines, exact_loss
 from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.callbacks import TrainingLog, Verification
@@ -109,10 +109,8 @@ def _train(settings, joined, termination, parts, lock):
     others.append(checkpoints)
     log = _training_log(plan, reporter, others)
     callbacks = [*losses, termination, log, *others]
-    reporter.guarded(
-        "the description of the run",
-        lambda: log_run(plan, model, batches, pairs, parts),
-    )
+    guard = Guard("the description of the run")
+    guard(lambda: log_run(plan, model, batches, pairs, parts))
     reporter.begin(model)
     before = model.trainer.position.global_step
 
@@ -136,7 +134,7 @@ def _train(settings, joined, termination, parts, lock):
     except BaseException:
         reporter.close(model, outcome, batches)
         if group.is_chief:
-            reporter.guarded("the uploaded results", upload)
+            Guard("the uploaded results")(upload)
         raise
     if not group.is_chief:
         return settings, None

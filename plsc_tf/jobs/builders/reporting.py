@@ -9,16 +9,10 @@ from absl import logging
 from plsc_tf.jobs import run_report
 from plsc_tf.jobs.builders import hooks
 from plsc_tf.options.settings import Settings
-from plsc_tf.reporting import curves, layers, projector
+from plsc_tf.reporting import curves, layers, projector, recorder
 from plsc_tf.reporting.angles import AngleHistograms
 from plsc_tf.reporting.metrics_files import MetricsFiles
-from plsc_tf.reporting.recorder import (
-    Guard,
-    GuardedCallback,
-    InputImages,
-    Recorder,
-    Traces,
-)
+from plsc_tf.reporting.recorder import Guard
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.trackers import Tracker
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
@@ -54,13 +48,13 @@ class RunReporter:
         self.folder = settings.checkpoints.model_save_dir
         self._board = files.join(self.folder, TENSORBOARD)
         self.metrics = MetricsFiles(self.folder)
-        self.recorder = Recorder()
+        self.recorder = recorder.Recorder()
         self._hooks = hooks.load_callbacks(options.hooks)
         self._starts = starts
         if not group.is_chief:
             return
         if options.tensorboard or TENSORBOARD in options.tracker:
-            board = self.guarded(self._board, lambda: TensorBoard(self._board))
+            board = Guard(self._board)(lambda: TensorBoard(self._board))
             self.recorder.sinks += [board] if board else []
         if options.visualdl:
             self.recorder.sinks.append(VisualDL(files.join(self.folder, FOLDER)))
@@ -74,26 +68,26 @@ class RunReporter:
         options, callbacks = self.options, {}
         traces = options.profile_every_n_iters
         if traces and self.group.index == options.profile_at_task:
-            callbacks["traces"] = Traces(self._board, traces)
+            callbacks["traces"] = recorder.Traces(self._board, traces)
         if self.group.is_chief and (options.check_shape or options.check_content):
             check = layers.LayerCheck(options.check_content)
             callbacks["the layers' shapes and contents"] = check
         if self.group.is_chief and (images := options.images_every_n_iters):
-            callbacks["input images"] = InputImages(self.recorder, images)
+            callbacks["input images"] = recorder.InputImages(self.recorder, images)
         if angles := options.angles_every_n_iters:
             callbacks["angles"] = AngleHistograms(self.recorder, angles)
         for name, one in callbacks.items():
             # Measuring angles needs all workers, so no worker may skip it after an
             # error.
             if name != "angles" or self.group.size == 1:
-                callbacks[name] = GuardedCallback(one, name)
+                callbacks[name] = recorder.GuardedCallback(one, name)
         return [*callbacks.values(), *self._hooks]
 
     def begin(self, model) -> None:
         """Logs the `Classifier` before the training, only on the chief."""
         title = "Model statistics"
         if self.group.is_chief and self.options.print_model_statistics:
-            if text := self.guarded(title, lambda: layers.statistics(model)):
+            if text := Guard(title)(lambda: layers.statistics(model)):
                 logging.info("%s:\n%s", title, text)
 
     def finish(self, model, outcome, batches, pairs):
@@ -107,7 +101,7 @@ class RunReporter:
         """
         if self.options.projector and pairs:
             project = functools.partial(self._project, model, pairs)
-            self.guarded("the projector's files", project)
+            Guard("the projector's files")(project)
         self.close(model, outcome, batches)
 
     def close(self, model=None, outcome=None, batches=None):
@@ -123,14 +117,14 @@ class RunReporter:
             return
         # If the store does not answer, writing each file would wait for its timeout.
         stored = f"metrics, logs and report in {self.folder}"
-        if self.guarded(stored, lambda: [files.exists(self.folder)]) is None:
+        if Guard(stored)(lambda: [files.exists(self.folder)]) is None:
             return
         self.recorder.flush()
         if self.options.run_report:
-            self.guarded(PLOT, self._plot)
+            Guard(PLOT)(self._plot)
         if self.options.run_report and model is not None:
             report = functools.partial(self._report, model, outcome or {}, batches)
-            self.guarded(run_report.NAME, report)
+            Guard(run_report.NAME)(report)
         if model is not None:
             export = (outcome or {}).get("export_dir") or self.folder
             names = (run_report.NAME, PLOT, "results.json")
@@ -160,10 +154,7 @@ class RunReporter:
                 (one.caption, one.svg()) for one in curves.all_of(rows, self._resumed())
             ],
         }
-        known = {
-            name: self.guarded(f"the report's {name}", read, {})
-            for name, read in facts.items()
-        }
+        known = {n: Guard(f"the report's {n}")(read, {}) for n, read in facts.items()}
         names = run_report.LINKED
         known["written"] = [n for n in names if files.exists(files.join(folder, n))]
         known["starts"] = self._starts
@@ -181,7 +172,3 @@ class RunReporter:
             points = projector.of_pairs(model, first)
         if self.group.is_chief:
             projector.write(self._board, name, *points)
-
-    def guarded(self, what, write, default=None):
-        """Returns `write()`, or `default` if it fails; see `Guard`."""
-        return Guard(what)(write, default)
