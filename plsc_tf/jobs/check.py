@@ -33,11 +33,10 @@ def check(settings):
     request = data_request(settings, settings.conversion.split, **changes)
     listing = functools.partial(open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
-    targets = _targets(settings, request)
     result = data_check.check(
         name,
         request,
-        val_targets=targets,
+        val_targets=_targets(settings, request),
         near=given.near_duplicates,
         max_megapixels=settings.server.max_megapixels,
         judge=_judge(settings.embedding),
@@ -50,8 +49,7 @@ def check(settings):
     if given.cleaned_list:
         path, listing = given.cleaned_list, result.listing
         count = report.write_cleaned_list(path, listing, result.table)
-        place = f"{path}: {count:,} images in {listing.folder}"
-        rows.append(("cleaned list", place))
+        rows.append(("cleaned list", f"{path}: {count:,} images in {listing.folder}"))
     return result, rows
 
 

@@ -71,8 +71,7 @@ def export_checkpoint(
     if card:
         sha256 = provenance.of_model(loaded)["weights_sha256"]
         card.check_weights(sha256, loaded.checkpoint)
-    folder = files.parent(loaded.checkpoint)
-    settings = loaded.settings.replace(model_save_dir=folder)
+    settings = loaded.settings.replace(model_save_dir=files.parent(loaded.checkpoint))
     # Default verification sets may be missing here; sets that the user named may not.
     required, load = "val_targets" in settings.given, data.load_pairs
     pairs = load(settings) if required else _read(load, settings) or {}

@@ -72,13 +72,11 @@ def rows(outcome: dict) -> Iterator[tuple[str, str]]:
     sets = {"verification": "verification accuracy", "raw_pixels": "raw pixels"}
     for key, words in sets.items():
         for name, figures in (outcome.get(key) or {}).items():
-            text = "{accuracy:.4f} ± {std:.4f}".format_map(figures)
-            yield f"{name}: {words}", text
+            yield f"{name}: {words}", "{accuracy:.4f} ± {std:.4f}".format_map(figures)
     for name, value in (outcome.get("test") or {}).items():
         yield f"test {name}", report.text(value)
     if "checkpoint_dir" in outcome:
-        path = outcome["checkpoint_dir"]
-        yield "checkpoint", path or "none: no save has succeeded"
+        yield "checkpoint", outcome["checkpoint_dir"] or "none: no save has succeeded"
     if "unsaved_steps" in outcome:
         yield "NOT SAVED", f"the last {outcome['unsaved_steps']} steps; see the errors"
 

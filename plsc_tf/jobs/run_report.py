@@ -49,7 +49,6 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         folder_of_card = files.parent(files.join(folder, CARD))
         command += f" {shlex.quote(f'--card_dir={folder_of_card}')}"
     shown = shown_options(settings)
-    options = [(x.name, shown[x.name], x.format(x.default)) for x in select(ALL)]
     return page.render(
         "run_report.html",
         title=f"Training of {settings.model.model_name} on "
@@ -59,7 +58,7 @@ def to_html(settings: Settings, outcome: dict, facts: dict) -> bytes:
         results=rows,
         command=command,
         card=CARD,
-        options=options,
+        options=[(x.name, shown[x.name], x.format(x.default)) for x in select(ALL)],
         given=settings.given,
         **facts,
     )

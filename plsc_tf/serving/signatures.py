@@ -108,8 +108,7 @@ class Signatures:
         images = tf.TensorSpec([None, *image_size, 3], tf.float32, "images")
         # Keras models don't need AutoGraph, but a user's callable might.
         convert = not isinstance(network, keras.Model)
-        traced = one_input(self._compute, images, convert)
-        self._raw = traced.get_concrete_function()
+        self._raw = one_input(self._compute, images, convert).get_concrete_function()
         self.embedding_size = self._raw.structured_outputs.shape[-1]
         self.module = tf.Module()
         # Track only the variables: saving the network itself would also write its head

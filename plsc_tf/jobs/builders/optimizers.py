@@ -100,8 +100,7 @@ def adopt(optimizer, settings):
     require(not optimizer.built, rule, "Create another one", optimizer=kind)
     bound = settings.optimizer.max_gradient_norm
     rule = "max_gradient_norm does not apply to an optimizer from Python"
-    advice = f"Set {kind}(..., global_clipnorm={bound}) instead"
-    require(bound is None, rule, advice)
+    require(bound is None, rule, f"Set {kind}(..., global_clipnorm={bound}) instead")
     rate = private_apis.learning_rate_or_schedule(optimizer)
     if isinstance(rate, keras.Variable):
         rate = float(rate.numpy())

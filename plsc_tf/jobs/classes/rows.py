@@ -113,8 +113,7 @@ def find_dominant(settings, source, stored):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    training = data.open_source(settings)
-    embedded = images.embeddings(settings, source, training)
+    embedded = images.embeddings(settings, source, data.open_source(settings))
     progress = Progress("comparing images with centers", None, "images")
     for rows, own in progress.over(embedded, lambda batch: len(batch[1])):
         check_labels(own, classes)

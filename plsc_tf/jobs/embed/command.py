@@ -66,8 +66,7 @@ def embed(settings: Settings) -> list[tuple]:
         source = of_model(loaded.model, loaded.settings, batch_size)
         row = "checkpoint", loaded.checkpoint
     skipped = {} if settings.preprocessing.skip_bad_records else None
-    images = names, paths, points
-    blocks = _embedded(source, rate, options, images, skipped)
+    blocks = _embedded(source, rate, options, (names, paths, points), skipped)
     count, size = write_rows(options.output, names_path, blocks)
     table = [
         row,

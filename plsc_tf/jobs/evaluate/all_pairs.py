@@ -36,8 +36,7 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     identities, people = lists.read_labels(text, scoring.identities, len(rows))
     found = np.full(len(identities), "", object)
     if scoring.groups:
-        folders = [f"{name}/" for name in identities]
-        found = protocols.groups_of(folders, scoring.groups)
+        found = protocols.groups_of([f"{name}/" for name in identities], scoring.groups)
     names, group_of = np.unique(found, return_inverse=True)
     digest = hashlib.sha256(text + group_of.tobytes())
     sha256 = digest.hexdigest()

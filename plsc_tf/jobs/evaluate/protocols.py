@@ -114,8 +114,7 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
         text = files.read(path)
         digest.update(hashlib.sha256(text).digest())
         names, identities = lists.read_identity_list(text, path)
-        below = folder or files.parent(path)
-        embeddings, _ = gathered(source.blocks(names, below))
+        embeddings, _ = gathered(source.blocks(names, folder or files.parent(path)))
         # In an array of texts, each would take the memory of the longest one.
         sides += [embeddings, np.array(identities, object)]
     return _search(_name(probes), sides, options, digest)
@@ -241,8 +240,7 @@ def _faces(meta, listed, names):
     """Reads the images' points and detector scores; (None, None) without a file."""
     if not fnmatch.filter(listed, "*_name_5pts_score.txt"):
         return None, None
-    path = _only(meta, listed, "*_name_5pts_score.txt")
-    return image_list.points_of(names, path)
+    return image_list.points_of(names, _only(meta, listed, "*_name_5pts_score.txt"))
 
 
 def _subjects(meta, listed, kind):

@@ -169,8 +169,7 @@ class Job:
 
     def with_head(self, **changes) -> "Job":
         """Returns a copy with changed `HeadLoad` attributes."""
-        head = dataclasses.replace(self.head, **changes)
-        return dataclasses.replace(self, head=head)
+        return dataclasses.replace(self, head=dataclasses.replace(self.head, **changes))
 
     def most_classes(self) -> int:
         """Returns the largest number of classes that fits; 0 if none fits.

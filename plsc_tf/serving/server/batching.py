@@ -209,8 +209,7 @@ class Batcher:
         except _INPUT_ERRORS as error:
             self._split(batch, error)
         except Exception as error:  # noqa: BLE001 - reported to the callers
-            message = f"The model failed: {_reason(error)}"
-            failure = RequestError("INTERNAL", message)
+            failure = RequestError("INTERNAL", f"The model failed: {_reason(error)}")
             failure.__cause__ = error
             for row in batch:
                 row.fail(failure)
