@@ -127,11 +127,10 @@ def standard_errors(
     people = items.sum() ** 2 / np.square(items).sum()  # as many of equal size (Kish)
     # The 97.5% quantile of Student's t, relative to that of the normal distribution.
     student = 1 + 1.21 / max(people - 1, 1)
-    errors = {}
-    for name, *values in zip(names, *np.moveaxis(drawn, 0, 2), strict=True):
-        error = _standard_error(*values, share=1.0 if name in _NO_RATES else 1.5)
-        errors[name] = error if isinstance(error, str) else student * error
-    return errors
+    return {
+        name: _standard_error(*values, student, share=1.0 if name in _NO_RATES else 1.5)
+        for name, *values in zip(names, *np.moveaxis(drawn, 0, 2), strict=True)
+    }
 
 
 def weights(sides: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -145,7 +144,7 @@ def weights(sides: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.where(left == right, counts[left], counts[left] * counts[right])
 
 
-def _standard_error(by_identity, by_couple, share):
+def _standard_error(by_identity, by_couple, student, share):
     """Returns a metric's standard error from its values in the draws, or a reason."""
     parts = [values[np.isfinite(values)] for values in (by_identity, by_couple)]
     if min(map(len, parts)) < (1 - _MAX_UNDEFINED) * len(by_identity):
@@ -153,7 +152,7 @@ def _standard_error(by_identity, by_couple, share):
     whole, of_couples = map(np.var, parts)
     if not whole:
         return "all draws of identities give the same value"
-    return math.sqrt(max(whole - share * of_couples, whole / 3))
+    return student * math.sqrt(max(whole - share * of_couples, whole / 3))
 
 
 def _with_interval(name, figure, error, width):

@@ -54,13 +54,10 @@ class ShardedHead(Head):
         require(0 < sample_rate <= 1, rule, sample_rate=sample_rate)
         rule = "tile_rows must be positive, or None to choose it automatically"
         require(tile_rows is None or tile_rows >= 1, rule, tile_rows=tile_rows)
-        require(
-            sample_rate == 1 or not self.label_smoothing,
-            "Label smoothing needs all classes, but Partial FC samples them. Set "
-            "label_smoothing=0 or sample_rate=1",
-            sample_rate=sample_rate,
-            label_smoothing=self.label_smoothing,
-        )
+        rule = "Label smoothing needs all classes, but Partial FC samples them"
+        advice = "Set label_smoothing=0 or sample_rate=1"
+        given = {"sample_rate": sample_rate, "label_smoothing": self.label_smoothing}
+        require(sample_rate == 1 or not self.label_smoothing, rule, advice, **given)
         require_one_of(packing.DTYPES, weight_dtype=self.weight_dtype)
 
     def _make_rows(self, strategy, initial_rows, name):

@@ -143,7 +143,7 @@ class TrainingLog(keras.callbacks.Callback):
 
     def wants(self, step: int) -> bool:
         """Returns whether a line is due after this step; see `several_steps`."""
-        return self._is_due(step)
+        return step % self.every_n_steps == 0 or step == self.total_steps
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Restarts the clock after verification or saving."""
@@ -165,7 +165,7 @@ class TrainingLog(keras.callbacks.Callback):
         if self.model.trainer.step_result:  # empty if the step was skipped
             self._since_line.append(self.model.trainer.step_result)
         self._count(seconds, step)
-        due = self._is_due(step)
+        due = self.wants(step)
         if self._since_line and (line := self._line):
             self._shown(lambda: line.show(step, lambda: self._text(step), due))
         if self._since_line and due:
@@ -202,9 +202,6 @@ class TrainingLog(keras.callbacks.Callback):
             "learning rate and the remaining time are wrong. Set num_sample_per_epoch "
             f"to the number of examples, at most {steps * self.global_batch_size}."
         )
-
-    def _is_due(self, step):
-        return step % self.every_n_steps == 0 or step == self.total_steps
 
     def _count(self, seconds, step):
         self._of_epoch.append(seconds)

@@ -182,16 +182,11 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
             jpegs = tuple(_jpeg(read(side)) for side in sides)
             if all(jpegs):
                 report.images[len(report.worst)] = jpegs
-            report.worst.append(
-                {
-                    "kind": kind,
-                    "cosine": float(1 - distances[row] / 2),
-                    "squared_l2": float(distances[row]),
-                    "accepted": bool(distances[row] < report.limit),
-                    "left": str(names[sides[0]]),
-                    "right": str(names[sides[1]]),
-                }
-            )
+            squared = float(distances[row])
+            pair = {"kind": kind, "cosine": 1 - squared / 2, "squared_l2": squared}
+            pair["accepted"] = bool(squared < report.limit)
+            pair |= {"left": str(names[sides[0]]), "right": str(names[sides[1]])}
+            report.worst.append(pair)
 
 
 def short_name(path: str) -> str:

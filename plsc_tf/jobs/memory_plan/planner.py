@@ -290,14 +290,8 @@ def plan(settings: Settings) -> Job:
         prefetch_buffer_size=images.prefetch_buffer_size,
     ).for_batches_of(settings.training.global_batch_size)
     backbone = _backbone(model, head.own_batch // head.parts, settings, found)
-    return Job(
-        head=head,
-        backbone=backbone,
-        devices=found,
-        process=process,
-        batches_ahead=pipeline.prefetch_buffer_size + pipeline.num_parallel_batches,
-        settings=settings,
-    )
+    ahead = pipeline.prefetch_buffer_size + pipeline.num_parallel_batches
+    return Job(head, backbone, found, process, ahead, settings)
 
 
 def _small_model(settings):

@@ -191,8 +191,7 @@ def _open(path):
     """Returns (model card or {}, model with `signatures`, their definitions)."""
     if path.endswith(".onnx"):
         model = exported.OnnxModel(path)
-        checksum = files.checksum(path, "sha256")["sha256"]
-        return {"fingerprint": checksum}, model, model.signature_defs
+        return {"fingerprint": model.fingerprint}, model, model.signature_defs
     definitions = _signature_defs(files.read(files.join(path, "saved_model.pb")))
     card = files.join(path, versions.CARD)
     card = files.read_json(card) if files.exists(card) else {}
