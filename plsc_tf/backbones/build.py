@@ -7,11 +7,7 @@ from functools import partial
 import keras
 from keras import layers
 
-from plsc_tf.backbones.arguments import (
-    NetworkArguments,
-    checked_image_shape,
-    positive_integer,
-)
+from plsc_tf.backbones import arguments
 from plsc_tf.backbones.faces import iresnet, mobilefacenet, resnet, small_resnet
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
@@ -96,21 +92,21 @@ def build(
     canonical = _canonical(name)
     builder, entry = BUILDERS[canonical], ENTRIES.get(canonical)
     if embedding_size is not None:
-        embedding_size = positive_integer(embedding_size, "embedding_size")
+        embedding_size = arguments.positive_integer(embedding_size, "embedding_size")
     elif entry is None:
         embedding_size = FACE_EMBEDDING_SIZE
     if image_shape is None:
         size = FACE_IMAGE_SIZE if entry is None else entry.image_size
         image_shape = (size, size, 3)
-    shape = checked_image_shape(image_shape)
-    arguments = NetworkArguments(canonical, embedding_size, shape, dropout)
+    shape = arguments.checked_image_shape(image_shape)
+    given = arguments.NetworkArguments(canonical, embedding_size, shape, dropout)
     precision = Precision(dtype)
     _check_options(canonical, builder, options)
     momentum = options.pop("batch_norm_momentum", ZOO_MOMENTUM)
     if entry is not None:
-        arguments.require_pixels(entry.smallest)
+        given.require_pixels(entry.smallest)
     image = keras.Input(shape, name="image")
-    output = builder(image, arguments, **options)
+    output = builder(image, given, **options)
     if entry is not None and embedding_size is not None:
         output = EMBEDDING_STYLE.embedding_dense(output, embedding_size)
     network = keras.Model(image, output, name=canonical)

@@ -8,13 +8,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.data.source import (
-    IndexedSource,
-    Order,
-    Source,
-    label_error,
-    without_autograph,
-)
+from plsc_tf.data.sampling import Order
+from plsc_tf.data.source import IndexedSource, Source, label_error, without_autograph
 from plsc_tf.requirements import require
 
 # Errors that TensorFlow raises for unreadable records. UnicodeDecodeError occurs when

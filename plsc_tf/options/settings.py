@@ -11,19 +11,11 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
 
-from plsc_tf.flags import conditions
+from plsc_tf.flags import commands, conditions
 from plsc_tf.flags.boost import Boost
 from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.classes import Classes
 from plsc_tf.flags.cluster import Cluster
-from plsc_tf.flags.commands import (
-    Alignment,
-    Checking,
-    Conversion,
-    Embedding,
-    Importing,
-    Launching,
-)
 from plsc_tf.flags.dataset import Dataset
 from plsc_tf.flags.evaluation import Evaluation, Scoring
 from plsc_tf.flags.export import Export
@@ -61,13 +53,13 @@ class Settings:
     checkpoints: Checkpoints = Checkpoints()
     evaluation: Evaluation = Evaluation()
     scoring: Scoring = Scoring()
-    alignment: Alignment = Alignment()
-    embedding: Embedding = Embedding()
+    alignment: commands.Alignment = commands.Alignment()
+    embedding: commands.Embedding = commands.Embedding()
     export: Export = Export()
-    importing: Importing = Importing()
-    checking: Checking = Checking()
-    conversion: Conversion = Conversion()
-    launching: Launching = Launching()
+    importing: commands.Importing = commands.Importing()
+    checking: commands.Checking = commands.Checking()
+    conversion: commands.Conversion = commands.Conversion()
+    launching: commands.Launching = commands.Launching()
     server: Server = Server()
     classes: Classes = Classes()
     provenance: Provenance = Provenance()

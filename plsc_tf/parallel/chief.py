@@ -4,12 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from plsc_tf.parallel.worker_lost import (
-    LOST_STATUS,
-    STALL_STATUS,
-    by_value,
-    silence,
-)
+from plsc_tf.parallel.worker_lost import LOST_STATUS, STALL_STATUS, by_value, silence
 
 # Seconds that the chief waits before it acts on a reported error. The error may only be
 # a consequence of another worker's loss, which a closed connection then reveals.

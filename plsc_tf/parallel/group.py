@@ -17,16 +17,11 @@ from typing import Any
 
 from absl import logging
 
-from plsc_tf.parallel import joining, wire
+from plsc_tf.parallel import joining, wire, worker_lost
 from plsc_tf.parallel.chief import SETTLE_S, Chief
 from plsc_tf.parallel.cluster import Cluster
 from plsc_tf.parallel.joining import JoinError
-from plsc_tf.parallel.worker_lost import (
-    LOST_STATUS,
-    WorkerLostError,
-    end_process,
-    silence,
-)
+from plsc_tf.parallel.worker_lost import LOST_STATUS, WorkerLostError
 from plsc_tf.requirements import require
 
 __all__ = ["LOST_STATUS", "Group", "JoinError", "SingleWorker", "WorkerLostError"]
@@ -307,7 +302,7 @@ class Group:
                 continue
             self._chiefs_silence_s += interval
             if self._chiefs_silence_s > self._silence_s:
-                self._lose_chief(silence(self._silence_s))
+                self._lose_chief(worker_lost.silence(self._silence_s))
 
     def _end_process(self):
         """Ends this process unless it ends by itself within `grace_s`."""
@@ -315,7 +310,7 @@ class Group:
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self.lost.index == self.index
         status = FAILED_STATUS if own_fault else self.lost.exit_status
-        end_process(
+        worker_lost.end_process(
             status,
             self.lost,
             f"This process did not end by itself within {self._grace_s:g} s. The "

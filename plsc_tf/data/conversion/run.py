@@ -24,13 +24,8 @@ from collections.abc import Iterator
 import numpy as np
 from absl import logging
 
+from plsc_tf.data.conversion import shards
 from plsc_tf.data.conversion.inputs import UNKNOWN
-from plsc_tf.data.conversion.shards import (
-    RecordFile,
-    finished,
-    read_records,
-    write_manifest,
-)
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.progress import Progress
@@ -107,7 +102,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
     fingerprint = _fingerprint(source, plan)
     parent, name = os.path.split(os.path.abspath(plan.output_dir))
     folder = os.path.join(parent, f".{name}.converting")
-    earlier = finished(plan.output_dir, fingerprint)
+    earlier = shards.finished(plan.output_dir, fingerprint)
     if earlier is not None:
         # Remove what a process left behind that was killed after publishing.
         shutil.rmtree(folder, ignore_errors=True)
@@ -203,14 +198,14 @@ class _Conversion:
         if state["count"] is not None:
             return
         buckets = [
-            RecordFile(self._bucket(number), self._output.header_bytes, *kept)
+            shards.RecordFile(self._bucket(number), self._output.header_bytes, *kept)
             for number, kept in enumerate(state["buckets"])
         ]
         count = sum(bucket.count for bucket in buckets)
 
         def commit():
             with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
-                list(pool.map(RecordFile.sync, buckets))
+                list(pool.map(shards.RecordFile.sync, buckets))
             state["buckets"] = [(bucket.count, bucket.size) for bucket in buckets]
             self._commit()
 
@@ -249,13 +244,13 @@ class _Conversion:
         def read(row):
             number = int(np.searchsorted(starts, row, "right")) - 1
             place = np.array([row - starts[number]])
-            return next(read_records(paths[number], header_bytes, place))
+            return next(shards.read_records(paths[number], header_bytes, place))
 
         done = min(starts[state["shards"]], count)
         with self._progress("Writing", count, "records", done) as progress:
             for number in range(state["shards"], len(paths)):
                 start, end = starts[number], starts[number + 1]
-                shard = RecordFile(paths[number], header_bytes)
+                shard = shards.RecordFile(paths[number], header_bytes)
                 pieces = self._gather(start, min(end, count))
                 for records, table in _prefetched(pieces):
                     shard.add(records, table)
@@ -281,7 +276,8 @@ class _Conversion:
             "source": self._source.describe(),
             "fingerprint": self._fingerprint,
         }
-        return write_manifest(self._shards, self._names, facts, self._output.file_list)
+        listed = self._output.file_list
+        return shards.write_manifest(self._shards, self._names, facts, listed)
 
     def publish(self):
         """Renames the folder of shards to the output and removes temporary files."""
@@ -309,7 +305,7 @@ class _Conversion:
                     seed = [self._plan.seed, _ORDER, number]
                     order = np.random.default_rng(seed).permutation(count)
                 path, header_bytes = self._bucket(number), self._output.header_bytes
-                yield from read_records(path, header_bytes, order[first:last])
+                yield from shards.read_records(path, header_bytes, order[first:last])
             first, last = max(first - count, 0), last - count
 
     def _remove_buckets(self, done):
