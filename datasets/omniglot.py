@@ -25,9 +25,7 @@ def layout(request: layouts.DataRequest) -> layouts.ClassFoldersLayout:
     """Returns the layout of the training or, for other splits, held-out alphabets."""
     training = request.split == "train"
     return layouts.ClassFoldersLayout(
-        request,
-        request.dataset_dir,
-        keep=lambda name: (name.split("/")[0] not in HELD_OUT) == training,
+        request, request.dataset_dir, keep=lambda name: _is_held_out(name) != training
     )
 
 
@@ -39,9 +37,7 @@ def pairs(request: layouts.DataRequest, target: str = "held_out") -> Pairs | Non
     """
     if target not in ("held_out", "omniglot", "val"):
         return None
-    held_out = class_folders(
-        request.dataset_dir, keep=lambda name: name.split("/")[0] in HELD_OUT
-    )
+    held_out = class_folders(request.dataset_dir, keep=_is_held_out)
     alphabets = np.array([name.split("/")[0] for name in held_out.class_names])
     chosen = _choose(held_out.labels, alphabets)
     used, rows = np.unique(chosen, return_inverse=True)
@@ -50,6 +46,11 @@ def pairs(request: layouts.DataRequest, target: str = "held_out") -> Pairs | Non
     encoded = [read_image(name) for name in names]
     same = held_out.labels[chosen[:, 0]] == held_out.labels[chosen[:, 1]]
     return Pairs(target, encoded, left, right, same, files=names, mirror=False)
+
+
+def _is_held_out(name: str) -> bool:
+    """Returns whether a class folder is that of a held-out alphabet."""
+    return name.split("/")[0] in HELD_OUT
 
 
 def _choose(labels: np.ndarray, alphabet_of_class: np.ndarray) -> np.ndarray:

@@ -49,7 +49,6 @@ def check() -> None:
             )
         if version.release[:2] > last.release:
             logging.warning(
-                "plsc_tf was not tried with %s %s, only with %s to %s. If it fails, "
-                "run: pip install '%s<%s'",
-                *(package, version, first, last, package, newest),
+                f"plsc_tf was not tried with {package} {version}, only with {first} to "
+                f"{last}. If it fails, run: pip install '{package}<{newest}'"
             )

@@ -88,10 +88,8 @@ def of_pairs(
     """
     same, rejected = scores.same, scores.distances >= threshold
     kinds = {"fnmr": (same, rejected), "fmr": (~same, ~rejected)}
-    return {
-        error: summarize(_rates(kind, wrong, sides, groups, options))
-        for error, (kind, wrong) in kinds.items()
-    }
+    given = sides, groups, options
+    return {error: summarize(_rates(*kind, *given)) for error, kind in kinds.items()}
 
 
 def _rates(kind, wrong, sides, groups, options):

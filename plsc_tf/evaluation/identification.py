@@ -119,11 +119,8 @@ def rank_rates(result: Search, ranks: Sequence = RANKS, weights=None) -> dict:
     counts = np.ones(len(chosen)) if weights is None else weights[result.mated]
     if not counts.sum():
         return {}
-    return {
-        k: float(np.average(chosen <= k, weights=counts))
-        for k in ranks
-        if k == 1 or k < result.num_identities
-    }
+    below = [k for k in ranks if k == 1 or k < result.num_identities]
+    return {k: float(np.average(chosen <= k, weights=counts)) for k in below}
 
 
 def open_set(result: Search, rank: int = 1) -> roc.PairStatistics:

@@ -115,7 +115,5 @@ def format_table(rows) -> str:
     rows = [(str(name), text(value)) for name, value in rows]
     width = max((len(name) for name, _ in rows), default=0)
     indent = "\n" + " " * (width + 2)
-    return "\n".join(
-        f"{name:<{width}}  {indent.join(value.splitlines())}".rstrip()
-        for name, value in rows
-    )
+    texts = ((name, indent.join(value.splitlines())) for name, value in rows)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in texts)

@@ -127,11 +127,10 @@ class PairStatistics:
         if folds:
             parts = np.array_split(scores.same, folds)
             self._fold_of = np.repeat(np.arange(folds), [len(part) for part in parts])
-            self._cells = {
-                len(grid): self._fold_of * (len(grid) + 1)
-                + np.searchsorted(grid, scores.distances, side="right")
-                for grid in (ACCURACY_THRESHOLDS, FAR_THRESHOLDS)
-            }
+            self._cells = {}
+            for grid in (ACCURACY_THRESHOLDS, FAR_THRESHOLDS):
+                places = np.searchsorted(grid, scores.distances, side="right")
+                self._cells[len(grid)] = self._fold_of * (len(grid) + 1) + places
 
     def values(self) -> dict:
         """Returns the unweighted metrics, in table order.
@@ -153,10 +152,9 @@ class PairStatistics:
             weights: float64 `[pairs]`, how often each pair counts; None means once.
         """
         ordered = np.ones(len(self._same)) if weights is None else weights[self._order]
-        accepted, true_accepts = (
-            np.append(0, np.cumsum(counts)[self._last_of_ties])
-            for counts in (ordered, ordered * self._ordered_same)
-        )
+        both = ordered, ordered * self._ordered_same
+        last = self._last_of_ties
+        accepted, true_accepts = (np.append(0, np.cumsum(x)[last]) for x in both)
         false_accepts = accepted - true_accepts
         far, tar = (part / part[-1] for part in (false_accepts, true_accepts))
         return Curve(far, tar, self._limits, int(np.count_nonzero(~self._same)))
@@ -228,15 +226,12 @@ class PairStatistics:
                 # points, like the linear spline in insightface.
                 thresholds[fold] = np.interp(FAR_TARGET, rates, FAR_THRESHOLDS)
         hit = self._scores.distances < thresholds[self._fold_of]
-        val, far = (
-            _ratio(self._count(hit & kind, weights), self._count(kind, weights))
-            for kind in (self._same, ~self._same)
-        )
-        return val, far
+        same = self._same
 
-    def _count(self, kind, weights):
-        """Returns the total weight of one kind of pairs per fold, `[folds]`."""
-        return np.bincount(self._fold_of[kind], weights[kind], self._folds)
+        def count(kind):
+            return np.bincount(self._fold_of[kind], weights[kind], self._folds)
+
+        return tuple(_ratio(count(hit & kind), count(kind)) for kind in (same, ~same))
 
     def _accepted(self, grid, kind, weights):
         """Returns one kind's weight below each threshold, and in total, per fold.

@@ -250,13 +250,12 @@ def of_classes(
         labels: int `[images]`.
         options: the report's options.
     """
+    hits = {f"top_{k}": ranks <= k for k in (1, 5)}
 
     def measure(weights=None):
         if weights is not None and not weights.any():
             return {}
-        return {
-            f"top_{k}": float(np.average(ranks <= k, weights=weights)) for k in (1, 5)
-        }
+        return {k: float(np.average(hit, weights=weights)) for k, hit in hits.items()}
 
     figures = bootstrap.intervals(measure(), measure, labels, options)
     counts = {"images": len(labels), "classes": len(np.unique(labels))}
@@ -286,10 +285,8 @@ def _threshold(calibrated, points, far):
     threshold = {"far": far} | {scale: one.value for scale, one in scales.items()}
     if calibrated.value is None:
         fewest = MIN_ERRORS / points.num_different
-        note = (
-            f"{calibrated.note}. {points.num_different} different pairs are enough for "
-            f"FAR={fewest:.2g} or more"
-        )
+        note = f"{calibrated.note}. {points.num_different} different pairs are enough "
+        note += f"for FAR={fewest:.2g} or more"
         return threshold | {"note": note}
     threshold["far_measured"] = points.false_accepts[points.last(far)].item()
     threshold["tar"] = points.tar(far).item()

@@ -199,10 +199,9 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
     embedded = []
     for first in range(0, len(used), size):
         images = pairs.decoded(image_size, used[first : first + size])
-        embedded += [
-            embed_batch(embed, images[start : start + batch_size], flip)
-            for start in range(0, len(images), batch_size)
-        ]
+        for start in range(0, len(images), batch_size):
+            batch = images[start : start + batch_size]
+            embedded.append(embed_batch(embed, batch, flip))
     total, norms = map(np.concatenate, zip(*embedded, strict=True))
     scores = score(total, left, right, pairs.same)
     return dataclasses.replace(scores, flip=flip, norms=norms[np.stack([left, right])])

@@ -146,10 +146,8 @@ class CurricularFace(MarginLoss):
         """See `MarginLoss.others`."""
         t = tf.cast(state["t"], cosine.dtype)
         hard = cosine > target.hard_above
-        return (
-            tf.where(hard, cosine * (t + cosine), cosine),
-            tf.where(hard, t + 2.0 * cosine, tf.ones_like(cosine)),
-        )
+        value = tf.where(hard, cosine * (t + cosine), cosine)
+        return value, tf.where(hard, t + 2.0 * cosine, tf.ones_like(cosine))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,7 +102,5 @@ def describe(head: Head) -> str:
         place = f"in {shards} shard(s), in tiles of {tile:,}"
     parameters = sum(math.prod(array.shape) for array in arrays.values())
     scale = f", scale={head.scale:g}" if "bias" not in arrays else ""
-    return (
-        f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}; "
-        f"{parameters:,} parameters; loss={head.loss}{scale}"
-    )
+    text = f"Head: {type(head).__name__}, {rows:,} rows × {size}, {place}"
+    return f"{text}; {parameters:,} parameters; loss={head.loss}{scale}"

@@ -226,10 +226,8 @@ def sweep(
         if {"weight", "bias"} & set(wanted):
             shapes |= {k: v.tensor.shape for k, v in head.arrays().items()}
         # Unlike zeros, these are never a constant, which `add_rows` must not change.
-        sums = {
-            name: tf.raw_ops.Empty(shape=shape, dtype=floatx, init=True)
-            for name, shape in shapes.items()
-        }
+        empty = functools.partial(tf.raw_ops.Empty, dtype=floatx, init=True)
+        sums = {name: empty(shape=shape) for name, shape in shapes.items()}
 
         def add_block(start, sums):
             sums = dict(sums)

@@ -70,10 +70,8 @@ class LinearCrossEntropy(keras.layers.Layer):
             shape = self.num_classes, hidden_shape[-1]
             self.own_weight = self.add_weight(shape=shape, name="weight")
         if self.use_bias:
-            classes = self.num_classes or self.tied_to.input_dim
-            self.bias = self.add_weight(
-                shape=(classes,), initializer="zeros", name="bias"
-            )
+            shape = (self.num_classes or self.tied_to.input_dim,)
+            self.bias = self.add_weight(shape, initializer="zeros", name="bias")
 
     @property
     def weight(self) -> Any:

@@ -146,11 +146,8 @@ def second_pass(load: HeadLoad) -> int:
     else:
         gradients = 1 if load.compiled else 3 + slots
     clipping = 2 * FLOAT * load.batch**2 if load.clipped else 0
-    return (
-        _tile(load, load.columns, _logit_tensors(load))
-        + load.tile_bytes * (gradients + load.narrow)
-        + clipping
-    )
+    tile = _tile(load, load.columns, _logit_tensors(load))
+    return tile + load.tile_bytes * (gradients + load.narrow) + clipping
 
 
 def making(load: HeadLoad) -> tuple[int, int]:

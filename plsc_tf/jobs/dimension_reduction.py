@@ -1,7 +1,6 @@
 """Sets up the stages of dimension-reduction training from the options."""
 
 import functools
-import json
 
 import keras
 from absl import logging
@@ -16,7 +15,7 @@ from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import read_bytes
 from plsc_tf.reporting.recorder import StepLines
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, json_text
 
 PROJECTION = "pca_mat.npy"
 LOG = "line_search.jsonl"
@@ -109,8 +108,7 @@ def memory(backbone, head, boost):
 def _log_line(stepper, model: keras.Model):
     """Returns the step's line search as JSON; NaN and infinity become null."""
     step = model.trainer.position.global_step
-    search = json.dumps({"step": step, **stepper.last})
-    return json.dumps(json.loads(search, parse_constant=lambda name: None))
+    return json_text.finite({"step": step, **stepper.last})
 
 
 def _bytes(size, replicated, replicas, boost):

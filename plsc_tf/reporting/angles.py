@@ -109,7 +109,5 @@ def angles(head: Head, embeddings: tf.Tensor, labels: tf.Tensor) -> list[tf.Tens
             other = tf.maximum(other, tf.reduce_max(rest, axis=0))
     own = exchange.total(own)
     other = tf.reduce_max(exchange.gather(other[None]), axis=0)
-    return [
-        tf.math.acos(tf.clip_by_value(exchange.own(value), -1.0, 1.0)) * (180 / math.pi)
-        for value in (own, other)
-    ]
+    cosines = (tf.clip_by_value(exchange.own(one), -1.0, 1.0) for one in (own, other))
+    return [tf.math.acos(one) * (180 / math.pi) for one in cosines]

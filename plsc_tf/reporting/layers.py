@@ -105,10 +105,8 @@ def _tell(tensor, content):
     if not values.size:
         return text
     first = " ".join(f"{value:.4g}" for value in values.reshape(-1)[:FIRST_VALUES])
-    return (
-        f"{text}  mean {values.mean():.4g}  deviation {values.std():.4g}  "
-        f"min {values.min():.4g}  max {values.max():.4g}  first {first}"
-    )
+    text = f"{text}  mean {values.mean():.4g}  deviation {values.std():.4g}"
+    return f"{text}  min {values.min():.4g}  max {values.max():.4g}  first {first}"
 
 
 def statistics(model) -> str:

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import json
-import math
 
 from plsc_tf.reporting.recorder import Guard, Sink
 from plsc_tf.requirements import require
@@ -106,8 +104,5 @@ def read(path: str) -> list[dict]:
 
 
 def _json_line(row):
-    """Encodes a row; NaN and infinity become null, because JSON has neither."""
-    finite = {
-        n: v if v is not None and math.isfinite(v) else None for n, v in row.items()
-    }
-    return f"{json.dumps(finite)}\n".encode()
+    """Encodes a row."""
+    return f"{json_text.finite(row)}\n".encode()

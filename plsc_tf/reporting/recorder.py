@@ -43,10 +43,8 @@ class Guard:
             return write()
         except Exception as error:  # noqa: BLE001 - must not end the training
             self.broken = True
-            reason = f"{type(error).__name__}: {error}"
-            logging.warning(
-                "Could not write %s; the training continues: %s", self._output, reason
-            )
+            reason = f"the training continues: {type(error).__name__}: {error}"
+            logging.warning("Could not write %s; %s", self._output, reason)
             return default
 
 

@@ -1,4 +1,4 @@
-"""Parses JSON from strangers."""
+"""JSON: parses that of strangers, and writes numbers that JSON does not have."""
 
 import json
 from typing import Any
@@ -28,6 +28,11 @@ def parse(text: bytes, path: str) -> Any:
         inner = [value for one in inner for value in _values(one)]
     require(not inner, f"{path} must be nested at most {_MOST_DEPTH} deep")
     return content
+
+
+def finite(value: Any) -> str:
+    """Returns a value as JSON on one line; NaN and infinity become null."""
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda name: None))
 
 
 def _values(value):
