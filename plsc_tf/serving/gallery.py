@@ -271,6 +271,7 @@ class Gallery(contextlib.AbstractContextManager):
         rule = "count must be at least 1, and threshold finite or None"
         require(fits, rule, count=count, threshold=threshold)
         unit = self._unit(embeddings)
+        least = -np.inf if threshold is None else threshold
         with self._lock:
             owner, rows = self._owner[: self._count], self._rows[: self._count]
         # Fewer queries at a time bound the memory, however large the gallery is.
@@ -279,21 +280,20 @@ class Gallery(contextlib.AbstractContextManager):
         for start in range(0, len(unit), step):
             scores, people = nearest(unit[start : start + step], rows, owner, count)
             pairs = zip(scores.tolist(), people.tolist(), strict=True)
-            found += [self._matches(*pair, count, threshold) for pair in pairs]
+            with self._lock:  # once, as it may have to wait for a change each time
+                found += [self._matches(*pair, count, least) for pair in pairs]
         return found
 
-    def _matches(self, scores, people, count, threshold):
+    def _matches(self, scores, people, count, least):
         matches, best = [], dict(zip(people[::-1], scores[::-1], strict=True))
         for person in dict.fromkeys(people):
-            score = best[person]
-            if len(matches) == count or (threshold is not None and score < threshold):
+            if len(matches) == count or best[person] < least:
                 break
-            with self._lock:
-                name = self._one("SELECT name FROM people WHERE id = ?", person)
+            name = self._one("SELECT name FROM people WHERE id = ?", person)
             # The name is None if the person was removed after the search began.
             if name is not None:
                 # Rounding can make the product exceed 1.
-                matches.append(Match(name, min(score, 1.0)))
+                matches.append(Match(name, min(best[person], 1.0)))
         return matches
 
     def close(self) -> None:

@@ -53,9 +53,8 @@ def test_people_are_found_once_each_and_again_after_closing(tmp_path):
     with Gallery(tmp_path) as gallery:
         (found,) = gallery.identify(query, count=5)
         assert [match.name for match in found] == expected
-        np.testing.assert_allclose(
-            [match.score for match in found], [best[n] for n in expected], atol=1e-6
-        )
+        scores = [match.score for match in found]
+        np.testing.assert_allclose(scores, [best[n] for n in expected], atol=1e-6)
         (some,) = gallery.identify(query, count=5, threshold=best[expected[2]] - 1e-2)
         assert [match.name for match in some][:3] == expected[:3]
         assert len(some) < 5 or best[expected[4]] > best[expected[2]] - 2e-2

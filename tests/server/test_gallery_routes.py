@@ -2,12 +2,14 @@
 
 import concurrent.futures
 import contextlib
+import json
 import shutil
 import sqlite3
+import threading
 import time
 
 import pytest
-from server_tools import ask, b64, export, picture, served, wait_for
+from server_tools import ask, b64, connect, export, picture, served, wait_for
 
 from plsc_tf.serving.gallery import Gallery
 from tests.small_disk import mounted
@@ -92,6 +94,38 @@ def test_others_do_not_wait_for_a_slow_disk(tmp_path):
         assert writes.result(20)[0] == about.result(20)[0] == 200
 
 
+def test_changes_of_clients_that_are_gone_keep_nobody_waiting(
+    model_dir, tmp_path, monkeypatch
+):
+    # Who may enroll could hang up after each request: two hundred a second kept all
+    # others from being identified, for minutes, and then the server from ending.
+    enrol, started, continues = Gallery.enrol, [], threading.Event()
+
+    def slow(self, name, embeddings):
+        started.append(name)
+        continues.wait(30)
+        return enrol(self, name, embeddings)
+
+    monkeypatch.setattr(Gallery, "enrol", slow)
+    body = json.dumps({"name": "eve", "base64_string": faces(1)}).encode()
+    head = b"POST /gallery/enrol HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+    head += b"Content-Type: application/json\r\n\r\n"
+    with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
+
+        def measured(text):
+            return text in ask(server, "GET", "/metrics")[1]
+
+        links = [connect(server, head % len(body) + body) for _ in range(6)]
+        wait_for(lambda: started and measured("plsc_tf_images_total 6.0"))
+        for link in links:
+            link.close()
+        wait_for(lambda: measured("plsc_tf_connections 1.0"))
+        assert post(server, "identify", base64_string=faces(1))[0] == 200
+        continues.set()
+        assert post(server, "enrol", name="ada", base64_string=faces(2))[0] == 200
+    assert started == ["eve", "ada"]
+
+
 def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypatch):
     # In a gallery of a million faces, ten requests of a key that may only identify
     # would keep all others waiting for a minute.
@@ -125,4 +159,5 @@ def test_a_full_disk_is_an_answer(tmp_path):
             (folder / "other").write_bytes(bytes(shutil.disk_usage(folder).free))
             status, answer = post(server, "enrol", name="bob", base64_string=faces(11))
             assert status == 507 and "database or disk is full" in answer["error"]
+            assert str(folder) not in answer["error"]
             assert names(server, 11, count=9) == ["ada"]

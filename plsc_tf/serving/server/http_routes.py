@@ -1,6 +1,7 @@
 """HTTP handlers: PLSC's service, TF Serving's REST, health, metrics and gallery."""
 
 import asyncio
+import collections
 import concurrent.futures
 import errno
 import re
@@ -111,10 +112,8 @@ class Routes:
 
     async def _predict(self, request, match):
         which, most = _which(match), self._app.options.max_request_images
-        find_input = self._models.get(*which).input
-        signature, form, values = await self._app.bodies.read(
-            request, rest.read_inputs, find_input, most
-        )
+        parse = rest.read_inputs, self._models.get(*which).input, most
+        signature, form, values = await self._app.bodies.read(request, *parse)
         # Look the version up again: it may have been unloaded while the body arrived.
         version = self._models.get(*which)
         outputs = await version.predict(signature, values)
@@ -170,13 +169,15 @@ class GalleryRoutes:
         app.metrics.gallery.set_function(self._gallery.__len__)
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
-        self._threads = concurrent.futures.ThreadPoolExecutor(
-            2, thread_name_prefix="gallery"
-        )
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "gallery")
+        # Searches must not wait for the disk, nor changes of a key for all of another.
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "change")
+        self._turns = collections.defaultdict(asyncio.Lock)
 
     def close(self) -> None:
         """Finishes the requests in progress and closes the gallery."""
-        self._threads.shutdown()
+        for threads in (self._threads, self._writer):
+            threads.shutdown()
         self._gallery.close()
 
     def add_to(self, web_app: web.Application) -> None:
@@ -253,16 +254,23 @@ class GalleryRoutes:
         return np.stack([row.pop("embedding") for row in rows]), rows
 
     async def _change(self, request, change, *arguments):
-        who = {"key": request.match_info["key"], "address": request.remote}
-        folder = self._app.options.gallery_dir
-        # It is finished and recorded even if the client disconnects, and must not be
-        # answered with 503. Its images are no longer in memory.
+        key, folder = request.match_info["key"], self._app.options.gallery_dir
+        who = {"key": key, "address": request.remote}
+        # Until its turn, it ends with its client: those of clients that are gone would
+        # pile up.
+        await self._turns[key].acquire()
+        # Then it is finished and recorded even if the client disconnects, and must not
+        # be answered with 503. Its images are no longer in memory.
         self._app.bodies.hold(0)
-        record = self._do(audit.record, folder, change, who, *arguments)
+        work = self._writer.submit(audit.record, folder, change, who, *arguments)
+        record = asyncio.ensure_future(self._result(work))
+        record.add_done_callback(lambda _: self._turns[key].release())
         return await asyncio.shield(record)
 
     async def _do(self, function, *arguments, **options):
-        work = self._threads.submit(function, *arguments, **options)
+        return await self._result(self._threads.submit(function, *arguments, **options))
+
+    async def _result(self, work):
         try:
             return await asyncio.wrap_future(work)
         except ValueError as error:
@@ -271,6 +279,8 @@ class GalleryRoutes:
             # 507: Insufficient Storage.
             status = 507 if error.errno == errno.ENOSPC else None
             message = f"The gallery failed: {error}"
+            # Where it is, is not the client's business.
+            message = message.replace(self._app.options.gallery_dir, "gallery_dir")
             raise RequestError("INTERNAL", message, status=status) from error
 
 
