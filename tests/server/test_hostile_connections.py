@@ -40,10 +40,8 @@ def call(stream, method, size, content):
     fields |= {b":path": b"/tensorflow.serving." + method}
     fields |= {b"te": b"trailers", b"content-type": b"application/grpc"}
     fields |= {b"authorization": b"Bearer \xff"}
-    head = b"".join(
-        b"\0%c%s%c%s" % (len(name), name, len(value), value)
-        for name, value in fields.items()
-    )
+    pairs = ((len(k), k, len(v), v) for k, v in fields.items())
+    head = b"".join(b"\0%c%s%c%s" % pair for pair in pairs)
     message, ends = struct.pack(">BI", 0, size) + content, size == len(content)
     return frame(1, 4, stream, head) + frame(0, int(ends), stream, message)
 
@@ -108,10 +106,8 @@ def test_silent_connections_keep_nobody_out(model_dir):
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(served(model_dir, grpc_port=0, **limits))
             assert resource.getrlimit(FILES)[0] == 512
-            links = [
-                stack.enter_context(connect(server, port=port))
-                for port in 4 * ["port"] + 4 * ["grpc_port"]
-            ]
+            ports = 4 * ["port"] + 4 * ["grpc_port"]
+            links = [stack.enter_context(connect(server, port=port)) for port in ports]
             assert ask(server, "GET", "/healthz")[0] == 200
             with contextlib.suppress(ConnectionError):
                 assert links[0].recv(1) == b""
@@ -160,11 +156,14 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
                     pass
 
 
-@pytest.mark.parametrize("how", ["silent", "half", "head"])
+@pytest.mark.parametrize("how", ["silent", "half", "head", "full"])
 def test_answers_that_are_read_in_part_keep_no_connection(model_dir, how):
     # 20 KB from a stranger held a connection until the server was restarted: asyncio
     # does not call `pause_writing` for less than 64 KB, nor drop them when it closes.
-    limits = {"receive_timeout": 0.5, "max_connections": 1}
+    # And a key with one request in 20 s on each connection could keep all others out.
+    limits = {"receive_timeout": 0.5, "max_connections": 2}
+    if how == "full":
+        limits = {"receive_timeout": 60, "max_connections": 1}
     with served(model_dir, **limits) as server, socket.socket() as link:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
@@ -172,9 +171,11 @@ def test_answers_that_are_read_in_part_keep_no_connection(model_dir, how):
         request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
         link.sendall(20 * request)  # answers of 58 KB: more than the kernel keeps
         time.sleep(0.4)
-        if how != "silent":
-            link.shutdown(socket.SHUT_WR) if how == "half" else link.sendall(b"GET")
-        wait_for(lambda: ask(server, "GET", "/healthz")[0] == 200)
+        if how == "half":
+            link.shutdown(socket.SHUT_WR)
+        elif how == "head":
+            link.sendall(b"GET")
+        wait_for(lambda: "plsc_tf_connections 1.0" in ask(server, "GET", "/metrics")[1])
         received = b""
         with contextlib.suppress(ConnectionError):
             while some := link.recv(1 << 16):
@@ -188,6 +189,13 @@ LINES = b"A: %s\r\n" % (b"a" * 1000) * 25
 LONG_HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n" + LINES
 
 
+async def listening_at(protocol, *arguments):
+    """The address of a server with this protocol."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: protocol(*arguments), "127.0.0.1")
+    return server.sockets[0].getsockname()
+
+
 def test_a_connection_is_read_in_small_parts_and_not_ahead():
     # Each connection could keep 32 requests, of 1 MB, behind one without its answer.
     sizes = []
@@ -199,11 +207,7 @@ def test_a_connection_is_read_in_small_parts_and_not_ahead():
 
     async def main():
         server = web.Server(lambda request: asyncio.sleep(60))
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
-            lambda: Recorder(server, Server(), {}), "127.0.0.1"
-        )
-        place = listener.sockets[0].getsockname()
+        place = await listening_at(Recorder, server, Server(), {})
         _, writer = await asyncio.open_connection(*place)
         writer.write(48 * (LONG_HEAD + b"\r\n"))
         for _ in range(500):
@@ -212,6 +216,26 @@ def test_a_connection_is_read_in_small_parts_and_not_ahead():
     asyncio.run(main())
     assert max(sizes) <= 8192
     assert sum(sizes) <= 200_000
+
+
+def test_answers_that_nobody_reads_fill_no_memory():
+    # 5 KB from a key with the right to identify kept 5 MB, on each of 1024 connections.
+    async def answer(request):
+        return web.Response(body=bytes(16 << 20))
+
+    async def main():
+        links, connections, options = [], {}, Server(max_receiving_mb=16)
+        place = await listening_at(Protocol, web.Server(answer), options, connections)
+        for _ in range(6):
+            links.append(await asyncio.open_connection(*place))
+            links[-1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.sleep(0.2)
+        unread = [one.transport.get_write_buffer_size() for one in connections]
+        await links[-1][0].readuntil(b"\r\n\r\n")
+        return unread, len(await links[-1][0].readexactly(16 << 20))
+
+    unread, received = asyncio.run(main())
+    assert sum(unread) <= 32 << 20 and received == 16 << 20
 
 
 # A head's bytes take five times the memory as text: a thousand connections took 2 GB.

@@ -1,12 +1,12 @@
 """The server application: sockets, signals, startup, shutdown and metrics."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import functools
 import resource
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import prometheus_client as prometheus
 from absl import logging
@@ -83,11 +83,8 @@ class App:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     self._loop.add_signal_handler(number, self._stopping.set)
                     stack.callback(self._loop.remove_signal_handler, number)
-            executor = stack.enter_context(
-                concurrent.futures.ThreadPoolExecutor(
-                    options.parallel_batches, thread_name_prefix="batch"
-                )
-            )
+            threads = ThreadPoolExecutor(options.parallel_batches, "batch")
+            executor = stack.enter_context(threads)
             models = self.models = Models(options, executor, self.metrics)
             await models.start()
             server, runner = await self._open_http(stack)
@@ -120,13 +117,11 @@ class App:
         web_protocol.MAX_MSG_QUEUE_SIZE = 1
         runner = web.AppRunner(web_app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
-        protocol = functools.partial(
-            Protocol, runner.server, options, self._connections
-        )
+        make = functools.partial(Protocol, runner.server, options, self._connections)
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                protocol, options.host, options.port, backlog=128, **self._tls
+                make, options.host, options.port, backlog=128, **self._tls
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error

@@ -73,20 +73,23 @@ class Protocol(web.RequestHandler):
         return self._phase != _IDLE or self._link.get_write_buffer_size() > 0
 
     @property
-    def silent(self) -> bool:
-        """True if no request has arrived completely and no answer is being written."""
-        return self._phase in (_HEAD, _BODY) or not self.busy
+    def rank(self) -> int:
+        """0 to 2 if it may be closed for another one, which of all is first; else 3.
+
+        First are those without a complete request, of which uploads are last because
+        their heads had a key; then those whose clients do not read their answers.
+        """
+        if self._phase in (_HEAD, _BODY) or not self.busy:
+            return int(self._phase == _BODY)
+        return 2 if self._paused else 3
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Accepts the connection, or answers 503 if there are too many requests."""
         if len(self._connections) >= self._options.max_connections:
             # Those that send no request must not keep others out.
-            silent = (one for one in self._connections if one.silent)
-            # Uploads go last: their heads had a key.
-            early = (
-                one for one in self._connections if one.silent and one._phase != _BODY
-            )
-            if not (oldest := next(early, None) or next(silent, None)):
+            known = self._connections
+            ranked = (one for rank in range(3) for one in known if one.rank == rank)
+            if not (oldest := next(ranked, None)):
                 transport.write(_BUSY)
                 transport.close()
                 return
@@ -130,6 +133,16 @@ class Protocol(web.RequestHandler):
         if self._link:  # TLS writes before `connection_made`
             self._limit("writing", self._options.receive_timeout)
             super().pause_writing()
+            self._drop_unread()
+
+    def _drop_unread(self):
+        """Closes the oldest connections whose clients leave too many bytes unread."""
+        left = self._options.max_receiving_mb * 1e6
+        for one in reversed(self._connections):
+            size = one._link.get_write_buffer_size()
+            if size and left < 0:
+                one._link.abort()
+            left -= size
 
     def resume_writing(self) -> None:
         """Stops the time limit for the client to read its answer."""
