@@ -26,12 +26,21 @@ class Calibration:
             compared.
         cosines: the cosines, ascending.
         llrs: their LLRs.
+
+    Raises:
+        ValueError, TypeError: a card has other values, which would make NaN of cosines.
     """
 
     method: str
     prior: float
     cosines: list[float]
     llrs: list[float]
+
+    def __post_init__(self):
+        points = np.array([self.cosines, self.llrs], np.float64)
+        fits = points.ndim == 2 and points.size and np.isfinite(points).all()  # noqa: PLR2004
+        fits = fits and 0 < self.prior < 1 and (np.diff(points[0]) >= 0).all()
+        require(fits, "A calibration needs finite points, ascending, and a prior")
 
     def llr(self, cosines: np.ndarray) -> np.ndarray:
         """Returns the LLRs of cosines."""

@@ -2,12 +2,23 @@
 
 from typing import NamedTuple
 
+from plsc_tf.evaluation.calibration import Calibration
 from plsc_tf.evaluation.card import VERSION
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
+_DAMAGE = TypeError, ValueError, AttributeError, KeyError, OverflowError, RuntimeError
+_COMMAND = "python -m plsc_tf.evaluate --card_dir=DIR"
 # The keys of a set's threshold that are copied into model_card.json.
 _THRESHOLD_KEYS = ("far", "fpir", "squared_l2", "cosine", "note", "calibration")
+
+
+def check_threshold(threshold: dict) -> None:
+    """Raises one of several errors if a threshold cannot be used."""
+    cosine, curve = threshold.get("cosine"), threshold.get("calibration")
+    require(cosine is None or -2 < cosine < 2, "cosine must be a number or null")  # noqa: PLR2004
+    if curve is not None:
+        Calibration(**curve)
 
 
 class EvaluationCard(NamedTuple):
@@ -32,21 +43,17 @@ class EvaluationCard(NamedTuple):
             ValueError: card.json is not an evaluation card.
         """
         if not files.exists(path):
-            raise FileNotFoundError(
-                f"The evaluation card {path!r} does not exist. Create it with python "
-                "-m plsc_tf.evaluate --card_dir=DIR."
-            )
+            raise FileNotFoundError(f"{path} is missing. Create it with {_COMMAND}.")
         try:
             content = dict(files.read_json(path))
-            facts = [content.get("model", {}), *content["sets"].values()]
-            inner = [one.get("threshold") or {} for one in facts]
+            for one in (content.get("model", {}), *content["sets"].values()):
+                check_threshold(one.get("threshold") or {})
             version = content["version"]
-            known = version == VERSION and all(isinstance(one, dict) for one in inner)
-        except (AttributeError, TypeError, ValueError, KeyError, RecursionError):
-            known, version = False, "none"
+        except _DAMAGE as error:
+            version = f"{error}"[:200]
         rule = f"card must be a card.json (version {VERSION}) of plsc_tf.evaluate"
-        advice = "Write it anew: python -m plsc_tf.evaluate --card_dir=DIR"
-        require(known, rule, advice, card=path, version=repr(version))
+        received = {"card": path, "version": repr(version)}
+        require(version == VERSION, rule, f"Write it anew: {_COMMAND}", **received)
         page = f"{path.removesuffix('.json')}.html"
         # A sparse file that takes no disk could have any size.
         html = files.read_limited(page, 1 << 28) if files.exists(page) else None

@@ -1,5 +1,7 @@
 """Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
+import re
+
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -9,9 +11,9 @@ CARD = "assets.extra/model_card.json"
 
 
 def find(folder: str) -> dict[int, str]:
-    """Returns {version: path} for each entry of a folder whose name is an integer."""
-    names = files.list_dir(folder)
-    return {int(name): files.join(folder, name) for name in names if name.isdecimal()}
+    """Returns {version: path} for each entry whose name is a number of 64 bits."""
+    names = filter(re.compile("[0-9]{1,18}").fullmatch, files.list_dir(folder))
+    return {int(name): files.join(folder, name) for name in names}
 
 
 def find_models(path: str, option: str = "model_dir") -> dict[int, str]:

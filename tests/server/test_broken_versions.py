@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import json
 import re
 import shutil
 
@@ -16,20 +17,27 @@ def test_broken_newest_versions_hide_no_sound_one(model_dir, tmp_path):
     # Who can add broken folders would keep the server from starting again.
     folder = tmp_path / "face"
     shutil.copytree(model_dir, folder)
-    for version in range(9, 34):
+    # With a number of more than 64 bits, its state could not be told, nor any other.
+    for version in (*range(9, 34), 10**20):
         (folder / str(version)).mkdir()
         (folder / str(version) / "saved_model.pb").write_bytes(b"rubbish")
     (folder / "34").symlink_to("34")
+    # Each of these would be served, and all requests to the gallery would fail.
+    for version, cosine in ((35, float("nan")), (36, "0.4"), (37, 10**30)):
+        shutil.copytree(folder / "1", folder / str(version))
+        card = folder / str(version) / "assets.extra" / "model_card.json"
+        card.write_text(json.dumps({"threshold": {"cosine": cosine}}))
     with served(folder) as server:
         # A page that rebinds its name would learn the names of folders.
         rebound = ask(server, "GET", "/healthz", headers={"Host": "evil.com"})[1]
         assert rebound == {"status": "serving"}
         status, answer, _ = ask(server, "GET", "/healthz")
         assert (status, answer["status"]) == (200, "serving")
-        assert sorted(map(int, answer["failed"])) == [*range(9, 35)]
+        assert sorted(map(int, answer["failed"])) == [*range(9, 38)]
+        assert ask(server, "GET", "/v1/models/face")[0] == 200
         metrics = ask(server, "GET", "/metrics")[1]
         assert "plsc_tf_model_version 1.0" in metrics
-        assert 'plsc_tf_model_loads_total{result="failed"} 26.0' in metrics
+        assert 'plsc_tf_model_loads_total{result="failed"} 29.0' in metrics
 
 
 def test_a_broken_version_is_tried_again_later(model_dir, tmp_path, monkeypatch):

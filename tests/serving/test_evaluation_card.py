@@ -8,6 +8,18 @@ import pytest
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from tests.serving.tiny import CARD, LARGE, SMALL, read
 
+CURVE = {"method": "logistic", "prior": 0.5, "cosines": [-1, 1], "llrs": [-9, 9]}
+# Exported, `verify` would answer NaN, or fail.
+DAMAGED = [
+    *([1], {"cosine": float("nan")}, {"cosine": "0.4"}, {"cosine": 10**400}),
+    *({"calibration": CURVE | {"prior": prior}} for prior in (0, 1, float("nan"), "x")),
+    *(
+        {"calibration": CURVE | {"llrs": llrs}}
+        for llrs in ([1], [0, 10**400], [[1], [2]])
+    ),
+    {"calibration": CURVE | {"cosines": [1, -1]}},
+]
+
 
 def write(folder, content=CARD):
     path = folder / "card.json"
@@ -37,7 +49,7 @@ def test_thresholds_that_the_data_cannot_support_are_null(tmp_path):
     [
         *("no", [], {}, {"version": 2, "sets": {}}, {"version": 1, "sets": []}),
         *({"version": 1, "sets": {"a": 5}}, {"version": 1, "sets": {}, "model": []}),
-        {"version": 1, "sets": {"a": {"threshold": [1]}}},
+        *({"version": 1, "sets": {"a": {"threshold": one}}} for one in DAMAGED),
     ],
 )
 def test_other_files_are_refused(tmp_path, content):

@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.serving import exported, versions
+from plsc_tf.serving.evaluation_card import check_threshold
 from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.batching import Batcher, sizes_up_to
 from plsc_tf.serving.server.errors import RequestError, invalid
@@ -77,6 +78,9 @@ class LoadedModel:
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         threshold.pop("calibration", None)  # it may be long
+        # Otherwise, all requests to the gallery would fail, not only this version.
+        check_threshold(threshold)
+        rest.write_json(threshold)
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
         self._batchers = {
