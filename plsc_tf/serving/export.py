@@ -264,9 +264,5 @@ def _compare(signatures, loaded, written, extras):
         row = proof.compare("classify", *scores)
         row["same_classes"] = float(np.mean(found["classes"] == best["classes"]))
         rows.append(row)
-    return {
-        "pictures": len(images),
-        "basis": basis,
-        "accuracy_loss_allowed": extras.accuracy_loss,
-        "artefacts": rows,
-    }
+    basis = {"pictures": len(images), "basis": basis}
+    return basis | {"accuracy_loss_allowed": extras.accuracy_loss, "artefacts": rows}

@@ -102,6 +102,5 @@ def table(folder: str) -> list[tuple[str, str]]:
 
 
 def _disagrees(name, how):
-    return RuntimeError(
-        f"The exported {name!r} disagrees with the network: {how}. It was deleted."
-    )
+    problem = f"The exported {name!r} disagrees with the network: {how}"
+    return RuntimeError(f"{problem}. It was deleted.")

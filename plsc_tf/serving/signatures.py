@@ -125,10 +125,8 @@ class Signatures:
         def of_bytes(compute):
             return one_input(lambda data: compute(self._decode(data)), encoded)
 
-        self.functions = {
-            "serving_default": of_bytes(embed),
-            "images": one_input(embed, images),
-        }
+        self.functions = {"serving_default": of_bytes(embed)}
+        self.functions["images"] = one_input(embed, images)
         if closed_set:
             self.module.class_variables = closed_set.variables
             self.functions["classify"] = of_bytes(self.classify)

@@ -37,11 +37,7 @@ def running(folder, *options):
     try:
         ports = dict(re.findall(r"(\w*port)=(\d+)", process.stdout.readline()))
         assert ports, pathlib.Path(log.name).read_text()[-2000:]
-        yield {
-            "process": process,
-            "port": int(ports["port"]),
-            "grpc_port": int(ports["grpc_port"]),
-        }
+        yield {"process": process, **{name: int(ports[name]) for name in ports}}
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -118,18 +114,17 @@ def direct(folder, pictures):
     """Embeddings by the SavedModel, called in this process."""
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(str(folder))
-    return loaded.signatures["serving_default"](tf.constant(pictures))[
-        "embedding"
-    ].numpy()
+    run = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    return run(tf.constant(pictures))["embedding"].numpy()
 
 
 def ask(server, method, path, body=None, headers=None):
     """(status, JSON or text of the answer, its headers)."""
-    connection = http.client.HTTPConnection("127.0.0.1", server["port"], timeout=20)
+    place = "127.0.0.1", server["port"]
+    connection = http.client.HTTPConnection(*place, timeout=20)
     if "tls" in server:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", server["port"], timeout=20, context=server["tls"]
+            *place, timeout=20, context=server["tls"]
         )
     try:
         if isinstance(body, (dict, list)):

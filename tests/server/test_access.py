@@ -25,13 +25,8 @@ from tests.programs import ROOT
 
 GUIDE = ROOT / "docs" / "public_server.md"
 EMPTY = {"base64_string": []}
-KEYS = {
-    "app": "embed",
-    "gate": "embed,identify",
-    "desk": "identify,enrol",
-    "probe": "admin",
-    "slow": "embed,admin 0.01",
-}
+KEYS = {"app": "embed", "gate": "embed,identify", "desk": "identify,enrol"}
+KEYS |= {"probe": "admin", "slow": "embed,admin 0.01"}
 
 
 def line(name, rights, key=None):

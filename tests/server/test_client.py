@@ -112,11 +112,10 @@ def busy(path, body):
 def test_turns_and_failures(server, pictures, expected):
     good = f"127.0.0.1:{server['port']}"
     with silent() as slow, listening(busy) as (full, paths):
-        with FaceService(timeout=0.7) as service:
-            service.connect_all_server([unused(), slow, full, good])
-            for _ in range(8):
-                found = service.encode(pictures[:1])
-                np.testing.assert_allclose(found, expected[:1], atol=1e-5)
+        service = FaceService(unused(), slow, full, good, timeout=0.7)
+        for _ in range(8):
+            found = service.encode(pictures[:1])
+            np.testing.assert_allclose(found, expected[:1], atol=1e-5)
     # It asked to be left alone for 30 seconds.
     assert len(paths) == 1
 
@@ -126,21 +125,17 @@ def answering(value):
 
 
 def test_servers_take_turns():
-    with (
-        listening(answering(1.0)) as (first, _),
-        listening(answering(2.0)) as (second, _),
-    ):
-        with FaceService() as service:
-            service.connect_all_server([first, second])
-            found = [service.encode([b"x"])[0][0] for _ in range(4)]
+    first, second = map(listening, map(answering, (1.0, 2.0)))
+    with first as (one, _), second as (other, _), FaceService() as service:
+        service.connect_all_server([one, other])
+        found = [service.encode([b"x"])[0][0] for _ in range(4)]
     assert found == [1.0, 2.0, 1.0, 2.0]
 
 
 def test_no_server_answers(pictures):
-    with listening(busy) as (full, _):
-        with Client(unused(), full, timeout=1.0) as client:
-            with pytest.raises(ServiceError, match="refused.*503: .*too many"):
-                client.encode(pictures)
+    with listening(busy) as (full, _), Client(unused(), full, timeout=1.0) as client:
+        with pytest.raises(ServiceError, match="refused.*503: .*too many"):
+            client.encode(pictures)
     with pytest.raises(ServiceError, match="connect"):
         FaceService().encode(pictures)
 
@@ -161,9 +156,8 @@ def test_wrong_requests_go_nowhere_else(server):
 def test_answers_that_are_none(pictures):
     for answer in ({}, {"instance": [{}]}, {"instance": [{"embedding": ["a"]}]}, 3):
         with listening(lambda path, body, a=answer: (200, a, {})) as (address, _):
-            with Client(address) as client:
-                with pytest.raises(ServiceError):
-                    client.encode(pictures[:1])
+            with Client(address) as client, pytest.raises(ServiceError):
+                client.encode(pictures[:1])
 
 
 @contextlib.contextmanager

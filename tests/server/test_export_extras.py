@@ -27,9 +27,8 @@ def folder(tmp_path_factory):
     path = folder / "card.json"
     path.write_text(json.dumps({"version": 1, "sets": sets}))
     card = EvaluationCard.read(str(path))
-    export_saved_model(
-        model, folder / "face", image_size=(8, 8), classes=2, extras=Extras(card=card)
-    )
+    options = {"classes": 2, "extras": Extras(card=card)}
+    export_saved_model(model, folder / "face", image_size=(8, 8), **options)
     return folder
 
 

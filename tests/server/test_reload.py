@@ -91,9 +91,8 @@ def test_several_versions(versions, tmp_path, pictures):
     shutil.copytree(versions, folder)
     with served(folder, num_versions=2) as server:
         for path, version in (("/versions/1", "1"), ("/versions/2", "2"), ("", "2")):
-            status, answer, _ = ask(
-                server, "POST", f"/v1/models/face{path}:predict", body
-            )
+            path = f"/v1/models/face{path}:predict"
+            status, answer, _ = ask(server, "POST", path, body)
             assert status == 200, answer
             expected = direct(versions / version, pictures)
             np.testing.assert_allclose(answer["predictions"], expected, atol=1e-5)

@@ -236,8 +236,5 @@ def tls_arguments(options) -> dict:
     # asyncio allocates a buffer of this size before the handshake.
     sslproto.SSLProtocol.max_size = READ_BYTES
     # asyncio's own limits are longer.
-    return {
-        "ssl": context,
-        "ssl_handshake_timeout": min(5.0, options.receive_timeout),
-        "ssl_shutdown_timeout": 2.0,
-    }
+    limits = {"ssl_handshake_timeout": min(5.0, options.receive_timeout)}
+    return {"ssl": context, **limits, "ssl_shutdown_timeout": 2.0}

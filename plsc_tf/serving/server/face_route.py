@@ -4,7 +4,6 @@ import dataclasses
 import types
 
 import numpy as np
-import tensorflow as tf
 from aiohttp import web
 
 from plsc_tf.data.alignment import cut_faces, stored_size
@@ -65,12 +64,9 @@ class FaceRoute:
         """Finds the faces in a photograph, and cuts them out as PNGs.
 
         Raises:
-            tf.errors.InvalidArgumentError: it cannot be decoded.
+            ValueError: it cannot be decoded.
         """
-        try:
-            pixels = open_photo(photos[0], self._app.options.max_megapixels)
-        except ValueError as error:
-            raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
+        pixels = open_photo(photos[0], self._app.options.max_megapixels)
         (points,) = self._detect([pixels])
         faces = cut_faces(pixels, points, self._size, most=self._most)
         faces = [one._replace(pixels=encode(one.pixels))._asdict() for one in faces]

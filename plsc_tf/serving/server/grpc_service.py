@@ -184,9 +184,8 @@ class Services:
         names = [one[: len(name) + 1] for one in itertools.islice(request.inputs, 9)]
         if names != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
-        values = await self._bodies.parse(
-            size, _values, name, request.inputs[name], *kind, size
-        )
+        tensor = name, request.inputs[name], *kind, size
+        values = await self._bodies.parse(size, _values, *tensor)
         outputs = await version.predict(signature, values)
         response = PredictResponse()
         response.model_spec.name = spec.name
@@ -229,22 +228,20 @@ def _which(spec):
     return spec.name, spec.version.value if spec.HasField("version") else None
 
 
-def _values(name, proto, dtype, expected_shape, size):
-    expected = tf.dtypes.as_dtype(dtype)
-    if proto.dtype != expected.as_datatype_enum:
+def _values(name, proto, dtype, expected, size):
+    kind = tf.dtypes.as_dtype(dtype)
+    if proto.dtype != kind.as_datatype_enum:
         received = str(type(proto)(dtype=proto.dtype)).strip()
-        raise invalid(f"Input {name} must be {expected.name}. Received: {received}.")
+        raise invalid(f"Input {name} must be {kind.name}. Received: {received}.")
     shape = [dim.size for dim in proto.tensor_shape.dim]
-    if len(shape) != len(expected_shape) or min(shape, default=0) < 0:
-        raise invalid(
-            f"Input {name} must have shape {expected_shape}. Received: {shape}."
-        )
+    if len(shape) != len(expected) or min(shape, default=0) < 0:
+        raise invalid(f"Input {name} must have shape {expected}. Received: {shape}.")
     # The format allows one value to fill a whole tensor. Reject this, because a small
     # request could then allocate any amount of memory.
     if math.prod(shape) > (len(proto.string_val) if dtype.kind == "O" else size):
         raise invalid(f"Input {name} has too few values for its shape {shape}.")
     try:
         # Unlike tf.make_ndarray, it does not hold Python's lock.
-        return tf.io.parse_tensor(proto.SerializeToString(), expected).numpy()
+        return tf.io.parse_tensor(proto.SerializeToString(), kind).numpy()
     except tf.errors.InvalidArgumentError as error:
         raise invalid(f"Input {name} is not a tensor: {error.message}") from None

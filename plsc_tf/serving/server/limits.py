@@ -18,9 +18,7 @@ def check_count(count: int, most: int) -> None:
     if not count:
         raise invalid("The request has no images.")
     if count > most:
-        raise too_large(
-            f"A request may contain at most {most} images. Received: {count}."
-        )
+        raise too_large(f"A request may have at most {most} images. Received: {count}.")
 
 
 def check_image(index: int, data: bytes, options) -> int:

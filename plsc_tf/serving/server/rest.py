@@ -204,15 +204,13 @@ def rows(outputs: dict[str, np.ndarray]) -> list[dict]:
 
 def status(models, *which) -> get_model_status_pb2.GetModelStatusResponse:
     """Returns the states of a model's versions."""
-    response = get_model_status_pb2.GetModelStatusResponse()
+    answer = get_model_status_pb2.GetModelStatusResponse()
     states = get_model_status_pb2.ModelVersionStatus.State
     for number, (state, message) in models.status(*which).items():
-        one = response.model_version_status.add(
-            version=number, state=states.Value(state)
-        )
+        one = answer.model_version_status.add(version=number, state=states.Value(state))
         one.status.error_code = _UNKNOWN if message else 0
         one.status.error_message = message
-    return response
+    return answer
 
 
 def metadata(models, name, *which) -> get_model_metadata_pb2.GetModelMetadataResponse:
