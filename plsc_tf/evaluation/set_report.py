@@ -35,6 +35,7 @@ class SetReport:
             JSON-serializable.
         sha256: checksum of the set; "" if the set has no contents of its own.
         duplicates: {other set: counts of shared images, or a note}.
+        leaks: the people who are probably training classes, see `leaks.find`.
         groups: the error rates of groups of people, see `groups.of_pairs`.
         images: {index in `worst`: (JPEG, JPEG)}.
         compared: {name: the entry of this set in another model's card.json}.
@@ -50,6 +51,7 @@ class SetReport:
     worst: list = dataclasses.field(default_factory=list)
     sha256: str = ""
     duplicates: dict = dataclasses.field(default_factory=dict)
+    leaks: dict = dataclasses.field(default_factory=dict)
     groups: dict = dataclasses.field(default_factory=dict)
     images: dict = dataclasses.field(default_factory=dict)
     compared: dict = dataclasses.field(default_factory=dict)
@@ -73,9 +75,9 @@ class SetReport:
 
     def as_dict(self) -> dict:
         """Returns the set's JSON-serializable entry in card.json."""
-        names = "kind sha256 counts threshold duplicates groups curves worst".split()
+        names = "kind sha256 counts threshold duplicates leaks groups curves worst"
         figures = {name: figure.as_dict() for name, figure in self.figures.items()}
-        plain = {name: getattr(self, name) for name in names}
+        plain = {name: getattr(self, name) for name in names.split()}
         return plain | {"figures": figures, "intervals": self.basis}
 
     def add_roc(self, points: roc.Curve) -> None:

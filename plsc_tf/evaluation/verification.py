@@ -26,12 +26,16 @@ class PairScores:
         norms: `[2, pairs]`, norms of the two sides' embeddings before normalization;
             None if undefined, as for templates.
         flip: whether the embeddings of mirror images were added.
+        embeddings: `[images, size]`, the embeddings; None if they are not known.
+        sides: int `[2, pairs]`, the row in `embeddings` of both sides of each pair.
     """
 
     distances: np.ndarray
     same: np.ndarray
     norms: np.ndarray | None
     flip: bool = True
+    embeddings: np.ndarray | None = None
+    sides: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +139,8 @@ def score(
         a, b = left[rows], right[rows]
         difference = embeddings[a] / scale[a] - embeddings[b] / scale[b]
         distances[rows] = np.sum(np.square(difference), axis=1)
-    return PairScores(distances, same, norms[np.stack([left, right])])
+    sides = np.stack([left, right])
+    return PairScores(distances, same, norms[sides], True, embeddings, sides)
 
 
 def summarize(scores: PairScores, folds: int = FOLDS) -> VerificationResult:
@@ -204,7 +209,7 @@ def score_pairs(embed, pairs, *, batch_size=120, image_size=None, flip=None):
             embedded.append(embed_batch(embed, batch, flip))
     total, norms = map(np.concatenate, zip(*embedded, strict=True))
     scores = score(total, left, right, pairs.same)
-    return dataclasses.replace(scores, flip=flip, norms=norms[np.stack([left, right])])
+    return dataclasses.replace(scores, flip=flip, norms=norms[scores.sides])
 
 
 def embed_batch(

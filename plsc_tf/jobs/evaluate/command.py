@@ -7,9 +7,11 @@ import re
 import numpy as np
 from absl import logging
 
+from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.evaluation import card, closed_set, groups, set_charts, set_report
+from plsc_tf.evaluation import card, closed_set, groups, leaks, set_charts, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
@@ -103,6 +105,7 @@ class _Evaluation:
         images: {set: (`provenance.fingerprints` of its images, their names)}.
         model: facts about the model, for the card.
         data: facts about the training data, for the card.
+        class_rows: `StoredRows` of the training classes; None if they are not known.
 
     Raises:
         FileNotFoundError: a card to compare with does not exist.
@@ -122,6 +125,7 @@ class _Evaluation:
         self._given = provenance.options(settings)
         self._others = [EvaluationCard.read(path) for path in self.scoring.compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
+        self.class_rows = None
 
     def add(self, report):
         """Adds a report; appends a number to its name if the name is taken."""
@@ -143,7 +147,7 @@ class _Evaluation:
             folder = self.image_dir or files.parent(path)
             report, listed, pairs = protocols.pair_list(path, source, folder, options)
             self.add(report)
-            self._add_groups(report, listed, *pairs)
+            self._add_people(report, listed, *pairs)
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
@@ -160,13 +164,17 @@ class _Evaluation:
             lists = scoring.gallery, scoring.probes
             self.add(protocols.search(*lists, source, self.image_dir, options))
 
-    def _add_groups(self, report, names, scores, *sides):
-        """Adds the error rates of groups to the report on pairs of named images."""
+    def _add_people(self, report, names, scores, *sides):
+        """Adds the error rates of groups, and the people of the training set."""
+        people = np.stack(protocols.pair_identities(names, *sides, scores.same)[:2])
         if path := self.scoring.groups:
-            people = protocols.pair_identities(names, *sides, scores.same)[:2]
             of = protocols.groups_of(names, path)[np.stack(sides)]
-            given = scores, report.limit, np.stack(people), of
+            given = scores, report.limit, people, of
             report.groups = groups.of_pairs(*given, self.options)
+        if rows := self.class_rows:
+            pieces = rows.pieces(*rows.local_range())
+            known = [n for n, one in report.figures.items() if one.value is not None]
+            report.leaks = leaks.find(scores, people, pieces, known)
 
     def add_pairs(self, name, pairs, scores):
         """Adds the report on a verification set."""
@@ -182,7 +190,7 @@ class _Evaluation:
             shown = shown or range(len(pairs.images))
             read = pairs.images.__getitem__
             provenance.add_worst(report, scores, *sides, shown, read)
-        self._add_groups(report, pairs.files, scores, *sides)
+        self._add_people(report, pairs.files, scores, *sides)
         self.add(report)
 
     def add_sets(self, embed, sets, source):
@@ -265,12 +273,23 @@ class _Evaluation:
                 text = "{cosine:.5f}, squared distance {squared_l2:.5f}"
             text = text.format(**report.threshold)
             yield f"{report.name}: cosine threshold at {report.rate}", text
-        for error, found in report.groups.items():
-            for group, one in found["groups"].items():
-                text = "n/a ({note})" if one["value"] is None else "{value:.5f}"
-                yield f"{report.name}: {error.upper()} of {group}", text.format(**one)
+        yield from _rows_of_people(report)
         for name, count in report.counts.items():
             yield f"{report.name}: {name.replace('pictures', 'images')}", count
+
+
+def _rows_of_people(report):
+    """Yields table rows on people of the training set and on groups."""
+    if report.leaks:
+        text = "{found} of {identities} (estimate of all: {estimate:.0f})"
+        text = text.format(**report.leaks)
+        yield f"{report.name}: identities that are probably training classes", text
+    for name, value in report.leaks.get("figures", {}).items():
+        yield f"{report.name} without them: {short_name(name)}", f"{value:.5f}"
+    for error, found in report.groups.items():
+        for group, one in found["groups"].items():
+            text = "n/a ({note})" if one["value"] is None else "{value:.5f}"
+            yield f"{report.name}: {error.upper()} of {group}", text.format(**one)
 
 
 def _evaluate_model(evaluation, settings, parts, joined):
@@ -288,7 +307,11 @@ def _evaluate_model(evaluation, settings, parts, joined):
     if without_sets:
         settings = settings.replace(val_targets=())
     test = data.load_test(settings)
-    facts = {"examples": bool(settings.scoring.card_dir)}
+    with_card = bool(settings.scoring.card_dir)
+    content, facts = manifest.read(loaded.checkpoint), {"examples": with_card}
+    if with_card and settings.scoring.card_duplicates and "weight" in content["arrays"]:
+        described = content["arrays"]["weight"]
+        evaluation.class_rows = StoredRows(loaded.checkpoint, described)
     if test is not None:
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
@@ -298,7 +321,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     size = settings.evaluation.test_batch_size
     pairs = data.load_pairs(settings, parts.pairs)
     evaluation.add_sets(model.embed, pairs, of_model(model, settings, size))
-    if evaluation.scoring.card_dir:
+    if with_card:
         evaluation.add_origins(loaded)
     return loaded.checkpoint
 

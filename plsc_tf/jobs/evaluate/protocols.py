@@ -92,7 +92,7 @@ def pair_list(path, source, folder, options):
     require(len(same) >= FOLDS, rule, pairs=len(same))
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
     scores = score(embeddings, left, right, same)
-    scores = dataclasses.replace(scores, norms=norms[np.stack([left, right])])
+    scores = dataclasses.replace(scores, norms=norms[scores.sides])
     identities = pair_identities(names, left, right, same)
     report = set_report.of_pairs(_name(path), scores, identities, options)
     report.sha256 = hashlib.sha256(text).hexdigest()
@@ -229,7 +229,7 @@ def _template_pairs(name, path, ids, rows, subjects, options):
         basis = LINKED.replace("images", "templates")
     identities = numbers[left], numbers[right], basis
     scores = score(rows, left, right, same, folds=2)
-    scores = dataclasses.replace(scores, norms=None)
+    scores = dataclasses.replace(scores, norms=None, embeddings=None)
     report = set_report.of_pairs(name, scores, identities, options, kind="templates")
     report.counts["templates"] = len(ids)
     report.sha256 = hashlib.sha256(text).hexdigest()
