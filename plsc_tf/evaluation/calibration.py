@@ -108,6 +108,36 @@ def held_out(
     return llrs
 
 
+def of_groups(scores, sides: np.ndarray, groups: np.ndarray, known: Calibration):
+    """Calibrates the pairs within each group by themselves.
+
+    Args:
+        scores: `verification.PairScores`.
+        sides: see `held_out`.
+        groups: `[2, pairs]` text, the groups of both sides; "" if unknown.
+        known: the calibration on all pairs.
+
+    Returns:
+        {group: {"cllr": with the calibration on all pairs, "own_cllr": with the group's
+        own, both held out, and its "cosines" and "llrs"}, or {"note": why there is
+        none}}, JSON-serializable.
+    """
+    cosines, same, method = 1 - scores.distances / 2, scores.same, known.method
+    llrs, found = held_out(cosines, same, sides, method), {}
+    for name in sorted({*groups.ravel()} - {""}):
+        rows = (groups == name).all(axis=0)
+        of, kinds = cosines[rows], same[rows]
+        try:
+            own = fit(of, kinds, method)
+            apart = cllr(held_out(of, kinds, sides[:, rows], method), kinds)
+        except ValueError as error:
+            found[name] = {"note": str(error)}
+            continue
+        costs = {"cllr": cllr(llrs[rows], kinds), "own_cllr": apart}
+        found[name] = costs | {"cosines": own.cosines, "llrs": own.llrs}
+    return found
+
+
 def cllr(llrs: np.ndarray, same: np.ndarray, weights: np.ndarray | None = None):
     """Returns the cost of LLRs, in bits: 0 is perfect, 1 is that of knowing nothing.
 

@@ -11,7 +11,15 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.evaluation import card, closed_set, groups, leaks, set_charts, set_report
+from plsc_tf.evaluation import (
+    calibration,
+    card,
+    closed_set,
+    groups,
+    leaks,
+    set_charts,
+    set_report,
+)
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
@@ -171,6 +179,9 @@ class _Evaluation:
             of = protocols.groups_of(names, path)[np.stack(sides)]
             given = scores, report.limit, people, of
             report.groups = groups.of_pairs(*given, self.options)
+            if known := report.threshold.get("calibration"):
+                given = scores, people, of, calibration.Calibration(**known)
+                known["groups"] = calibration.of_groups(*given)
         if rows := self.class_rows:
             pieces = rows.pieces(*rows.local_range())
             known = [n for n, one in report.figures.items() if one.value is not None]
@@ -290,6 +301,14 @@ def _rows_of_people(report):
         for group, one in found["groups"].items():
             text = "n/a ({note})" if one["value"] is None else "{value:.5f}"
             yield f"{report.name}: {error.upper()} of {group}", text.format(**one)
+    by_group = report.threshold.get("calibration", {}).get("groups", {})
+    for group, one in by_group.items():
+        text = (
+            "n/a ({note})"
+            if "note" in one
+            else "{cllr:.5f}, calibrated by itself {own_cllr:.5f}"
+        )
+        yield f"{report.name}: Cllr of {group}", text.format(**one)
 
 
 def _evaluate_model(evaluation, settings, parts, joined):
