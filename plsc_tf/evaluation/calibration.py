@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from plsc_tf.evaluation.bootstrap import MIN_IDENTITIES
 from plsc_tf.requirements import require, require_package
 
 # Parts of the identities, each of which is left out once.
@@ -26,6 +27,7 @@ class Calibration:
             compared.
         cosines: the cosines, ascending.
         llrs: their LLRs.
+        groups: see `of_groups`; {} without groups.
 
     Raises:
         ValueError, TypeError: a card has other values, which would make NaN of cosines.
@@ -35,6 +37,7 @@ class Calibration:
     prior: float
     cosines: list[float]
     llrs: list[float]
+    groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         points = np.array([self.cosines, self.llrs], np.float64)
@@ -126,8 +129,11 @@ def of_groups(scores, sides: np.ndarray, groups: np.ndarray, known: Calibration)
     llrs, found = held_out(cosines, same, sides, method), {}
     for name in sorted({*groups.ravel()} - {""}):
         rows = (groups == name).all(axis=0)
-        of, kinds = cosines[rows], same[rows]
+        of, kinds, people = cosines[rows], same[rows], len(np.unique(sides[:, rows]))
         try:
+            require(
+                people >= MIN_IDENTITIES, f"{people} people; needs {MIN_IDENTITIES}"
+            )
             own = fit(of, kinds, method)
             apart = cllr(held_out(of, kinds, sides[:, rows], method), kinds)
         except ValueError as error:

@@ -82,7 +82,11 @@ def test_the_card_has_the_calibration(tmp_path):
     left, right = write_lists(tmp_path, range(len(rows)), ids)
     options = {"pair_lists": (str(tmp_path / "pairs.txt"),), "calibrate": "isotonic"}
     options |= {"card_dir": str(tmp_path / "card"), "bootstrap_samples": 50}
-    table = evaluate(tmp_path, **options, card_far=0.1, calibration_prior=0.01)
+    groups, kinds = tmp_path / "groups.txt", np.where(ids % 2, "odd", "even")
+    kinds[:4] = "few"
+    groups.write_text("".join(f"{k} {kind}\n" for k, kind in enumerate(kinds)))
+    options |= {"groups": str(groups), "calibration_prior": 0.01}
+    table = evaluate(tmp_path, **options, card_far=0.1)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     cosines, same = np.sum(unit[left] * unit[right], axis=1), ids[left] == ids[right]
     found = json.loads((tmp_path / "card/card.json").read_text())["sets"]["pairs"]
@@ -93,6 +97,14 @@ def test_the_card_has_the_calibration(tmp_path):
     lowest, cllr = calibration.min_cllr(cosines, same), found["figures"]["cllr"]
     assert table["pairs: minimal Cllr"] == f"{lowest:.5f}"
     assert lowest < cllr["value"] < 1 and cllr["low"] < cllr["value"] < cllr["high"]
+    odd = (kinds[left] == "odd") & (kinds[right] == "odd")
+    given, own = (cosines[odd], same[odd]), stored.groups["odd"]
+    expected = calibration.fit(*given, "isotonic")
+    found = calibration.Calibration("isotonic", 0.5, own["cosines"], own["llrs"])
+    np.testing.assert_allclose(found.llr(cosines), expected.llr(cosines), atol=1e-9)
+    assert calibration.min_cllr(*given) < min(own["cllr"], own["own_cllr"]) < 1
+    assert "needs 10" in stored.groups["few"]["note"]
+    assert "Cllr by group" in (tmp_path / "card/card.html").read_text()
 
 
 def test_pairs_that_cannot_be_calibrated_are_not_available():

@@ -301,14 +301,6 @@ def _rows_of_people(report):
         for group, one in found["groups"].items():
             text = "n/a ({note})" if one["value"] is None else "{value:.5f}"
             yield f"{report.name}: {error.upper()} of {group}", text.format(**one)
-    by_group = report.threshold.get("calibration", {}).get("groups", {})
-    for group, one in by_group.items():
-        text = (
-            "n/a ({note})"
-            if "note" in one
-            else "{cllr:.5f}, calibrated by itself {own_cllr:.5f}"
-        )
-        yield f"{report.name}: Cllr of {group}", text.format(**one)
 
 
 def _evaluate_model(evaluation, settings, parts, joined):
