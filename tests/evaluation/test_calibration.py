@@ -79,6 +79,7 @@ def test_probabilities_of_other_people_are_true(method):
 def test_the_card_has_the_calibration(tmp_path):
     rows, ids = people_rows()
     np.save(tmp_path / "faces.npy", rows)
+    # Rows without names are numbers.
     left, right = write_lists(tmp_path, range(len(rows)), ids)
     options = {"pair_lists": (str(tmp_path / "pairs.txt"),), "calibrate": "isotonic"}
     options |= {"card_dir": str(tmp_path / "card"), "bootstrap_samples": 50}

@@ -48,17 +48,6 @@ def test_pairs_of_saved_embeddings(saved):
     assert 0.6 < expected.accuracy < 0.99, "the case must not be trivial"
 
 
-def test_rows_without_names_are_numbers(saved):
-    folder, _, ids, left, right = saved
-    (folder / "faces.txt").unlink()
-    lines = [
-        f"{a} {b} {int(ids[a] == ids[b])}" for a, b in zip(left, right, strict=True)
-    ]
-    (folder / "numbers.txt").write_text("\n".join(lines))
-    table = evaluate(folder, pair_lists=(str(folder / "numbers.txt"),))
-    assert table["numbers: pairs"] == len(left)
-
-
 def test_templates_and_searches_of_saved_embeddings(saved):
     folder, rows, ids, *_ = saved
     table = evaluate(
