@@ -113,12 +113,9 @@ def _draw_preview(settings):
     source = load.open_source(*_request(settings))
     first = itertools.islice(source.records(), _PREVIEWED)
     most = settings.server.max_megapixels
-    contact_sheet.draw_ops(
-        options.preview,
-        [checked(tf.convert_to_tensor(record.image), most) for record in first],
-        image_size=settings.preprocessing.image_size,
-        seed=settings.training.seed,
-    )
+    images = [checked(tf.convert_to_tensor(record.image), most) for record in first]
+    size, seed = settings.preprocessing.image_size, settings.training.seed
+    contact_sheet.draw_ops(options.preview, images, image_size=size, seed=seed)
     return options.preview
 
 

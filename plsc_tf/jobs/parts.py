@@ -80,10 +80,9 @@ class Parts:
         dataset = settings.dataset
         rule = "labels_offset does not apply to data from Python"
         require(not dataset.labels_offset, rule, "Leave it out, and change your source")
-        counts = {  # the defaults describe PLSC's data set, not this one
-            "num_classes": settings.if_given("num_classes"),
-            "num_examples": settings.if_given("num_sample_per_epoch"),
-        }
+        # The defaults describe PLSC's data set, not this one.
+        counts = {"num_classes": settings.if_given("num_classes")}
+        counts["num_examples"] = settings.if_given("num_sample_per_epoch")
         if isinstance(self.source, tf.data.Dataset):
             return python.from_dataset(self.source, **counts)
         return python.from_reader(self.source, **counts)

@@ -77,10 +77,8 @@ def find(checkpoint, stored, settings, data=None):
         if name in before and before[name] != now[name] and _is_recorded(known[name])
     }
     if data and stored.get("data", data) != data:
-        changes["data"] = [
-            _data_text(stored["data"], stored["num_classes"]),
-            _data_text(data, settings.dataset.num_classes),
-        ]
+        then = _data_text(stored["data"], stored["num_classes"])
+        changes["data"] = [then, _data_text(data, settings.dataset.num_classes)]
     meaning = MEANING - allowed
     refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
     then = ", ".join(f"{name}={changes[name][0]}" for name in refused)

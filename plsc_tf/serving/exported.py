@@ -114,15 +114,12 @@ class OnnxModel:
         self.frame = preprocessing.build("face", tuple(fixed[1:]), None)
         self.signatures = {"serving_default": self._serve, "images": self._outputs}
         outputs = {"embedding": _tensor(tf.float32, [None, found[1]])}
-        inputs = {
-            "serving_default": {"bytes": _tensor(tf.string, [None])},
-            "images": {"images": _tensor(tf.float32, [None, *fixed[1:], 3])},
-        }
         same = {"method_name": "tensorflow/serving/predict", "outputs": outputs}
-        self.signature_defs = {
-            name: meta_graph_pb2.SignatureDef(inputs=one, **same)
-            for name, one in inputs.items()
-        }
+        encoded = {"bytes": _tensor(tf.string, [None])}
+        framed = {"images": _tensor(tf.float32, [None, *fixed[1:], 3])}
+        kind = meta_graph_pb2.SignatureDef
+        self.signature_defs = {"serving_default": kind(inputs=encoded, **same)}
+        self.signature_defs["images"] = kind(inputs=framed, **same)
 
     def _serve(self, encoded):
         decoded = map(image_ops.decode, encoded)

@@ -42,14 +42,10 @@ def embed(settings: Settings) -> list[tuple]:
     options, server = settings.embedding, settings.server
     rule = "output must name the .npy file to write, as in --output=faces.npy"
     require(options.output, rule, output="''")
-    workers.require_one_process(
-        settings,
-        "embed",
-        "Several machines each need their own part of the list and their own output.",
-    )
-    names, paths, points = image_list.list_images(
-        options.images, options.image_dir, options.landmarks
-    )
+    advice = "Each machine needs a part of the list and an output of its own"
+    workers.require_one_process(settings, "embed", advice)
+    listed = options.images, options.image_dir, options.landmarks
+    names, paths, points = image_list.list_images(*listed)
     check_names(names)
     if server.detect:
         points = FaceFinder(server.detect, server.max_megapixels)

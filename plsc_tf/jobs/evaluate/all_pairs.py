@@ -107,11 +107,12 @@ def _tar(points, counts, rate, size):
     cosine, shift = 1 - points.threshold(rate) / 2, all_pairs.rounding(size)
     if cosine * all_pairs.BINS <= 1:
         return Figure(None, note="the threshold is among cosines that share a bin")
-    exact, strict, lax = (
-        wrong / pairs
-        for moved in (cosine, cosine + shift, cosine - shift)
-        for wrong, pairs in [all_pairs.errors(counts, moved)]
-    )
+
+    def rates(threshold):
+        wrong, pairs = all_pairs.errors(counts, threshold)
+        return wrong / pairs
+
+    exact, strict, lax = map(rates, (cosine, cosine + shift, cosine - shift))
     tars = f"{1 - strict[SAME]:.5f} to {1 - lax[SAME]:.5f}"
     fars = f"{strict[DIFFERENT]:.4g} to {lax[DIFFERENT]:.4g}"
     note = f"cosine {cosine:.5f}, FAR {exact[DIFFERENT]:.4g}; with float32's rounding "

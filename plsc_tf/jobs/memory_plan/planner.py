@@ -296,12 +296,8 @@ def plan(settings: Settings) -> Job:
 
 def _small_model(settings):
     """Returns the compiled model with a head of one class, on one device."""
-    small = settings.replace(
-        num_classes=1,
-        loss_type=f"dist_{settings.head.loss}",
-        sample_rate=1.0,
-        head_tile_rows=None,
-    )
+    one_class = {"num_classes": 1, "sample_rate": 1.0, "head_tile_rows": None}
+    small = settings.replace(loss_type=f"dist_{settings.head.loss}", **one_class)
     half = recipe.backbone_precision(small)
     strategy = tf.distribute.get_strategy()
     model = recipe.build_model(small.replace(aux_logits_weight=0), strategy, half)

@@ -83,10 +83,8 @@ class LoadedModel:
         rest.write_json(threshold)
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
-        self._batchers = {
-            name: Batcher(self, name, executor, options, metrics)
-            for name in self.signature_defs
-        }
+        common = executor, options, metrics
+        self._batchers = {k: Batcher(self, k, *common) for k in self.signature_defs}
 
     @property
     def idle(self) -> bool:
