@@ -299,13 +299,10 @@ def on_tensors(optimizer: keras.Optimizer) -> keras.Optimizer:
     # Copying with `copy` would save and load the optimizer.
     twin = object.__new__(type(f"{kind.__name__}OnTensors", (OnTensors, kind), {}))
     # In a `StatelessScope`, the keys under which it knows its variables do not exist.
-    vars(twin).update(
-        vars(optimizer),
-        _trainable_variables_indices={id(v): i for i, v in enumerate(variables)},
-        _exclude_from_weight_decay_cache={
-            id(v): optimizer._use_weight_decay(v) for v in variables
-        },
-    )
+    indices = {id(v): i for i, v in enumerate(variables)}
+    decays = {id(v): optimizer._use_weight_decay(v) for v in variables}
+    vars(twin).update(vars(optimizer), _trainable_variables_indices=indices)
+    vars(twin)["_exclude_from_weight_decay_cache"] = decays
     return twin
 
 

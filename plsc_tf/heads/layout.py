@@ -82,9 +82,8 @@ class HeadLayout:
             return self.rows
         row_size = self.sub_centers * self.embedding_size
         packed = is_packed(DTYPES[self.weight_dtype])
-        chosen = self.tile_rows or even_tile_rows(
-            self.sampled_rows, row_size, self.device_kind, packed=packed
-        )
+        sizes = self.sampled_rows, row_size, self.device_kind
+        chosen = self.tile_rows or even_tile_rows(*sizes, packed=packed)
         return min(self.sampled_rows, chosen)
 
     @property

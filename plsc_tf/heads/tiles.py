@@ -74,10 +74,9 @@ class SampledTiles:
         count = chosen.shape[0]  # None while tracing
         self.sizes = [None] if count is None else tile_sizes(count, tile_rows)
         self.starts = [tile_rows * i for i in range(len(self.sizes))]
-        self.each = [
-            (self._variables, chosen[start : size and start + size])
-            for start, size in zip(self.starts, self.sizes, strict=True)
-        ]
+        tiles = zip(self.starts, self.sizes, strict=True)
+        parts = (chosen[start : size and start + size] for start, size in tiles)
+        self.each = [(self._variables, part) for part in parts]
 
     def pick(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Reads rows of the arrays, `{"weight": [batch, emb], …}`.

@@ -67,11 +67,9 @@ class WandB:
         # The metadata include the command line, which may contain a password.
         settings = wandb.Settings(console="off", x_disable_meta=True)
         settings.x_stats_pid = os.getppid()  # the training's load, not this process's
-        name = os.path.basename(folder)
         local = folder if os.path.isdir(folder) else None
-        self._run = wandb.init(
-            id=run, resume="allow", name=name, dir=local, settings=settings
-        )
+        names = {"id": run, "name": os.path.basename(folder), "dir": local}
+        self._run = wandb.init(**names, resume="allow", settings=settings)
         self._run.config.update(params, allow_val_change=True)
         # W&B's own steps never decrease, so it would drop the steps that are repeated.
         self._run.define_metric("*", step_metric="step")
