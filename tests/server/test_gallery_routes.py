@@ -12,6 +12,7 @@ import pytest
 from server_tools import ask, b64, connect, export, picture, served, wait_for
 
 from plsc_tf.serving.gallery import Gallery
+from tests.server.test_access import bearer, line
 from tests.small_disk import mounted
 
 
@@ -94,48 +95,72 @@ def test_others_do_not_wait_for_a_slow_disk(tmp_path):
         assert writes.result(20)[0] == about.result(20)[0] == 200
 
 
-def test_changes_of_clients_that_are_gone_keep_nobody_waiting(
+def wait_for_images(server, count, headers=None):
+    text = f"plsc_tf_images_total {count}.0"
+    wait_for(lambda: text in ask(server, "GET", "/metrics", headers=headers)[1])
+
+
+def held(monkeypatch, action):
+    """Lets a method of galleries wait; returns (its arguments so far, the event)."""
+    method, calls, continues = getattr(Gallery, action), [], threading.Event()
+
+    def waiting(self, *arguments, **options):
+        calls.append(arguments)
+        continues.wait(30)
+        return method(self, *arguments, **options)
+
+    monkeypatch.setattr(Gallery, action, waiting)
+    return calls, continues
+
+
+def test_changes_of_clients_that_are_gone_pile_up_nowhere(
     model_dir, tmp_path, monkeypatch
 ):
     # Who may enroll could hang up after each request: two hundred a second kept all
     # others from being identified, for minutes, and then the server from ending.
-    enrol, started, continues = Gallery.enrol, [], threading.Event()
-
-    def slow(self, name, embeddings):
-        started.append(name)
-        continues.wait(30)
-        return enrol(self, name, embeddings)
-
-    monkeypatch.setattr(Gallery, "enrol", slow)
-    body = json.dumps({"name": "eve", "base64_string": faces(1)}).encode()
-    head = b"POST /gallery/enrol HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
-    head += b"Content-Type: application/json\r\n\r\n"
+    calls, continues = held(monkeypatch, "enrol")
+    body = json.dumps({"name": "eve", "base64_string": faces(1)})
+    head = f"POST /gallery/enrol HTTP/1.1\r\nHost: [::1]\r\nContent-Length: {len(body)}"
+    head += "\r\nContent-Type: application/json\r\n\r\n"
     with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
-
-        def measured(text):
-            return text in ask(server, "GET", "/metrics")[1]
-
-        links = [connect(server, head % len(body) + body) for _ in range(6)]
-        wait_for(lambda: started and measured("plsc_tf_images_total 6.0"))
+        links = [connect(server, (head + body).encode()) for _ in range(6)]
+        wait_for(lambda: calls)
+        wait_for_images(server, 6)
         for link in links:
             link.close()
-        wait_for(lambda: measured("plsc_tf_connections 1.0"))
+        alone = "plsc_tf_connections 1.0"
+        wait_for(lambda: alone in ask(server, "GET", "/metrics")[1])
         assert post(server, "identify", base64_string=faces(1))[0] == 200
         continues.set()
         assert post(server, "enrol", name="ada", base64_string=faces(2))[0] == 200
-    assert started == ["eve", "ada"]
+    assert [name for name, _ in calls] == ["eve", "ada"]
+
+
+def test_a_key_that_searches_keeps_no_other_waiting(model_dir, tmp_path, monkeypatch):
+    # With a hundred requests at a time, a key kept all others waiting for a minute.
+    found, continues = held(monkeypatch, "identify")
+    keys, path, own = tmp_path / "keys", "/gallery/identify", bearer("gate")
+    keys.write_text(line("gate", "identify,admin") + line("desk", "identify"))
+    options = {"gallery_dir": str(tmp_path / "people"), "api_keys_file": str(keys)}
+    with (
+        served(model_dir, **options) as server,
+        concurrent.futures.ThreadPoolExecutor(5) as pool,
+    ):
+        for number, key in enumerate(4 * ["desk"] + ["gate"]):  # which asks for two
+            body = {"base64_string": faces(*range(1 + number // 4))}
+            pool.submit(ask, server, "POST", path, body, bearer(key))
+            wait_for_images(server, number + 1 + number // 4, own)
+        assert ask(server, "GET", "/healthz")[0] == 200
+        continues.set()
+        wait_for(lambda: len(found) == 5)
+    assert 2 in [len(embeddings) for (embeddings,) in found[:3]]
 
 
 def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypatch):
     # In a gallery of a million faces, ten requests of a key that may only identify
     # would keep all others waiting for a minute.
-    search, sizes = Gallery.identify, []
-
-    def identify(self, embeddings, **options):
-        sizes.append(len(embeddings))
-        return search(self, embeddings, **options)
-
-    monkeypatch.setattr(Gallery, "identify", identify)
+    calls, continues = held(monkeypatch, "identify")
+    continues.set()
     with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
         assert post(server, "enrol", name="ada", base64_string=faces(10))[0] == 200
         many = faces(*range(70))
@@ -144,7 +169,7 @@ def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypat
         status, answer = post(server, "identify", base64_string=many, count=1)
     message = "count must be an integer, 1 to 71 for 70 images."
     assert refused == (400, {"error": message})
-    assert (status, sizes) == (200, [32, 32, 6])
+    assert (status, [len(one) for (one,) in calls]) == (200, [32, 32, 6])
     scores = [one["candidates"][0]["score"] for one in answer["instance"]]
     assert max(range(70), key=scores.__getitem__) == 10
 

@@ -170,9 +170,10 @@ class GalleryRoutes:
         # Searches run outside the event loop. Two threads are enough, because numpy
         # uses all cores for each search.
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "gallery")
-        # Searches must not wait for the disk, nor changes of a key for all of another.
+        # Searches must not wait for the disk, nor a key for all requests of another.
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "change")
         self._turns = collections.defaultdict(asyncio.Lock)
+        self._searches = collections.defaultdict(lambda: asyncio.Semaphore(2))
 
     def close(self) -> None:
         """Finishes the requests in progress and closes the gallery."""
@@ -218,7 +219,8 @@ class GalleryRoutes:
         found, limits = [], {"count": count, "threshold": threshold}
         for start in range(0, len(embeddings), _QUERIES):
             part = embeddings[start : start + _QUERIES]
-            found += await self._do(self._gallery.identify, part, **limits)
+            async with self._searches[request.match_info["key"]]:
+                found += await self._do(self._gallery.identify, part, **limits)
         for instance, row in zip(instances, found, strict=True):
             instance["candidates"] = [one._asdict() for one in row]
         return _json(instance=instances, threshold=threshold)
