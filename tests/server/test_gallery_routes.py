@@ -128,8 +128,7 @@ def test_changes_of_clients_that_are_gone_pile_up_nowhere(
         wait_for_images(server, 6)
         for link in links:
             link.close()
-        alone = "plsc_tf_connections 1.0"
-        wait_for(lambda: alone in ask(server, "GET", "/metrics")[1])
+        wait_for(lambda: "plsc_tf_connections 1.0" in ask(server, "GET", "/metrics")[1])
         assert post(server, "identify", base64_string=faces(1))[0] == 200
         continues.set()
         assert post(server, "enrol", name="ada", base64_string=faces(2))[0] == 200

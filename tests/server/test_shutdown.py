@@ -11,9 +11,8 @@ from server_tools import PLSC, b64, connect, is_listened_at, served, wait_for
 def test_what_has_begun_is_answered(model_dir, pictures, expected):
     with served(model_dir, grpc_port=0) as server:
         body = json.dumps({"base64_string": [b64(one) for one in pictures] * 40})
-        request = f"POST {PLSC} HTTP/1.1\r\nHost: localhost\r\n"
-        request += f"Content-Length: {len(body)}\r\n\r\n{body}"
-        request = request.encode()
+        request = f"POST {PLSC} HTTP/1.1\r\nHost: [::1]\r\nContent-Length: {len(body)}"
+        request = f"{request}\r\n\r\n{body}".encode()
         links = [connect(server, request[:-5]) for _ in range(8)]
         stopping = threading.Thread(target=server["server"].stop)
         stopping.start()

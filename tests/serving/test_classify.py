@@ -74,9 +74,8 @@ def test_the_signature_is_one_of_tensorflow_servings_predict_api(tmp_path):
 
 def test_more_classes_than_there_are(tmp_path):
     with pytest.raises(ValueError, match="num_classes=11. Received: classes=12"):
-        export_saved_model(
-            classifier(plsc_tf.ARCFACE), tmp_path, image_size=SIZE, classes=12
-        )
+        model = classifier(plsc_tf.ARCFACE)
+        export_saved_model(model, tmp_path, image_size=SIZE, classes=12)
     with pytest.raises(ValueError, match="a plsc_tf.Classifier"):
         export_saved_model(network(), tmp_path, classes=2)
     assert not list(tmp_path.iterdir())

@@ -22,9 +22,8 @@ def run(finished_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     shutil.copytree(finished_run.folder, folder / "run")
     settings = Settings.from_values(checkpoint_dir=str(folder / "run"), num_replicas=2)
-    command.evaluate(
-        settings.replace(card_dir=str(folder / "card"), card_far=0.1, proof_pairs=60)
-    )
+    options = {"card_dir": str(folder / "card"), "card_far": 0.1, "proof_pairs": 60}
+    command.evaluate(settings.replace(**options))
     return settings, folder
 
 
@@ -67,9 +66,8 @@ def test_everything_at_once(run):
 def test_the_card_of_another_checkpoint_is_refused(run, tmp_path):
     settings, folder = run
     content = json.loads((folder / "card" / "card.json").read_text())
-    asked = settings.replace(
-        card=str(tmp_path / "card.json"), export_dir=str(tmp_path / "export")
-    )
+    options = {"card": "card.json", "export_dir": "export"}
+    asked = settings.replace(**{k: str(tmp_path / v) for k, v in options.items()})
     for model, received in (({"weights_sha256": "0" * 64}, "0000"), ({}, "None")):
         (tmp_path / "card.json").write_text(json.dumps({**content, "model": model}))
         told = f"must describe the exported model, .*Received: .*_sha256={received}"

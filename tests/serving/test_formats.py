@@ -41,9 +41,8 @@ def test_the_integer_file_takes_the_pixels_as_they_are(exported):
     expected = model(IMAGES.astype(np.float32), training=False).numpy()
     assert cosines(found, expected).min() > 0.99
     # Not of length 1, which eight bits cannot tell well; the card says so.
-    np.testing.assert_allclose(
-        np.linalg.norm(found, axis=1), np.linalg.norm(expected, axis=1), rtol=0.05
-    )
+    lengths = [np.linalg.norm(rows, axis=1) for rows in (found, expected)]
+    np.testing.assert_allclose(*lengths, rtol=0.05)
     told = read(folder, "model_card.json")["artefacts"]["tflite_int8"]
     assert (told["normalize"], told["integers_only"]) == (False, True)
     path = pathlib.Path(folder, told["file"])

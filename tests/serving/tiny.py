@@ -26,9 +26,8 @@ def network(seed=0):
     x = keras.layers.Conv2D(8, 3, strides=2, use_bias=False)(x)
     x = keras.layers.BatchNormalization()(x)
     x = keras.layers.PReLU(shared_axes=[1, 2])(x)
-    model = keras.Model(
-        inputs, keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
-    )
+    x = keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x))
+    model = keras.Model(inputs, x)
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         weight.assign(weight + rng.uniform(0.0, 0.2, weight.shape))
