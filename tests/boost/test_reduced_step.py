@@ -183,9 +183,8 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
     # are means of 24 x 7 x 7 sums of 27 products of up to 1: 1203 roundings.
     atol = 0.01 * 1203 * 2.0**-24
     for found, expected in pairs:
-        np.testing.assert_allclose(
-            found.numpy(), expected.numpy(), rtol=1e-6, atol=atol
-        )
+        found, expected = found.numpy(), expected.numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=atol)
 
 
 def test_a_trial_that_is_not_finite_is_not_accepted(reduce, pictures):

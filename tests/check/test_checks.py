@@ -124,11 +124,8 @@ def test_copies_and_conflicts(write_list):
     lines = ["images/" + line.replace(" ", ".png ") for line in lines]
     folder = write_list(files, lines)
     result = run(folder)
-    assert counts(result) == {
-        "same_bytes": 2,
-        "same_pixels": 1,
-        "conflicting_labels": 2,
-    }
+    expected = {"same_bytes": 2, "same_pixels": 1, "conflicting_labels": 2}
+    assert counts(result) == expected
     (conflict,) = places(result, "conflicting_labels")
     assert "label 0 at" in conflict and "line 5 (images/e.png)" in conflict
     assert "line 2 (images/b.png): same as " in places(result, "same_bytes")[0]

@@ -84,16 +84,14 @@ def test_the_list_leaves_out_what_is_mislabelled(reported):
         path, label = line.split()
         assert path.startswith(f"person{int(label):02d}/")
     out = [one["picture"] for one in content["mislabelled"]["listed"]]
-    assert not any(
-        picture.endswith(line.split()[0]) for picture in out for line in lines
-    )
+    names = [line.split()[0] for line in lines]
+    assert not any(picture.endswith(name) for picture in out for name in names)
 
 
 def test_sheets_show_pictures_side_by_side(reported):
     root, table, content = reported
-    sheet = np.asarray(
-        Image.open(root / "sheets" / "near_duplicates.png").convert("RGB")
-    )
+    sheet = Image.open(root / "sheets" / "near_duplicates.png")
+    sheet = np.asarray(sheet.convert("RGB"))
     assert not list(root.glob("noise-*"))  # no scratch is left
     rows = min(30, content["near_duplicates"]["count"])
     # Twice five pictures of 56 and a gap, and 2 between each.

@@ -97,9 +97,8 @@ def test_the_same_command_again_finds_it_done(tmp_path, parts):
     with pytest.raises(FileExistsError, match="contains another conversion"):
         of_lines(*arguments, "--seed=1")
     assert drawn.digests(tmp_path / "out") == before
-    shard = next(
-        iter(json.loads((tmp_path / "out/manifest.json").read_text())["files"])
-    )
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    shard = next(iter(manifest["files"]))
     (tmp_path / "out" / shard).write_bytes(b"")
     with pytest.raises(FileExistsError, match=f"{shard} is missing or was changed"):
         of_lines(*arguments)

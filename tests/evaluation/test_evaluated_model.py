@@ -26,9 +26,8 @@ LEAKS = ("n08/n08_0000.jpg", "n09/n09_0001.jpg")
 
 
 def random_pixels(count, seed=0, size=STORED):
-    return np.random.default_rng(seed).integers(
-        0, 256, (count, size, size, 3), np.uint8
-    )
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (count, size, size, 3), np.uint8)
 
 
 def save(folder, names, pixels):

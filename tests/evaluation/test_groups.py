@@ -23,11 +23,8 @@ def test_the_summary_of_three_groups_and_one_that_is_too_small():
 def test_groups_without_errors_or_without_enough_expected_ones():
     rates = {"a": Figure(0.0), "b": groups.error_rate(20, 1000, 50, 0.01)}
     found = groups.summarize(rates)
-    assert (found["max"], found["gini"], found["groups"]["b"]["value"]) == (
-        0.02,
-        1,
-        0.02,
-    )
+    assert (found["max"], found["gini"]) == (0.02, 1)
+    assert found["groups"]["b"]["value"] == 0.02
     assert not any("over" in name for name in (*found, *found["groups"]["b"]))
     few = groups.error_rate(3, 900, 50, 0.01)
     assert (few.value, few.note) == (None, "based on 9 expected errors; needs 10")

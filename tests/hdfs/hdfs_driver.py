@@ -110,12 +110,8 @@ def serve():
             answer = {"value": function(*call["arguments"])}
         except Exception as error:  # noqa: BLE001 - raised again by the test
             number = getattr(error, "errno", None)
-            told = {
-                "kind": type(error).__name__,
-                "errno": number,
-                "message": str(error),
-            }
-            answer = {"error": told}
+            told = {"kind": type(error).__name__, "errno": number}
+            answer = {"error": {**told, "message": str(error)}}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

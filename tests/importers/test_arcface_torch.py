@@ -105,11 +105,8 @@ def test_tensors_beyond_their_file_are_refused(tmp_path, forged):
 
 def test_views_and_types(torch, tmp_path):
     numbers = torch.arange(24.0).reshape(2, 3, 4)
-    state = {
-        "a": numbers.permute(2, 0, 1),
-        "b": numbers[1, 1:, ::2],
-        "c": numbers[0, 0],
-    }
+    state = {"a": numbers.permute(2, 0, 1), "b": numbers[1, 1:, ::2]}
+    state["c"] = numbers[0, 0]
     state["d"] = torch.nn.Parameter(numbers[1:])
     for kind in ("float16", "bfloat16", "float64", "int64", "uint8", "bool"):
         state[kind] = numbers.to(getattr(torch, kind))

@@ -146,9 +146,8 @@ def test_a_run_too_short_for_its_schedule_is_an_error(flags, message):
 
 def test_warm_up_of_a_plain_rate():
     schedule = plsc_tf.WarmUp(0.5, 4)
-    np.testing.assert_allclose(
-        [schedule(0), schedule(3), schedule(9)], [0.125, 0.5, 0.5]
-    )
+    found = [schedule(0), schedule(3), schedule(9)]
+    np.testing.assert_allclose(found, [0.125, 0.5, 0.5])
     with pytest.raises(ValueError, match="scheme must be one of"):
         plsc_tf.WarmUp(0.5, 4, scheme="quick")
 
