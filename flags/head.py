@@ -142,10 +142,11 @@ class Head(OptionGroup):
         "type in which weights are stored; bfloat16 halves them, 8 bits quarter them",
         choices="float32 bfloat16 int8 float8",
     )
-    head_slot_dtype: str = _sharded(
+    head_slot_dtype: str = option(
         "float32",
         "type of the optimizer's slots; bfloat16 halves them, int8 quarters them",
         choices="float32 bfloat16 int8",
+        applies="loss_type=dist_* and no optimizer=sgd",
     )
     calc_acc: bool = option(False, "compute top-1 and top-5 training accuracy (PLSC)")
 

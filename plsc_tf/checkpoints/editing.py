@@ -112,8 +112,7 @@ def _check_fills(source, changes, names):
     missing = sorted(names - {"weight", *changes.fills})
     unknown = f"The initial {', '.join(missing)} of new classes is unknown"
     rule = f"{unknown}: {source} does not name its optimizer"
-    fits = not missing or not changes.labels.added
-    require(fits, rule, "Set --edit_weights_only")
+    require(not (missing and changes.labels.added), rule, "Set --edit_weights_only")
 
 
 def _edited_rows(source, content, changes, name):

@@ -324,8 +324,7 @@ def _arrays(file):
     def visit(place, item):
         if isinstance(item, h5py.Dataset):
             group, _, number = place.rpartition("/")
-            layer = _layer_name(group, file[group].attrs.get("name"))
-            key = f"{layer}/{number}"
+            key = f"{_layer_name(group, file[group].attrs.get('name'))}/{number}"
             # Layers of models within the network may have the same name.
             arrays[place if key in arrays else key] = item
 

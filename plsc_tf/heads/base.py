@@ -332,7 +332,7 @@ class Head(tf.Module):
         shape = tuple(array.shape)
         require(shape == tuple(weight.shape), rule, shape=shape)
         for low, high in weight.spans(0, self.num_classes, BLOCK_ROWS):
-            weight.write(low, np.asarray(array[low:high]))
+            weight.write(low, np.asarray(array[low:high], keras.config.floatx()))
 
     def initial_weight(self, low: int, high: int) -> np.ndarray:
         """Returns rows `[low, high)` of the initial weights."""

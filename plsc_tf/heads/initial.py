@@ -23,8 +23,7 @@ def class_rows(head: "Head", low: int, high: int) -> np.ndarray:
         `[high - low, emb]`; with several centers, `[high - low, sub_centers, emb]`.
     """
     classes, centers, size = head.num_classes, head.sub_centers, head.embedding_size
-    deviation = np.sqrt(2.0 / (size + classes))
-    drawn = initializers.Distribution("normal", 0.0, deviation)
+    drawn = initializers.Distribution("normal", 0.0, np.sqrt(2.0 / (size + classes)))
     if head.initializer:
         drawn = initializers.distribution(head.initializer, size, classes)
     columns = centers * size

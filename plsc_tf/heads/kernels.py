@@ -85,8 +85,7 @@ def scatter_to_centers(values: tf.Tensor, winner: tf.Tensor, count: int) -> tf.T
     Returns:
         `[classes · count, batch]`.
     """
-    centers = tf.range(count, dtype=winner.dtype)
-    won = winner[:, None, :] == centers[None, :, None]
+    won = winner[:, None, :] == tf.range(count, dtype=winner.dtype)[None, :, None]
     rows = tf.where(won, values[:, None, :], tf.zeros([], values.dtype))
     return tf.reshape(rows, [-1, tf.shape(values)[1]])
 

@@ -141,6 +141,5 @@ def even_tile_rows(
         return rows
     near = range(math.ceil(rows / (1.5 * fitting)), math.ceil(1.5 * rows / fitting))
     exact = [count for count in near if rows % count == 0]
-    wanted = rows / fitting
-    count = min(exact or near, key=lambda count: abs(count - wanted))
+    count = min(exact or near, key=lambda count: abs(count - rows / fitting))
     return -(-rows // count)

@@ -65,8 +65,8 @@ class TensorHead(Head):
 
     def block(self, count: Any) -> Any:
         """Returns the number of examples in a block, so that blocks are alike."""
-        most = int(self.logits_mb * 1e6) // (4 * self.num_classes)
-        blocks = -(-count // max(LEAST_BLOCK, most))
+        most = min(self.logits_mb * 1e6 / (4 * self.num_classes), tf.int32.max)
+        blocks = 1 + abs(count - 1) // max(LEAST_BLOCK, int(most))
         return -(-count // blocks)
 
     def add_weight_gradients(self, sums: dict, pending: dict, in_xla: bool) -> None:
@@ -132,17 +132,24 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
 
     Raises:
         ValueError: a shape, type or option is wrong.
-        tf.errors.InvalidArgumentError: a label is out of range. XLA does not check it.
+        tf.errors.InvalidArgumentError: a label is out of range, or in a `tf.function`,
+            a shape is wrong. XLA checks neither.
     """
     floatx = keras.config.floatx()
     x, weight, labels = map(tf.convert_to_tensor, (x, weight, labels))
-    tensors = {"x": x, "weight": weight}
+    tensors, examples = {"x": x, "weight": weight}, {"labels": labels}
     if bias is not None:
         tensors["bias"] = tf.convert_to_tensor(bias)
-    margins = margins or SOFTMAX
+    if sample_weight is not None:
+        examples["sample_weight"] = tf.stop_gradient(tf.cast(sample_weight, floatx))
+    margins = SOFTMAX if margins is None else margins
     require_one_of(REDUCTIONS, reduction=reduction)
-    _check(tensors, labels, margins)
-    labels = tf.cast(labels, tf.int64)
+    _check(tensors, examples, margins)
+    rule = "x [..., features], labels and sample_weight [...] must have the same [...]"
+    sizes = map(tf.shape, examples.values())
+    checks = [tf.debugging.assert_equal(n, tf.shape(x)[:-1], rule) for n in sizes]
+    with tf.control_dependencies(checks):
+        labels = tf.identity(tf.cast(labels, tf.int64))
     counted = labels != ignore_index
     valid = (labels >= 0) & (labels < weight.shape[0])
     rule = f"Labels must be in [0, {weight.shape[0]}) or ignore_index={ignore_index}."
@@ -150,12 +157,7 @@ def linear_cross_entropy(  # noqa: PLR0913 - most of them have defaults
     tf.debugging.Assert(tf.reduce_all(valid | ~counted), [rule, *received])
     factors = tf.cast(counted, floatx)
     divisor = tf.reduce_sum(factors)
-    if sample_weight is not None:
-        sample_weight = tf.stop_gradient(tf.cast(sample_weight, floatx))
-        rule = "sample_weight must have the shape of labels"
-        fits = sample_weight.shape.is_compatible_with(labels.shape)
-        require(fits, rule, sample_weight=sample_weight.shape, labels=labels.shape)
-        factors *= sample_weight
+    factors *= examples.get("sample_weight", 1)
     if reduction == "mean":
         factors = tf.math.divide_no_nan(factors, divisor)
     factors = tf.reshape(factors, [-1])
@@ -215,8 +217,7 @@ def sweep(
         x = tf.reshape(x, [-1, features])
         weight = tf.cast(weight, floatx)
         if not options["loss"].normalized:
-            bias = tf.zeros([classes]) if bias is None else bias
-            bias = tf.cast(bias, floatx)
+            bias = tf.cast(tf.zeros([classes]) if bias is None else bias, floatx)
         dtype = "float32" if x.dtype == floatx else x.dtype.name
         head = TensorHead(weight, bias, dtype=dtype, **options)
         count = x.shape[0] or tf.shape(x)[0]
@@ -265,24 +266,25 @@ def add_rows(total, rows, values, in_xla):
     return tf.raw_ops.InplaceAdd(x=total, i=rows, v=values)
 
 
-def _check(tensors, labels, margins):
+def _check(tensors, examples, margins):
     """Raises ValueError if shapes, types or the margins don't fit."""
     x, weight, floatx = tensors["x"], tensors["weight"], keras.config.floatx()
     classes, features = weight.shape if weight.shape.rank == 2 else (None, None)  # noqa: PLR2004
-    shapes = {k: tuple(v.shape) for k, v in (tensors | {"labels": labels}).items()}
-    rule = "Expected x [..., features], weight [classes, features], labels [...] and "
+    shapes = {k: v.shape for k, v in (tensors | examples).items()}
+    rule = "Expected x [..., features], weight [classes, features], bias [classes], "
     fits = classes and features and x.shape.rank and x.shape[-1] == features
-    fits = fits and labels.shape.is_compatible_with(x.shape[:-1])
+    fits = fits and all(shapes[k].is_compatible_with(x.shape[:-1]) for k in examples)
     fits = fits and shapes.get("bias", (classes,)) == (classes,)
-    require(fits, rule + "bias [classes], with known classes and features", **shapes)
-    halves = {name for name in DTYPES if name != "float32"}
-    rule = f"x must be {floatx}, {' or '.join(sorted(halves))}"
-    require(x.dtype.name in {floatx, *halves}, rule, dtype=x.dtype.name)
-    require(labels.dtype.is_integer, "labels must be integers", dtype=labels.dtype.name)
-    rule = "margins must be a plsc_tf.MarginLoss, such as plsc_tf.ARCFACE"
-    require(isinstance(margins, MarginLoss), rule, margins=margins)
-    rule = "linear_cross_entropy keeps no state, which these margins need"
-    require(not margins.initial_state(), rule, margins=margins)
+    rule += "labels and sample_weight [...], with known classes and features"
+    require(fits, rule, **shapes)
+    types = {k: v.dtype.name for k, v in (tensors | examples).items()}
+    names = [floatx, *(name for name in DTYPES if name != "float32")]
+    rule = f"x must be {' or '.join(names)}, weight and bias floats, labels integers"
+    fits = types["x"] in names and examples["labels"].dtype.is_integer
+    require(fits and all(v.dtype.is_floating for v in tensors.values()), rule, **types)
+    rule = "margins must be a plsc_tf.MarginLoss without a state, like plsc_tf.ARCFACE"
+    fits = isinstance(margins, MarginLoss) and not margins.initial_state()
+    require(fits, rule, margins=margins)
     rule = "Margins work on cosines, which have no bias"
     require(not (margins.normalized and "bias" in tensors), rule, margins=margins)
 

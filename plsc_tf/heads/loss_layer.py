@@ -1,5 +1,6 @@
 """The Keras layer of `linear_cross_entropy`."""
 
+from numbers import Integral
 from typing import Any
 
 import keras
@@ -35,7 +36,7 @@ class LinearCrossEntropy(keras.layers.Layer):
         **options: see `keras.layers.Layer`.
 
     Raises:
-        ValueError: both or none of `num_classes` and `tied_to` are given.
+        ValueError: not exactly one of `num_classes` and `tied_to` is given, or wrongly.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class LinearCrossEntropy(keras.layers.Layer):
     ) -> None:
         # The weights stay float32; `linear_cross_entropy` casts what it multiplies.
         super().__init__(**{"autocast": False} | options)
-        rule = "LinearCrossEntropy needs either num_classes or tied_to"
+        rule = "LinearCrossEntropy needs either num_classes, 1 or more, or tied_to, "
+        fits = tied_to is None and isinstance(num_classes, Integral) and num_classes > 0
+        if num_classes is None:
+            fits = isinstance(tied_to, keras.layers.Embedding)
         given = {"num_classes": num_classes, "tied_to": tied_to}
-        require((num_classes is None) != (tied_to is None), rule, **given)
+        require(fits, rule + "a Keras Embedding", **given)
         self.num_classes = num_classes
         self.tied_to = tied_to
         self.use_bias = use_bias
@@ -95,8 +99,8 @@ class LinearCrossEntropy(keras.layers.Layer):
         labels = tf.convert_to_tensor(labels)
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
-        if mask is not None:
-            labels = tf.where(mask, labels, tf.cast(self.ignore_index, labels.dtype))
+        if mask is not None and labels.dtype.is_integer:
+            labels = tf.where(mask, tf.cast(labels, tf.int64), self.ignore_index)
         options = {name: getattr(self, name) for name in _OF_LOSS}
         options["sample_weight"] = sample_weight
         loss = linear_cross_entropy(hidden, self.weight, labels, bias, **options)

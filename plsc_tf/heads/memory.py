@@ -189,8 +189,7 @@ def _tile(load, columns, tensors):
         # The tile's weights are cast once, and all passes write half precision.
         return load.rows_per_tile * tensors * columns * HALF + load.tile_bytes // 2
     size = load.rows_per_tile * columns * FLOAT
-    half = load.tile_bytes + size if load.half else 0
-    return tensors * size + half
+    return tensors * size + (load.tile_bytes + size if load.half else 0)
 
 
 # Columns added to an embedding: the example's weight, its norm, and two for its label.
@@ -244,8 +243,7 @@ def collectives(
     share = (replicas - 1) / replicas
 
     def add(name, kind, size, count=1):
-        times = 2 if kind == "all-reduce" else 1
-        sent = math.ceil(times * share * size)
+        sent = math.ceil((2 if kind == "all-reduce" else 1) * share * size)
         found.append(Collective(name, kind, size, sent, count))
 
     if load.sharded and load.sample_rate < 1:

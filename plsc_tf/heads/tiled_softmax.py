@@ -182,8 +182,7 @@ class TiledSoftmax:
         if self.even_share:
             even = self.kernels.gradient(found["even_slope"], operand, transpose_a=True)
             result["even_gradient"] = sums["even_gradient"] + even
-        kept = {"products": products, "row_scalar": row_scalar} if keep else {}
-        return kept, result
+        return {"products": products, "row_scalar": row_scalar} if keep else {}, result
 
     def _total(self, found, row_scalar):
         """Returns the `[batch]` sum of the tile's exponentials."""

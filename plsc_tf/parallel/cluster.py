@@ -248,8 +248,7 @@ def _own_index(options, environ):
     if options.node_ip:
         found = _find(options.node_ip, machines)
         rule = f"node_ip={options.node_ip} has index {found} in cluster_node_ips"
-        advice = "Set only one of them"
-        require(index in (None, found), rule, advice, task_index=index)
+        require(index in (None, found), rule, "Set only one of them", task_index=index)
         return found
     if index is None and len(machines) == 1:
         return 0

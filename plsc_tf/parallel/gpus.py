@@ -88,8 +88,7 @@ def implementation(communication: str, used: Sequence[int]) -> str:
     rule = "All workers must use the same number of GPUs"
     require(len(set(used)) == 1, rule, "Set num_replicas to what each has", **counts)
     rule = "communication=nccl needs GPUs, but TensorFlow finds none"
-    allowed = communication != "nccl" or used[0]
-    require(allowed, rule, "Use communication=auto or ring")
+    require(communication != "nccl" or used[0], rule, "Use communication=auto or ring")
     return "nccl" if communication == "auto" and used[0] else communication
 
 

@@ -180,5 +180,4 @@ def _floor_log2(values):
 def _ceil_log2(values):
     """Returns int32 ceil(log2 x), at least -126 and at most 126, for x >= 0."""
     floor = _floor_log2(values)
-    ceil = tf.where(values > _power(floor), floor + 1, floor)
-    return tf.minimum(ceil, -_LOWEST)
+    return tf.minimum(tf.where(values > _power(floor), floor + 1, floor), -_LOWEST)

@@ -177,7 +177,7 @@ class Classifier(keras.Model):
         """
         keras_limits.refuse("compile", ("loss",) if positional else others)
         metrics, weighted = keras_limits.metrics(metrics, weighted_metrics)
-        keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype)
+        keras_limits.check_own(gradient_accumulation_steps, head_slot_dtype, self.head)
         if mixing is not None:
             mixing.check(self)
         if distillation is not None:

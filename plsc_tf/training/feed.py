@@ -106,11 +106,9 @@ def batches_of_epoch(
             if batch is None:
                 return None, fault
             batch = batching.weighted(batch, class_weight)
-            local = part is not None
-            return batching.send(model.strategy, batch, local, pool), fault
+            return batching.send(model.strategy, batch, part is not None, pool), fault
 
-        taken = _taken(model, data, batches, part, count)
-        on_the_way = itertools.starmap(sent, taken)
+        on_the_way = itertools.starmap(sent, _taken(model, data, batches, part, count))
         # Take the next batch before this one is passed on.
         pairs = itertools.pairwise(itertools.chain(on_the_way, [None]))
         for (wait, fault), _ in pairs:

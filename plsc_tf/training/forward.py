@@ -101,8 +101,7 @@ def synchronized(model: Classifier) -> str | None:
     if model.strategy.num_replicas_in_sync == 1:
         return None
     layers = (x for n in model.networks() for x in private_apis.layers_inside(n))
-    names = (x.name for x in layers if getattr(x, "synchronized", False))
-    return next(names, None)
+    return next((x.name for x in layers if getattr(x, "synchronized", False)), None)
 
 
 class Forward:

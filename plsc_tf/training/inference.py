@@ -69,8 +69,7 @@ def in_parts(
         chunk = tf.gather(chunk, tf.range(size) % count)
         embedded = function(batching.split(model.strategy, (chunk,)))
         local = model.strategy.experimental_local_results(embedded)
-        whole = gather(model.strategy, [part.numpy() for part in local])
-        yield whole[:count]
+        yield gather(model.strategy, [part.numpy() for part in local])[:count]
 
 
 def predict(

@@ -69,16 +69,25 @@ def refuse(method: str, names: Iterable[str], allowed: Iterable[str] = ()) -> No
             raise TypeError(f"Classifier.{method} has no argument {name!r}: {hint}.")
 
 
-def check_own(gradient_accumulation_steps: int, head_slot_dtype: str) -> None:
+def check_own(parts: int, head_slot_dtype: str, head: Any) -> None:
     """Checks arguments of `compile` that Keras's `compile` does not have.
 
+    Args:
+        parts: `gradient_accumulation_steps` of `compile`.
+        head_slot_dtype: see `compile`.
+        head: the model's head.
+
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is out of range, or has no effect.
     """
-    count = gradient_accumulation_steps
     rule = "gradient_accumulation_steps must be at least 1"
-    require(count >= 1, rule, gradient_accumulation_steps=count)
-    require_one_of(("float32", "bfloat16", "int8"), head_slot_dtype=head_slot_dtype)
+    require(parts >= 1, rule, gradient_accumulation_steps=parts)
+    # A dict compares hashes first, so that tf.int8, which equals "int8", is not in it.
+    allowed = dict.fromkeys(("float32", "bfloat16", "int8"))
+    require_one_of(allowed, head_slot_dtype=head_slot_dtype)
+    rule = "head_slot_dtype needs a sharded head, plsc_tf.ShardedHead"
+    fits = head.sharded or head_slot_dtype == "float32"
+    require(fits, rule, head_slot_dtype=head_slot_dtype)
 
 
 def check_backbone(backbone: Any) -> None:

@@ -125,8 +125,7 @@ class Lars(Momentum):
         if not self._is_vector(variable):
             if self.whole:
                 # `keras.ops.norm` takes no kernels of convolutions.
-                norms = map(tf.norm, (value, gradient))
-                rate = rate * self.trust(*norms)
+                rate = rate * self.trust(tf.norm(value), tf.norm(gradient))
             if private_apis.uses_weight_decay(self, variable):
                 gradient = gradient + self.l2 * value
         self.assign_sub(variable, self._velocity_after(variable, rate * gradient))

@@ -132,8 +132,7 @@ def gradients(
     for outcome in outcomes if backward else ():
         # NaN or infinity from any shard shows up in the embedding gradients, before
         # any weight gradient is computed.
-        finite = tf.math.is_finite(outcome.embedding_gradients)
-        healthy &= tf.reduce_all(finite)
+        healthy &= tf.reduce_all(tf.math.is_finite(outcome.embedding_gradients))
     ranks = None
     if model.ranked_metrics and backward:
         ranks = tf.concat([outcome.ranks for outcome in outcomes], axis=0)
@@ -228,8 +227,7 @@ def _states(model):
     """Returns the state that a forward pass changes: (statistics, random states)."""
     states = [v.value for v in model.untrained_variables()]
     statistics = [value for value in states if value.dtype.is_floating]
-    random = [value for value in states if not value.dtype.is_floating]
-    return statistics, random
+    return statistics, [value for value in states if not value.dtype.is_floating]
 
 
 def _parts(values, count):

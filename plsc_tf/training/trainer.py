@@ -132,8 +132,7 @@ class Trainer:
         user_data.check_endless(data, limit, "steps_per_epoch")
         stream = None
         if steps_per_epoch and hasattr(data, "endless"):
-            done = initial_epoch * steps_per_epoch + initial_step
-            stream = iter(data.endless(done))
+            stream = iter(data.endless(initial_epoch * steps_per_epoch + initial_step))
         model.stop_training = False
         position.epoch, position.step = initial_epoch, initial_step
         if not initial_step:

@@ -1,5 +1,7 @@
 """`linear_cross_entropy` against float64, its memory, and training with Keras."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ LABELS = np.where(np.arange(EXAMPLES) % 9, RNG.integers(0, CLASSES, EXAMPLES), -
 FACTORS = RNG.uniform(size=EXAMPLES).astype("float32")
 # 32 examples, the fewest, at a time: three blocks, of which the last two overlap.
 SMALL = {"logits_mb": 0}
+XLA = functools.partial(tf.function, jit_compile=True)
 
 
 def oracle(smoothing, factors):
@@ -41,15 +44,13 @@ def gradients(upstream=1.0, x=X, **options):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function, "xla"])
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function, XLA])
 def test_loss_and_gradients_are_those_of_float64(reduction, smoothing, wrap):
     counted = (LABELS >= 0).astype(np.float64)
     factors = counted * FACTORS / (counted.sum() if reduction == "mean" else 1)
     upstream = np.linspace(1, 2, EXAMPLES) if reduction == "none" else 3.0
     losses, _ = oracle(smoothing, factors)
     _, expected = oracle(smoothing, factors * upstream)
-    if wrap == "xla":
-        wrap = lambda f: tf.function(f, jit_compile=True)  # noqa: E731
     call = wrap(
         lambda: gradients(
             tf.constant(upstream, tf.float32),
@@ -157,11 +158,14 @@ def test_a_persistent_tape_has_first_derivatives_and_no_second_ones():
         ({"labels": LABELS[:3]}, ValueError, r"labels=\(3,\)"),
         ({"weight": WEIGHT.T}, ValueError, r"weight=\(8, 50\)"),
         ({"bias": BIAS[:3]}, ValueError, r"bias=\(3,\)"),
-        ({"labels": X[:, 0]}, ValueError, "labels must be integers"),
+        ({"labels": X[:, 0]}, ValueError, "labels integers.*labels=float32"),
+        ({"weight": WEIGHT > 0}, ValueError, "bias floats.*weight=bool"),
+        ({"bias": np.arange(CLASSES)}, ValueError, "bias floats.*bias=int64"),
         ({"x": X.astype("float64")}, ValueError, "x must be float32"),
         ({"reduction": "max"}, ValueError, "mean, sum, none"),
         ({"margins": plsc_tf.ARCFACE}, ValueError, "no bias"),
-        ({"margins": plsc_tf.ADAFACE, "bias": None}, ValueError, "keeps no state"),
+        ({"margins": plsc_tf.ADAFACE, "bias": None}, ValueError, "without a state"),
+        ({"margins": 0}, ValueError, "MarginLoss.*margins=0"),
         ({"sample_weight": FACTORS[:, None]}, ValueError, r"sample_weight=\(70, 1\)"),
         ({"label_smoothing": 1}, ValueError, "label_smoothing"),
         ({"labels": LABELS + 60}, tf.errors.InvalidArgumentError, "must be in .0, 50"),
@@ -171,6 +175,55 @@ def test_wrong_arguments(changes, error, message):
     arguments = {"x": X, "weight": WEIGHT, "labels": LABELS, "bias": BIAS} | changes
     with pytest.raises(error, match=message):
         plsc_tf.linear_cross_entropy(**arguments)
+
+
+@pytest.mark.parametrize("sizes", [(70, 3, 3), (3, 70, 70), (70, 70, 1)])
+def test_shapes_that_only_a_step_knows_are_checked(sizes):
+    @tf.function(input_signature=[tf.TensorSpec([None])] * 3)
+    def call(x, labels, factors):
+        x, labels = x[:, None] * tf.ones([1, FEATURES]), tf.cast(labels, tf.int64)
+        return plsc_tf.linear_cross_entropy(x, WEIGHT, labels, sample_weight=factors)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the same"):
+        call(*map(tf.ones, sizes))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function, XLA])
+def test_no_examples_have_no_loss_and_no_gradients(wrap):
+    weight = tf.constant(WEIGHT)
+
+    def call(x, labels):
+        with tf.GradientTape() as tape:
+            tape.watch([x, weight])
+            loss = plsc_tf.linear_cross_entropy(x, weight, labels, logits_mb=np.inf)
+        return loss, *tape.gradient(loss, [x, weight])
+
+    loss, *found = wrap(call)(tf.constant(X[:0]), tf.constant(LABELS[:0]))
+    assert loss == 0
+    assert [one.shape for one in found] == [(0, FEATURES), WEIGHT.shape]
+    assert not np.any(found[1])
+
+
+def test_masked_examples_are_ignored_in_any_type_of_labels():
+    layer = plsc_tf.LinearCrossEntropy(200)
+    mask, labels = tf.constant([True, False] * 3), np.arange(6)
+    expected = layer(X[:6:2], labels[::2])
+    for dtype in "uint8", "int32":
+        loss = layer(X[:6], labels.astype(dtype), mask=mask)
+        np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+def test_a_layer_has_classes_or_an_embedding():
+    dense, embedding = keras.layers.Dense(5), keras.layers.Embedding(5, 8)
+    for classes, tied in (
+        (None, None),
+        (0, None),
+        (2.5, None),
+        (None, dense),
+        (5, embedding),
+    ):
+        with pytest.raises(ValueError, match="needs either num_classes"):
+            plsc_tf.LinearCrossEntropy(classes, tied_to=tied)
 
 
 @pytest.mark.parametrize("tied", [False, True])

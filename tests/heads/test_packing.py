@@ -151,3 +151,11 @@ def test_8_bits_for_a_slot_that_divides_is_an_error():
         ):
             model.compile(keras.optimizers.Adam(), head_slot_dtype="int8")
         model.compile(keras.optimizers.Lion(), head_slot_dtype="int8")
+
+
+def test_an_array_of_codes_becomes_weights_of_8_bits():
+    head = plsc_tf.ShardedHead(5, weight_dtype="int8")
+    head.build(4, plsc_tf.strategy(1))
+    rows = np.arange(20, dtype=np.int8).reshape(5, 4)
+    head.set_weights_from_numpy(rows)
+    np.testing.assert_array_equal(head.weights_as_numpy(), rows)

@@ -191,6 +191,10 @@ def test_about_the_largest_number_of_classes_that_fits(tmp_path):
             {"head_logits_mb", "head_slot_dtype", "num_replicas"},
         ),
         (
+            {"num_classes": 2_000_000, "emb_size": 256, "device_memory_gb": 1.3},
+            {"head_weight_dtype", "head_slot_dtype", "num_replicas"},
+        ),
+        (
             {"num_classes": 1_000_000, "batch_size": 256, "device_memory_gb": 0.98},
             {"head_logits_mb"},
         ),

@@ -274,8 +274,13 @@ def test_compile_takes_metrics_as_keras_does(make_model):
         make_model(metrics=[metric, "precision"])
     with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
         make_model(gradient_accumulation_steps=0)
-    with pytest.raises(ValueError, match="int8. Received.*'float16'"):
-        make_model(head_slot_dtype="float16")
+    for dtype in "float16", tf.int8:
+        with pytest.raises(ValueError, match="int8. Received: head_slot_dtype="):
+            make_model(head_slot_dtype=dtype)
+    with pytest.raises(ValueError, match="sharded head.*head_slot_dtype=int8"):
+        plsc_tf.Classifier(make_model().backbone, plsc_tf.DenseHead(5)).compile(
+            head_slot_dtype="int8"
+        )
     with pytest.raises(
         TypeError, match="no argument 'loss': pass it to the head.*loss="
     ):

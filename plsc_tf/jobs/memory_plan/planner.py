@@ -159,8 +159,7 @@ class Job:
         size = self.backbone.weights + device
         if self.devices.kind == "CPU":
             # Replicas are initialized one after another and share this memory.
-            host = numpy_rows + self._blocks() + self.process
-            size += host // self.head.replicas
+            size += (numpy_rows + self._blocks() + self.process) // self.head.replicas
         return size
 
     def fits(self) -> bool:
@@ -181,8 +180,7 @@ class Job:
         high = fewest * (self.devices.bytes // self.head.row_bytes + 1)
         if self.backbone.auxiliary:
             high = min(high, auxiliary.MOST_CLASSES + 1)
-        numbers = range(fewest, high)
-        return self._largest(numbers, lambda n: {"num_classes": n})
+        return self._largest(range(fewest, high), lambda n: {"num_classes": n})
 
     def most_images(self) -> int:
         """Returns the largest batch of a replica that fits; 0 if none fits."""

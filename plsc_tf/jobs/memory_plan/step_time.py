@@ -43,6 +43,5 @@ def bound(job) -> dict[str, float]:
         "update": seconds(0, 3 * backbone.weights + 2 * backbone.slots, "float32"),
         "collectives": sum(sent.values()),
     }
-    gradients = sent["gradients of mirrored weights"]
-    hidden = min(gradients, BACKWARD * found["backbone"])
+    hidden = min(sent["gradients of mirrored weights"], BACKWARD * found["backbone"])
     return {**found, "hidden": hidden, "step": sum(found.values()) - hidden}

@@ -4,6 +4,7 @@ If the training does not fit, suggests for each option the smallest change that 
 """
 
 import contextlib
+import itertools
 import json
 
 from plsc_tf.evaluation.report import format_table
@@ -43,6 +44,7 @@ def _candidates(job):
     training's results come first.
     """
     head, given = job.head, job.settings.head
+    optimizer = job.settings.optimizer.optimizer
     images, most = head.global_batch, min(head.global_batch, head.num_classes)
     parts = [n for n in POWERS if 2 * head.parts <= n <= images // head.replicas]
     parts = [({"gradient_accumulation_steps": n}, {"parts": n}) for n in parts]
@@ -50,8 +52,19 @@ def _candidates(job):
         return [[({"loss_type": f"dist_{given.loss}"}, {"sharded": True})], parts]
     fewest = max(FEWEST_TILE_ROWS, head.working_rows // MOST_TILES)
     tiles = [n for n in (head.rows_per_tile // k for k in POWERS) if n >= fewest]
-    slots = [({"head_slot_dtype": "bfloat16"}, {"slot_bytes": head.slot_bytes // 2})]
-    rows = [({"head_weight_dtype": "bfloat16"}, {"row_bytes": head.row_bytes // 2})]
+    slots, rows, size = [], [], head.embedding_size
+    sizes = {"float32": 4 * size, "bfloat16": 2 * size, "int8": size + 1}
+    for dtype in "bfloat16", "int8":
+        row = sizes[dtype] / sizes.get(given.head_weight_dtype, size)
+        slot = sizes[dtype] / sizes[given.head_slot_dtype]
+        if row < 1:
+            changes = {"row_bytes": int(row * head.row_bytes), "weight_dtype": dtype}
+            rows.append(({"head_weight_dtype": dtype}, changes))
+        # Other optimizers divide by slots, which 8 bits may round to 0.
+        if slot < 1 and (dtype == "bfloat16" or optimizer in ("momentum", "lars")):
+            changes = {"slot_bytes": int(slot * head.slot_bytes)}
+            slots.append(({"head_slot_dtype": dtype}, changes))
+    both = [(r | s, n | m) for (r, n), (s, m) in itertools.product(rows, slots)]
     # Logical CPU devices would share the same memory.
     usual = [] if job.devices.shared else DEVICES
     more = [n for n in usual if head.replicas < n <= most]
@@ -60,8 +73,8 @@ def _candidates(job):
     return [
         [({"head_logits_mb": 0}, {"logits_bytes": 0})] if head.kept_tiles else [],
         [({"head_tile_rows": n}, {"tile_rows": n}) for n in tiles],
-        slots if given.head_slot_dtype == "float32" else [],
-        rows if given.head_weight_dtype == "float32" else [],
+        slots + (both if head.slot_bytes else []),
+        rows,
         parts,
         [({"num_replicas": n, **batch}, {"replicas": n}) for n in more],
         [({"sample_rate": x}, {"sample_rate": x}) for x in rates],
