@@ -169,8 +169,7 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path):
     path = tmp_path / "0"
     save(path)
     changed = manifest.read(str(path))
-    name = changed["arrays"]["weight"]["parts"][0]["file"]
-    np.save(path / name, WHOLE[:6])
+    np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], WHOLE[:6])
     seal(path, changed)
     with pytest.raises(manifest.DamagedCheckpointError, match="does not hold 7 rows"):
         Target().restore(path)
@@ -214,8 +213,7 @@ def test_beside_a_training_one_file_is_written_at_a_time(tmp_path, monkeypatch, 
 
 def test_a_checkpoint_of_format_2_is_verified_by_its_sha256(tmp_path):
     save(tmp_path / "0")
-    content = {**manifest.read(str(tmp_path / "0")), "format": 2}
-    seal(tmp_path / "0", content, "sha256")
+    seal(tmp_path / "0", {**manifest.read(str(tmp_path / "0")), "format": 2}, "sha256")
     target = Target()
     target.restore(tmp_path / "0")
     assert target.holds(5)

@@ -109,8 +109,7 @@ def test_every_value_is_restored_and_the_next_losses_are_equal(saved, replicas):
     assert found.keys() == expected.keys()
     assert ("bias" in found) == (case == "bias")
     adam = case in ("bias", "sampled")
-    slots = {"weight/momentum"} if adam else {"weight/velocity"}
-    assert slots <= found.keys()
+    assert ({"weight/momentum"} if adam else {"weight/velocity"}) <= found.keys()
     assert ("weight/average" in found) == (case == "momentum")
     for name, value in found.items():
         assert value.dtype == expected[name].dtype

@@ -104,8 +104,7 @@ def parse(command):
 
 def _parse(name, words):
     module = importlib.import_module(f"plsc_tf.{name}")
-    translated = getattr(module, "arguments", list)(words)
-    return name, cli.parse(translated, module.GROUPS)
+    return name, cli.parse(getattr(module, "arguments", list)(words), module.GROUPS)
 
 
 def flag_files(command):

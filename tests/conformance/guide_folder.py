@@ -66,8 +66,7 @@ def _train_data(folder):
     """PLSC's folder: pictures, label.txt, part files, verification sets."""
     labels = [number % NUM_CLASSES for number in range(2 * NUM_CLASSES)]
     make_train_data(folder.parent, labels, SIZE)
-    paths = sorted((folder / "images").iterdir())
-    contents = [path.read_bytes() for path in paths]
+    contents = [path.read_bytes() for path in sorted((folder / "images").iterdir())]
     drawn.write_base64(folder, list(zip(contents, labels, strict=True)), files=2)
     # None of their people are trained on.
     for name, first in (("lfw", 1000), ("agedb_30", 2000)):

@@ -150,8 +150,7 @@ def sampled_classes(head, strategy, labels, step):
         return None
 
     def replica():
-        every = tf.constant(labels, tf.int64)
-        return head.sample(every, tf.constant(step, tf.int64))
+        return head.sample(tf.constant(labels, tf.int64), tf.constant(step, tf.int64))
 
     chosen = tf.function(lambda: strategy.run(replica))()
     rows = strategy.experimental_local_results(chosen)

@@ -39,8 +39,7 @@ def cluster_curves():
     """`{(workers, index): {case: 20 losses}}` of processes that train together."""
     found = {}
     for count in WORKERS:
-        addresses = ",".join(free_addresses(count))
-        words = "-m", "tests.conformance.loss_curve", addresses
+        words = "-m", "tests.conformance.loss_curve", ",".join(free_addresses(count))
         ended = programs.run_together([(*words, index) for index in range(count)])
         for index, done in enumerate(ended):
             found[count, index] = json.loads(done.out.splitlines()[-1])

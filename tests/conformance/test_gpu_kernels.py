@@ -28,8 +28,7 @@ MANY = 5000
 def as_on_gpus(monkeypatch):
     """Replicas are logical CPU devices, but the library does what it does on GPUs."""
     for module in ("heads.base", "training.forward", "parallel.collectives"):
-        name = f"plsc_tf.{module}.device_kind"
-        monkeypatch.setattr(name, lambda strategy: "GPU")
+        monkeypatch.setattr(f"plsc_tf.{module}.device_kind", lambda strategy: "GPU")
 
 
 @functools.cache

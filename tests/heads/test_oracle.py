@@ -32,8 +32,7 @@ def test_losses_by_hand(loss, true, penalty):
     found = oracle.head_step(
         np.eye(2), None, x, [0, 1], [1, 1], loss=loss, scale=3.0, **given
     )
-    other = math.cos(3 * EIGHTH)
-    expected = math.log(1 + math.exp(3 * (other - true))) + penalty
+    expected = math.log(1 + math.exp(3 * (math.cos(3 * EIGHTH) - true))) + penalty
     assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
 
 

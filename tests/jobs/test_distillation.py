@@ -119,8 +119,7 @@ def test_logits_of_all_classes_tile_by_tile(kind, loss, replicas):
     theirs = np.random.default_rng(1).normal(size=(12, 6)).astype(np.float32)
     tiles = {"tile_rows": 2} if kind is plsc_tf.ShardedHead else {}
     heads = [kind(7, loss=loss, scale=s, **tiles) for s in (8.0, 8.0, 5.0)]
-    strategy = plsc_tf.strategy(replicas)
-    heads[2].build(6, strategy)
+    heads[2].build(6, plsc_tf.strategy(replicas))
     heads[2].set_weights_from_numpy(np.random.default_rng(2).normal(size=(7, 6)))
 
     def embed(images):
@@ -145,8 +144,7 @@ def test_logits_of_all_classes_tile_by_tile(kind, loss, replicas):
     found = model.train_on_batch(IMAGES, LABELS, WEIGHTS)
     alone.train_on_batch(IMAGES, LABELS, WEIGHTS)
     assert found["distillation"] == pytest.approx(value, rel=1e-4)
-    kernels = (m.backbone.layers[-1].kernel.numpy() for m in (model, alone))
-    moved = np.subtract(*kernels)
+    moved = np.subtract(*(m.backbone.layers[-1].kernel.numpy() for m in (model, alone)))
     np.testing.assert_allclose(moved, -0.1 * gradient, rtol=2e-3, atol=1e-5)
     rows = (m.head.weights_as_numpy() for m in (model, alone))
     np.testing.assert_allclose(*rows, atol=1e-6)

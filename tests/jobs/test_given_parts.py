@@ -167,7 +167,6 @@ def test_val_targets_that_pairs_replace_are_named(caplog):
     parts.drop_replaced_targets(Settings())
     assert not caplog.messages
     asked = Settings.from_values(val_targets="lfw,test")
-    settled = parts.drop_replaced_targets(asked)
-    assert settled.evaluation.val_targets == ("test",)
+    assert parts.drop_replaced_targets(asked).evaluation.val_targets == ("test",)
     told = "No effect here: val_targets=lfw (pairs from Python replace them)."
     assert caplog.messages == [told]

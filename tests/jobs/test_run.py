@@ -51,8 +51,7 @@ def test_results_say_everything(finished_run):
         ({}, "1", f"serve --model_dir={folder}/export"),
         ({}, None, f"export --flagfile={folder}/flags.cfg"),
     ):
-        path = exported and str(folder / "export" / exported)
-        done = {**outcome, "export_dir": path}
+        done = {**outcome, "export_dir": exported and str(folder / "export" / exported)}
         table = results.table(settings(folder, **changes), done)
         assert f"python -m plsc_tf.{following}\n" in f"{table}\n"
 

@@ -109,8 +109,7 @@ def test_after_a_stall_those_are_named_for_whom_the_others_wait(
             chief.check(12)
         else:
             index, activity, since = beat
-            message = {"kind": "beat", "activity": activity, "since": since}
-            chief.receive(index, message)
+            chief.receive(index, {"kind": "beat", "activity": activity, "since": since})
     chief.receive(0, report("no progress for 20 s in: step 8", 75))
     chief.check(2)
     text = f"W0 failed: no progress for 20 s in: step 8. {expected}"

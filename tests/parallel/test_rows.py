@@ -45,8 +45,7 @@ def test_every_replica_holds_its_rows_only_and_the_whole_reads_back(replicas):
     # 11 rows of 2 float32 numbers are 88 bytes, held once.
     assert sum(rows.bytes_per_replica()) == 88
     assert max(rows.bytes_per_replica()) == -(-11 // replicas) * 8
-    devices = [tiles[0].device for tiles in rows.tiles.values()]
-    assert len(set(devices)) == replicas
+    assert len({tiles[0].device for tiles in rows.tiles.values()}) == replicas
     np.testing.assert_array_equal(rows.read(0, 11), whole)
 
 

@@ -15,8 +15,7 @@ def network(units=7, size=6):
 
 
 def build(replicas, classes=5, size=6, optimizer=None, units=7, **head):
-    kind = head.pop("kind", plsc_tf.ShardedHead)
-    head = kind(classes, scale=8.0, **head)
+    head = head.pop("kind", plsc_tf.ShardedHead)(classes, scale=8.0, **head)
     return compiled(lambda: network(units, size), head, replicas, optimizer)
 
 

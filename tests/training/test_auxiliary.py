@@ -154,8 +154,7 @@ def test_the_plan_has_frozen_weights_once(small_zoo, tmp_path):
     found = planned(tmp_path, aux_logits_weight=0, freeze_layers="conv2")
     assert found.backbone.weights == 4 * (108 + 4 + 12)
     assert found.backbone.statistics == 4 * 12
-    held = found.items()["backbone weights"]
-    assert held == 4 * (108 + 4 + 216 + 6 + 12)
+    assert found.items()["backbone weights"] == 4 * (108 + 4 + 216 + 6 + 12)
     assert found.items()["backbone slots"] == 2 * found.backbone.weights
 
 

@@ -130,8 +130,7 @@ def assert_same_passes(model, *ways, reference=None, sent=None):
         most = 1e-6 if options == BLOCKS else 1e-5
         for expected, found in zip(plain, outcome, strict=True):
             expected, found = flat(expected), flat(found)
-            error = np.linalg.norm(found - expected)
-            assert error <= most * np.linalg.norm(expected)
+            assert np.linalg.norm(found - expected) <= most * np.linalg.norm(expected)
         random = [flat(states, floats=False) for _, states in (outcome, plain)]
         np.testing.assert_array_equal(*random)
 
@@ -199,8 +198,7 @@ def test_what_xla_does_not_know_runs_uncompiled(caplog):
     loss = model.train_on_batch(*batch)["loss"]
     assert "cannot compile the network 'pooled'" in caplog.text
     assert "FractionalMaxPool" in caplog.text
-    plain = make_model(unknown, jit_compile=False)
-    assert loss == plain.train_on_batch(*batch)["loss"]
+    assert loss == make_model(unknown, jit_compile=False).train_on_batch(*batch)["loss"]
 
 
 def test_a_network_without_a_place_to_cut_is_refused():

@@ -65,8 +65,7 @@ def test_checkpoints_of_others_are_not_removed(models, tmp_path):
     options = {"every_n_steps": 1, "every_n_epochs": 0, "max_to_keep": 1}
     options["background"] = False
     fit(models[0], Watch(copied), plsc_tf.Checkpoint(ours, **options), epochs=1)
-    kept = ["step_00000001", "step_00000004"]
-    assert names(ours) == kept
+    assert names(ours) == ["step_00000001", "step_00000004"]
     # Those of the run that is resumed are its own.
     resume(models[1], plsc_tf.Checkpoint(ours, **options), epochs=2)
     assert names(ours) == ["step_00000001", "step_00000008"]
