@@ -56,8 +56,7 @@ def test_the_span_is_that_of_a_whole_svd(matrix):
     _, singular, right = whole_svd(matrix)
     exact, _ = np.linalg.qr(projection.astype(np.float64).T)
     # What of the one span is outside the other: the largest principal angle's sine.
-    outside = exact - right[:WANTED].T @ (right[:WANTED] @ exact)
-    assert np.linalg.norm(outside, 2) < 1e-5
+    assert np.linalg.norm(exact - right[:WANTED].T @ (right[:WANTED] @ exact), 2) < 1e-5
     shares = singular**2 / np.sum(singular**2)
     np.testing.assert_allclose(found[1], shares, rtol=1e-5, atol=1e-12)
 

@@ -96,8 +96,7 @@ def test_a_snapshot_that_is_not_finite(make_model, folder, whole, tmp_path):
     model = make_model()
     model.backbone.trainable_variables[2].assign(np.full(8, np.nan))
     model.trainer.position.global_step = 10
-    path = f"{copy}/step_00000010"
-    plsc_tf.training.state.save(path, model, {}, weights_only=True)
+    plsc_tf.training.state.save(f"{copy}/step_00000010", model, {}, weights_only=True)
     found = trajectory.open_folder(copy, whole, 5)
     with pytest.raises(ValueError, match="step_00000010 contains NaN.*gamma"):
         projection.make(str(tmp_path / "p.npy"), found, whole, 5)

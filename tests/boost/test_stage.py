@@ -125,8 +125,7 @@ def test_the_plan_of_the_memory_counts_the_space(tmp_path):
     assert found["path"] == 4 * (3 * size + 2 * 4 * backbone) // 2
     assert not {"backbone slots", "head slots"} & set(found)
     added = found["projection"] + found["path"]
-    off = settings.replace(dim_reduce=False)
-    ordinary = dataclasses.replace(job, settings=off)
+    ordinary = dataclasses.replace(job, settings=settings.replace(dim_reduce=False))
     assert sum(found.values()) == sum(ordinary.items().values()) + added
     assert "stage 2: the columns of P" in table.text(job)
     many = settings.replace(n_component=1 << 40)

@@ -196,8 +196,7 @@ def test_class_folders(folders):
     report.write_cleaned_list(str(folders / "label.txt"), result.listing, result.table)
     expected = [f"a/{k}.png 0" for k in (0, 1)] + [f"c/{k}.png 2" for k in (0, 1, 2)]
     assert (folders / "label.txt").read_text().splitlines() == expected
-    few = run(folders, "folder", num_classes=2)
-    assert counts(few)["label_out_of_range"] == 4
+    assert counts(run(folders, "folder", num_classes=2))["label_out_of_range"] == 4
 
 
 def test_a_label_of_any_size_takes_no_memory(write_list):
@@ -226,8 +225,7 @@ def test_other_file_systems(sound):
     for k in range(5):
         name = f"images/{k}.png"
         tf.io.gfile.copy(str(sound / name), f"ram://set/{name}", True)
-    result = run("ram://set")
-    assert counts(result) == {"missing_file": 1}
+    assert counts(run("ram://set")) == {"missing_file": 1}
 
 
 OWN_MODULE = """

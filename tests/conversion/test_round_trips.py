@@ -28,8 +28,7 @@ def inputs(layout, folder, examples=EXAMPLES):
 
 def converted(source, folder, layout, **options):
     options = {"output_format": layout, "num_shards": 4, "seed": 3, **options}
-    plan = run.ConversionPlan(str(folder), **options)
-    manifest, already = run.convert(source, plan)
+    manifest, already = run.convert(source, run.ConversionPlan(str(folder), **options))
     assert not already
     return manifest
 

@@ -40,8 +40,7 @@ def test_reads_the_listed_files_byte_for_byte(folder, picture):
 
 
 def test_a_file_may_be_named_by_train_files(folder):
-    source = opened("base64_text", folder, train_files=("part-1",))
-    assert source.num_examples == 4
+    assert opened("base64_text", folder, train_files=("part-1",)).num_examples == 4
 
 
 def test_lines_are_checked_at_once_and_base64_when_it_is_read(tmp_path, picture):
@@ -139,8 +138,7 @@ def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n02\t%s\r\n" % (TEXT, TEXT)
     (tmp_path / "part").write_bytes(data)
     lines = list(read_lines(str(tmp_path / "part")))
-    parsed = [parse_line(line) for _, _, line in lines]
-    assert parsed == [(TEXT, 1), (TEXT, 2)]
+    assert [parse_line(line) for _, _, line in lines] == [(TEXT, 1), (TEXT, 2)]
     assert [number for number, _, _ in lines] == [1, 4]
     begins = [begin for begin, _, _ in find_lines(str(tmp_path / "part"))]
     assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]

@@ -229,8 +229,7 @@ def test_a_pickle_repeats_no_image(tmp_path):
     path.write_bytes(pickle.dumps(([view(content)] * 20_000, [True] * 10_000)))
     with bounded():
         assert len(load_pairs(str(path)).images) == 1
-    views = [view(content), view(content)]
-    path.write_bytes(pickle.dumps((views, [True])))
+    path.write_bytes(pickle.dumps(([view(content), view(content)], [True])))
     with pytest.raises(ValueError, match="more bytes than the file"):
         load_pairs(str(path))
 
@@ -279,8 +278,7 @@ def test_a_sparse_image_is_not_read(list_folder):
             list(load("image_list", list_folder, batch_size=5, image_size=SIZE))
         with pytest.raises(ValueError, match=words):
             list(pictures.rows([str(path)]))
-        found = findings("image_list", list_folder)[0]
-        assert words in found["first"][0]["detail"]
+        assert words in findings("image_list", list_folder)[0]["first"][0]["detail"]
         finder = FaceFinder("", 16, np.zeros((1, 5, 2)))
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
 

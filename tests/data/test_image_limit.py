@@ -218,8 +218,7 @@ def test_the_check_and_embed_find_an_image_that_is_too_large(list_folder):
 # 4 MB of a .bin, or four images of 48 KB, would fill the memory of a machine.
 def test_verification_and_previews_decode_no_large_image(tmp_path):
     small, large = (encode(Image.new("L", size)) for size in ((20, 20), (20, 21)))
-    content = [small, large] * 10, [True] * 10
-    (tmp_path / "a.bin").write_bytes(pickle.dumps(content))
+    (tmp_path / "a.bin").write_bytes(pickle.dumps(([small, large] * 10, [True] * 10)))
     limited = dict(max_megapixels=400 / 1e6, val_targets=(f"{tmp_path}/a.bin",))
     settings = Settings.from_values(dataset_name="folder", **limited)
     (pairs,) = load_pairs(settings).values()

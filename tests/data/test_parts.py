@@ -40,8 +40,7 @@ def _sliced(batch, part):
     images, labels = (each.numpy() for each in batch)
     positions = np.arange(part.first, part.last)
     shown = positions % len(labels)
-    weights = np.float32(positions < len(labels))
-    return [images[shown], labels[shown], weights]
+    return [images[shown], labels[shown], np.float32(positions < len(labels))]
 
 
 def _check(made, workers, epoch=1, start_step=0, parts_made=None):

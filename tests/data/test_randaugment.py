@@ -52,8 +52,7 @@ def test_factors_equal_pillows_enhancers(name, pillow, amount):
 @pytest.mark.parametrize("amount", [0.0, 0.25, -0.5, 1.0])
 def test_solarize_and_posterize_equal_pillow(amount):
     image = Image.fromarray(PIXELS)
-    threshold = 256 * (1 - abs(amount))
-    expected = ImageOps.solarize(image, threshold)
+    expected = ImageOps.solarize(image, 256 * (1 - abs(amount)))
     np.testing.assert_array_equal(_operation("solarize", amount), expected)
     expected = ImageOps.posterize(image, 8 - round(4 * abs(amount)))
     np.testing.assert_array_equal(_operation("posterize", amount), expected)

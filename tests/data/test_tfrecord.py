@@ -82,8 +82,7 @@ def test_offset_and_damaged_record(files, tmp_path, picture):
 
 
 def test_a_changed_byte_is_noticed_and_its_record_named(files):
-    byte = pathlib.Path(files[2]).read_bytes()[60]
-    drawn.overwrite(files[2], 60, bytes([byte ^ 1]))
+    drawn.overwrite(files[2], 60, bytes([pathlib.Path(files[2]).read_bytes()[60] ^ 1]))
     with pytest.raises(ValueError, match="record 0 of .*part-2: it is damaged"):
         list(Batches(tfrecords(files), 4, options=SMALL))
 

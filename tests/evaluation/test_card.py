@@ -187,8 +187,7 @@ def test_card_json_has_what_the_export_reads():
     assert one["counts"]["pairs"] == 600
     figure = one["figures"]["accuracy"]
     assert figure["low"] < figure["value"] < figure["high"]
-    expected = dataclasses.asdict(shown[0])["threshold"]
-    assert one["threshold"] == pytest.approx(expected)
+    assert one["threshold"] == pytest.approx(dataclasses.asdict(shown[0])["threshold"])
     assert {"far", "squared_l2", "cosine"} <= set(one["threshold"])
     assert len(one["curves"]["roc"]["far"]) == len(one["curves"]["roc"]["tar"])
 

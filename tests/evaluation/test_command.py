@@ -116,8 +116,7 @@ def test_the_card_of_saved_embeddings(saved):
     assert "data:image" not in page  # the lists name no files here
     charts = sorted(chart.name for chart in (folder / "plots").iterdir())
     kinds = ("det", "discard", "histogram", "roc")
-    plots = [f"pairs_{kind}.{end}" for kind in kinds for end in ("png", "svg")]
-    assert charts == plots
+    assert charts == [f"pairs_{kind}.{end}" for kind in kinds for end in ("png", "svg")]
     shown = table["pairs: threshold"]
     assert f"{best['best_squared_l2']:.5f}" in shown
     assert f"{best['best_cosine']:.5f}" in shown

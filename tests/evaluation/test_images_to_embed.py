@@ -78,8 +78,7 @@ def test_rows_come_back_by_their_names(tmp_path):
             assert not path.exists()
 
     assert write_to(path, blocks()) == (1001, 3)
-    found = np.load(path, mmap_mode="r")
-    np.testing.assert_array_equal(found, rows.astype(np.float32))
+    np.testing.assert_array_equal(np.load(path, mmap_mode="r"), rows.astype(np.float32))
     text = path.with_suffix(".txt").read_bytes()
     assert lists.read_names(text, "faces.txt")[:2] == ("0", "1 1")
     assert len(list(path.parent.iterdir())) == 2

@@ -15,8 +15,7 @@ def simulated(known, strangers=200, classes=3000, size=64, seed=0):
     embeddings = centers[people] + 1.2 * rng.normal(size=(len(people), size))
     left, right = rng.integers(0, len(people), (2, 3000))
     right[::2] = left[::2] // 4 * 4 + (left[::2] + 1) % 4
-    same = people[left] == people[right]
-    scores = verification.score(embeddings, left, right, same)
+    scores = verification.score(embeddings, left, right, people[left] == people[right])
     pieces = np.array_split(7 * rows, 5)  # a softmax head's rows have any length
     sides = np.stack([people[left], people[right]])
     return leaks.find(scores, sides, pieces, ["accuracy"]), scores
@@ -27,8 +26,7 @@ def test_training_classes_are_found_and_left_out():
     assert found["identities"] == 220 and 19 <= found["found"] <= 22
     assert found["estimate"] == pytest.approx(20, abs=5)
     assert 0.5 < found["figures"]["accuracy"] < 1
-    everything = verification.summarize(scores).accuracy
-    assert found["figures"]["accuracy"] != everything
+    assert found["figures"]["accuracy"] != verification.summarize(scores).accuracy
 
 
 def test_strangers_are_found_rarely():

@@ -54,8 +54,7 @@ def test_curve_equals_counts_at_every_threshold():
     np.testing.assert_allclose(points.false_accepts, far, atol=1e-15)
     np.testing.assert_allclose(points.true_accepts, tar, atol=1e-15)
     # The Mann-Whitney statistic: how often a pair of the same person is the closer one.
-    closer = np.sign(distances[~same][:, None] - distances[same])
-    area = (closer.mean() + 1) / 2
+    area = (np.sign(distances[~same][:, None] - distances[same]).mean() + 1) / 2
     assert roc.area_under_curve(points) == pytest.approx(area, abs=1e-12)
     for rate, found in roc.tar_at_far(points).items():
         assert found == pytest.approx(tar[far <= rate].max(), abs=1e-12)

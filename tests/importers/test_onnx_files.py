@@ -133,8 +133,7 @@ def test_another_network_is_used_as_it_is(tmp_path):
     write(path, pool, helper.make_node("Flatten", ["mean"], ["y"]), y=(1, 3))
     colors = 200 * np.eye(3)[np.arange(18) // 2 % 3]
     for name, color in zip(names, colors, strict=True):
-        image = np.full((16, 16, 3), color, np.uint8)
-        (tmp_path / name).write_bytes(encode(image))
+        (tmp_path / name).write_bytes(encode(np.full((16, 16, 3), color, np.uint8)))
     given = {"saved_model": str(path), "output": str(tmp_path / "rows.npy")}
     embed(Settings.from_values(images=str(tmp_path), **given))
     rows = np.load(tmp_path / "rows.npy")  # with those of the mirror images
@@ -195,8 +194,7 @@ def test_the_same_weights_in_another_computation_are_refused(exported, tmp_path)
     import onnx
 
     model = onnx.load(exported / "small.onnx")
-    added = next(node for node in model.graph.node if node.op_type == "Add")
-    added.op_type = "Sub"
+    next(node for node in model.graph.node if node.op_type == "Add").op_type = "Sub"
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(ValueError, match="must give the embeddings.*difference="):
         imported(tmp_path / "model.onnx", **SMALL)

@@ -103,8 +103,7 @@ def test_a_missing_rank_is_named(folder, rank):
 
 # 34 bytes became gigabytes: the name is no format.
 def test_braces_in_a_files_name_are_not_filled(folder):
-    name = "dist@{0:>2500000000}@rank@00001.w_0"
-    next(folder.glob("dist@*")).rename(folder / name)
+    next(folder.glob("dist@*")).rename(folder / "dist@{0:>2500000000}@rank@00001.w_0")
     for other in folder.glob("dist@arc*"):
         other.unlink()
     with pytest.raises(FileNotFoundError, match="0:>2500000000}@rank@00000"):

@@ -63,8 +63,7 @@ class Network:
         x = self.norm(x, "bn2")
         x = x.reshape(len(x), -1)
         weight, bias = self.name("fc", "fc")[:2]
-        bound = np.sqrt(3.0 / x.shape[1])
-        kernel = self.dense(weight, x.shape[1], size, bound)
+        kernel = self.dense(weight, x.shape[1], size, np.sqrt(3.0 / x.shape[1]))
         return self.norm(x @ kernel + self.draw(bias, (size,), -1, 1), "features")
 
     def block(self, x, prefix, width, stride):

@@ -37,8 +37,7 @@ def rows(seen):
 
 @pytest.fixture(scope="module")
 def events(seen):
-    accumulator = EventAccumulator(str(seen.folder / "tensorboard"), {"tensors": 0})
-    return accumulator.Reload()
+    return EventAccumulator(str(seen.folder / "tensorboard"), {"tensors": 0}).Reload()
 
 
 def test_rows_hold_each_step_once_and_the_losses_of_losses_txt(seen, rows):
@@ -55,8 +54,7 @@ def test_rows_hold_each_step_once_and_the_losses_of_losses_txt(seen, rows):
 def test_the_table_has_the_same_figures(seen, rows):
     with open(seen.folder / "metrics.csv", newline="") as file:
         table = list(csv.DictReader(file))
-    read = [{n: float(v) for n, v in row.items() if v} for row in table]
-    assert read == rows
+    assert [{n: float(v) for n, v in row.items() if v} for row in table] == rows
 
 
 def test_tensorboard_lists_the_series_with_the_same_values(events, rows):
@@ -182,6 +180,5 @@ def test_the_log_shows_layers_statistics_and_devices(seen):
     assert re.search(r"Dense embedding_dense +5×8 float32  mean", layers)
     assert re.search(r"embedding_dense/kernel +1024×8 float32", layers)
     assert re.search(r"head weight +7×8 float32", layers)
-    statistics = text.split("Model statistics:")[1]
-    assert re.search(r"head/weight +7×8\n", statistics)
+    assert re.search(r"head/weight +7×8\n", text.split("Model statistics:")[1])
     assert seen.logs_devices

@@ -64,8 +64,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         first, last = wanted.partition("=")[2].split("-")
         end = min(int(last or len(data) - 1), len(data) - 1) + 1
-        part = data[int(first) : end]
-        self._send(206, part, f"bytes {first}-{end - 1}/{len(data)}")
+        self._send(206, data[int(first) : end], f"bytes {first}-{end - 1}/{len(data)}")
 
     def _listing(self, query):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")

@@ -143,8 +143,7 @@ def test_server_and_client(run_script, folder, capsys):
     pytest.importorskip("aiohttp")
     if not (folder / "inference_model").exists():
         test_train_val_and_export(run_script, folder, capsys)
-    model = repr(str(folder / "inference_model"))
-    server = PLSC["SERVER"].replace("'/XXX/XXX'", model)
+    server = PLSC["SERVER"].replace("'/XXX/XXX'", repr(str(folder / "inference_model")))
     (folder / "data").mkdir()
     picture = folder / "train_data" / "images" / "00000000.jpg"
     (folder / "data" / "00000000.jpg").write_bytes(picture.read_bytes())

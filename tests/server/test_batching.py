@@ -156,8 +156,7 @@ def test_a_keys_requests_wait_for_each_other():
         tasks = []
         for number, key in enumerate("aaaab"):
             client.set(key)
-            request = batcher.run(rows(number), [0])
-            tasks.append(asyncio.create_task(request))
+            tasks.append(asyncio.create_task(batcher.run(rows(number), [0])))
             await asyncio.sleep(0.05)
         model.gate.set()
         return await asyncio.gather(*tasks, return_exceptions=True)

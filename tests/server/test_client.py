@@ -216,8 +216,7 @@ def test_a_hostile_server_costs_only_its_turn(answer, more):
         listening(answering(2.0)) as (good, _),
         Client(address, good, timeout=0.5) as client,
     ):
-        found = pool.submit(client.encode, [b"x"])
-        assert found.result(20).tolist() == [[2.0]]
+        assert pool.submit(client.encode, [b"x"]).result(20).tolist() == [[2.0]]
 
 
 def test_a_servers_error_forges_no_line_of_a_log():

@@ -31,8 +31,7 @@ def test_the_card_travels_and_tells_the_first_threshold_there_is(exported):
     _, folder = exported
     assert read(folder, "card.json") == CARD
     assert pathlib.Path(folder, "assets.extra/card.html").read_text() == "<p>page"
-    card = read(folder, "model_card.json")
-    assert card["threshold"] == {"set": "large", **LARGE}
+    assert read(folder, "model_card.json")["threshold"] == {"set": "large", **LARGE}
 
 
 def test_thresholds_that_the_data_cannot_support_are_null(tmp_path):

@@ -195,8 +195,7 @@ def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
     described = json.loads(keras.Model(inputs, outputs).to_json())
     hidden = keras.saving.serialize_keras_object(keras.layers.Dense(2**20))
     hidden["build_config"] = {"input_shape": [None, 2**20]}
-    node = described["config"]["layers"][1]["inbound_nodes"][0]
-    node["kwargs"]["training"] = hidden
+    described["config"]["layers"][1]["inbound_nodes"][0]["kwargs"]["training"] = hidden
     content["state"]["network"] = json.dumps(described)
     seal(tmp_path / "1", content)
     with pytest.raises(ValueError, match="describes weights outside of its network"):

@@ -36,8 +36,7 @@ def test_mixup_is_the_weighted_mean_of_neighbors():
     images, labels, share = mixed(Mixing(mixup=0.4), 3)
     assert 0 < share < 1
     x = IMAGES.astype(np.float64)
-    expected = share * x + (1 - share) * x[PARTNERS]
-    np.testing.assert_allclose(images, expected, atol=1e-3)
+    np.testing.assert_allclose(images, share * x + (1 - share) * x[PARTNERS], atol=1e-3)
     np.testing.assert_array_equal(labels, np.stack([LABELS, LABELS[PARTNERS]], 1))
 
 
