@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import resource
 import signal
 from collections.abc import Callable
@@ -85,6 +86,7 @@ class App:
                     stack.callback(self._loop.remove_signal_handler, number)
             threads = ThreadPoolExecutor(options.parallel_batches, "batch")
             executor = stack.enter_context(threads)
+            stack.callback(gc.unfreeze)  # see `Models`
             models = self.models = Models(options, executor, self.metrics)
             await models.start()
             server, runner = await self._open_http(stack)

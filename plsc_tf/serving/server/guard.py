@@ -36,7 +36,7 @@ _LINE_ENDS, _LINE_BYTES = 1000, 8
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
 # Requests with more bytes are parsed outside the event loop.
-_LARGE = 256 * 1024
+_LARGE = 64 * 1024
 
 
 class Protocol(web.RequestHandler):
@@ -235,6 +235,8 @@ class Bodies:
         # Several threads would only make the event loop wait longer for Python's lock,
         # and use more memory.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "parse")
+        # A key waits for its own requests, others for one of them.
+        self._turns = collections.defaultdict(asyncio.Lock)
 
     @contextlib.contextmanager
     def counting(self, key: str) -> Iterator[None]:
@@ -318,7 +320,7 @@ class Bodies:
     async def parse(self, size: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
 
-        Large requests are parsed in turn in a thread.
+        Large requests are parsed in a thread, in which keys take turns.
 
         Args:
             size: bytes of the request.
@@ -329,14 +331,15 @@ class Bodies:
         """
         if size <= _LARGE:
             return parse(*arguments)
-        job = self._thread.submit(parse, *arguments)
-        work = asyncio.wrap_future(job)
-        try:
-            return await asyncio.shield(work)
-        finally:
-            # If the client is gone, its bytes count until the thread has finished.
-            if not job.cancel():
-                await asyncio.wait([work])
+        async with self._turns[batching.client.get()]:
+            job = self._thread.submit(parse, *arguments)
+            work = asyncio.wrap_future(job)
+            try:
+                return await asyncio.shield(work)
+            finally:
+                # If the client is gone, its bytes count until the thread has finished.
+                if not job.cancel():
+                    await asyncio.wait([work])
 
     def hold(self, size: int, *, is_slow: bool = False) -> None:
         """Sets the number of bytes that the current request holds.
