@@ -113,9 +113,8 @@ def _to_onnx(embed, image_size):
     python_logging.getLogger("tf2onnx").setLevel(python_logging.WARNING)
     spec = tf.TensorSpec([None, *image_size, 3], tf.float32, INPUT)
     function = one_input(lambda data: {"embedding": embed(data)}, spec)
-    model, _ = tf2onnx.convert.from_function(
-        function, [spec], opset=OPSET, inputs_as_nchw=[INPUT], large_model=False
-    )
+    options = {"opset": OPSET, "inputs_as_nchw": [INPUT], "large_model": False}
+    model, _ = tf2onnx.convert.from_function(function, [spec], **options)
     graph = model.graph
     for value in (graph.input[0], graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_param = "N"

@@ -233,6 +233,5 @@ def _interpolate(x, points, values):
 
 def one_input(function: Callable, spec: tf.TensorSpec, autograph: bool = False):
     """Returns a `tf.function` of one tensor, whose signature names it after `spec`."""
-    return tf.function(
-        lambda tensor: function(tensor), input_signature=[spec], autograph=autograph
-    )
+    options = {"input_signature": [spec], "autograph": autograph}
+    return tf.function(lambda tensor: function(tensor), **options)

@@ -23,9 +23,8 @@ def images(number=4):
 
 def computes(network):
     """`{layer name: dtype}` of all layers with weights."""
-    return {
-        layer.name: layer.compute_dtype for layer in network.layers if layer.weights
-    }
+    layers = (layer for layer in network.layers if layer.weights)
+    return {layer.name: layer.compute_dtype for layer in layers}
 
 
 @pytest.mark.parametrize(

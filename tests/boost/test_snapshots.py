@@ -81,9 +81,8 @@ def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):
             np.testing.assert_array_equal(values, expected.ravel(), err_msg=piece.name)
         # A range that begins and ends within weights.
         everything = found.read(0, whole.size)
-        np.testing.assert_array_equal(
-            found.read(100, whole.size - 3), everything[100:-3]
-        )
+        part = found.read(100, whole.size - 3)
+        np.testing.assert_array_equal(part, everything[100:-3])
 
 
 def test_a_large_head_is_left_out_unless_asked_for(

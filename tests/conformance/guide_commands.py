@@ -38,9 +38,8 @@ class Command:
 
 def blocks(path, language="shell|bash|sh"):
     """The blocks of a guide in a language."""
-    return re.findall(
-        rf"```(?:{language})\n(.*?)```", path.read_text("utf-8"), re.DOTALL
-    )
+    pattern = rf"```(?:{language})\n(.*?)```"
+    return re.findall(pattern, path.read_text("utf-8"), re.DOTALL)
 
 
 def lines(path):

@@ -124,9 +124,8 @@ def test_faces_are_not_written_through_links(photos, align):
 
 def test_a_detectors_mistakes_are_told(align, monkeypatch):
     result = align("--output_dir=few", f"--detector={__name__}:detect_one")
-    assert (
-        "the faces of each photograph. Received: photographs=6, lists=1" in result.err
-    )
+    told = "the faces of each photograph. Received: photographs=6, lists=1"
+    assert told in result.err
     monkeypatch.setattr(detectors, "faces", dict.fromkeys(FACES, [[[1, 2]] * 5]))
     result = align("--output_dir=wrong")
     assert "in/ann/1.png: The five points of a face must not coin" in result.err

@@ -52,9 +52,8 @@ def test_resize_averages_and_rounds():
     small = np.array([[[10, 20, 30], [250, 0, 7]]], np.uint8)
     halved = images.resize(small.repeat(16, 0).repeat(16, 1), (8, 16)).numpy()
     assert halved.dtype == np.uint8 and halved.shape == (8, 16, 3)
-    np.testing.assert_array_equal(
-        halved[:, :7], np.broadcast_to(small[0, 0], (8, 7, 3))
-    )
+    expected = np.broadcast_to(small[0, 0], (8, 7, 3))
+    np.testing.assert_array_equal(halved[:, :7], expected)
     # Averages are rounded, not cut: the mean of 0 and 255 is 127.5.
     checker = np.indices((8, 8)).sum(0)[..., np.newaxis].repeat(3, -1) % 2 * 255
     gray = images.resize(checker.astype(np.uint8), (1, 1)).numpy()

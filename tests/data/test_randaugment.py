@@ -106,7 +106,6 @@ def test_layers_choose_every_operation_with_both_signs_equally_often():
 
 def test_a_layer_carries_out_what_was_chosen():
     for place, name in enumerate(randaugment.OPERATIONS):
-        done = randaugment.apply(
-            tf.constant(PIXELS), tf.constant(place), tf.constant(0.5)
-        )
+        arguments = map(tf.constant, (PIXELS, place, 0.5))
+        done = randaugment.apply(*arguments)
         np.testing.assert_array_equal(done, _operation(name, 0.5), name)

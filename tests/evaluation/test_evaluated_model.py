@@ -313,9 +313,8 @@ def test_faces_are_found_in_photographs(run_dir, model, tmp_path, monkeypatch):
     exif[ExifTags.Base.Orientation] = 6
     Image.fromarray(np.rot90(one)).save(tmp_path / "photos" / "turned.png", exif=exif)
     rows, table = embed(run_dir, tmp_path, **options)
-    expected = sums(
-        model, np.concatenate([aligned([x], near) for x in (one, one, two)])
-    )
+    pixels = [aligned([x], near) for x in (one, one, two)]
+    expected = sums(model, np.concatenate(pixels))
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-6)
     assert table["aligned by five points"] == "yes"
     save(tmp_path / "photos", ["none.png"], random_pixels(1, 5, 119))

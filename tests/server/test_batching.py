@@ -50,10 +50,8 @@ def run(model, work, **options):
 
 async def together(batcher, model, *batches):
     """Asks for batches at the same time; returns their results or errors."""
-    tasks = [
-        asyncio.create_task(batcher.run(rows(*values), [0] * len(values)))
-        for values in batches
-    ]
+    calls = [batcher.run(rows(*values), [0] * len(values)) for values in batches]
+    tasks = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0.05)
     model.gate.set()
     return await asyncio.gather(*tasks, return_exceptions=True)

@@ -44,9 +44,8 @@ def test_averages_follow_their_formula(make_model, pictures, replicas):
     model = make_model(replicas, averaging=Averaging(0.2))
     expected = weights(model)
     for now, kept in zip(train(model, pictures), (1 / 10, 2 / 11, 0.2), strict=True):
-        expected = [
-            kept * e + (1 - kept) * w for e, w in zip(expected, now, strict=True)
-        ]
+        pairs = zip(expected, now, strict=True)
+        expected = [kept * e + (1 - kept) * w for e, w in pairs]
     for one, two in zip(averages(model), expected, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6)
 

@@ -62,9 +62,8 @@ def test_callbacks_are_refused_before_the_first_step(model, tmp_path, kind, wrap
     steps = model.trainer.position.global_step
     callback = CALLBACKS[kind](str(tmp_path / "a"))
     with pytest.raises(ValueError, match=rf"{kind.split()[0]}.*plsc_tf\.Checkpoint"):
-        model.fit(
-            np.zeros((4, 8, 8, 3), np.uint8), np.arange(4), callbacks=wrap(callback)
-        )
+        pixels = np.zeros((4, 8, 8, 3), np.uint8)
+        model.fit(pixels, np.arange(4), callbacks=wrap(callback))
     assert model.trainer.position.global_step == steps
     assert not list(tmp_path.iterdir())
 

@@ -143,9 +143,8 @@ def replicated(make, replicas, head_rule=None, **options):
         head = keras.Variable(HEAD, name="head_weight")
         optimizer = make()
     rules = {id(head): head_rule} if head_rule else {}
-    updater = Updater(
-        optimizer, strategy, [backbone, head], layer_rules=rules, **options
-    )
+    variables = [backbone, head]
+    updater = Updater(optimizer, strategy, variables, layer_rules=rules, **options)
 
     def replica(*gradients):
         shares = [gradient / replicas for gradient in gradients]

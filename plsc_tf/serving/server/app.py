@@ -179,17 +179,14 @@ class Metrics:
         histogram = functools.partial(prometheus.Histogram, registry=registry)
         labels = ["interface", "status"]
         self._requests = counter("plsc_tf_requests", "Answered requests.", labels)
-        self._seconds = histogram(
-            "plsc_tf_request_seconds", "Seconds.", ["interface"], buckets=_SECONDS
-        )
+        seconds = "plsc_tf_request_seconds", "Seconds.", ["interface"]
+        self._seconds = histogram(*seconds, buckets=_SECONDS)
         self.images = counter("plsc_tf_images", "Images computed.")
         sizes = [1 << power for power in range(11)]
-        self.batches = histogram(
-            "plsc_tf_batch_images", "Images per batch, without copies.", buckets=sizes
-        )
-        self.loads = counter(
-            "plsc_tf_model_loads", "Attempts to load a version, by result.", ["result"]
-        )
+        text = "Images per batch, without copies."
+        self.batches = histogram("plsc_tf_batch_images", text, buckets=sizes)
+        text = "Attempts to load a version, by result."
+        self.loads = counter("plsc_tf_model_loads", text, ["result"])
         self.waiting = gauge("plsc_tf_waiting_images", "Waiting images.")
         self.connections = gauge("plsc_tf_connections", "Open HTTP connections.")
         self.version = gauge("plsc_tf_model_version", "Newest served version.")

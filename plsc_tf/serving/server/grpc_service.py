@@ -193,10 +193,8 @@ class Services:
         response.model_spec.signature_name = signature
         for name in set(request.output_filter) or outputs:
             if name not in outputs:
-                raise invalid(
-                    f"output_filter may contain {sorted(outputs)}. Received: "
-                    f"{name[:100]!r}."
-                )
+                rule = f"output_filter may contain {sorted(outputs)}"
+                raise invalid(f"{rule}. Received: {name[:100]!r}.")
             response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
         return response
 

@@ -102,10 +102,8 @@ class LoadedModel:
         """
         signature = signature or DEFAULT_SIGNATURE
         if signature not in self.signature_defs:
-            raise invalid(
-                f"The model's signatures are {sorted(self.signature_defs)}. Received: "
-                f"{signature[:100]!r}."
-            )
+            names = sorted(self.signature_defs)
+            raise invalid(f"The signatures are {names}. Received: {signature[:100]!r}.")
         ((name, info),) = self.signature_defs[signature].inputs.items()
         # Strings have numpy's dtype object.
         dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)

@@ -239,6 +239,5 @@ def metadata_json(models, *which) -> bytes:
 
 
 def _fields(message):
-    return json_format.MessageToDict(
-        message, preserving_proto_field_name=True, **{_WITH_DEFAULTS: True}
-    )
+    options = {"preserving_proto_field_name": True, _WITH_DEFAULTS: True}
+    return json_format.MessageToDict(message, **options)
