@@ -2,7 +2,7 @@
 
 Every set is simulated with known rates: identities have different numbers of images
 and are easy or hard to recognize, so that their pairs are correlated. The last line
-printed is one JSON object; benchmarks/README.md says what its figures mean.
+printed is one JSON object; docs/evaluation.md says what its figures mean.
 
     python -m benchmarks.coverage
     python -m benchmarks.coverage --designs=sparse,search --sets=200 --samples=100
@@ -10,6 +10,7 @@ printed is one JSON object; benchmarks/README.md says what its figures mean.
 
 import collections
 import concurrent.futures
+import dataclasses
 import functools
 import math
 import statistics
@@ -18,10 +19,10 @@ import sys
 import numpy as np
 
 from benchmarks import machine, options
-from plsc_tf.evaluation import bootstrap, set_report
-from plsc_tf.evaluation.identification import Search
-from plsc_tf.evaluation.report import Options
-from plsc_tf.evaluation.roc import FALSE_ACCEPT_RATES, FOLDS, PairStatistics
+from plsc_tf.evaluation import bootstrap, calibration, groups, set_report
+from plsc_tf.evaluation.identification import LISTED, Search
+from plsc_tf.evaluation.report import Figure, Options
+from plsc_tf.evaluation.roc import FALSE_ACCEPT_RATES, PairStatistics
 from plsc_tf.evaluation.verification import PairScores
 from plsc_tf.flags.option import OptionGroup, option
 
@@ -35,7 +36,10 @@ PAIRS = {
     "dense": (80, 400, 1600, 3.3, 0.02),
     "rare": (300, 1000, 1000, 4.9, 0.02),
 }
-DESIGNS = (*PAIRS, "search", "classes", "difference")
+# The same of three groups of people, which share the threshold of one FAR.
+GROUPS = ((60, 300, 600, 3.3), (150, 500, 1000, 3.3), (400, 900, 1800, 3.3))
+_GROUPS_FAR = 0.02
+DESIGNS = (*PAIRS, "search", "classes", "difference", "groups", "calibration")
 # The mean and the deviation of the distances of same pairs, and the share of the
 # variance that is due to the people.
 _MEAN, _DEVIATION, _PEOPLE = 0.8, 0.3, 0.36
@@ -70,15 +74,15 @@ def main(case):
 
 
 def summary(outcomes):
-    """Returns {figure: share of its intervals that contain the truth}.
+    """Returns {figure: (share of its intervals with the truth, sets with an interval)}.
 
-    "difference" is the share of p-values below 0.05.
+    "p<0.05" is the share of such p-values between equally good models.
     """
     found = collections.defaultdict(list)
     for one in outcomes:
         for name, hit in one.items():
             found[name].append(hit)
-    return {name: float(np.mean(hits)) for name, hits in found.items()}
+    return {name: (float(np.mean(hits)), len(hits)) for name, hits in found.items()}
 
 
 def outcome(design, seed, samples):
@@ -86,6 +90,10 @@ def outcome(design, seed, samples):
     rng, given = np.random.default_rng([DESIGNS.index(design), seed]), Options(samples)
     if design == "difference":
         return {"p<0.05": p_value(rng, given) < 0.05}
+    if design == "groups":
+        return of_groups(rng, given)
+    if design == "calibration":
+        return {"cllr": of_calibration(rng, given)}
     if design == "search":
         found, people, truth = search(rng)
         figures = set_report.of_search("", found, people, given).figures
@@ -97,9 +105,12 @@ def outcome(design, seed, samples):
         (distances,), same, sides = pairs(rng, *sizes)
         norms = _NORM + rng.normal(size=sizes[0])[sides]
         # The accuracy's truth is known for as many same pairs as different ones.
-        folds = FOLDS if sizes[1] == sizes[2] else 0
-        found = PairStatistics(PairScores(distances, same, norms), far, folds)
-        figures = bootstrap.intervals(found.values(), found.measure, sides, given)
+        kind = "verification" if sizes[1] == sizes[2] else "templates"
+        scores = PairScores(distances, same, norms)
+        given = dataclasses.replace(given, far=far)
+        report = set_report.of_pairs("", scores, (*sides, ""), given, kind)
+        ends = (report.threshold[f"squared_l2{end}"] for end in ("", "_low", "_high"))
+        figures = report.figures | {"threshold": Figure(*ends)}
         truth = rates(sizes[3], far)
     found = {name: figures[name] for name in truth if name in figures}
     return {
@@ -153,7 +164,7 @@ def rates(gap, far):
         "accuracy": NORMAL.cdf(gap / 2),
         "eer": NORMAL.cdf(-gap / 2),
         "auc": NORMAL.cdf(gap / math.sqrt(2)),
-        "calibrated_threshold": limit,
+        "threshold": limit,
         "xnorm": _NORM,
         **tars,
     }
@@ -165,6 +176,47 @@ def p_value(rng, given):
     scores = [PairScores(one, same, None) for one in distances]
     measures = [PairStatistics(one, folds=0).measure for one in scores]
     return bootstrap.compare(*measures, sides, given)["eer"][2]
+
+
+def of_groups(rng, given):
+    """Returns {error: whether the intervals of all groups contain the true rates}."""
+    parts, first = [], 0
+    for number, sizes in enumerate(GROUPS):
+        (distances,), same, sides = pairs(rng, *sizes)
+        parts.append((distances, same, *(sides + first), np.full(len(same), number)))
+        first += sizes[0]
+    distances, same, left, right, group = map(np.concatenate, zip(*parts, strict=True))
+    scores = PairScores(distances, same, None)
+    limit = PairStatistics(scores, folds=0).curve().threshold(_GROUPS_FAR)
+    names = np.tile(group.astype(str), (2, 1))
+    found = groups.of_pairs(scores, limit, np.stack([left, right]), names, given)
+    place = (limit - _MEAN) / _DEVIATION
+    truth = {"fnmr": NORMAL.cdf(-place), "fmr": NORMAL.cdf(place - GROUPS[0][3])}
+    hits = {}
+    for error, rate in truth.items():
+        known = (x for x in found[error]["groups"].values() if x["low"] is not None)
+        hits[f"{error} of all groups"] = all(
+            x["low"] <= rate <= x["high"] for x in known
+        )
+    return hits
+
+
+def of_calibration(rng, given):
+    """Returns whether the interval of Cllr contains that of the true LLRs."""
+    gap = PAIRS["sparse"][3]
+    (distances,), same, sides = pairs(rng, *PAIRS["sparse"][:4])
+    llrs = calibration.held_out(1 - distances / 2, same, sides, "logistic")
+    found = bootstrap.intervals(
+        {"cllr": calibration.cllr(llrs, same)},
+        lambda weights: {"cllr": calibration.cllr(llrs, same, weights)},
+        sides,
+        given,
+    )["cllr"]
+    # Both kinds of pairs are normal with the same variance, so that LLRs are a line.
+    scores = np.linspace(-8, 8, 4001)
+    density = np.exp(-(scores**2) / 2)
+    costs = np.logaddexp(0, gap * scores - gap**2 / 2) / math.log(2)
+    return found.low <= density @ costs / density.sum() <= found.high
 
 
 def search(rng):
@@ -193,14 +245,14 @@ def search_rates():
     density /= density.sum()
     mean = np.exp(_OTHERS + _SLOPE * scores)
     terms = [np.exp(-mean)]
-    for k in range(1, 10):
+    for k in range(1, LISTED):
         terms.append(terms[-1] * mean / k)
-    truth = {
-        f"rank_{k}": float(density @ np.sum(terms[:k], axis=0)) for k in (1, 5, 10)
-    }
+    within = np.cumsum(terms, axis=0)
+    truth = {f"rank_{k}": float(density @ within[k - 1]) for k in (1, 5, 10)}
     for rate in _FPIRS:
-        above = scores + _MATE > NORMAL.inv_cdf(1 - rate)
-        truth[f"tpir@fpir={rate:.0e}"] = float(density @ (terms[0] * above))
+        found = density * (scores + _MATE > NORMAL.inv_cdf(1 - rate))
+        truth[f"tpir@fpir={rate:.0e}"] = float(found @ within[0])
+        truth[f"fnir@fpir={rate:.0e}"] = float(1 - found @ within[-1])
     return truth
 
 

@@ -8,9 +8,14 @@ standard errors and tests for network statistics", 1999).
 
 Its variance contains what is particular to a couple of identities three times, because
 the variance of c * d is 3 (Owen, "The pigeonhole bootstrap", 2007). A second bootstrap
-draws couples independently of each other, and a multiple of its variance is subtracted:
-2 would be right for a mean, but the variances of few draws in a tail are too small. The
-numbers below are those whose intervals contain the truth in `benchmarks.coverage`.
+draws couples independently of each other, and twice its variance is subtracted. This is
+the variance of Fafchamps and Gubert ("The formation of risk sharing networks", 2007).
+
+If few identities have most of the items, this variance is too small on average, and
+uncertain. Both are corrected for the mean of items that are alike within an identity,
+the latter by Student's t with the degrees of freedom of Satterthwaite (Bell and
+McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage
+samples", 2002; Imbens and Kolesar, "Robust standard errors in small samples", 2016).
 """
 
 import dataclasses
@@ -63,8 +68,7 @@ def intervals(
         name: value if isinstance(value, Figure) else Figure(float(value))
         for name, value in values.items()
     }
-    known = (name for name, figure in figures.items() if figure.value is not None)
-    names = [name for name in known if name != _MAXIMUM]
+    names = [x for x in figures if figures[x].value is not None and x != _MAXIMUM]
     if options.samples:
         width = _NORMAL.inv_cdf((1 + confidence) / 2)
         for name, error in standard_errors(names, measure, identities, options).items():
@@ -119,18 +123,23 @@ def standard_errors(
     for _ in range(options.samples):
         counts = np.bincount(rng.integers(0, count, count), minlength=count)
         times = rng.poisson(1.0, couples.max() + 1)[couples]
-        by_identity = weights(sides, counts.astype(np.float64))
-        by_couple = np.where(left == right, 1.0, times)
-        measured = map(measure, (by_identity, by_couple))
+        draws = weights(sides, counts * 1.0), np.where(left == right, 1.0, times)
+        measured = map(measure, draws)
         drawn.append([[one.get(name, np.nan) for name in names] for one in measured])
-    items = np.bincount(sides.ravel())
-    people = items.sum() ** 2 / np.square(items).sum()  # as many of equal size (Kish)
-    # The 97.5% quantile of Student's t, relative to that of the normal distribution.
-    student = 1 + 1.21 / max(people - 1, 1)
-    return {
-        name: _standard_error(*values, student, share=1.0 if name in _NO_RATES else 1.5)
-        for name, *values in zip(names, *np.moveaxis(drawn, 0, 2), strict=True)
-    }
+    scale = _few_identities(np.bincount(sides.ravel()) / sides.size)
+    parts = zip(names, *np.moveaxis(drawn, 0, 2), strict=True)
+    return {name: _standard_error(*values, scale) for name, *values in parts}
+
+
+def _few_identities(shares):
+    """Returns the factor of standard errors, from each identity's share of the items.
+
+    It is the root of the true over the expected variance, times the 97.5% quantile of
+    Student's t over that of the normal distribution (Abramowitz and Stegun 26.7.5).
+    """
+    true, cubes, fourths = (np.sum(shares**k) for k in (2, 3, 4))
+    bias, freedom = 1 - 2 * cubes / true + true, true**2 / fourths
+    return (1 + 1.21 / freedom + 1.44 / freedom**2) / math.sqrt(bias)
 
 
 def weights(sides: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -144,7 +153,7 @@ def weights(sides: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.where(left == right, counts[left], counts[left] * counts[right])
 
 
-def _standard_error(by_identity, by_couple, student, share):
+def _standard_error(by_identity, by_couple, scale):
     """Returns a metric's standard error from its values in the draws, or a reason."""
     parts = [values[np.isfinite(values)] for values in (by_identity, by_couple)]
     if min(map(len, parts)) < (1 - _MAX_UNDEFINED) * len(by_identity):
@@ -152,7 +161,7 @@ def _standard_error(by_identity, by_couple, student, share):
     whole, of_couples = map(np.var, parts)
     if not whole:
         return "all draws of identities give the same value"
-    return student * math.sqrt(max(whole - share * of_couples, whole / 3))
+    return scale * math.sqrt(max(whole - 2 * of_couples, whole / 3))
 
 
 def _with_interval(name, figure, error, width):

@@ -7,6 +7,7 @@ that of Howard et al., "Evaluating proposed fairness models for face recognition
 algorithms" (2022), with its correction n / (n - 1) for few groups.
 """
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -94,17 +95,18 @@ def of_pairs(
 
 def _rates(kind, wrong, sides, groups, options):
     """Returns {group: `Figure`} of the errors among one kind of pairs."""
-    rows = np.flatnonzero(kind & (groups[0] == groups[1]) & (groups[0] != ""))
-    people, failed, own = sides[:, rows], wrong[rows], groups[0][rows]
-    members = {name: own == name for name in np.unique(own).tolist()}
-
-    def measure(weights):
-        parts = [(name, failed[of], weights[of]) for name, of in members.items()]
-        return {name: np.average(f, weights=w) for name, f, w in parts if w.any()}
-
-    overall, level = wrong[kind].mean(), CONFIDENCE ** (1 / max(len(members), 1))
+    within = kind & (groups[0] == groups[1]) & (groups[0] != "")
+    names = np.unique(groups[0][within]).tolist()
+    level, overall = CONFIDENCE ** (1 / max(len(names), 1)), wrong[kind].mean()
     rates = {}
-    for name, of in members.items():
-        different = len(np.unique(people[:, of]))
-        rates[name] = error_rate(failed[of].sum(), of.sum(), different, overall)
-    return intervals(rates, measure, people, options, level)
+    for name in names:
+        of = within & (groups[0] == name)
+        failed, people = wrong[of], sides[:, of]
+        rate = error_rate(failed.sum(), of.sum(), len(np.unique(people)), overall)
+        values, measure = {name: rate}, functools.partial(_share, name, failed)
+        rates |= intervals(values, measure, people, options, level)
+    return rates
+
+
+def _share(name, failed, weights):
+    return {name: failed @ weights / (weights.sum() or np.nan)}

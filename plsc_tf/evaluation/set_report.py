@@ -151,7 +151,11 @@ def of_pairs(
     figures = bootstrap.intervals(values, statistics.measure, sides, options)
     errors = {rate: figures.pop(rate) for rate in statistics.grid}
     points = statistics.curve()
-    threshold = _threshold(figures.pop(roc.CALIBRATED), points, options.far)
+    limit = figures.pop(roc.CALIBRATED)
+    # All thresholds between the last accepted pair and this one have the same FAR.
+    accepted = points.distances[points.last(options.far)].item()
+    low = limit.low and max(accepted - limit.value + limit.low, 0.0)
+    threshold = _threshold(dataclasses.replace(limit, low=low), points, options.far)
     if options.calibrate:
         costs, curve = _calibrate(scores, sides, options)
         figures, threshold = figures | costs, threshold | curve
@@ -164,8 +168,8 @@ def of_pairs(
         # Interpolation defines val@FAR for any number of false pairs.
         if behind < MIN_ERRORS:
             missing = not_supported("false pairs", behind)
-            note = f"{missing.note}; insightface's interpolation gives "
-            note += figures["val_at_far"].text()
+            found = figures["val_at_far"].text()
+            note = f"{missing.note}; insightface's interpolation gives {found}"
             figures["val_at_far"] = dataclasses.replace(missing, note=note)
         threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
     counts = {
@@ -255,9 +259,7 @@ def of_classes(
     hits = {f"top_{k}": ranks <= k for k in (1, 5)}
 
     def measure(weights=None):
-        if weights is not None and not weights.any():
-            return {}
-        return {k: float(np.average(hit, weights=weights)) for k, hit in hits.items()}
+        return {k: np.average(hit, weights=weights) for k, hit in hits.items()}
 
     figures = bootstrap.intervals(measure(), measure, labels, options)
     counts = {"images": len(labels), "classes": len(np.unique(labels))}
@@ -286,9 +288,8 @@ def _threshold(calibrated, points, far):
     scales = {"squared_l2": calibrated, "cosine": calibrated.as_cosine()}
     threshold = {"far": far} | {scale: one.value for scale, one in scales.items()}
     if calibrated.value is None:
-        fewest = MIN_ERRORS / points.num_different
         note = f"{calibrated.note}. {points.num_different} different pairs are enough "
-        note += f"for FAR={fewest:.2g} or more"
+        note += f"for FAR={MIN_ERRORS / points.num_different:.2g} or more"
         return threshold | {"note": note}
     threshold["far_measured"] = points.false_accepts[points.last(far)].item()
     threshold["tar"] = points.tar(far).item()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import coverage
-from plsc_tf.evaluation import bootstrap, roc
+from plsc_tf.evaluation import bootstrap, roc, set_report
 from plsc_tf.evaluation.report import Options
 from plsc_tf.evaluation.roc import PairStatistics
 from plsc_tf.evaluation.verification import PairScores
@@ -74,22 +74,26 @@ def test_weighted_folds_follow_the_protocol():
 
 
 def test_interval_of_a_rate_is_that_of_its_log_odds_in_explicit_draws():
-    values = np.random.default_rng(0).uniform(size=40)
+    people = np.append(np.arange(25), np.arange(5))  # five have two items, 20 have one
+    values = np.random.default_rng(0).uniform(size=30)
     figure = bootstrap.intervals(
         {"mean": values.mean()},
         lambda weights: {"mean": np.average(values, weights=weights)},
-        np.arange(40),
+        people,
         Options(samples=500, seed=7),
     )["mean"]
     rng, drawn = np.random.default_rng(7), []
     for _ in range(500):
-        drawn.append(values[rng.integers(0, 40, 40)].mean())
-        rng.poisson(1.0, 40)
+        counts = np.bincount(rng.integers(0, 25, 25), minlength=25)[people]
+        drawn.append(counts @ values / counts.sum())
+        rng.poisson(1.0, 25)
     value = values.mean()
-    student = 1 + 1.21 / 39  # 40 identities of equal size
-    half = 1.959964 * student * np.std(drawn) / (value * (1 - value))
+    # Student's quantile: (20 + 5 * 4)^2 / (20 + 5 * 16) = 16 degrees of freedom. Items
+    # of a person are alike: 1 - 2 * (60 / 30^3) / (40 / 30^2) + 40 / 30^2 = 17 / 18 of
+    # the variance.
+    half = 2.1199 * np.sqrt(18 / 17) * np.std(drawn) / (value * (1 - value))
     odds = value / (1 - value) * np.exp([-half, half])
-    assert [figure.low, figure.high] == pytest.approx(odds / (1 + odds))
+    assert [figure.low, figure.high] == pytest.approx(odds / (1 + odds), rel=1e-3)
 
 
 def test_what_is_particular_to_a_couple():
@@ -100,8 +104,18 @@ def test_what_is_particular_to_a_couple():
         return {"mean": np.average(values, weights=weights)}
 
     found = bootstrap.standard_errors(["mean"], measure, sides, Options(2000))["mean"]
-    # Drawing people gives three times the variance; 1.5 times are subtracted.
-    assert found**2 == pytest.approx(1.5 * values.var() / 400, rel=0.15)
+    # Drawing people gives three times the variance; twice the couples' is subtracted.
+    assert found**2 == pytest.approx(values.var() / 400, rel=0.3)
+
+
+def test_the_interval_of_a_threshold_holds_for_all_that_accept_the_same_pairs():
+    scores, people = scores_of(seed=0), np.arange(400) % 30
+    options = Options(200, far=0.1)
+    report = set_report.of_pairs("", scores, (people, people, ""), options)
+    names = ("squared_l2", "squared_l2_low", "squared_l2_high")
+    value, low, high = map(report.threshold.get, names)
+    accepted = max(x for x in scores.distances[~scores.same] if x < value)
+    assert accepted - low == pytest.approx(high - value) != 0
 
 
 def test_intervals_contain_the_truth_and_p_values_are_uniform():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from plsc_tf.evaluation import groups
+from plsc_tf.evaluation import bootstrap, groups
 from plsc_tf.evaluation.report import Figure, Options
 from plsc_tf.evaluation.verification import PairScores
 
@@ -45,6 +45,16 @@ def test_rates_of_groups_at_one_threshold():
             expected = wrong[kind & (of == name).all(axis=0)].mean()
             assert one["value"] == pytest.approx(expected)
             assert one["low"] < one["value"] < one["high"]
+
+    own = same & (of == "x").all(axis=0)
+
+    def measure(weights=None):
+        return {"": np.average(rejected[own], weights=weights)}
+
+    given = sides[:, own], Options(100), 0.95**0.5
+    alone = bootstrap.intervals(measure(), measure, *given)[""]
+    one = found["fnmr"]["groups"]["x"]
+    assert (one["low"], one["high"]) == pytest.approx((alone.low, alone.high))
 
     def width(of):
         summary = groups.of_pairs(scores, 1.3, sides, of, Options(100))["fnmr"]
