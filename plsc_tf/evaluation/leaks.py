@@ -82,5 +82,6 @@ def _p_values(best):
     """
     ranks = np.arange(1, len(best))[:, np.newaxis]
     gaps = -ranks * np.diff(best, axis=0)
-    ratio = gaps[:_FIRST].max(axis=0) / gaps[_FIRST:].sum(axis=0)
+    # Rows that are all the same have no gaps.
+    ratio = gaps[:_FIRST].max(axis=0) / np.maximum(gaps[_FIRST:].sum(axis=0), 1e-12)
     return 1 - (1 - (1 + ratio) ** (_FIRST - len(gaps))) ** _FIRST
