@@ -243,9 +243,10 @@ class _Server:
 
     def __init__(self, address, connect, headers, model):
         self.address = address
-        host, colon, port = str(address).rpartition(":")
+        host, _, port = str(address).rpartition(":")
         rule = "A server must be host:port, for example 127.0.0.1:8010"
-        require(colon and host and port.isdecimal(), rule, server=repr(address))
+        is_host = host and "/" not in host
+        require(is_host and port.isdecimal(), rule, server=repr(address))
         self._connect = functools.partial(connect, host.strip("[]"), int(port))
         self._headers, self._model = headers, model
         self._speaks_plsc = True

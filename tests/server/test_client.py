@@ -148,7 +148,7 @@ def test_wrong_requests_go_nowhere_else(server):
         assert not paths
         with pytest.raises(ValueError, match=r"images\[0\]=str"):
             client.encode(["photo.jpg"])
-    for wrong in ("8010", "host:", ":80", "host:http"):
+    for wrong in ("8010", "host:", ":80", "host:http", "http://host:80"):
         with pytest.raises(ValueError, match="host:port"):
             Client(wrong)
 
