@@ -86,6 +86,10 @@ class Chart:
             axes.axvline(place, color=INK, lw=1, ls=dash, label=label or "_unnamed")
         if self.log:
             axes.set(**{f"{self.log}scale": "log"})
+            axis = getattr(axes, f"{self.log}axis")
+            # Matplotlib's own labels are formulas, which are not parsed.
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("")
         axes.set(xlabel=self.labels[0], ylabel=self.labels[1])
         if self.deviates:
             _scale_by_deviates(axes)

@@ -114,6 +114,7 @@ def test_the_card_of_saved_embeddings(saved):
     assert one["worst"][0]["cosine"] > one["worst"][7]["cosine"]
     page = (folder / "card" / "card.html").read_text()
     assert "data:image" not in page  # the lists name no files here
+    assert ">0.01</text>" in page and "mathdefault" not in page  # the ROC's axis
     charts = sorted(chart.name for chart in (folder / "plots").iterdir())
     kinds = ("det", "discard", "histogram", "roc")
     assert charts == [f"pairs_{kind}.{end}" for kind in kinds for end in ("png", "svg")]
