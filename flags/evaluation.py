@@ -4,8 +4,9 @@ from plsc_tf.flags import checks
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
 _during_training = option_if("with_test and val_targets")
-_drawn = option_if("card_dir or plot_dir")
-_all_pairs = option_if("protocol=all_pairs")
+_drawn = option_if("card_dir or plot_dir or reproduce")
+_all_pairs = option_if("protocol=all_pairs or reproduce")
+_of_pairs = option_if("pair_lists or template_dirs or protocol or no embeddings")
 
 
 def _is_part(text):
@@ -44,7 +45,7 @@ class Scoring(OptionGroup, saved=False):
         (), "folders of protocols such as IJB-C, with meta/ and loose_crop/"
     )
     tinyface_dir: str = option("", "folder Testing_Set of TinyFace, or aligned images")
-    groups: str = option(
+    groups: str = _of_pairs(
         "",
         "file with lines 'image group' or 'identity group', or folders: the names are "
         "group/identity/image; error rates of each group",
@@ -75,14 +76,14 @@ class Scoring(OptionGroup, saved=False):
         1e-3,
         "FAR of the threshold",
         within="(0, 1)",
-        applies="card_dir or plot_dir or protocol",
+        applies="card_dir or plot_dir or protocol or reproduce",
     )
     card_duplicates: bool = option(
         True,
         "search the training set for verification images (reads all of it)",
-        applies="card_dir and no embeddings",
+        applies="card_dir and no embeddings or reproduce",
     )
-    calibrate: str | None = option(
+    calibrate: str | None = _of_pairs(
         None, "calibrate cosines of pairs by this method", choices="logistic isotonic"
     )
     calibration_prior: float = option(

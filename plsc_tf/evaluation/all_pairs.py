@@ -51,17 +51,17 @@ class PairCounter:
     """
 
     def __init__(self, rows, people, groups):
-        self._rows, self._norms = rows, lengths(rows)
-        bad = np.flatnonzero(self._norms == 0)
-        rule = f"embeddings must not be zero, but {len(bad)} of {len(rows)} rows are"
-        advice = "Leave these rows out of all files"
-        require(not len(bad), rule, advice, first_row=bad[:1])
         images, num_groups = np.bincount(people), int(groups.max()) + 1
         rule = "All pairs need two identities, one of them with two rows"
         kinds = {"identities": len(images), "rows": len(people)}
         require(len(images) > 1 and images.max() > 1, rule, **kinds)
         rule = f"There may be at most {_MOST_GROUPS} groups, as each takes 2 MB"
         require(num_groups <= _MOST_GROUPS, rule, groups=num_groups)
+        self._rows, self._norms = rows, lengths(rows)
+        bad = np.flatnonzero(self._norms == 0)
+        rule = f"embeddings must not be zero, but {len(bad)} of {len(rows)} rows are"
+        advice = "Leave these rows out of all files"
+        require(not len(bad), rule, advice, first_row=bad[:1])
         self._order = np.lexsort((people, groups[people]))
         self._people, self._groups = people[self._order], groups[people[self._order]]
         self._person_ends, self._group_ends = _ends(self._people), _ends(self._groups)
@@ -80,6 +80,9 @@ class PairCounter:
 
         Returns:
             (the counts; the blocks that are not counted yet).
+
+        Raises:
+            ValueError: the file is damaged.
         """
         sides, (number, shards) = range(0, len(self._order), BLOCK), shard
         total = len(sides) * (len(sides) + 1) // 2
@@ -89,9 +92,15 @@ class PairCounter:
         if not files.exists(path):
             return np.zeros(self._shape, np.int64), blocks
         saved = arrays.read(path)
+        size = int(np.prod(self._shape))
         # Copied after its size was compared: a forged file could fill the memory.
-        counts = np.array(saved[:-1].reshape(self._shape))
-        return counts, blocks[len(blocks) - saved[-1] :]
+        good = saved.shape == (size + 1,) and saved.dtype == np.int64
+        good = good and saved.min() >= 0 and saved[-1] <= len(blocks)
+        done = len(blocks) - int(saved[-1]) if good else 0
+        pairs = sum(self._pairs(*block) for block in blocks[:done])
+        rule = f"{path} is damaged: it must hold the counts of its pairs"
+        require(good and saved[:-1].sum() == pairs, rule, "Delete it to count again")
+        return np.array(saved[:-1].reshape(self._shape)), blocks[done:]
 
     def run(self, path: str, shard: tuple[int, int] = (1, 1)) -> None:
         """Counts what is left of a shard, and saves the counts every minute.
@@ -114,6 +123,11 @@ class PairCounter:
                 saved, shape = time.monotonic(), [counts.size + 1]
                 parts = arrays.npy_header(shape, "<i8"), counts, np.array([left], "<i8")
                 files.replace(path, lambda parts=parts: parts)
+
+    def _pairs(self, low, other):
+        """Returns the number of pairs in a block."""
+        one, two = (min(BLOCK, len(self._order) - side) for side in (low, other))
+        return one * (one - 1) // 2 if low == other else one * two
 
     def _unit(self, chosen):
         """Returns normalized rows, float32 `[chosen, size]`."""

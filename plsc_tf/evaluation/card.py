@@ -1,12 +1,14 @@
 """The evaluation card: card.json and a self-contained card.html."""
 
 import json
+import math
 from collections.abc import Sequence
 
 from plsc_tf.evaluation import page, set_charts
 from plsc_tf.evaluation.bootstrap import CONFIDENCE
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.set_report import SetReport
+from plsc_tf.requirements import require
 
 # The version of docs/card.schema.json. Additional keys do not change it.
 VERSION = 1
@@ -35,6 +37,17 @@ def build(
         },
         "sets": {report.name: report.as_dict() for report in reports},
     }
+
+
+def check(card: dict) -> None:
+    """Raises one of several errors if parts of a card.json do not have their form."""
+    parts = card["model"], card["data"], card["sets"], card.get("options", {})
+    require(all(isinstance(part, dict) for part in parts), "Parts must be objects")
+    for entry in card["sets"].values():
+        set_charts.check(entry)
+        values = [figure["value"] for figure in {**entry["figures"]}.values()]
+        known = [value for value in values if value is not None]
+        require(all(map(math.isfinite, known)), "A figure must be a number or null")
 
 
 def to_json(card: dict) -> bytes:

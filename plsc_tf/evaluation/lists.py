@@ -120,7 +120,8 @@ def read_labels(text: bytes, path: str, count: int) -> tuple:
     """
     labels, numbers = [line.strip() for line in _decoded(text, path)], {}
     rule = f"{path} must have {count} lines that are not empty, one for each embedding"
-    require(len(labels) == count and all(labels), rule, lines=len(labels))
+    received = {"lines": len(labels), "empty": len(labels) - sum(map(bool, labels))}
+    require(len(labels) == count and all(labels), rule, **received)
     rows = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
     return tuple(numbers), rows
 
@@ -195,7 +196,8 @@ def read_rows(path: str) -> np.ndarray:
     """
     rows = arrays.read(path)
     good = rows.ndim == 2 and rows.dtype.kind == "f" and rows.size
-    rule = f"{path} must contain floats of shape [n, embedding_size]"
+    good = good and rows.itemsize <= np.dtype(np.float64).itemsize
+    rule = f"{path} must contain floats of 16 to 64 bits, of shape [n, embedding_size]"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)
     return rows
 
@@ -221,6 +223,6 @@ def positions(
 
 def _decoded(text, path):
     try:
-        return text.decode("utf-8").splitlines()
+        return text.decode("utf-8-sig").splitlines()  # editors may add a mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from error

@@ -3,6 +3,7 @@
 import numpy as np
 
 from plsc_tf.evaluation.charts import Chart
+from plsc_tf.requirements import require
 
 # Names of the data's lists on the axes, where they are not abbreviations.
 _LABELS = {
@@ -24,14 +25,23 @@ def all_of(report) -> dict[str, Chart]:
     return {kind: _chart(kind, report) for kind in report.curves}
 
 
+def check(entry: dict) -> None:
+    """Raises one of several errors if a set of a card.json has no valid curves."""
+    for curve in {**entry["curves"]}.values():
+        for points in _curves(curve)[1].values():
+            rule = "A curve must be lists of numbers"
+            require(points.ndim == 2 and points.shape[1] > 1, rule)  # noqa: PLR2004
+
+
 def _chart(kind, report):
     x, curves = _curves(report.curves[kind])
     y = next(iter(curves))
     if len(curves) == 1:
         curves = {report.name: curves[y]}
         for model, entry in report.compared.items():
-            if kind in entry["curves"]:
-                curves[model] = _curves(entry["curves"][kind])[1][y]
+            other = entry["curves"].get(kind)
+            if other and y in (found := _curves(other)[1]):
+                curves[model] = found[y]
     rates = np.concatenate([one[:, 1:].ravel() for one in curves.values()])
     filled = kind == "histogram"
     return Chart(

@@ -219,6 +219,8 @@ def of_search(
     errors = {rate: figures.pop(rate) for rate in grid if rate in figures}
     for rate in rates:
         missing = not_supported("false positives", rate * num_open)
+        if roc.supports(rate, num_open):
+            missing = Figure(None, note="no probe is in the gallery")
         figures.setdefault(f"tpir@fpir={rate:.0e}", missing)
         figures[f"fnir@fpir={rate:.0e}"] = errors.get(rate, missing)
     at = identification.tpir_at_fpir(search, [options.far])
@@ -227,7 +229,8 @@ def of_search(
     if at:
         threshold |= {"squared_l2": 2 - 2 * cosine, "tpir": tpir}
     else:
-        threshold["note"] = f"{num_open} probes without a mate are too few"
+        few = f"{len(search.mated) - num_open} probes with a mate, {num_open} without"
+        threshold["note"] = f"too few: {few}"
     counts = {
         "gallery identities": search.num_identities,
         "probes": len(search.mated),

@@ -158,6 +158,7 @@ def run_settings(
         run = Settings.from_stored(flags)
     except ValueError as error:
         place = f"{path}/{manifest.NAME}: state.flags"
+        place = f"{path}: options" if path.endswith(".json") else place
         raise ValueError(f"{place}: {error!s:.500}") from error
     values, named = run.as_dict(), settings.as_dict()
     code = [name for name in ("model_name", "loss_type") if "." in values[name]]

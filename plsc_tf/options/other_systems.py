@@ -31,7 +31,7 @@ def ignored_name(name: str, value: object = None) -> str | None:
     """Returns the key of `IGNORED` that a name or its alias stands for, or None."""
     name = _TABLES["ignored_spellings"].get(name, name)
     # FastNN's protocol is how workers communicate; ours is that of an evaluation.
-    ours = name == "protocol" and value == "all_pairs"
+    ours = name == "protocol" and not str(value or "grpc").startswith("grpc")
     return name if name in IGNORED and not ours else None
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from plsc_tf.evaluation.calibration import Calibration
-from plsc_tf.evaluation.card import VERSION
+from plsc_tf.evaluation.card import VERSION, check
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -35,8 +35,12 @@ class EvaluationCard(NamedTuple):
     page: bytes | None
 
     @classmethod
-    def read(cls, path: str) -> "EvaluationCard":
+    def read(cls, path: str, whole: bool = False) -> "EvaluationCard":
         """Reads `DIR/card.json` and, if it exists, `DIR/card.html`.
+
+        Args:
+            path: path of card.json.
+            whole: whether to check all figures and curves, not only the thresholds.
 
         Raises:
             FileNotFoundError: card.json does not exist.
@@ -48,12 +52,14 @@ class EvaluationCard(NamedTuple):
             content = dict(files.read_json(path))
             for one in (content.get("model", {}), *content["sets"].values()):
                 check_threshold(one.get("threshold") or {})
-            version = content["version"]
+            if whole and content["version"] == VERSION:
+                check(content)
+            received = {"version": repr(content["version"])}
         except _DAMAGE as error:
-            version = f"{error}"[:200]
+            received = {"error": f"{error!r}"[:200]}
         rule = f"card must be a card.json (version {VERSION}) of plsc_tf.evaluate"
-        received = {"card": path, "version": repr(version)}
-        require(version == VERSION, rule, f"Write it anew: {_COMMAND}", **received)
+        good, received["card"] = received == {"version": repr(VERSION)}, path
+        require(good, rule, f"Write it anew: {_COMMAND}", **received)
         page = f"{path.removesuffix('.json')}.html"
         # A sparse file that takes no disk could have any size.
         html = files.read_limited(page, 1 << 28) if files.exists(page) else None

@@ -17,7 +17,7 @@ def test_a_gallery_of_one_person_takes_little_memory():
 
 # The worst pairs of a card are shown, whatever their names lead to.
 def test_a_sparse_file_is_not_shown(tmp_path):
-    np.save(tmp_path / "e.npy", np.eye(40, 16))
+    np.save(tmp_path / "e.npy", np.eye(40))
     names = [f"{row}.jpg" for row in range(40)]
     (tmp_path / "e.txt").write_text("\n".join(names))
     lines = [f"{k}.jpg {k + 1}.jpg {k % 4 // 2}\n" for k in range(0, 40, 2)]

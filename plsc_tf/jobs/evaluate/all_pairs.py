@@ -10,8 +10,10 @@ from plsc_tf.evaluation.bootstrap import MIN_IDENTITIES
 from plsc_tf.evaluation.report import Figure, not_supported
 from plsc_tf.evaluation.set_report import SetReport
 from plsc_tf.jobs.evaluate import protocols
+from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
+SHARED = "the threshold is among cosines that share a bin"
 RATES = (*roc.FALSE_ACCEPT_RATES, 1e-7, 1e-8)
 
 
@@ -32,6 +34,8 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
         FileNotFoundError: a file does not exist.
         ValueError: a file is invalid, or the files do not match.
     """
+    rule = "card_far must be at most 0.1 for all pairs, of which the others share a bin"
+    require(scoring.card_far <= max(RATES), rule, card_far=scoring.card_far)
     rows, text = lists.read_rows(scoring.embeddings), files.read(scoring.identities)
     identities, people = lists.read_labels(text, scoring.identities, len(rows))
     found = np.full(len(identities), "", object)
@@ -97,6 +101,9 @@ def _report(name, counts, images, size, far, sha256):
     totals |= {"pairs": sum(pairs), "same": pairs[SAME], "different": pairs[DIFFERENT]}
     report = SetReport(name, "all pairs", figures, totals, sha256=sha256)
     report.add_curve(points, far)
+    if (cosine := report.threshold["cosine"]) and cosine * all_pairs.BINS <= 1:
+        nothing = {"far": far, "squared_l2": None, "cosine": None}
+        report.threshold = nothing | {"note": SHARED}
     return report
 
 
@@ -106,7 +113,7 @@ def _tar(points, counts, rate, size):
         return not_supported("false pairs", rate * points.num_different)
     cosine, shift = 1 - points.threshold(rate) / 2, all_pairs.rounding(size)
     if cosine * all_pairs.BINS <= 1:
-        return Figure(None, note="the threshold is among cosines that share a bin")
+        return Figure(None, note=SHARED)
 
     def rates(threshold):
         wrong, pairs = all_pairs.errors(counts, threshold)

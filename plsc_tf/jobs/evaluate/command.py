@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import re
 
 import numpy as np
@@ -93,6 +94,8 @@ def _check_files(scoring):
     """Checks that lists and folders exist; makes those of the results."""
     for folder in filter(None, (scoring.card_dir, scoring.plot_dir)):
         files.make_dirs(folder)
+        writable = not files.is_local(folder) or os.access(folder, os.W_OK)
+        require(writable, "Files cannot be written into this folder", folder=folder)
     for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
         if path and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
@@ -131,7 +134,8 @@ class _Evaluation:
         self.options = Options(samples, seed, far, calibrate, prior)
         self.flip = settings.embedding.flip
         self._given = provenance.options(settings)
-        self._others = [EvaluationCard.read(path) for path in self.scoring.compare]
+        compare = self.scoring.compare
+        self._others = [EvaluationCard.read(path, whole=True) for path in compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
         self.class_rows = None
 
@@ -249,14 +253,18 @@ class _Evaluation:
     def write(self):
         """Writes the card and the charts; returns table rows."""
         rows = [row for report in self.reports for row in self._rows(report)]
+        stems: list[str] = []
         for report in self.reports:
             self._compare(report)
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
             for report in self.reports:
+                # A file's name has at most 255 bytes.
+                name = re.sub(r"[^\w.-]", "_", report.name).encode()[:200]
+                stems.append(name.decode(errors="ignore"))
+                name = f"{stems[-1]}_{stems.count(stems[-1])}".removesuffix("_1")
                 for kind, chart in set_charts.all_of(report).items():
-                    name = re.sub(r"[^\w.-]", "_", f"{report.name}_{kind}")
-                    path = files.join(folder, name)
+                    path = files.join(folder, f"{name}_{kind}")
                     files.replace(f"{path}.svg", chart.svg().encode())
                     files.replace(f"{path}.png", chart.png())
         if folder := self.scoring.card_dir:

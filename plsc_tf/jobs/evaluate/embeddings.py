@@ -209,8 +209,14 @@ class Saved:
         require(fits, rule, names=len(rows), rows=len(self._names))
         at_once = max(1, min(ROWS, _SMALL // 8 // width))
         for start in range(0, len(rows), at_once):
-            block = self._matrix[rows[start : start + at_once]].astype(np.float64)
-            yield block, np.linalg.norm(block, axis=1)
+            some = rows[start : start + at_once]
+            block = self._matrix[some].astype(np.float64)
+            norms = np.linalg.norm(block, axis=1)
+            bad = np.flatnonzero(~((norms > 1e-30) & (norms < 1e38)))  # as float32
+            rule = f"The rows of {self.path} must be of lengths from 1e-30 to 1e38"
+            first = {"row": some[bad[:1]], "length": norms[bad[:1]]}
+            require(not len(bad), rule, "Leave such rows out of the lists", **first)
+            yield block, norms
 
 
 def gathered(blocks, dtype=np.float32):

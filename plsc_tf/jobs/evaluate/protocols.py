@@ -5,6 +5,7 @@ import fnmatch
 import hashlib
 
 import numpy as np
+from absl import logging
 
 from plsc_tf.evaluation import bootstrap, identification, lists, set_report
 from plsc_tf.evaluation.set_report import SetReport
@@ -67,10 +68,16 @@ def groups_of(names, path):
     if path != "folders":
         listed = lists.read_identity_list(files.read(path), path)
         group_of = dict(zip(*listed, strict=True))
-        pairs = zip(names, folders, strict=True)
-        found = [group_of.get(n, group_of.get(folder, "")) for n, (_, folder) in pairs]
+        twice = [n for n, group in zip(*listed, strict=True) if group_of[n] != group]
+        rule = f"{path} must name only one group of each image or person"
+        require(not twice, rule, several_groups=f"{twice[:1]}")
+        for row, (name, (_, folder)) in enumerate(zip(names, folders, strict=True)):
+            keys = name, name.rpartition("/")[0], folder
+            found[row] = next((group_of[key] for key in keys if key in group_of), "")
     rule = f"groups={path} must give groups to images, by name or folder"
-    require(any(found), rule, image=repr(names[0]) if names else "no names")
+    require(any(found), rule, image=repr(names[0].rstrip("/")) if names else "no names")
+    if count := found.count(""):
+        logging.info("%s gives no group to %d of %d names.", path, count, len(found))
     return np.array(found, object)  # text of any length
 
 
@@ -90,6 +97,10 @@ def pair_list(path, source, folder, options):
     names, left, right, same = lists.read_pair_list(text, path)
     rule = f"{path} must contain at least {FOLDS} pairs"
     require(len(same) >= FOLDS, rule, pairs=len(same))
+    keys = np.minimum(left, right) * len(names) + np.maximum(left, right)
+    both = len(np.intersect1d(keys[same], keys[~same]))
+    _warn(np.count_nonzero(left == right), f"pairs of {path} have twice the same image")
+    _warn(both, f"pairs of {path} are of the same person and of different people")
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
     scores = score(embeddings, left, right, same)
     scores = dataclasses.replace(scores, norms=norms[scores.sides])
@@ -97,6 +108,11 @@ def pair_list(path, source, folder, options):
     report = set_report.of_pairs(_name(path), scores, identities, options)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report, names, (scores, left, right)
+
+
+def _warn(count, what):
+    if count:
+        logging.warning("%d %s: the results may be biased.", count, what)
 
 
 def search(gallery: str, probes: str, source, folder: str, options) -> SetReport:
@@ -109,12 +125,16 @@ def search(gallery: str, probes: str, source, folder: str, options) -> SetReport
         folder: folder that the names are relative to; "" means each list's folder.
         options: the report's `Options`.
     """
-    digest, sides = hashlib.sha256(), []
+    digest, sides, listed = hashlib.sha256(), [], set()
     for path in (gallery, probes):
         text = files.read(path)
         digest.update(hashlib.sha256(text).digest())
         names, identities = lists.read_identity_list(text, path)
-        embeddings, _ = gathered(source.blocks(names, folder or files.parent(path)))
+        below = folder or files.parent(path)
+        paths = {files.join(below, name) for name in names}
+        _warn(len(listed & paths), f"images are both in {gallery} and in {probes}")
+        listed = paths
+        embeddings, _ = gathered(source.blocks(names, below))
         # In an array of texts, each would take the memory of the longest one.
         sides += [embeddings, np.array(identities, object)]
     return _search(_name(probes), sides, options, digest)

@@ -1,5 +1,6 @@
 """`python -m plsc_tf.evaluate --reproduce=card.json`: repeats an evaluation."""
 
+import os
 import tempfile
 
 from plsc_tf.jobs import trained
@@ -28,7 +29,10 @@ def reproduce(settings: Settings) -> list[tuple] | None:
             `settings` do not.
     """
     path, own = settings.scoring.reproduce, settings.as_dict()
-    card = EvaluationCard.read(path).content
+    card = EvaluationCard.read(path, whole=True).content
+    kept, rule = settings.scoring.card_dir, "card_dir must not be the card's own folder"
+    both = {os.path.realpath(one) for one in (path, files.join(kept, "card.json"))}
+    require(not kept or len(both) > 1, rule, card_dir=kept)
     advice = "Write it anew: an earlier version did not store the options"
     require(card.get("options"), f"{path} must have options", advice)
     stored, names = card["options"], [one.name for one in select(REPEATED)]
@@ -42,7 +46,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     require(known, rule, f"If you trust it, pass it too: --saved_model={export}")
     values |= {name: own[name] for name in settings.given - {"reproduce"}}
     with tempfile.TemporaryDirectory() as scratch:
-        folder = settings.scoring.card_dir or scratch
+        folder = kept or scratch
         if evaluate(Settings.from_values(**values | {"card_dir": folder})) is None:
             return None
         again = EvaluationCard.read(files.join(folder, "card.json")).content
@@ -52,7 +56,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
         for name in {**before, **after}
         if before.get(name, "missing") != after.get(name, "missing")
     ]
-    rule = f"{len(changes)} of {len(before)} results in {path} differ"
+    rule = f"{len(changes)} of {len({**before, **after})} results in {path} differ"
     require(not changes, f"{rule}: {listed(changes, 10, '; ')}")
     return [("card", path), ("reproduced", f"yes, all {len(before):,} results")]
 
