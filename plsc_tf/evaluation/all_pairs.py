@@ -92,9 +92,8 @@ class PairCounter:
         if not files.exists(path):
             return np.zeros(self._shape, np.int64), blocks
         saved = arrays.read(path)
-        size = int(np.prod(self._shape))
         # Copied after its size was compared: a forged file could fill the memory.
-        good = saved.shape == (size + 1,) and saved.dtype == np.int64
+        good = saved.shape == (np.prod(self._shape) + 1,) and saved.dtype == np.int64
         good = good and saved.min() >= 0 and saved[-1] <= len(blocks)
         done = len(blocks) - int(saved[-1]) if good else 0
         pairs = sum(self._pairs(*block) for block in blocks[:done])

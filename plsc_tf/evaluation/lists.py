@@ -120,8 +120,8 @@ def read_labels(text: bytes, path: str, count: int) -> tuple:
     """
     labels, numbers = [line.strip() for line in _decoded(text, path)], {}
     rule = f"{path} must have {count} lines that are not empty, one for each embedding"
-    received = {"lines": len(labels), "empty": len(labels) - sum(map(bool, labels))}
-    require(len(labels) == count and all(labels), rule, **received)
+    good = len(labels) == count and all(labels)
+    require(good, rule, lines=len(labels), empty=labels.count(""))
     rows = np.array([numbers.setdefault(label, len(numbers)) for label in labels])
     return tuple(numbers), rows
 
@@ -195,9 +195,8 @@ def read_rows(path: str) -> np.ndarray:
         ValueError: the file does not contain floats `[n, size]`.
     """
     rows = arrays.read(path)
-    good = rows.ndim == 2 and rows.dtype.kind == "f" and rows.size
-    good = good and rows.itemsize <= np.dtype(np.float64).itemsize
-    rule = f"{path} must contain floats of 16 to 64 bits, of shape [n, embedding_size]"
+    good = rows.ndim == 2 and rows.dtype.char in "efd" and rows.size
+    rule = f"{path} must contain floats of shape [n, embedding_size], of 16 to 64 bits"
     require(good, rule, dtype=rows.dtype, shape=rows.shape)
     return rows
 

@@ -229,8 +229,7 @@ def of_search(
     if at:
         threshold |= {"squared_l2": 2 - 2 * cosine, "tpir": tpir}
     else:
-        few = f"{len(search.mated) - num_open} probes with a mate, {num_open} without"
-        threshold["note"] = f"too few: {few}"
+        threshold["note"] = f"too few probes without a mate ({num_open}), or with one"
     counts = {
         "gallery identities": search.num_identities,
         "probes": len(search.mated),

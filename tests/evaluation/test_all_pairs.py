@@ -99,6 +99,10 @@ def test_shards_are_merged_and_a_killed_one_continues(tmp_path, monkeypatch):
     assert len(saves) == 3 + 1 + 4
     assert done["shard 2/3"] == "counted; missing: 3/3"
     assert evaluate(tmp_path, **options(tmp_path, shard="3/3")) == whole
+    path = next((tmp_path / "faces.pairs").glob("*-1-of-1.npy"))
+    np.save(path, 0 * np.load(path))
+    with pytest.raises(ValueError, match="is damaged: .* Delete it to count again"):
+        evaluate(tmp_path, **options(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,7 @@ def test_shards_are_merged_and_a_killed_one_continues(tmp_path, monkeypatch):
         (lambda r, p: (r, p + 1000, "a"), "must give groups to images"),
         (lambda r, p: (r, p, "a b"), "groups.txt, line 1: expected 'name identity'"),
         (lambda r, p: (r.astype(int), p, "a"), "must contain floats of shape"),
+        (lambda r, p: (r.astype(np.longdouble), p, "a"), "of 16 to 64 bits"),
     ],
 )
 def test_bad_input_is_told(tmp_path, change, message):

@@ -42,13 +42,13 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     if scoring.groups:
         found = protocols.groups_of([f"{name}/" for name in identities], scoring.groups)
     names, group_of = np.unique(found, return_inverse=True)
+    counter = all_pairs.PairCounter(rows, people, group_of)
     digest = hashlib.sha256(text + group_of.tobytes())
     sha256 = digest.hexdigest()
     # The name of a file tells its pairs from others.
     digest.update(f"{files.checksum(scoring.embeddings)} {all_pairs.BLOCK}".encode())
     folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
     files.make_dirs(folder)
-    counter = all_pairs.PairCounter(rows, people, group_of)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
     for part in range(1, shards + 1):
         path = f"{folder}/{digest.hexdigest()[:16]}-{part}-of-{shards}.npy"

@@ -134,8 +134,7 @@ class _Evaluation:
         self.options = Options(samples, seed, far, calibrate, prior)
         self.flip = settings.embedding.flip
         self._given = provenance.options(settings)
-        compare = self.scoring.compare
-        self._others = [EvaluationCard.read(path, whole=True) for path in compare]
+        self._others = [EvaluationCard.read(x, True) for x in self.scoring.compare]
         self.images, self.reports, self.model, self.data = {}, [], {}, {}
         self.class_rows = None
 
@@ -253,7 +252,6 @@ class _Evaluation:
     def write(self):
         """Writes the card and the charts; returns table rows."""
         rows = [row for report in self.reports for row in self._rows(report)]
-        stems: list[str] = []
         for report in self.reports:
             self._compare(report)
         if folder := self.scoring.plot_dir:
@@ -261,10 +259,8 @@ class _Evaluation:
             for report in self.reports:
                 # A file's name has at most 255 bytes.
                 name = re.sub(r"[^\w.-]", "_", report.name).encode()[:200]
-                stems.append(name.decode(errors="ignore"))
-                name = f"{stems[-1]}_{stems.count(stems[-1])}".removesuffix("_1")
                 for kind, chart in set_charts.all_of(report).items():
-                    path = files.join(folder, f"{name}_{kind}")
+                    path = files.join(folder, f"{name.decode(errors='ignore')}_{kind}")
                     files.replace(f"{path}.svg", chart.svg().encode())
                     files.replace(f"{path}.png", chart.png())
         if folder := self.scoring.card_dir:

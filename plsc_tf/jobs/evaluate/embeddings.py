@@ -213,9 +213,8 @@ class Saved:
             block = self._matrix[some].astype(np.float64)
             norms = np.linalg.norm(block, axis=1)
             bad = np.flatnonzero(~((norms > 1e-30) & (norms < 1e38)))  # as float32
-            rule = f"The rows of {self.path} must be of lengths from 1e-30 to 1e38"
-            first = {"row": some[bad[:1]], "length": norms[bad[:1]]}
-            require(not len(bad), rule, "Leave such rows out of the lists", **first)
+            rule = f"Listed rows of {self.path} must be of lengths from 1e-30 to 1e38"
+            require(not len(bad), rule, row=some[bad[:1]], length=norms[bad[:1]])
             yield block, norms
 
 

@@ -31,8 +31,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     path, own = settings.scoring.reproduce, settings.as_dict()
     card = EvaluationCard.read(path, whole=True).content
     kept, rule = settings.scoring.card_dir, "card_dir must not be the card's own folder"
-    both = {os.path.realpath(one) for one in (path, files.join(kept, "card.json"))}
-    require(not kept or len(both) > 1, rule, card_dir=kept)
+    folders = map(os.path.realpath, (kept, files.parent(path)))
+    require(not kept or len({*folders}) > 1, rule, card_dir=kept)
     advice = "Write it anew: an earlier version did not store the options"
     require(card.get("options"), f"{path} must have options", advice)
     stored, names = card["options"], [one.name for one in select(REPEATED)]
