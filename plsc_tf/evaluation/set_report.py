@@ -12,8 +12,6 @@ from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
 # Number of histogram bins, ROC curve points and ranks of the CMC curve.
 _BINS, _POINTS, _RANKS = 50, 240, 100
-# The highest FAR that the counts of all pairs resolve.
-_RESOLVED = 0.1
 # Norms that differ by a smaller share are those of normalized embeddings.
 _SAME_NORMS = 1e-3
 
@@ -80,10 +78,10 @@ class SetReport:
         plain = {name: getattr(self, name) for name in names.split()}
         return plain | {"figures": figures, "intervals": self.basis}
 
-    def add_roc(self, points: roc.Curve) -> None:
-        """Adds the ROC curve."""
+    def add_roc(self, points: roc.Curve, high: float = 1.0) -> None:
+        """Adds the ROC curve, up to a FAR."""
         low = max(1.0 / points.num_different, 1e-8)
-        grid = np.logspace(np.log10(low), 0, _POINTS)
+        grid = np.logspace(np.log10(low), np.log10(max(high, low)), _POINTS)
         self.curves["roc"] = {"far": _rounded(grid), "tar": _rounded(points.tar(grid))}
 
     def add_curve(self, points: roc.Curve, far: float) -> None:
@@ -92,9 +90,11 @@ class SetReport:
         if roc.supports(far, points.num_different):
             calibrated = Figure(points.threshold(far))
         self.threshold = _threshold(calibrated, points, far)
-        self.add_roc(points)
+        # The last point stands for all cosines that were not told apart.
+        resolved = points.false_accepts[-2]
+        self.add_roc(points, resolved)
         rates = roc.error_rates(points.num_different)
-        errors = {r: Figure(float(1 - points.tar(r))) for r in rates if r <= _RESOLVED}
+        errors = {r: Figure(float(1 - points.tar(r))) for r in rates if r <= resolved}
         self.add_errors("fmr", "fnmr", errors)
 
     def add_scores(self, scores: PairScores) -> None:
