@@ -18,7 +18,8 @@ def check_threshold(threshold: dict) -> None:
     cosine, curve = threshold.get("cosine"), threshold.get("calibration")
     require(cosine is None or -2 < cosine < 2, "cosine must be a number or null")  # noqa: PLR2004
     if curve is not None:
-        Calibration(**curve)
+        # Later versions may add keys.
+        Calibration(*map(curve.get, ("method", "prior", "cosines", "llrs")))
 
 
 class EvaluationCard(NamedTuple):

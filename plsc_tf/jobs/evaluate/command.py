@@ -96,8 +96,9 @@ def _check_files(scoring):
         files.make_dirs(folder)
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         require(writable, "Files cannot be written into this folder", folder=folder)
-    for path in (*scoring.pair_lists, scoring.gallery, scoring.probes):
-        if path and not files.exists(path):
+    lists = *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups
+    for path in lists:
+        if path not in ("", "folders") and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
     folders = [("template_dirs", path, "meta") for path in scoring.template_dirs]
     if tinyface := scoring.tinyface_dir:
