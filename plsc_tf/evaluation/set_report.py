@@ -90,7 +90,7 @@ class SetReport:
         if roc.supports(far, points.num_different):
             calibrated = Figure(points.threshold(far))
         self.threshold = _threshold(calibrated, points, far)
-        # The last point stands for all cosines that were not told apart.
+        # The last point covers all cosines below the lowest threshold.
         resolved = points.false_accepts[-2]
         self.add_roc(points, resolved)
         rates = roc.error_rates(points.num_different)

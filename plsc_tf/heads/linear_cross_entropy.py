@@ -65,6 +65,7 @@ class TensorHead(Head):
 
     def block(self, count: Any) -> Any:
         """Returns the number of examples in a block, so that blocks are alike."""
+        # No examples are one block, too.
         most = min(self.logits_mb * 1e6 / (4 * self.num_classes), tf.int32.max)
         blocks = 1 + abs(count - 1) // max(LEAST_BLOCK, int(most))
         return -(-count // blocks)

@@ -178,6 +178,8 @@ class _Evaluation:
 
     def _add_people(self, report, names, scores, *sides):
         """Adds the error rates of groups, and the people of the training set."""
+        if not (self.scoring.groups or self.class_rows):
+            return
         people = np.stack(protocols.pair_identities(names, *sides, scores.same)[:2])
         if path := self.scoring.groups:
             of = protocols.groups_of(names, path)[np.stack(sides)]
@@ -324,10 +326,11 @@ def _evaluate_model(evaluation, settings, parts, joined):
         settings = settings.replace(val_targets=())
     test = data.load_test(settings)
     with_card = bool(settings.scoring.card_dir)
-    content, facts = manifest.read(loaded.checkpoint), {"examples": with_card}
-    if with_card and settings.scoring.card_duplicates and "weight" in content["arrays"]:
-        described = content["arrays"]["weight"]
-        evaluation.class_rows = StoredRows(loaded.checkpoint, described)
+    facts = {"examples": with_card}
+    if with_card and settings.scoring.card_duplicates:
+        arrays = manifest.read(loaded.checkpoint)["arrays"]
+        if "weight" in arrays:
+            evaluation.class_rows = StoredRows(loaded.checkpoint, arrays["weight"])
     if test is not None:
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
