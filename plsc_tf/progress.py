@@ -81,7 +81,18 @@ class Progress(contextlib.AbstractContextManager):
         """Counts additional work and shows a line if it is due."""
         with self._lock:
             self._done += done
-            self._report()
+            now = time.monotonic()
+            if now - self._last < self._every_s:
+                return
+            self._last = now
+            rate = (self._done - self._before) / max(now - self._begun, 1e-9)
+            text, speed = self._amount(self._done), f"{self._amount(rate)}/s"
+            if self._total:
+                share, whole = self._done / self._total, self._amount(self._total)
+                text = f"{text.removesuffix(f' {self._unit}')} of {whole} ({share:.0%})"
+                left = format_seconds((self._total - self._done) / max(rate, 1e-9))
+                speed += f", ETA {left}"
+            self._shown.show(0, lambda: f"{self._doing}: {text}, {speed}")
 
     def over(
         self, items: Iterable[T], work: Callable[[T], int] = lambda item: 1
@@ -91,21 +102,6 @@ class Progress(contextlib.AbstractContextManager):
             for item in items:
                 yield item
                 self.add(work(item))
-
-    def _report(self):
-        """Shows a line if it is due."""
-        now = time.monotonic()
-        if now - self._last < self._every_s:
-            return
-        self._last = now
-        rate = (self._done - self._before) / max(now - self._begun, 1e-9)
-        done, speed = self._amount(self._done), f"{self._amount(rate)}/s"
-        if self._total:
-            share, whole = self._done / self._total, self._amount(self._total)
-            done = f"{done.removesuffix(f' {self._unit}')} of {whole} ({share:.0%})"
-            left = format_seconds((self._total - self._done) / max(rate, 1e-9))
-            speed += f", ETA {left}"
-        self._shown.show(0, lambda: f"{self._doing}: {done}, {speed}")
 
     def _amount(self, number):
         if self._unit == "bytes":

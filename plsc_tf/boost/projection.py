@@ -57,7 +57,8 @@ def check(path, layout, components):
     rule = f"pca_mat '{path}' must be [n_component, weights] = {list(wanted)}"
     advice = f"It is of another model, n_component or dim_reduce_scope. {_ADVICE}"
     require(matrix.shape == wanted, rule, advice, shape=list(matrix.shape))
-    described = read_description(path)
+    place = f"{path}.json"
+    described = files.read_json(place) if files.exists(place) else None
     fits = not described or described["weights"] == layout.describe()
     rule = f"pca_mat '{path}' is of other weights, or of another order of them"
     require(fits, rule, "Use the model_name of stage 1")
@@ -146,9 +147,3 @@ def plot(variances, components):
         {"explained": points},
         [(f"n_component {components}", components, "--")],
     ).svg()
-
-
-def read_description(path: str) -> dict | None:
-    """Returns the description of a projection, or None if it has none."""
-    place = f"{path}.json"
-    return files.read_json(place) if files.exists(place) else None

@@ -102,17 +102,13 @@ def _edited(source, content, changes, weights_only):
         _check_slots(source, content)
         training = copied("training", "variables")
     names = [n for n in content["arrays"] if "/" not in n or not weights_only]
-    _check_fills(source, changes, set(names))
-    arrays = {name: _edited_rows(source, content, changes, name) for name in names}
-    state = _state(content, changes, training is None)
-    return Content(state, copied("backbone", "weights"), arrays, training)
-
-
-def _check_fills(source, changes, names):
-    missing = sorted(names - {"weight", *changes.fills})
+    missing = sorted({*names} - {"weight", *changes.fills})
     unknown = f"The initial {', '.join(missing)} of new classes is unknown"
     rule = f"{unknown}: {source} does not name its optimizer"
     require(not (missing and changes.labels.added), rule, "Set --edit_weights_only")
+    arrays = {name: _edited_rows(source, content, changes, name) for name in names}
+    state = _state(content, changes, training is None)
+    return Content(state, copied("backbone", "weights"), arrays, training)
 
 
 def _edited_rows(source, content, changes, name):

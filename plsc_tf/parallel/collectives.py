@@ -53,7 +53,8 @@ def all_gather(values: Any) -> Any:
         return tf.nest.map_structure(tf.identity, values)
     if not isinstance(values, list):
         return _all_gather(values)
-    columns = [_as_columns(value) for value in values]
+    # Bits of `[b, ...]` become float32 `[b, k]`.
+    columns = [tf.reshape(tf.bitcast(v, tf.float32), [v.shape[0], -1]) for v in values]
     widths = [column.shape[1] for column in columns]
     gathered = tf.split(_all_gather(tf.concat(columns, axis=1)), widths, axis=1)
     pairs = zip(gathered, values, strict=True)
@@ -155,11 +156,6 @@ def _all_gather(value):
         gathered = context.all_gather(tf.identity(value), axis=0)
     # With several workers, TensorFlow loses the static number of rows.
     return tf.ensure_shape(gathered, shape)
-
-
-def _as_columns(value):
-    """Returns the bits of `[b, ...]` as float32 `[b, k]`, to share one collective."""
-    return tf.reshape(tf.bitcast(value, tf.float32), [value.shape[0], -1])
 
 
 def _from_columns(columns, like):

@@ -1,7 +1,6 @@
 """Contains `Classifier`: a backbone and a classification head, trained together."""
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -383,7 +382,7 @@ class Classifier(keras.Model):
     ) -> None:
         """Prints Keras's summary and the head's description; arguments as in Keras."""
         super().summary(*sizes, print_fn=print_fn, **options)
-        (print_fn or _print_line)(describe(self.head))
+        (print_fn or print)(describe(self.head))
 
     def test_on_batch(
         self,
@@ -432,7 +431,3 @@ class Classifier(keras.Model):
         self.synchronize_statistics()
         inputs = keras.Input((*self.image_size, 3), dtype="float32")
         return keras.Model(inputs, self.call(inputs))
-
-
-def _print_line(text):
-    sys.stdout.write(f"{text}\n")

@@ -60,13 +60,6 @@ def _places(model, with_head=True):
     return weights
 
 
-def _averaged_places(model):
-    """Returns the place of each average; None in a branch for training."""
-    places = {id(weight): place for place, weight in _places(model).items()}
-    averages = model.trainer.updater.averages
-    return [places.get(id(weight)) for weight in averages.replicated]
-
-
 def head_state(model: Classifier) -> dict[str, float]:
     """Returns `{name: float}`, the loss function's state, such as AdaFace's means."""
     variables = model.head.state_variables
@@ -122,7 +115,9 @@ def _position(model, weights_only):
     if not weights_only:
         described["optimizer"] = type(model.optimizer).__name__
         if averages := model.trainer.updater.averages:
-            described["averages"] = _averaged_places(model)
+            # None for a weight in a branch for training.
+            places = {id(weight): place for place, weight in _places(model).items()}
+            described["averages"] = [places.get(id(w)) for w in averages.replicated]
             described["averages_in_use"] = averages.averaging.in_use
         described["replicas"] = model.strategy.num_replicas_in_sync
         described["loss_scale"] = model.loss_scale.state() if model.loss_scale else None

@@ -199,12 +199,10 @@ class ImageFinder:
     def _set_counts(self, record: Record) -> None:
         first, last = record.labels
         if not (1 <= first <= last < 2**31):
-            raise _fault(
-                self.file,
-                record.position,
-                "record 0 to hold the range of identity records, first and end, with "
-                f"1 <= first <= end < 2^31, received first={first:g}, end={last:g}",
-            )
+            expected = "record 0 to hold the range of identity records, first and end, "
+            received = f"received first={first:g}, end={last:g}"
+            expected += f"with 1 <= first <= end < 2^31, {received}"
+            raise _fault(self.file, record.position, expected)
         self.num_images = int(first) - 1
         # insightface's files may have no identity records; record 0 is then
         # (n + 1, n + 1).
