@@ -41,11 +41,7 @@ def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training
 
 
 @pytest.mark.parametrize(
-    ("dtype", "name"),
-    [
-        ("float16", "iresnet10"),
-        ("bfloat16", "mobilefacenet"),
-    ],
+    ("dtype", "name"), [("float16", "iresnet10"), ("bfloat16", "mobilefacenet")]
 )
 def test_only_the_embedding_layers_are_float32(dtype, name):
     shape = (32, 32, 3)

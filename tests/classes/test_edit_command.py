@@ -11,13 +11,7 @@ from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
-from tests.classes.tiny import (
-    PICTURES,
-    SIZE,
-    draw_classes,
-    rows_of,
-    run_command,
-)
+from tests.classes.tiny import PICTURES, SIZE, draw_classes, rows_of, run_command
 from tests.folders import contents
 
 

@@ -64,10 +64,7 @@ def compare(found, expected, tolerance):
     np.testing.assert_allclose(seen, wanted, rtol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("case", "replicas"),
-    [*QUICK, *(slow(*one) for one in SLOW)],
-)
+@pytest.mark.parametrize(("case", "replicas"), [*QUICK, *(slow(*one) for one in SLOW)])
 def test_loss_curves_are_equal(curves, case, replicas):
     alone, _ = curves(case, 1)
     assert len(alone) == 20 and alone[-1] != alone[-2]

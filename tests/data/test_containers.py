@@ -139,11 +139,7 @@ DAMAGES = {
         lambda f: os.mkfifo(f / "train.parquet"),
         "train.parquet is not a file, but a FIFO",
     ),
-    "other keys": (
-        "lmdb",
-        lambda f: write_lmdb(f, __keys__=["text"]),
-        "must be bytes",
-    ),
+    "other keys": ("lmdb", lambda f: write_lmdb(f, __keys__=["text"]), "must be bytes"),
     "no classes": (
         "lmdb",
         lambda f: write_lmdb(f, __classnum__="three"),

@@ -122,8 +122,7 @@ def _stream(picture, kind, count=20, bad=()):
 
 
 @pytest.mark.parametrize(
-    ("kind", "batch_size", "start_step"),
-    [slow("encoded", 3, 4), ("arrays", 18, 1)],
+    ("kind", "batch_size", "start_step"), [slow("encoded", 3, 4), ("arrays", 18, 1)]
 )
 def test_streams_of_unknown_length(picture, kind, batch_size, start_step):
     source = _stream(picture, kind)

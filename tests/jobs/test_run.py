@@ -71,11 +71,7 @@ def failing(*_, **__):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (results, "test_figures"),
-        slow(export, "export_at_end"),
-    ],
+    ("module", "name"), [(results, "test_figures"), slow(export, "export_at_end")]
 )
 def test_what_fails_behind_a_training_costs_nothing_else(
     tmp_path, monkeypatch, module, name

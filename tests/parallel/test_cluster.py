@@ -160,14 +160,8 @@ def test_the_index_of_a_pod_says_which_machine_this_is():
     ("values", "message"),
     [
         ({"cluster_node_ips": ("a", "b")}, "Set node_ip or task_index on each"),
-        (
-            {"cluster_node_ips": ("a", "b"), "node_ip": "c"},
-            "ip=c must .*matches=0",
-        ),
-        (
-            {"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"},
-            "ip=a must .*matches=2",
-        ),
+        ({"cluster_node_ips": ("a", "b"), "node_ip": "c"}, "ip=c must .*matches=0"),
+        ({"cluster_node_ips": ("a:1", "a:2"), "node_ip": "a"}, "ip=a must .*matches=2"),
         ({"cluster_node_ips": ("a", "b"), "task_index": 2}, "2 entries"),
         (
             {"cluster_node_ips": ("a", "b"), "task_index": 0, "node_ip": "b"},

@@ -47,8 +47,7 @@ def found(place):
 
 three = slow(3)
 every_place = pytest.mark.parametrize(
-    ("place", "replicas"),
-    [(2, 2), slow(3, 3), ("devices", 3)],
+    ("place", "replicas"), [(2, 2), slow(3, 3), ("devices", 3)]
 )
 every_cluster = pytest.mark.parametrize("place", [2, three])
 

@@ -83,8 +83,7 @@ def test_a_slow_detection_does_not_block_other_requests(finding, pictures):
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [{}, {"instance": [[]]}, {"instance": [{"faces": [{"box": "x"}]}]}, [1]],
+    "answer", [{}, {"instance": [[]]}, {"instance": [{"faces": [{"box": "x"}]}]}, [1]]
 )
 def test_answers_without_faces(answer):
     with listening(lambda path, body: (200, answer, {})) as (address, paths):

@@ -17,12 +17,7 @@ from tests.marks import slow
 
 @pytest.mark.parametrize(
     ("machines", "rounds"),
-    [
-        ("one", 10),
-        ("two", 1),
-        slow("one", 100),
-        slow("two", 100),
-    ],
+    [("one", 10), ("two", 1), slow("one", 100), slow("two", 100)],
 )
 def test_one_of_two_gets_in_and_a_killed_one_blocks_nobody(tmp_path, machines, rounds):
     words = "-m", "tests.storage.lock_rounds", tmp_path, rounds, machines
