@@ -23,7 +23,7 @@ from plsc_tf.evaluation import bootstrap, calibration, groups, set_report
 from plsc_tf.evaluation.identification import LISTED, Search
 from plsc_tf.evaluation.report import Figure, Options
 from plsc_tf.evaluation.roc import FALSE_ACCEPT_RATES, PairStatistics
-from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.evaluation.verification import PairScores, People
 from plsc_tf.flags.option import OptionGroup, option
 
 NORMAL = statistics.NormalDist()
@@ -108,7 +108,7 @@ def outcome(design, seed, samples):
         kind = "verification" if sizes[1] == sizes[2] else "templates"
         scores = PairScores(distances, same, norms)
         given = dataclasses.replace(given, far=far)
-        report = set_report.of_pairs("", scores, (*sides, ""), given, kind)
+        report = set_report.of_pairs("", scores, People(sides, ""), given, kind)
         ends = (report.threshold[f"squared_l2{end}"] for end in ("", "_low", "_high"))
         figures = report.figures | {"threshold": Figure(*ends)}
         truth = rates(sizes[3], far)
@@ -189,7 +189,8 @@ def of_groups(rng, given):
     scores = PairScores(distances, same, None)
     limit = PairStatistics(scores, folds=0).curve().threshold(_GROUPS_FAR)
     names = np.tile(group.astype(str), (2, 1))
-    found = groups.of_pairs(scores, limit, np.stack([left, right]), names, given)
+    people = People(np.stack([left, right]), "", names)
+    found = groups.rates_of_groups(scores, limit, people, given)
     place = (limit - _MEAN) / _DEVIATION
     truth = {"fnmr": NORMAL.cdf(-place), "fmr": NORMAL.cdf(place - GROUPS[0][3])}
     hits = {}

@@ -4,8 +4,8 @@ from plsc_tf.flags import checks
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
 _during_training = option_if("with_test and val_targets")
-_drawn = option_if("card_dir or plot_dir or reproduce")
-_all_pairs = option_if("protocol=all_pairs or reproduce")
+_drawn = option_if("card_dir or plot_dir")
+_all_pairs = option_if("protocol=all_pairs")
 _of_pairs = option_if("pair_lists or template_dirs or protocol or no embeddings")
 
 
@@ -47,8 +47,8 @@ class Scoring(OptionGroup, saved=False):
     tinyface_dir: str = option("", "folder Testing_Set of TinyFace, or aligned images")
     groups: str = _of_pairs(
         "",
-        "file with lines 'image group' or 'identity group', or folders: the names are "
-        "group/identity/image; error rates of each group",
+        "error rates by group: a file with lines 'image group' or 'identity group', "
+        "folders (names group/identity/image) or pairs (their lines end with a group)",
     )
     gallery: str = option(
         "", "file with lines 'name identity' of known images; needs probes"
@@ -76,12 +76,12 @@ class Scoring(OptionGroup, saved=False):
         1e-3,
         "FAR of the threshold",
         within="(0, 1)",
-        applies="card_dir or plot_dir or protocol or reproduce",
+        applies="card_dir or plot_dir or protocol",
     )
     card_duplicates: bool = option(
         True,
         "search the training set for verification images (reads all of it)",
-        applies="card_dir and no embeddings or reproduce",
+        applies="card_dir and no embeddings",
     )
     calibrate: str | None = _of_pairs(
         None, "calibrate cosines of pairs by this method", choices="logistic isotonic"
@@ -94,6 +94,8 @@ class Scoring(OptionGroup, saved=False):
     REFUSED = {
         "gallery and no probes or probes and no gallery": "Set gallery and probes "
         "together: the known images, and the images to identify.",
+        "groups=pairs and no pair_lists": "groups=pairs needs pair_lists, whose lines "
+        "end with a group.",
         "embeddings and no pair_lists and no template_dirs and no tinyface_dir and no "
         "gallery and no protocol": "embeddings needs pair_lists, template_dirs, "
         "tinyface_dir, gallery and probes, or protocol=all_pairs.",

@@ -104,6 +104,12 @@ def compare(
     }
 
 
+def too_few(identities: int) -> str:
+    """Returns a note if a number of identities is too small for results, else ""."""
+    note = f"{identities} identities; needs {MIN_IDENTITIES}"
+    return note if identities < MIN_IDENTITIES else ""
+
+
 def standard_errors(
     names: Collection[str], measure: Callable, identities: np.ndarray, options: Options
 ) -> dict:
@@ -114,8 +120,8 @@ def standard_errors(
     """
     present, numbers = np.unique(identities, return_inverse=True)
     numbers, count = numbers.reshape(np.shape(identities)), len(present)
-    if count < MIN_IDENTITIES:
-        return dict.fromkeys(names, f"{count} identities; needs {MIN_IDENTITIES}")
+    if note := too_few(count):
+        return dict.fromkeys(names, note)
     left, right = sides = np.broadcast_to(numbers, (2, numbers.shape[-1]))
     keys = np.minimum(left, right) * count + np.maximum(left, right)
     couples = np.unique(keys, return_inverse=True)[1]

@@ -10,7 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from plsc_tf.evaluation.bootstrap import MIN_IDENTITIES
+from plsc_tf.evaluation.bootstrap import too_few
+from plsc_tf.evaluation.verification import PairScores, People
 from plsc_tf.requirements import require, require_package
 
 # Parts of the identities, each of which is left out once.
@@ -40,10 +41,12 @@ class Calibration:
     groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        points = np.array([self.cosines, self.llrs], np.float64)
-        fits = points.ndim == 2 and points.size and np.isfinite(points).all()  # noqa: PLR2004
-        fits = fits and 0 < self.prior < 1 and (np.diff(points[0]) >= 0).all()
-        require(fits, "A calibration needs finite points, ascending, and a prior")
+        own = [(x["cosines"], x["llrs"]) for x in self.groups.values() if "llrs" in x]
+        for curve in (self.cosines, self.llrs), *own:
+            points = np.array(curve, np.float64)
+            fits = points.ndim == 2 and points.size and np.isfinite(points).all()  # noqa: PLR2004
+            fits = fits and 0 < self.prior < 1 and (np.diff(points[0]) >= 0).all()
+            require(fits, "A calibration needs finite points, ascending, and a prior")
 
     def llr(self, cosines: np.ndarray) -> np.ndarray:
         """Returns the LLRs of cosines."""
@@ -111,35 +114,33 @@ def held_out(
     return llrs
 
 
-def of_groups(scores, sides: np.ndarray, groups: np.ndarray, known: Calibration):
+def of_groups(scores: PairScores, people: People, llrs: np.ndarray, method: str):
     """Calibrates the pairs within each group by themselves.
 
     Args:
-        scores: `verification.PairScores`.
-        sides: see `held_out`.
-        groups: `[2, pairs]` text, the groups of both sides; "" if unknown.
-        known: the calibration on all pairs.
+        scores: the scores of the pairs.
+        people: their identities and groups.
+        llrs: the result of `held_out` for all pairs.
+        method: see `fit`.
 
     Returns:
         {group: {"cllr": with the calibration on all pairs, "own_cllr": with the group's
         own, both held out, and its "cosines" and "llrs"}, or {"note": why there is
         none}}, JSON-serializable.
     """
-    cosines, same, method = 1 - scores.distances / 2, scores.same, known.method
-    llrs, found = held_out(cosines, same, sides, method), {}
-    for name in sorted({*groups.ravel()} - {""}):
-        rows = (groups == name).all(axis=0)
-        of, kinds, people = cosines[rows], same[rows], len(np.unique(sides[:, rows]))
+    cosines, found = 1 - scores.distances / 2, {}
+    for name in sorted({*people.groups.ravel()} - {""}):
+        rows = (people.groups == name).all(axis=0)
+        of, kinds, sides = cosines[rows], scores.same[rows], people.sides[:, rows]
+        note = too_few(len(np.unique(sides)))
         try:
-            require(
-                people >= MIN_IDENTITIES, f"{people} people; needs {MIN_IDENTITIES}"
-            )
+            require(not note, note)
             own = fit(of, kinds, method)
-            apart = cllr(held_out(of, kinds, sides[:, rows], method), kinds)
+            own_cllr = cllr(held_out(of, kinds, sides, method), kinds)
         except ValueError as error:
             found[name] = {"note": str(error)}
             continue
-        costs = {"cllr": cllr(llrs[rows], kinds), "own_cllr": apart}
+        costs = {"cllr": cllr(llrs[rows], kinds), "own_cllr": own_cllr}
         found[name] = costs | {"cosines": own.cosines, "llrs": own.llrs}
     return found
 

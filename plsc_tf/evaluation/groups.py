@@ -12,8 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from plsc_tf.evaluation.bootstrap import CONFIDENCE, MIN_IDENTITIES, intervals
+from plsc_tf.evaluation.bootstrap import CONFIDENCE, intervals, too_few
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
+from plsc_tf.evaluation.verification import PairScores, People
 
 
 def error_rate(errors: float, pairs: float, people: int, overall: float) -> Figure:
@@ -26,8 +27,8 @@ def error_rate(errors: float, pairs: float, people: int, overall: float) -> Figu
         overall: the error rate of all people at the same threshold; it must promise ten
             errors for a group of this size.
     """
-    if people < MIN_IDENTITIES:
-        return Figure(None, note=f"{people} people; needs {MIN_IDENTITIES}")
+    if note := too_few(people):
+        return Figure(None, note=note)
     if overall * pairs < MIN_ERRORS:
         return not_supported("expected errors", overall * pairs)
     return Figure(float(errors / pairs))
@@ -68,8 +69,8 @@ def summarize(rates: Mapping[str, Figure]) -> dict:
     return summary
 
 
-def of_pairs(
-    scores, threshold: float, sides: np.ndarray, groups: np.ndarray, options: Options
+def rates_of_groups(
+    scores: PairScores, threshold: float, people: People, options: Options
 ) -> dict:
     """Summarizes the error rates of groups at one threshold for all.
 
@@ -77,34 +78,33 @@ def of_pairs(
     true rates (Sidak, "Rectangular confidence regions", 1967).
 
     Args:
-        scores: `verification.PairScores`.
+        scores: the scores of the pairs.
         threshold: smallest squared distance of pairs that are rejected.
-        sides: `[2, pairs]`, the identity of both sides of each pair.
-        groups: `[2, pairs]` text, their groups; "" if unknown. Only pairs within a
-            group count.
+        people: their identities and groups; only pairs within a group count.
         options: the report's `Options`.
 
     Returns:
         {"fnmr": the result of `summarize`, "fmr": the result of `summarize`}.
     """
     same, rejected = scores.same, scores.distances >= threshold
-    kinds = {"fnmr": (same, rejected), "fmr": (~same, ~rejected)}
-    given = sides, groups, options
-    return {error: summarize(_rates(*kind, *given)) for error, kind in kinds.items()}
+    fnmr = _rates(same, rejected, people, options)
+    fmr = _rates(~same, ~rejected, people, options)
+    return {"fnmr": summarize(fnmr), "fmr": summarize(fmr)}
 
 
-def _rates(kind, wrong, sides, groups, options):
+def _rates(kind, wrong, people, options):
     """Returns {group: `Figure`} of the errors among one kind of pairs."""
+    groups = people.groups
     within = kind & (groups[0] == groups[1]) & (groups[0] != "")
     names = np.unique(groups[0][within]).tolist()
     level, overall = CONFIDENCE ** (1 / max(len(names), 1)), wrong[kind].mean()
     rates = {}
     for name in names:
         of = within & (groups[0] == name)
-        failed, people = wrong[of], sides[:, of]
-        rate = error_rate(failed.sum(), of.sum(), len(np.unique(people)), overall)
+        failed, sides = wrong[of], people.sides[:, of]
+        rate = error_rate(failed.sum(), of.sum(), len(np.unique(sides)), overall)
         values, measure = {name: rate}, functools.partial(_share, name, failed)
-        rates |= intervals(values, measure, people, options, level)
+        rates |= intervals(values, measure, sides, options, level)
     return rates
 
 

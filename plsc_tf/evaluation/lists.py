@@ -50,7 +50,7 @@ def _rows(text: bytes, path: str, form: str, parse: Callable, separator=None) ->
     return rows
 
 
-def read_pair_list(text: bytes, path: str) -> tuple:
+def read_pair_list(text: bytes, path: str, with_groups: bool = False) -> tuple:
     """Reads "left right same" lines; same is 1 or 0.
 
     Names may contain spaces if tabs separate the fields.
@@ -58,22 +58,25 @@ def read_pair_list(text: bytes, path: str) -> tuple:
     Args:
         text: content of the file.
         path: path of the file, for error messages.
+        with_groups: whether the lines end with the pair's group.
 
     Returns:
-        (names, left, right, same): the names in order of first appearance, int64
-        `[pairs]` indices into the names, and bool `[pairs]`.
+        (names, left, right, same, groups): the names in order of first appearance,
+        int64 `[pairs]` indices into the names, bool `[pairs]`, and a list of text.
 
     Raises:
         ValueError: a line has invalid fields; the message contains the line number.
     """
-    numbers = {}
+    numbers, groups = {}, []
 
     def parse(fields):
         same = ("0", "1").index(fields[2])
+        groups.extend(fields[3:])
         return *(numbers.setdefault(x, len(numbers)) for x in fields[:2]), same
 
-    left, right, same = np.array(_rows(text, path, "left right 1-or-0", parse)).T
-    return tuple(numbers), left, right, same == 1
+    form = "left right 1-or-0" + " group" * with_groups
+    left, right, same = np.array(_rows(text, path, form, parse)).T
+    return tuple(numbers), left, right, same == 1, groups
 
 
 def read_identity_list(text: bytes, path: str) -> tuple:

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 
 from plsc_tf.evaluation import bootstrap, calibration, identification, quality, roc
+from plsc_tf.evaluation.groups import rates_of_groups
 from plsc_tf.evaluation.report import MIN_ERRORS, Figure, Options, not_supported
-from plsc_tf.evaluation.verification import FOLDS, PairScores, summarize
+from plsc_tf.evaluation.verification import FOLDS, PairScores, People, summarize
 
 # The main metric of a set is the first of these that it has.
 MAIN = ("accuracy", "rank_1", "top_1", "tar@far=1e-04", "eer")
@@ -34,7 +35,7 @@ class SetReport:
         sha256: checksum of the set; "" if the set has no contents of its own.
         duplicates: {other set: counts of shared images, or a note}.
         leaks: the people who are probably training classes, see `leaks.find`.
-        groups: the error rates of groups of people, see `groups.of_pairs`.
+        groups: the error rates of groups of people, see `groups.rates_of_groups`.
         images: {index in `worst`: (JPEG, JPEG)}.
         compared: {name: the entry of this set in another model's card.json}.
     """
@@ -130,7 +131,7 @@ class SetReport:
 def of_pairs(
     name: str,
     scores: PairScores,
-    identities: tuple,
+    people: People,
     options: Options,
     kind: str = "verification",
 ) -> SetReport:
@@ -139,16 +140,15 @@ def of_pairs(
     Args:
         name: the set's name.
         scores: the pairs' `PairScores`.
-        identities: (left, right, basis): the identities of both sides, int `[pairs]`,
-            and a sentence on how the identities are known.
+        people: the identities and groups of both sides.
         options: the report's options.
         kind: "verification" uses the ten folds, "templates" doesn't.
     """
     folds = FOLDS if kind == "verification" else 0
-    left, right, basis = identities
+    sides = people.sides
     statistics = roc.PairStatistics(scores, far=options.far, folds=folds)
-    sides, values = np.stack([left, right]), statistics.values()
-    figures = bootstrap.intervals(values, statistics.measure, sides, options)
+    given = statistics.values(), statistics.measure, sides, options
+    figures = bootstrap.intervals(*given)
     errors = {rate: figures.pop(rate) for rate in statistics.grid}
     points = statistics.curve()
     limit = figures.pop(roc.CALIBRATED)
@@ -157,7 +157,7 @@ def of_pairs(
     low = limit.low and max(accepted - limit.value + limit.low, 0.0)
     threshold = _threshold(dataclasses.replace(limit, low=low), points, options.far)
     if options.calibrate:
-        costs, curve = _calibrate(scores, sides, options)
+        costs, curve = _calibrate(scores, people, options)
         figures, threshold = figures | costs, threshold | curve
     if folds:
         result = summarize(scores, folds)
@@ -178,10 +178,12 @@ def of_pairs(
         "different": points.num_different,
         "identities": len(np.unique(sides)),
     }
-    report = SetReport(name, kind, figures, counts, basis, threshold)
+    report = SetReport(name, kind, figures, counts, people.basis, threshold)
     report.add_errors("fmr", "fnmr", errors)
     report.add_roc(points)
     report.add_scores(scores)
+    if people.groups is not None:
+        report.groups = rates_of_groups(scores, report.limit, people, options)
     return report
 
 
@@ -268,21 +270,24 @@ def of_classes(
     return SetReport(name, "classes", figures, counts, basis="classes are drawn")
 
 
-def _calibrate(scores, sides, options):
+def _calibrate(scores, people, options):
     """Returns (figures on the calibration, {"calibration"} for the threshold)."""
     cosines, same, method = 1 - scores.distances / 2, scores.same, options.calibrate
     try:
         found = calibration.fit(cosines, same, method, options.prior)
-        llrs = calibration.held_out(cosines, same, sides, method)
+        llrs = calibration.held_out(cosines, same, people.sides, method)
     except ValueError as error:
         return {"cllr": Figure(None, note=str(error))}, {}
 
     def measure(weights=None):
         return {"cllr": calibration.cllr(llrs, same, weights)}
 
-    figures = bootstrap.intervals(measure(), measure, sides, options)
+    figures = bootstrap.intervals(measure(), measure, people.sides, options)
     figures["min_cllr"] = Figure(calibration.min_cllr(cosines, same))
-    return figures, {"calibration": dataclasses.asdict(found)}
+    known = dataclasses.asdict(found)
+    if people.groups is not None:
+        known["groups"] = calibration.of_groups(scores, people, llrs, method)
+    return figures, {"calibration": known}
 
 
 def _threshold(calibrated, points, far):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,20 @@ class PairScores:
     flip: bool = True
     embeddings: np.ndarray | None = None
     sides: np.ndarray | None = None
+
+
+class People(NamedTuple):
+    """Who is shown by the pairs of a set.
+
+    Attributes:
+        sides: int `[2, pairs]`, the identities on both sides.
+        basis: a sentence on how the identities are known.
+        groups: `[2, pairs]` text, their groups, "" if unknown; None without groups.
+    """
+
+    sides: np.ndarray
+    basis: str
+    groups: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,6 +50,8 @@ def unused(
     if facts is None:
         ignored = settings.ignored
         without = [(name, why) for name, why in IGNORED.items() if name in ignored]
+    if values["reproduce"]:  # a card has the options that the others depend on
+        return without
     for item in options:
         value = values[item.name]
         off = value is None if item.type is bool and item.optional else not value

@@ -163,7 +163,7 @@ class Client(contextlib.AbstractContextManager):
         """
         return [self._ask("faces", text) for text in _texts(photos)]
 
-    def verify(self, first: bytes, second: bytes) -> dict[str, float | bool]:
+    def verify(self, first: bytes, second: bytes) -> dict:
         """Compares two images; the export must have a calibration.
 
         Args:
@@ -173,7 +173,8 @@ class Client(contextlib.AbstractContextManager):
         Returns:
             "score", the cosine of both embeddings; "llr", its log-likelihood ratio;
             "probability" of the same person, at the calibration's prior; and
-            "decision", whether the score exceeds the card's threshold.
+            "decision", whether the score exceeds the card's threshold; with calibrated
+            groups, "group_llrs", the LLR by each group's calibration.
 
         Raises:
             ValueError, ServiceError: see `encode`.
@@ -287,7 +288,10 @@ class _Server:
         rows = self._items(*reply, "predictions")
         try:
             (found,) = rows
-            return {key: kind(found[key]) for key, kind in _VERIFIED.items()}
+            result = {key: kind(found[key]) for key, kind in _VERIFIED.items()}
+            if "group_llrs" in found:
+                result["group_llrs"] = [float(one) for one in found["group_llrs"]]
+            return result
         except (TypeError, ValueError, OverflowError, LookupError):
             raise _Unavailable("the answer does not have a comparison") from None
 

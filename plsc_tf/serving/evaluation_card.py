@@ -1,5 +1,6 @@
 """Reads an evaluation card and extracts the threshold that an export stores."""
 
+import dataclasses
 from typing import NamedTuple
 
 from plsc_tf.evaluation.calibration import Calibration
@@ -19,7 +20,8 @@ def check_threshold(threshold: dict) -> None:
     require(cosine is None or -2 < cosine < 2, "cosine must be a number or null")  # noqa: PLR2004
     if curve is not None:
         # Later versions may add keys.
-        Calibration(*map(curve.get, ("method", "prior", "cosines", "llrs")))
+        names = [field.name for field in dataclasses.fields(Calibration)]
+        Calibration(**{name: curve[name] for name in names if name in curve})
 
 
 class EvaluationCard(NamedTuple):

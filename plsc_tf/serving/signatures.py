@@ -171,12 +171,18 @@ class Signatures:
         cosines = tf.debugging.check_numerics(cosines, problem)
         llrs = _interpolate(cosines, known["cosines"], known["llrs"])
         odds = llrs + np.log(known["prior"] / (1 - known["prior"]))
-        return {
+        outputs = {
             "score": cosines,
             "llr": llrs,
             "probability": tf.sigmoid(odds),
             "decision": cosines > self._threshold["cosine"],
         }
+        groups = [one for _, one in sorted(known.get("groups", {}).items())]
+        of = [(one["cosines"], one["llrs"]) for one in groups if "llrs" in one]
+        if of:
+            own = [_interpolate(cosines, *points) for points in of]
+            outputs["group_llrs"] = tf.stack(own, axis=1)
+        return outputs
 
     def embed(self, images: tf.Tensor) -> tf.Tensor:
         """Maps float32 `[N, height, width, 3]` to the embeddings the export returns."""

@@ -74,7 +74,7 @@ def test_counts_are_those_of_brute_force(tmp_path, monkeypatch):
         }
         assert rates["fmr"]["groups"][name]["value"] == np.mean(accepted[0])
         assert rates["fnmr"]["groups"][name]["value"] == np.mean(~accepted[1])
-    assert rates["fmr"]["groups"]["c"]["note"] == "1 people; needs 10"
+    assert rates["fmr"]["groups"]["c"]["note"] == "1 identities; needs 10"
 
 
 def test_shards_are_merged_and_a_killed_one_continues(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from plsc_tf.evaluation import calibration, set_report
 from plsc_tf.evaluation.report import Options
-from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.evaluation.verification import PairScores, People
 from tests.evaluation.saved_embeddings import evaluate, write_lists
 from tests.evaluation.test_command import people_rows
 
@@ -76,7 +76,8 @@ def test_probabilities_of_other_people_are_true(method):
     assert best < cost < calibration.cllr(truth, same) + 0.005
 
 
-def test_the_card_has_the_calibration(tmp_path):
+@pytest.mark.parametrize("attributes", [False, True])
+def test_the_card_has_the_calibration(tmp_path, attributes):
     rows, ids = people_rows()
     np.save(tmp_path / "faces.npy", rows)
     # Rows without names are numbers.
@@ -87,6 +88,12 @@ def test_the_card_has_the_calibration(tmp_path):
     kinds[:4] = "few"
     groups.write_text("".join(f"{k} {kind}\n" for k, kind in enumerate(kinds)))
     options |= {"groups": str(groups), "calibration_prior": 0.01}
+    if attributes:  # of pairs
+        lines = (tmp_path / "pairs.txt").read_text().splitlines()
+        of = np.where(kinds[left] == kinds[right], kinds[left], "mixed")
+        lines = [f"{line} {one}" for line, one in zip(lines, of, strict=True)]
+        (tmp_path / "pairs.txt").write_text("\n".join(lines))
+        options["groups"] = "pairs"
     table = evaluate(tmp_path, **options, card_far=0.1)
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     cosines, same = np.sum(unit[left] * unit[right], axis=1), ids[left] == ids[right]
@@ -113,9 +120,9 @@ def test_pairs_that_cannot_be_calibrated_are_not_available():
     distances = 2 - 2 * (0.1 * cosines + 0.5 * same)
     easy = PairScores(distances, same, np.ones(sides.shape))
     options = Options(far=0.1, calibrate="logistic")
-    report = set_report.of_pairs("easy", easy, (*sides, ""), options)
+    report = set_report.of_pairs("easy", easy, People(sides, ""), options)
     assert "no threshold separates" in str(report.figures["cllr"])
     assert "calibration" not in report.threshold
     options = Options(far=0.1, calibrate="isotonic")
-    report = set_report.of_pairs("easy", easy, (*sides, ""), options)
+    report = set_report.of_pairs("easy", easy, People(sides, ""), options)
     assert report.figures["min_cllr"].value == 0 < report.figures["cllr"].value

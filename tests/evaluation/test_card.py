@@ -14,7 +14,7 @@ import pytest
 
 from plsc_tf.evaluation import card, identification, set_charts, set_report
 from plsc_tf.evaluation.report import Figure, Options, short_name
-from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.evaluation.verification import PairScores, People
 from tests.programs import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,7 +29,8 @@ def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
     distances = np.clip(rng.normal(np.where(same, 0.9, 1.7), 0.4), 0, 3.9)
     scores = PairScores(distances, same, rng.uniform(9, 11, (2, num_pairs)))
     options = Options(samples, far=far)
-    return set_report.of_pairs(name, scores, (left, right, "as drawn"), options), scores
+    people = People(np.stack([left, right]), "as drawn")
+    return set_report.of_pairs(name, scores, people, options), scores
 
 
 def search_report():

@@ -110,7 +110,7 @@ def test_the_card_of_saved_embeddings(saved):
     found = one["groups"]["fnmr"]["groups"]["many"]
     assert found["value"] == pytest.approx(missed.mean())
     assert f"{missed.mean():.5f}" in table["pairs: FNMR of many"]
-    assert table["pairs: FMR of two"] == "n/a (2 people; needs 10)"
+    assert table["pairs: FMR of two"] == "n/a (2 identities; needs 10)"
     assert [pair["kind"] for pair in one["worst"]].count("false accept") == 8
     assert one["worst"][0]["cosine"] > one["worst"][7]["cosine"]
     page = (folder / "card" / "card.html").read_text()

@@ -5,13 +5,13 @@ import pytest
 
 from plsc_tf.evaluation import bootstrap, groups
 from plsc_tf.evaluation.report import Figure, Options
-from plsc_tf.evaluation.verification import PairScores
+from plsc_tf.evaluation.verification import PairScores, People
 
 
 def test_the_summary_of_three_groups_and_one_that_is_too_small():
     rates = {"a": Figure(0.01), "b": Figure(0.02), "c": Figure(0.04)}
     found = groups.summarize(rates | {"d": groups.error_rate(1, 500, 9, 0.1)})
-    assert found["groups"]["d"]["note"] == "9 people; needs 10"
+    assert found["groups"]["d"]["note"] == "9 identities; needs 10"
     # The geometric mean is 0.02; the differences are 1, 2 and 3 hundredths, each twice.
     ratios = [found["groups"][name]["over_geometric_mean"] for name in rates]
     assert ratios == pytest.approx([0.5, 1, 2])
@@ -37,7 +37,8 @@ def test_rates_of_groups_at_one_threshold():
     sides[1, ::2] = sides[0, ::2]
     same, of = sides[0] == sides[1], np.array(["x", "y", "y", ""])[sides % 4]
     scores = PairScores(rng.normal(np.where(same, 1.0, 1.6), 0.3), same, None)
-    found = groups.of_pairs(scores, 1.3, sides, of, Options(100))
+    people = People(sides, "", of)
+    found = groups.rates_of_groups(scores, 1.3, people, Options(100))
     rejected = scores.distances >= 1.3
     for error, kind, wrong in ("fnmr", same, rejected), ("fmr", ~same, ~rejected):
         assert found[error]["groups"].keys() == {"x", "y"}

@@ -9,23 +9,23 @@ import pytest
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.jobs.evaluate import protocols, provenance
 
-LEFT, RIGHT = np.array([0, 0, 2]), np.array([1, 2, 3])
+SIDES = np.array([[0, 0, 2], [1, 2, 3]])
 SAME = np.array([True, False, True])
 
 
 def test_identities_are_folders_where_these_agree_with_the_pairs():
     names = ("Ann/1.jpg", "Ann/2.jpg", "Bo/1.jpg", "Bo/2.jpg")
-    left, right, basis = protocols.pair_identities(names, LEFT, RIGHT, SAME)
-    assert (left.tolist(), right.tolist()) == ([0, 0, 1], [0, 1, 1])
-    assert "folders" in basis
+    people = protocols.people_of(names, SIDES, SAME)
+    assert people.sides.tolist() == [[0, 0, 1], [0, 1, 1]]
+    assert "folders" in people.basis
 
 
 @pytest.mark.parametrize("names", [(), ("all/1.jpg", "all/2.jpg") * 2])
 def test_identities_are_linked_where_nothing_names_them(names):
-    left, right, basis = protocols.pair_identities(names, LEFT, RIGHT, SAME)
-    np.testing.assert_array_equal(left == right, SAME)
-    assert len(np.unique([left, right])) == 2
-    assert "does not name them" in basis
+    people = protocols.people_of(names, SIDES, SAME)
+    np.testing.assert_array_equal(np.equal(*people.sides), SAME)
+    assert len(np.unique(people.sides)) == 2
+    assert "does not name them" in people.basis
 
 
 def test_the_checksum_of_a_bin_is_that_of_the_file(tmp_path, pictures):
@@ -42,9 +42,9 @@ def pictures():
 
 
 def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
-    pairs = Pairs("p", pictures, LEFT, RIGHT, SAME, path="pairs.txt")
+    pairs = Pairs("p", pictures, *SIDES, SAME, path="pairs.txt")
     text = b"".join(hashlib.sha256(one).digest() for one in pictures)
-    for column in (LEFT, RIGHT, SAME):
+    for column in (*SIDES, SAME):
         text += b"".join(int(value).to_bytes(8, "little") for value in column)
     assert provenance.set_checksum(pairs) == hashlib.sha256(text).hexdigest()
 

@@ -17,6 +17,7 @@ from tests import detectors
 # An LLR of 10 times the cosine, and a threshold.
 CALIBRATION = {"method": "logistic", "prior": 0.5, "cosines": [-1, 1]}
 CALIBRATION |= {"llrs": [-10, 10]}
+CALIBRATION["groups"] = {"masks": {"cosines": [-1, 1], "llrs": [-5, 5]}}
 LIMIT = {"far": 0.01, "cosine": 0.9, "squared_l2": 0.2, "calibration": CALIBRATION}
 PICTURES = tuple(picture(seed) for seed in range(100))
 
@@ -70,6 +71,7 @@ def test_pairs_are_compared_in_every_format(rating, address):
     found = client.verify(*PICTURES[:2])
     assert found["score"] == pytest.approx(cosines[0], abs=1e-5)
     assert found["llr"] == pytest.approx(10 * found["score"], abs=1e-9)
+    assert found["group_llrs"] == pytest.approx([5 * found["score"]], abs=1e-9)
     assert found["decision"] is bool(cosines[0] > 0.9)
     texts = [{"b64": b64(one)} for one in PICTURES[:3]]
     pairs, body = [texts[:2], texts[1:]], {"signature_name": "verify"}

@@ -18,6 +18,7 @@ DAMAGED = [
         for llrs in ([1], [0, 10**400], [[1], [2]])
     ),
     {"calibration": CURVE | {"cosines": [1, -1]}},
+    {"calibration": CURVE | {"groups": {"a": {"cosines": [0], "llrs": []}}}},
 ]
 
 

@@ -13,7 +13,8 @@ CURVE = {"cosines": [-0.5, 0.2, 0.2001, 0.99], "llrs": [-3.0, -1.0, 0.5, 6.0]}
 
 
 def test_pairs_are_compared_as_the_card_says(tmp_path):
-    known = {"method": "isotonic", "prior": 0.2, **CURVE}
+    groups = {"few": {"note": ""}, "old": {**CURVE, "llrs": [-4, -2, 0, 3]}}
+    known = {"method": "isotonic", "prior": 0.2, "groups": groups, **CURVE}
     sets = {"lfw": {"threshold": {**tiny.LARGE, "calibration": known}}}
     card = EvaluationCard("card.json", {**tiny.CARD, "sets": sets}, None)
     network = tiny.network()
@@ -26,6 +27,8 @@ def test_pairs_are_compared_as_the_card_says(tmp_path):
     cosines = tiny.cosines(*rows.astype(np.float64).swapaxes(0, 1))
     llrs = np.interp(cosines, CURVE["cosines"], CURVE["llrs"])
     expected = {"score": cosines, "llr": llrs, "decision": cosines > 0.4}
+    own = np.interp(cosines, CURVE["cosines"], groups["old"]["llrs"])
+    expected["group_llrs"] = own[:, np.newaxis]
     expected["probability"] = 1 / (1 + 4 * np.exp(-llrs))
     assert set(outputs) == set(expected)
     for name, values in expected.items():

@@ -12,15 +12,7 @@ from plsc_tf.checkpoints import manifest
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.evaluation import (
-    calibration,
-    card,
-    closed_set,
-    groups,
-    leaks,
-    set_charts,
-    set_report,
-)
+from plsc_tf.evaluation import card, closed_set, leaks, set_charts, set_report
 from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
@@ -98,7 +90,7 @@ def _check_files(scoring):
         require(writable, "Files cannot be written into this folder", folder=folder)
     lists = *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups
     for path in lists:
-        if path not in ("", "folders") and not files.exists(path):
+        if path not in ("", "folders", protocols.OWN) and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
     folders = [("template_dirs", path, "meta") for path in scoring.template_dirs]
     if tinyface := scoring.tinyface_dir:
@@ -157,16 +149,17 @@ class _Evaluation:
         scoring, options = self.scoring, self.options
         for path in scoring.pair_lists:
             folder = self.image_dir or files.parent(path)
-            report, listed, pairs = protocols.pair_list(path, source, folder, options)
+            given = path, source, folder, options, scoring.groups
+            report, listed, scores, people = protocols.pair_list(*given)
             self.add(report)
-            self._add_people(report, listed, *pairs)
+            self._add_leaks(report, scores, people)
             if scoring.card_dir:
                 located = [files.join(folder, name) for name in listed]
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
                 read = functools.partial(_read, located)
-                provenance.add_worst(report, *pairs, listed, read)
+                provenance.add_worst(report, scores, scores.sides, listed, read)
         for folder in scoring.template_dirs:
             for report in protocols.templates(folder, source, options):
                 self.add(report)
@@ -176,29 +169,19 @@ class _Evaluation:
             lists = scoring.gallery, scoring.probes
             self.add(protocols.search(*lists, source, self.image_dir, options))
 
-    def _add_people(self, report, names, scores, *sides):
-        """Adds the error rates of groups, and the people of the training set."""
-        if not (self.scoring.groups or self.class_rows):
-            return
-        people = np.stack(protocols.pair_identities(names, *sides, scores.same)[:2])
-        if path := self.scoring.groups:
-            of = protocols.groups_of(names, path)[np.stack(sides)]
-            given = scores, report.limit, people, of
-            report.groups = groups.of_pairs(*given, self.options)
-            if known := report.threshold.get("calibration"):
-                given = scores, people, of, calibration.Calibration(**known)
-                known["groups"] = calibration.of_groups(*given)
+    def _add_leaks(self, report, scores, people):
+        """Adds the people of the training set."""
         if rows := self.class_rows:
             pieces = rows.pieces(*rows.local_range())
             known = [n for n, one in report.figures.items() if one.value is not None]
-            report.leaks = leaks.find(scores, people, pieces, known)
+            report.leaks = leaks.find(scores, people.sides, pieces, known)
 
     def add_pairs(self, name, pairs, scores):
         """Adds the report on a verification set."""
-        listed = pairs.files if pairs.path.endswith(".txt") else ()
-        sides = pairs.left, pairs.right
-        identities = protocols.pair_identities(listed, *sides, pairs.same)
-        report = set_report.of_pairs(name, scores, identities, self.options)
+        sides = np.stack([pairs.left, pairs.right])
+        given = pairs.files, sides, pairs.same, self.scoring.groups
+        people = protocols.people_of(*given)
+        report = set_report.of_pairs(name, scores, people, self.options)
         if self.scoring.card_dir:
             report.sha256 = provenance.set_checksum(pairs)
             report.counts["pictures"] = len(pairs.images)
@@ -206,8 +189,8 @@ class _Evaluation:
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
             read = pairs.images.__getitem__
-            provenance.add_worst(report, scores, *sides, shown, read)
-        self._add_people(report, pairs.files, scores, *sides)
+            provenance.add_worst(report, scores, sides, shown, read)
+        self._add_leaks(report, scores, people)
         self.add(report)
 
     def add_sets(self, embed, sets, source):

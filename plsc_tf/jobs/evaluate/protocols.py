@@ -10,7 +10,7 @@ from absl import logging
 from plsc_tf.evaluation import bootstrap, identification, lists, set_report
 from plsc_tf.evaluation.set_report import SetReport
 from plsc_tf.evaluation.templates import find, pool
-from plsc_tf.evaluation.verification import FOLDS, score
+from plsc_tf.evaluation.verification import FOLDS, People, score
 from plsc_tf.jobs.embed import image_list
 from plsc_tf.jobs.evaluate.embeddings import gathered
 from plsc_tf.requirements import require
@@ -21,35 +21,36 @@ LINKED = (
     "identities are drawn; the set does not name them, so images are one identity "
     "where pairs of the same person link them, which may make intervals too narrow"
 )
+# The value of the option groups for which pairs have groups of their own.
+OWN = "pairs"
 # TinyFace's folders.
 TINYFACE = ("Gallery_Match", "Gallery_Distractor", "Probe")
 SUBJECTS = "identities are drawn; they are the subjects of the 1:N lists"
 
 
-def pair_identities(names, left, right, same):
-    """Determines the identities on both sides of each pair.
+def people_of(names, sides, same, groups="", own=()):
+    """Determines the `People` of pairs.
 
     Identities are the images' folders if these are consistent with every pair;
     otherwise, same pairs link images of one identity.
 
     Args:
         names: the images' names, or () if they have none.
-        left: int `[pairs]`, image indices.
-        right: int `[pairs]`, image indices.
+        sides: int `[2, pairs]`, image indices.
         same: bool `[pairs]`, whether both images show one identity.
-
-    Returns:
-        (left, right, basis): the identity numbers of both sides, int `[pairs]`, and a
-        sentence on how the identities are known.
+        groups: see `groups_of`; "pairs" for the pairs' own groups; "" for none.
+        own: the pairs' own groups, or () if they have none.
     """
-    if names:
-        folders = [files.parent(name) for name in names]
-        numbers = np.unique(np.array(folders, object), return_inverse=True)[1]
-        if np.array_equal(numbers[left] == numbers[right], same):
-            return numbers[left], numbers[right], FOLDERS
-    count = int(max(left.max(), right.max())) + 1
-    numbers = bootstrap.linked(count, left[same], right[same])
-    return numbers[left], numbers[right], LINKED
+    folders = np.array([files.parent(name) for name in names], object)
+    numbers, basis = np.unique(folders, return_inverse=True)[1], FOLDERS
+    if not names or not np.array_equal(np.equal(*numbers[sides]), same):
+        numbers, basis = bootstrap.linked(sides.max() + 1, *sides[:, same]), LINKED
+    rule = "groups=pairs needs pair_lists, whose lines end with a group"
+    require(own or groups != OWN, rule)
+    groups_in = np.array([own, own], object) if own else None
+    if groups not in ("", OWN):
+        groups_in = groups_of(names, groups)[sides]
+    return People(numbers[sides], basis, groups_in)
 
 
 def groups_of(names, path):
@@ -81,7 +82,7 @@ def groups_of(names, path):
     return np.array(found, object)  # text of any length
 
 
-def pair_list(path, source, folder, options):
+def pair_list(path, source, folder, options, groups=""):
     """Verifies the pairs of a list.
 
     Args:
@@ -89,12 +90,13 @@ def pair_list(path, source, folder, options):
         source: `Pictures` or `Saved`.
         folder: folder that the names are relative to.
         options: the report's `Options`.
+        groups: see `people_of`.
 
     Returns:
-        (`SetReport`, names, (scores, left, right)).
+        (`SetReport`, names, `PairScores`, `People`).
     """
     text = files.read(path)
-    names, left, right, same = lists.read_pair_list(text, path)
+    names, left, right, same, own = lists.read_pair_list(text, path, groups == OWN)
     rule = f"{path} must contain at least {FOLDS} pairs"
     require(len(same) >= FOLDS, rule, pairs=len(same))
     keys = np.minimum(left, right) * len(names) + np.maximum(left, right)
@@ -104,10 +106,10 @@ def pair_list(path, source, folder, options):
     embeddings, norms = gathered(source.blocks(names, folder), np.float64)
     scores = score(embeddings, left, right, same)
     scores = dataclasses.replace(scores, norms=norms[scores.sides])
-    identities = pair_identities(names, left, right, same)
-    report = set_report.of_pairs(_name(path), scores, identities, options)
+    people = people_of(names, scores.sides, same, groups, own)
+    report = set_report.of_pairs(_name(path), scores, people, options)
     report.sha256 = hashlib.sha256(text).hexdigest()
-    return report, names, (scores, left, right)
+    return report, names, scores, people
 
 
 def _warn(count, what):
@@ -247,10 +249,10 @@ def _template_pairs(name, path, ids, rows, subjects, options):
     else:
         numbers = bootstrap.linked(len(ids), left[same], right[same])
         basis = LINKED.replace("images", "templates")
-    identities = numbers[left], numbers[right], basis
     scores = score(rows, left, right, same, folds=2)
+    people = People(numbers[scores.sides], basis)
     scores = dataclasses.replace(scores, norms=None, embeddings=None)
-    report = set_report.of_pairs(name, scores, identities, options, kind="templates")
+    report = set_report.of_pairs(name, scores, people, options, kind="templates")
     report.counts["templates"] = len(ids)
     report.sha256 = hashlib.sha256(text).hexdigest()
     return report

@@ -157,16 +157,15 @@ def _shared(own, other, names):
     }
 
 
-def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
-    report, scores, left: np.ndarray, right: np.ndarray, names: Sequence, read: Callable
+def add_worst(
+    report, scores, sides: np.ndarray, names: Sequence, read: Callable
 ) -> None:
     """Adds the worst same and different pairs to a report, with their images.
 
     Args:
         report: the `SetReport`; its threshold accepts or rejects the pairs.
         scores: `PairScores`.
-        left: int `[pairs]`, image indices.
-        right: int `[pairs]`, image indices.
+        sides: int `[2, pairs]`, image indices.
         names: the images' names.
         read: callable, image index -> the image's bytes or pixels, or None if there is
             no image.
@@ -178,14 +177,14 @@ def add_worst(  # noqa: PLR0913 - the columns of a set of pairs
     ):
         ordered = rows[np.argsort(order * distances[rows], kind="stable")][:_WORST]
         for row in ordered.tolist():
-            sides = int(left[row]), int(right[row])
-            jpegs = tuple(_jpeg(read(side)) for side in sides)
+            left, right = sides[:, row].tolist()
+            jpegs = _jpeg(read(left)), _jpeg(read(right))
             if all(jpegs):
                 report.images[len(report.worst)] = jpegs
             squared = float(distances[row])
             pair = {"kind": kind, "cosine": 1 - squared / 2, "squared_l2": squared}
             pair["accepted"] = bool(squared < report.limit)
-            pair |= {"left": str(names[sides[0]]), "right": str(names[sides[1]])}
+            pair |= {"left": str(names[left]), "right": str(names[right])}
             report.worst.append(pair)
 
 
