@@ -10,13 +10,6 @@ from plsc_tf.requirements import require
 _above_0 = functools.partial(option, within="(0, inf)")
 
 
-def _is_loopback(host):
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Server(OptionGroup, saved=False):
     """Options of `python -m plsc_tf.serve`: models, addresses and limits."""
 
@@ -98,4 +91,7 @@ class Server(OptionGroup, saved=False):
     @property
     def local(self) -> bool:
         """True if only this machine can connect."""
-        return _is_loopback(self.host)
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"

@@ -101,7 +101,8 @@ def _find_workers(options, environ):
         rule = "cluster_node_ips does not say which of its entries is this machine"
         require(index is not None, rule, "Set node_ip or task_index on each machine")
         return members, index, "cluster_node_ips"
-    if _in_slurm_step(environ):
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")  # processes started by srun
+    if "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1:
         return *_from_slurm(_first_port(options), environ), "Slurm"
     return alone
 
@@ -181,12 +182,6 @@ def _refuse(problem, text) -> NoReturn:
         '"cluster": {"worker": ["host:port", ...]}, '
         f'"task": {{"type": "worker", "index": 0}}}}. Received: {text}'
     ) from None
-
-
-def _in_slurm_step(environ):
-    """Returns whether this is one of several processes started by srun."""
-    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
-    return "SLURM_PROCID" in environ and tasks.isdecimal() and int(tasks) > 1
 
 
 def _from_slurm(first_port, environ):

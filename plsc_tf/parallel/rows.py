@@ -333,7 +333,10 @@ class ShardedRows(TiledRows):
                 tile.scatter_update(tf.IndexedSlices(piece, tf.range(start, stop)))
             else:
                 # A new buffer for each tile would fragment the memory.
-                _overwrite(tile, start, stop, piece)
+                with OVERWRITING:
+                    tile[start:stop].assign(piece)
+                    # Otherwise, every later read of the variable would be a copy.
+                    tf.raw_ops.DisableCopyOnRead(resource=tile.handle)
 
 
 class ReplicatedRows(TiledRows):
@@ -376,11 +379,3 @@ def _on_devices(strategy, split, function):
         return results
 
     return outside_scope(call)
-
-
-def _overwrite(tile, start, stop, rows):
-    """Assigns a tile's rows `[start, stop)`."""
-    with OVERWRITING:
-        tile[start:stop].assign(rows)
-        # Otherwise, every later read of the variable would be a copy.
-        tf.raw_ops.DisableCopyOnRead(resource=tile.handle)

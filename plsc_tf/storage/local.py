@@ -36,7 +36,9 @@ def write(path, make_pieces, _, algorithm):
     with open(path, "wb", buffering=0, opener=without_links) as file:
         try:
             for piece in make_pieces():
-                _write_all(file, piece)
+                done = 0
+                while done < len(piece):  # an unbuffered `write` may write only a part
+                    done += file.write(piece[done : done + WRITE_BYTES])
                 digest.update(piece)
                 size += len(piece)
             os.fsync(file.fileno())
@@ -129,10 +131,3 @@ def sync_folder(path):
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _write_all(file, piece):
-    """Writes a whole piece; one call of an unbuffered `write` may write only a part."""
-    done = 0
-    while done < len(piece):
-        done += file.write(piece[done : done + WRITE_BYTES])

@@ -166,7 +166,10 @@ def _write_once(path, pieces, limit_s, algorithm):
             # It may also store what has been written.
             closed = worker.start(functools.partial(_close, [file]))
             concurrent.futures.wait([closed], min(limit_s, ONCE.limit_s))
-            _discard(path)
+            try:
+                remove(path, "remove", ONCE)
+            except OSError as error:
+                logging.warning("Could not remove the partial file %s: %s", path, error)
             raise
     return {"bytes": size, algorithm: digest.hexdigest()}
 
@@ -175,14 +178,6 @@ def _create(gfile, path):
     file = gfile.GFile(path, "wb")
     file.write(b"")  # TensorFlow creates the file only now
     return file
-
-
-def _discard(path):
-    """Tries once to remove an incomplete file."""
-    try:
-        remove(path, "remove", ONCE)
-    except OSError as error:
-        logging.warning("Could not remove the incomplete file %s: %s", path, error)
 
 
 def _attempt(doing, path, function, retry, worker=None):

@@ -97,7 +97,11 @@ def batches_of_epoch(
         ValueError: a batch could not be read; names the bad example if possible. In a
             cluster, this worker votes to abort instead.
     """
-    part, votes = _local_part(model, data), model.trainer.votes
+    part, votes = None, model.trainer.votes
+    if model.trainer.group.size > 1 and isinstance(data, Batches):
+        # This worker reads only its part of each global batch.
+        size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
+        part = Part(*batching.own_range(model.strategy, size))
     # Its threads start with the first copy.
     with ThreadPoolExecutor(len(local_replicas(model.strategy))) as threads:
         pool = threads if device_kind(model.strategy) == "GPU" else None
@@ -176,14 +180,6 @@ def padded_batches(
         if batch is None:
             return
         yield batch
-
-
-def _local_part(model, data):
-    """Returns the `Part` of each global batch that this worker reads; None for all."""
-    if model.trainer.group.size == 1 or not isinstance(data, Batches):
-        return None
-    size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
-    return Part(*batching.own_range(model.strategy, size))
 
 
 def _next(model, batches, size, part=None, first=False):
