@@ -15,20 +15,12 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import cache, faults, preprocessing
+from plsc_tf.data import cache, faults, preprocessing, source as sources
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.blocks import block_size, chances, make_images
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, jpeg_sizes
 from plsc_tf.data.sampling import FILE_ORDER, SAMPLINGS, Order, Part
-from plsc_tf.data.source import (
-    Source,
-    dataset_options,
-    dense,
-    map_rows,
-    mix_seeds,
-    on_host,
-    without_autograph,
-)
+from plsc_tf.data.source import Source
 from plsc_tf.requirements import check_image_size, check_least, require, require_one_of
 
 # Prefetched batches take at most this many bytes if their number is not set, but at
@@ -225,15 +217,15 @@ class Batches:
         if (options.use_caching or options.cache_dir) and self._cached is None:
             self._cached = self._fill_cache()
         size = block_size(count, self.image_size)
-        seed = on_host(np.int64(mix_seeds(options.seed, epoch, 1)))
+        seed = sources.on_host(np.int64(sources.mix_seeds(options.seed, epoch, 1)))
         source, make = self._cached or self.source, self._make_block
         at_once = options.num_parallel_batches * -(-count // size)
         calls = min(options.num_preprocessing_threads, at_once)
-        step = without_autograph(lambda entries: make(entries, seed)[:columns])
+        step = sources.without_autograph(lambda entries: make(entries, seed)[:columns])
         batches = source.blocks(size, order).map(step, num_parallel_calls=calls)
         batches = batches.rebatch(count, drop_remainder=part is not None)
         batches = batches.prefetch(options.prefetch_buffer_size)
-        return batches.with_options(dataset_options())
+        return batches.with_options(sources.dataset_options())
 
     def explain(
         self,
@@ -290,12 +282,12 @@ class Batches:
     def _decoded(self, images) -> tf.Tensor:
         """Checks and decodes a block to `_cached_size`: uint8 `[block, h, w, 3]`."""
         images = checked(images, self.options.max_megapixels)
-        return map_rows(self._decode, images)
+        return sources.map_rows(self._decode, images)
 
     def _decode(self, image):
         steps = self._preprocessing
         decode = steps.decode_for_cache if self.options.training else steps.evaluate
-        return decode(dense(image))
+        return decode(sources.dense(image))
 
     @functools.cached_property
     def _make_block(self):
@@ -336,10 +328,10 @@ class Batches:
             return self._decoded(item["image"]), labels
 
         blocks = self.source.blocks(64, FILE_ORDER).map(
-            without_autograph(decoded),
+            sources.without_autograph(decoded),
             num_parallel_calls=options.num_preprocessing_threads,
         )
-        blocks = blocks.prefetch(1).with_options(dataset_options())
+        blocks = blocks.prefetch(1).with_options(sources.dataset_options())
         try:
             if not options.cache_dir:
                 return cache.in_memory(self.source, blocks)

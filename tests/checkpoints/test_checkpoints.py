@@ -12,16 +12,8 @@ from plsc_tf.checkpoints import catalog, manifest, reader, writer
 from plsc_tf.parallel.rows import ReplicatedRows
 from plsc_tf.storage import files
 from tests import programs
-from tests.checkpoints.small import (
-    FILES,
-    WHOLE,
-    Target,
-    make_content,
-    make_rows,
-    save,
-    save_run,
-    seal,
-)
+from tests.checkpoints import small
+from tests.checkpoints.small import FILES, Target, save, seal
 from tests.folders import contents
 
 
@@ -37,9 +29,9 @@ def test_what_three_replicas_saved_loads_on_any_number(tmp_path, replicas):
 
 def test_a_sharded_head_loads_into_a_replicated_one(tmp_path):
     save(tmp_path / "0")
-    array = ReplicatedRows(keras.Variable(np.zeros_like(WHOLE)))
+    array = ReplicatedRows(keras.Variable(np.zeros_like(small.WHOLE)))
     reader.restore(str(tmp_path / "0"), arrays={"weight": array})
-    np.testing.assert_array_equal(array.read(0, 7), WHOLE + 5)
+    np.testing.assert_array_equal(array.read(0, 7), small.WHOLE + 5)
 
 
 def test_the_manifest_tells_size_and_checksum_of_every_file(tmp_path):
@@ -60,8 +52,8 @@ def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
     monkeypatch.setattr("plsc_tf.checkpoints.rows.PIECE_BYTES", 4 * 8)
     monkeypatch.setattr("plsc_tf.parallel.rows.PIECE_BYTES", 3 * 8)
     whole = np.random.default_rng(0).standard_normal((61, 2)).astype(np.float32)
-    save(tmp_path / "0", array=make_rows(saved_on, whole, **layout))
-    other = make_rows(3, np.zeros_like(whole), **layout)
+    save(tmp_path / "0", array=small.make_rows(saved_on, whole, **layout))
+    other = small.make_rows(3, np.zeros_like(whole), **layout)
     written, write = [], other.write
 
     def watched(low, rows):
@@ -137,7 +129,7 @@ def test_where_a_rename_is_not_atomic_the_manifest_makes_the_checkpoint(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(files, "atomic_rename", lambda path: False)
-    save_run(tmp_path, (10, 20))
+    small.save_run(tmp_path, (10, 20))
     assert catalog.newest(str(tmp_path)) == str(tmp_path / "step_00000020")
     # What an interrupted save leaves there is no checkpoint, and no damaged one.
     (tmp_path / "step_00000020" / manifest.NAME).unlink()
@@ -169,7 +161,7 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path):
     path = tmp_path / "0"
     save(path)
     changed = manifest.read(str(path))
-    np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], WHOLE[:6])
+    np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], small.WHOLE[:6])
     seal(path, changed)
     with pytest.raises(manifest.DamagedCheckpointError, match="does not hold 7 rows"):
         Target().restore(path)
@@ -205,7 +197,7 @@ def test_beside_a_training_one_file_is_written_at_a_time(tmp_path, monkeypatch, 
         return write(path, *args, **options)
 
     monkeypatch.setattr(files, "write", watched)
-    content = make_content(5)
+    content = small.make_content(5)
     content.held = held
     writer.save(str(tmp_path / "0"), content)
     assert max(counts) == (1 if held else writer.THREADS)

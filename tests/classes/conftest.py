@@ -7,24 +7,15 @@ from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.jobs.classes import rows
 from plsc_tf.options.settings import Settings
-from tests.classes.tiny import (
-    CENTERS,
-    CLASSES,
-    PICTURES,
-    SIZE,
-    draw_classes,
-    rows_of,
-    run_command,
-    settings_of,
-)
+from tests.classes import tiny
 
 
 @pytest.fixture(scope="session")
 def centers(tmp_path_factory):
     """A folder with `run`, trained on two replicas, and `data`, its images."""
     root = tmp_path_factory.mktemp("classes")
-    draw_classes(root / "data", range(CLASSES))
-    train.train(settings_of(root))
+    tiny.draw_classes(root / "data", range(tiny.CLASSES))
+    train.train(tiny.settings_of(root))
     return root
 
 
@@ -33,16 +24,16 @@ def expected(centers):
     """The dominant centers by the definition: float64, image by image."""
     settings = Settings.from_values(model_save_dir=str(centers / "run"), num_replicas=1)
     model = trained_models.load(settings).model
-    weights = rows_of(centers / "run" / "0").astype(np.float64)
+    weights = tiny.rows_of(centers / "run" / "0").astype(np.float64)
     weights /= np.linalg.norm(weights, axis=2, keepdims=True)
     paths, dominant, angles, own = [], [], [], 0
-    for label in range(CLASSES):
-        numbers = range(PICTURES + label % 2)
-        images = np.stack([figures.draw(0, label, k, SIZE) for k in numbers])
+    for label in range(tiny.CLASSES):
+        numbers = range(tiny.PICTURES + label % 2)
+        images = np.stack([figures.draw(0, label, k, tiny.SIZE) for k in numbers])
         found = model.embed(images).astype(np.float64)
         found /= np.linalg.norm(found, axis=1, keepdims=True)
         cosines = found @ weights[label].T
-        counts = np.bincount(cosines.argmax(axis=1), minlength=CENTERS)
+        counts = np.bincount(cosines.argmax(axis=1), minlength=tiny.CENTERS)
         dominant.append(int(counts.argmax()))
         own += counts.max()
         angles += np.degrees(np.arccos(cosines[:, dominant[-1]])).tolist()
@@ -59,7 +50,7 @@ def dropped(centers, expected):
     """The rows of the table of the command that leaves one center per class."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "FARTHEST", expected["limit"])
-        return run_command(
+        return tiny.run_command(
             f"--model_save_dir={centers / 'run'}",
             f"--edit_dir={centers / 'one'}",
             "--drop_sub_centers",

@@ -7,14 +7,8 @@ import tensorflow as tf
 
 import plsc_tf
 from plsc_tf.heads import base, layout
-from tests.conformance.head_case import (
-    BATCH,
-    EMBEDDING,
-    Case,
-    Expected,
-    close,
-    make_example,
-)
+from tests.conformance import head_case
+from tests.conformance.head_case import BATCH, EMBEDDING, Case
 from tests.conformance.head_matrix import Stepper, check
 from tests.marks import slow
 
@@ -155,7 +149,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     found = tf.function(lambda: strategy.run(replica))().numpy()
     assert 1e-12 < expected["losses"].min() and expected["losses"].max() < 1e-7
     for own, wanted in zip(found, expected["embedding_gradients"], strict=True):
-        close(own, wanted, 1e-3)
+        head_case.close(own, wanted, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -172,9 +166,9 @@ def test_half_precision_products_are_close_to_float32(
 ):
     monkeypatch.setattr(base, "device_kind", lambda strategy: kind)
     case = Case("arcface", 2, "kept")
-    example = make_example(case)
+    example = head_case.make_example(case)
     batch = next(example.batches())
-    exact = Expected(case, example).step(*batch)
+    exact = head_case.Expected(case, example).step(*batch)
     found = Stepper(case, example, dtype=dtype, jit_compile=compiled).step(*batch)
     # A cosine is a product of two rounded operands, and is rounded itself: it is off
     # by up to 3 · 2⁻⁹ with 8 bits, each logit by 16 times that, and so is the

@@ -5,16 +5,8 @@ import numpy as np
 import pytest
 
 import plsc_tf
-from tests.conformance.head_case import (
-    LENGTHS,
-    LOSSES,
-    OPTIMIZERS,
-    SAMPLINGS,
-    Case,
-    Expected,
-    close,
-    make_example,
-)
+from tests.conformance import head_case
+from tests.conformance.head_case import Case, close
 from tests.conformance.head_matrix import sampled_classes
 from tests.marks import slow
 from tests.networks import flat
@@ -25,8 +17,8 @@ STATEFUL = ("adaface", "curricularface")
 
 def make_model(case, parts):
     """A classifier whose backbone is one matrix, and what the oracle needs of it."""
-    classes, rate, _ = SAMPLINGS[case.sampling]
-    options = LOSSES[case.loss][0] | {"scale": case.scale}
+    classes, rate, _ = head_case.SAMPLINGS[case.sampling]
+    options = head_case.LOSSES[case.loss][0] | {"scale": case.scale}
     keras.utils.set_random_seed(0)
     with plsc_tf.strategy(case.replicas).scope():
         dense = keras.layers.Dense(5, use_bias=False)
@@ -37,13 +29,13 @@ def make_model(case, parts):
             head = plsc_tf.ShardedHead(classes, sample_rate=rate, **options)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(
-            OPTIMIZERS[case.optimizer][0](),
+            head_case.OPTIMIZERS[case.optimizer][0](),
             metrics=["accuracy"],
             gradient_accumulation_steps=parts,
         )
-    if case.loss in LENGTHS:  # norms from 4 to 20
+    if case.loss in head_case.LENGTHS:  # norms from 4 to 20
         dense.kernel.assign(8 * dense.kernel)
-    example = make_example(case)
+    example = head_case.make_example(case)
     head.set_weights_from_numpy(example.weight)
     example.kernel = dense.kernel.numpy().astype("f8")
     example.bias[:] = 0
@@ -74,7 +66,7 @@ def make_batches(example, size):
 )
 def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
     model, example = make_model(case, parts)
-    expected = Expected(case, example)
+    expected = head_case.Expected(case, example)
     for number, batch in enumerate(make_batches(example, size)):
         inputs, labels, weights = batch
         # Equal parts of what every replica gets.

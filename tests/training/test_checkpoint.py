@@ -10,16 +10,8 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.storage import files
 from plsc_tf.training import state
-from tests.training.checkpointed import (
-    Watch,
-    build,
-    data,
-    fit,
-    head_of,
-    names,
-    network,
-    snapshot,
-)
+from tests.training import checkpointed
+from tests.training.checkpointed import data, fit, snapshot
 
 # When and how many
 
@@ -41,7 +33,7 @@ from tests.training.checkpointed import (
 def test_which_checkpoints_there_are(model, tmp_path, options, epochs, expected):
     fit(model, plsc_tf.Checkpoint(tmp_path, **options), epochs=epochs)
     expected = [n if isinstance(n, str) else f"step_{n:08d}" for n in expected]
-    assert names(tmp_path) == sorted(expected)
+    assert checkpointed.names(tmp_path) == sorted(expected)
 
 
 # What of
@@ -70,7 +62,7 @@ def test_statistics_of_batch_norm_on_as_many_replicas_and_on_others(model, tmp_p
     state.save(str(tmp_path / "a"), model, {})
 
     def restored(replicas):
-        other = build(replicas)
+        other = checkpointed.build(replicas)
         state.restore(str(tmp_path / "a"), other)
         moving = state.statistics(other)
         return [[c.numpy() for c in state.copies(other, v)] for v in moving]
@@ -89,7 +81,7 @@ def test_plain_keras_loads_the_embedding_network(model, tmp_path):
     images = next(iter(data()))[0].numpy()
     model.train_on_batch(*next(iter(data())))
     state.save(str(tmp_path / "a"), model, {})
-    plain = network()
+    plain = checkpointed.network()
     plain.load_weights(tmp_path / "a" / "backbone.weights.h5")
     found = plain.predict((images.astype(np.float32) - 127.5) / 128, verbose=0)
     np.testing.assert_allclose(found, model.embed(images), rtol=1e-4, atol=1e-5)
@@ -108,14 +100,14 @@ def test_the_content_is_that_of_the_call_while_training_goes_on(
     def watch(step):
         seen[step] = snapshot(model)
         if step == 6:  # three steps after the save began
-            assert names(tmp_path) != ["step_00000003"]
+            assert checkpointed.names(tmp_path) != ["step_00000003"]
             threading.Timer(0.1, goes_on.set).start()
 
     monkeypatch.setattr(files, "write", slow)
     checkpoint = plsc_tf.Checkpoint(tmp_path, every_n_steps=3, every_n_epochs=0)
     # Before the callback: at step 6 the next save waits for the one in flight.
-    fit(model, Watch(watch), checkpoint, stop_at_step=6)
-    assert names(tmp_path) == ["step_00000003", "step_00000006"]
+    fit(model, checkpointed.Watch(watch), checkpoint, stop_at_step=6)
+    assert checkpointed.names(tmp_path) == ["step_00000003", "step_00000006"]
     state.restore(str(tmp_path / "step_00000003"), model)
     np.testing.assert_equal(snapshot(model), seen[3])
     assert np.any(seen[3]["weight"] != seen[6]["weight"])
@@ -177,7 +169,7 @@ def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tm
 )
 def test_another_model_is_refused_and_stays_as_it_is(model, tmp_path, other, complaint):
     state.save(str(tmp_path / "step_00000000"), model, {"global_step": 0})
-    fresh = build(2, **other)
+    fresh = checkpointed.build(2, **other)
     before = snapshot(fresh)
     with pytest.raises(ValueError, match=complaint):
         state.restore(str(tmp_path / "step_00000000"), fresh)
@@ -186,13 +178,13 @@ def test_another_model_is_refused_and_stays_as_it_is(model, tmp_path, other, com
 
 
 def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
-    dense = build(2, kind=plsc_tf.DenseHead)
+    dense = checkpointed.build(2, kind=plsc_tf.DenseHead)
     velocity = dense.optimizer.variables[-1]
     assert velocity.shape == (5, 6)  # that of the class weights
     velocity.assign(np.full((5, 6), 0.25))
     path = str(tmp_path / "a")
     state.save(path, dense, {})
-    other = build(3, kind=plsc_tf.DenseHead, seed=1)
+    other = checkpointed.build(3, kind=plsc_tf.DenseHead, seed=1)
     state.restore(path, other)
     found, expected = (m.head.weights_as_numpy() for m in (other, dense))
     np.testing.assert_array_equal(found, expected)
@@ -202,7 +194,7 @@ def test_a_head_that_is_whole_on_every_replica(model, tmp_path):
     with pytest.raises(ValueError, match="weight/velocity: not in the checkpoint"):
         state.restore(path, model)
     np.testing.assert_equal(snapshot(model), before)
-    np.testing.assert_array_equal(head_of(model, path), expected)
+    np.testing.assert_array_equal(checkpointed.head_of(model, path), expected)
 
 
 # Otherwise, it is saved, but every resume refuses it.
