@@ -2,8 +2,7 @@
 
 from plsc_tf.flags.option import Count, OptionGroup, Positive, option, option_if
 
-_BOARDS = "tensorboard or tracker=tensorboard"
-_charts = option_if(_BOARDS)
+_charts = option_if("tensorboard or tracker=tensorboard")
 _profiler = option_if("hooks=ProfilerHook")
 
 

@@ -9,8 +9,7 @@ _OURS = "no own_optimizer"
 
 def _of(*optimizers):
     """Returns `option` for constants of these optimizers."""
-    applies = f"optimizer={','.join(optimizers)} and {_OURS}"
-    return option_if(applies)
+    return option_if(f"optimizer={','.join(optimizers)} and {_OURS}")
 
 
 _ours = option_if(_OURS)

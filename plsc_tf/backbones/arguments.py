@@ -76,6 +76,5 @@ def checked_image_shape(image_shape) -> tuple[int, int, int]:
     require(len(shape) == 3, rule, image_shape=repr(image_shape))
     fits = shape[0] not in (1, 3) or shape[2] in (1, 3)
     rule = "image_shape must be (height, width, channels), unlike in PLSC"
-    advice = f"Set it to {(*shape[1:], shape[0])}"
-    require(fits, rule, advice, image_shape=shape)
+    require(fits, rule, f"Set it to {(*shape[1:], shape[0])}", image_shape=shape)
     return shape

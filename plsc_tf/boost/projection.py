@@ -137,8 +137,7 @@ def _write(path, snapshots, size, mixing):
 
 def plot(variances, components):
     """Plots the share of the variance by the number of components, as SVG."""
-    shares = np.cumsum(variances)
-    points = [(i + 1, float(share)) for i, share in enumerate(shares)]
+    points = [(i + 1, float(share)) for i, share in enumerate(np.cumsum(variances))]
     return Chart(
         "Explained variance of the snapshots",
         "The share of the snapshots' variance by the number of components.",

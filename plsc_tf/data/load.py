@@ -156,8 +156,7 @@ def find(name: str) -> ModuleType:
     fits = any(hasattr(module, one) for one in ("layout", "examples", "parse_fn"))
     rule = f"The module {dotted!r} is not a data set"
     own = "Define examples(request) or parse_fn(record) in it"
-    advice = f"{own}, or use {', '.join(names())}"
-    require(fits, rule, advice)
+    require(fits, rule, f"{own}, or use {', '.join(names())}")
     return module
 
 

@@ -129,8 +129,7 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
         raise NotADirectoryError(
             f"{flag} must be a folder. Received: {flag}={folder!r}, which is a file."
         )
-    trimmed = folder.rstrip("/")
-    parent, slash, name = trimmed.rpartition("/")
+    parent, slash, name = folder.rstrip("/").rpartition("/")
     names = [item.rstrip("/") for item in listing(parent or slash or ".")]
     similar = did_you_mean(name, names, before=parent + slash)
     raise FileNotFoundError(

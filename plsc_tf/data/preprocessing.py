@@ -225,8 +225,7 @@ def _middle(image, shorter, size):
     wanted = tf.maximum(tf.cast(wanted, tf.int32), size)
     resized = tf.image.resize(image, wanted, antialias=True)
     top, left = tf.unstack((wanted - size) // 2)
-    part = tf.slice(resized, [top, left, 0], [*size, 3])
-    return images.to_uint8(part)
+    return images.to_uint8(tf.slice(resized, [top, left, 0], [*size, 3]))
 
 
 # Class and augmentation of each preprocessing. "face" is PLSC's; most others follow

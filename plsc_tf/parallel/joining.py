@@ -210,8 +210,7 @@ class ChiefJoin:
             JoinError: a worker is late or has a problem; all workers that have
                 connected are informed.
         """
-        listener = listen(self._cluster)
-        server = await asyncio.start_server(self._greet, sock=listener)
+        server = await asyncio.start_server(self._greet, sock=listen(self._cluster))
         try:
             async with self._limit:
                 while len(self._members) < self._cluster.size - 1:

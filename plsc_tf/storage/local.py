@@ -72,8 +72,7 @@ def split_folder(path, visited):
     require(first == path, rule, "Remove the link")
     with os.scandir(path) as entries:
         for entry in entries:
-            is_link = entry.is_symlink()
-            below = os.path.isdir(entry) if is_link else entry.is_dir()
+            below = os.path.isdir(entry) if entry.is_symlink() else entry.is_dir()
             (folders if below else others).append(entry.name)
     return folders, others
 

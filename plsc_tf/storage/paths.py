@@ -68,8 +68,7 @@ def below_root(path):
     require(scheme_of(path) not in ("zip", "oss"), rule, path=path)
     below = is_local(path) or path != root_of(path)
     rule = "Expected a folder or file below the root of the store"
-    advice = f"Name a folder of your own: {path}user/me/run"
-    require(below, rule, advice, path=path)
+    require(below, rule, f"Name a folder of your own: {path}user/me/run", path=path)
     return path
 
 

@@ -100,8 +100,7 @@ class Lars(Momentum):
     def __init__(
         self, learning_rate: Any = 0.1, *, coefficient: float = 0.001, **kwargs
     ) -> None:
-        name = kwargs.pop("name", "lars")
-        super().__init__(learning_rate, name=name, **kwargs)
+        super().__init__(learning_rate, name=kwargs.pop("name", "lars"), **kwargs)
         rule = "coefficient must be positive"
         require(coefficient > 0, rule, coefficient=coefficient)
         self.coefficient = coefficient

@@ -359,8 +359,7 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
 
 def _check_same_classes(source: IndexedSource, train: str, test: str) -> None:
     """Raises ValueError if the two folders would number their classes differently."""
-    names = set(scan(train)[0])
-    differing = sorted(names ^ set(source.class_names))
+    differing = sorted(set(scan(train)[0]) ^ set(source.class_names))
     rule = f"{test!r} must have the same class folders as {train!r}"
     only = f"{len(differing)} in only one of the two, such as {differing[:1]}"
     require(not differing, rule, differing=only)

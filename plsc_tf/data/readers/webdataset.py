@@ -101,7 +101,6 @@ def _members(file: RandomAccessFile) -> Iterator[tuple[str, int, int]]:
         long_name = b""
         good = not leads_outside(name) and kind not in _LINKS
         rule = f"{place}: expected a file within the archive, no link or name outside"
-        advice = "Write it again without this member"
-        require(good, rule, advice, name=repr(name))
+        require(good, rule, "Write it again without this member", name=repr(name))
         if kind in _FILES:
             yield name, begin, length
