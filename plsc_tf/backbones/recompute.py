@@ -33,9 +33,7 @@ class InBlocks:
         ValueError: the network has only one layer.
     """
 
-    def __init__(
-        self, network: keras.Model, substitute: Callable, compiled: bool
-    ) -> None:
+    def __init__(self, network: keras.Model, substitute: Callable, compiled: bool):
         self._network, self._compiled = network, compiled
         self._blocks = [
             (*ends, private_apis.Substituted(*ends, substitute))

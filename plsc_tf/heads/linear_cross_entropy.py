@@ -51,9 +51,7 @@ class TensorHead(Head):
 
     sharded = True
 
-    def __init__(
-        self, weight: tf.Tensor, bias: tf.Tensor | None, **options: Any
-    ) -> None:
+    def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None, **options: Any):
         classes, features = weight.shape
         super().__init__(classes, **options)
         kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"

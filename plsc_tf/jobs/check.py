@@ -33,10 +33,14 @@ def check(settings):
     request = data_request(settings, settings.conversion.split, **changes)
     listing = functools.partial(open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
+    targets = [name for name in settings.evaluation.val_targets if name != "test"]
+    if "val_targets" not in settings.given:  # default sets need not exist
+        place = functools.partial(paths.join, request.dataset_dir)
+        targets = [name for name in targets if files.exists(place(f"{name}.bin"))]
     result = data_check.check(
         name,
         request,
-        val_targets=_targets(settings, request),
+        val_targets=tuple(targets),
         near=given.near_duplicates,
         max_megapixels=settings.server.max_megapixels,
         judge=_judge(settings.embedding),
@@ -64,12 +68,3 @@ def _judge(options):
         return f"quality {quality}" if quality < options.min_quality else ""
 
     return judge
-
-
-def _targets(settings, request):
-    """Returns the verification sets; default sets are included only if they exist."""
-    targets = [name for name in settings.evaluation.val_targets if name != "test"]
-    if "val_targets" in settings.given:
-        return tuple(targets)
-    folder = request.dataset_dir
-    return tuple(k for k in targets if files.exists(paths.join(folder, f"{k}.bin")))

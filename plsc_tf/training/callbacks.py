@@ -177,8 +177,16 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Records the epoch's means and durations (MindSpore: TimeMonitor)."""
         self.pause()
-        if self.model.trainer.position.epoch > epoch:
-            self._check_length(epoch, self._epoch_steps)
+        done, planned = self._epoch_steps, self.steps_per_epoch
+        whole = self.model.trainer.position.epoch > epoch
+        if whole and done and planned and done != planned:
+            self.steps_per_epoch = None  # warns once
+            logging.warning(
+                f"Epoch {epoch} had {done} steps instead of the planned {planned}, so "
+                "the learning rate and the remaining time are wrong. Set "
+                "num_sample_per_epoch to the number of examples, at most "
+                f"{done * self.global_batch_size}."
+            )
         figures = {k: v for k, v in (logs or {}).items() if v is not None}
         values = {f"epoch/{name}": float(value) for name, value in figures.items()}
         seconds, steps, self._of_epoch = sum(self._of_epoch), len(self._of_epoch), []
@@ -191,17 +199,6 @@ class TrainingLog(keras.callbacks.Callback):
         if values:
             self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
-
-    def _check_length(self, epoch, steps):
-        planned = self.steps_per_epoch
-        if not planned or not steps or steps == planned:
-            return
-        self.steps_per_epoch = None  # warns once
-        logging.warning(
-            f"Epoch {epoch} had {steps} steps instead of the planned {planned}, so the "
-            "learning rate and the remaining time are wrong. Set num_sample_per_epoch "
-            f"to the number of examples, at most {steps * self.global_batch_size}."
-        )
 
     def _count(self, seconds, step):
         self._of_epoch.append(seconds)

@@ -118,9 +118,7 @@ class Forward:
         fused: see `substitutes.substitute`; always true if XLA compiles.
     """
 
-    def __init__(
-        self, model: Classifier, compiled: bool, in_blocks: bool, fused: bool
-    ) -> None:
+    def __init__(self, model: Classifier, compiled: bool, in_blocks: bool, fused: bool):
         self._model = model
         self._in_blocks = in_blocks
         self._fused = fused

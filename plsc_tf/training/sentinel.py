@@ -48,9 +48,7 @@ class Sentinel:
         count: number of steps with NaN or infinity so far.
     """
 
-    def __init__(
-        self, directory: str = "", action: str = "stop", *, limit: int = 5
-    ) -> None:
+    def __init__(self, directory: str = "", action: str = "stop", *, limit: int = 5):
         require_one_of(ACTIONS, action=action)
         require(limit >= 1, "limit must be at least 1", limit=limit)
         self.directory = os.fspath(directory)
