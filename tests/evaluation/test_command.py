@@ -144,7 +144,8 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     worse = rows + np.random.default_rng(0).normal(size=rows.shape)
     np.save(folder / "faces.npy", worse)
     options |= {"card_dir": str(folder / "new"), "compare": (str(path),)}
-    evaluate(folder, **options)
+    # The other card has no Cllr to show beside it.
+    evaluate(folder, **options, calibrate="isotonic")
     new = Settings.from_values(reproduce=str(folder / "new" / "card.json"))
     assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
     np.save(folder / "faces.npy", rows)

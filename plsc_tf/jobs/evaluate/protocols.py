@@ -39,14 +39,12 @@ def people_of(names, sides, same, groups="", own=()):
         sides: int `[2, pairs]`, image indices.
         same: bool `[pairs]`, whether both images show one identity.
         groups: see `groups_of`; "pairs" for the pairs' own groups; "" for none.
-        own: the pairs' own groups, or () if they have none.
+        own: the pairs' own groups; () if they have none, as in verification sets.
     """
     folders = np.array([files.parent(name) for name in names], object)
     numbers, basis = np.unique(folders, return_inverse=True)[1], FOLDERS
     if not names or not np.array_equal(np.equal(*numbers[sides]), same):
         numbers, basis = bootstrap.linked(sides.max() + 1, *sides[:, same]), LINKED
-    rule = "groups=pairs needs pair_lists, whose lines end with a group"
-    require(own or groups != OWN, rule)
     groups_in = np.array([own, own], object) if own else None
     if groups not in ("", OWN):
         groups_in = groups_of(names, groups)[sides]
