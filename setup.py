@@ -128,7 +128,8 @@ setup(
         "tensorflow>=2.17.1,<2.22",
         "keras>=3.12,<3.16",
         "numpy",
-        "pillow",
+        # Earlier versions copy the same bytes for each entry of EXIF data.
+        "pillow>=13",
         # The charts of reports.
         "matplotlib>=3.8,<4",
         # Writes the logs of --tensorboard; TensorFlow 2.21 no longer installs it.

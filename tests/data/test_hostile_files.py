@@ -283,12 +283,17 @@ def test_a_sparse_image_is_not_read(list_folder):
         assert words in next(finder.map(lambda _, photo, __: photo, [str(path)]))
 
 
-# Pillow kept each segment of a JPEG, in 33 times its size.
+# Pillow kept each segment of a JPEG, in 33 times its size. Before 13, it copied the
+# same bytes for each entry of EXIF data: a photograph of 125 KB took 1.3 GB in /faces.
+@pytest.mark.filterwarnings("ignore:Tag data")
 def test_an_image_of_many_segments_takes_little_memory(list_folder):
     content = b"\xff\xd8" + b"\xff\xe5\0\2" * (4 << 20)
     (list_folder / "images/13.png").write_bytes(content)
+    exif = b"\xff\xd8\xff\xe1\xea\x72Exif\0\0MM\0*\0\0\0\x08\x13\x88"
+    exif += b"".join(struct.pack(">2H2I", k, 7, 60_000, 8) for k in range(5000))
+    exif += tf.io.encode_jpeg([[[0]]]).numpy()[2:]
     with bounded():
-        assert orientation(content) == 1
+        assert orientation(content) == orientation(exif) == 1
         assert findings("image_list", list_folder)[0]["count"] == 1
 
 

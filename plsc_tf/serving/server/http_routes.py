@@ -219,8 +219,7 @@ class GalleryRoutes:
         found, limits = [], {"count": count, "threshold": threshold}
         for start in range(0, len(embeddings), _QUERIES):
             part = embeddings[start : start + _QUERIES]
-            async with self._searches[request.match_info["key"]]:
-                found += await self._do(self._gallery.identify, part, **limits)
+            found += await self._do(request, self._gallery.identify, part, **limits)
         for instance, row in zip(instances, found, strict=True):
             instance["candidates"] = [one._asdict() for one in row]
         return _json(instance=instances, threshold=threshold)
@@ -239,7 +238,7 @@ class GalleryRoutes:
         return _json(
             faces=len(self._gallery),
             # In a thread, because it waits for changes.
-            people=await self._do(getattr, self._gallery, "num_people"),
+            people=await self._do(request, getattr, self._gallery, "num_people"),
             usable=model.fingerprint == self._fingerprint,
             threshold=model.threshold,
         )
@@ -269,8 +268,10 @@ class GalleryRoutes:
         record.add_done_callback(lambda _: self._turns[key].release())
         return await asyncio.shield(record)
 
-    async def _do(self, function, *arguments, **options):
-        return await self._result(self._threads.submit(function, *arguments, **options))
+    async def _do(self, request, function, *arguments, **more):
+        async with self._searches[request.match_info["key"]]:
+            work = self._threads.submit(function, *arguments, **more)
+            return await self._result(work)
 
     async def _result(self, work):
         try:
