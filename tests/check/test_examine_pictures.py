@@ -67,6 +67,8 @@ def _names(content):
         (b"", ["empty"]),
         (b"<html>not found</html>", ["not_an_image"]),
         (encode(RGB, "TIFF"), ["unsupported_format"]),
+        # Pillow would make 10 GB of one of 128 MB that takes no disk.
+        (b"MM\0*" + bytes(99), ["unsupported_format"]),
         (encode(RGB, "JPEG")[:-40], ["damaged_image"]),
         (encode(RGB)[:-30], ["damaged_image"]),
         (encode(RGB, "JPEG")[:20], ["damaged_image"]),

@@ -69,21 +69,23 @@ def test_messages_that_never_end_fill_no_memory(model_dir, caplog):
     assert "Bearer" not in caplog.text
 
 
-@pytest.mark.parametrize("kind", ["slow", "body", "change"])
-def test_a_key_can_use_up_the_memory_only_for_itself(kind):
+@pytest.mark.parametrize("kind", ["slow", "body", "change", "many"])
+def test_a_key_can_use_up_memory_and_connections_only_for_itself(kind):
     # Eight gRPC calls of ten bytes, or 16 requests of 32 MB, all without their last
-    # byte, kept all other clients out.
+    # byte, kept all other clients out. So did many searches of a large gallery, at the
+    # rate of the key, which wait for each other on all connections.
     async def call(key, size, bodies, ended):
         with bodies.counting(key):
             if kind == "slow":
                 return await bodies.receive(ended.wait())
-            bodies.hold(size)
+            bodies.hold(0 if kind == "many" else size)
             if kind == "change":  # of the gallery, which has the embeddings
                 bodies.hold(0)
             return await ended.wait()
 
     async def main():
-        shared = Bodies(Server(max_body_mb=1, max_receiving_mb=4)), asyncio.Event()
+        limits = {"max_connections": 2 if kind == "many" else 9, "max_body_mb": 1}
+        shared = Bodies(Server(max_receiving_mb=4, **limits)), asyncio.Event()
         calls = [call("hostile", 2_000_000, *shared) for _ in range(3)]
         calls += [call("honest", 1_000_000, *shared)]
         calls = [asyncio.create_task(one) for one in calls]
@@ -92,9 +94,8 @@ def test_a_key_can_use_up_the_memory_only_for_itself(kind):
         return await asyncio.gather(*calls, return_exceptions=True)
 
     found = [getattr(one, "code", one) for one in asyncio.run(main())]
-    refused = "UNAVAILABLE"
-    ended = [True, refused, refused, True]
-    assert found == ([True] * 4 if kind == "change" else ended)
+    ended = {"change": [], "many": [2]}.get(kind, [1, 2])
+    assert found == ["UNAVAILABLE" if k in ended else True for k in range(4)]
 
 
 def test_silent_connections_keep_nobody_out(model_dir):

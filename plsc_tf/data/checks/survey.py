@@ -29,9 +29,9 @@ ROW = np.dtype(
     [("label", "i8"), ("removed", "?")]
     + [(name, "u8") for name in ("byte_hash", "pixel_hash", "near_hash")]
 )
-# Formats to open with Pillow. Its readers for other formats are not needed, and some of
-# them start other programs.
-_KNOWN = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000")
+# Formats to open with Pillow. Its readers for other formats are not needed: some of
+# them start other programs, and that of TIFF makes 80 bytes of each zero byte.
+_KNOWN = ("JPEG", "PNG", "GIF", "BMP", "PPM", "WEBP", "JPEG2000")
 # Formats that training decodes. MPO is a JPEG followed by more images, which some
 # cameras write.
 _DECODED = ("JPEG", "MPO", "PNG", "GIF")
@@ -185,14 +185,14 @@ def _unidentified(data: bytes) -> tuple[str, str]:
     for start, name in _DAMAGED_STARTS.items():
         if data.startswith(start):
             return "damaged_image", f"a {name} whose header cannot be read"
-    if data[4:8] == b"ftyp":
-        return "unsupported_format", "HEIC or AVIF"
+    if data[4:8] == b"ftyp" or data[:4] in (b"II*\0", b"MM\0*"):
+        return "unsupported_format", "HEIC, AVIF or TIFF"
     return "not_an_image", f"starts with {data[:8]!r}"
 
 
 def _format(data: bytes, item: Item) -> str:
     """Reads an image's headers, adds unusual properties and returns the format."""
-    # Pillow keeps each segment of a JPEG; tables of a TIFF may be at its end.
+    # Pillow keeps each segment of a JPEG.
     start = data[: 1 << 20] if data[:2] in (b"\xff\xd8", b"\x89P") else data
     image = Image.open(io.BytesIO(start), formats=_KNOWN)
     if image.format not in _DECODED:

@@ -221,7 +221,7 @@ class Bodies:
     """Reads and parses requests, and limits the memory that they use together.
 
     If it is used up, requests of the key that uses most of it end for those of others.
-    So a key can only keep itself out.
+    A key may also have half of the connections. So it can only keep itself out.
 
     Args:
         options: the option group `server`.
@@ -230,7 +230,7 @@ class Bodies:
     def __init__(self, options):
         self._limit = int(options.max_body_mb * 1e6)
         self._limit_together = int(options.max_receiving_mb * 1e6)
-        self._seconds = options.receive_timeout
+        self._seconds, self._most = options.receive_timeout, options.max_connections / 2
         self._requests = {}  # by their tasks
         # Several threads would only make the event loop wait longer for Python's lock,
         # and use more memory.
@@ -246,12 +246,17 @@ class Bodies:
             key: name of the client's key.
 
         Raises:
-            RequestError: another key's request needs the memory.
+            RequestError: another key's request needs the memory, or the key has too
+                many requests.
         """
         task = asyncio.current_task()
         own = self._requests[task] = _Request(key, task)
         batching.client.set(key)
         try:
+            # Waiting for the key's turn, they would hold connections that others need.
+            count = sum(one.key == key for one in self._requests.values())
+            if key and count > 1 + self._most:
+                raise self._too_many()
             yield
         except asyncio.CancelledError:
             if not own.is_ended:
