@@ -64,6 +64,8 @@ ARRAY = {"shape": SHAPE, "dtype": DTYPE}
 PART = {"file": TEXT, "first": COUNT, "last": COUNT}
 SCALE = {"scale": POSITIVE, "good_steps": COUNT, "bad_steps": COUNT}
 HEAD = {"kind": TEXT, "loss": {"kind": TEXT}, "scale": POSITIVE}
+START = {"time": TEXT, "step": COUNT, "replicas": COUNT, "workers": COUNT}
+START |= {"changed?": {OTHERS: [TEXT]}}
 STATE = {
     **dict.fromkeys(("num_classes", "global_step", "epoch?", "step?"), COUNT),
     **dict.fromkeys(("embedding_size", "replicas?"), SIZE),
@@ -80,7 +82,7 @@ STATE = {
     "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},
     "origins?": [{"kind": TEXT, "name": TEXT, OTHERS: TEXT}],
-    "changes?": [{"step": COUNT, "changed": {OTHERS: [TEXT]}}],
+    "starts?": [START],
     "class_edits?": ANYTHING,
 }
 MANIFEST = {

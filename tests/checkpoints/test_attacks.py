@@ -124,6 +124,7 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("state.logs", {"loss": "x"}),
         ("state.head", {"kind": "ShardedHead"}),
         ("state.given", 5),
+        ("state.starts", 5),
         ("backbone.weights", [{"path": "x", **HUGE}]),
         ("backbone.file", "rows"),
         ("training.variables", {"optimizer/0000": HUGE}),
