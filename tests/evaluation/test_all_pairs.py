@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import all_pairs
+from plsc_tf.jobs.evaluate.reproduce import reproduce
+from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
 from tests.evaluation.saved_embeddings import evaluate
 
@@ -104,6 +106,26 @@ def test_shards_are_merged_and_a_killed_one_continues(tmp_path, monkeypatch):
     np.save(path, 0 * np.load(path))
     with pytest.raises(ValueError, match="is damaged: .* Delete it to count again"):
         evaluate(tmp_path, **options(tmp_path))
+
+
+def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
+    # Otherwise, the author of a card could invent the results of embeddings that
+    # everyone knows, and have everyone who repeats the evaluation confirm them.
+    small_blocks(monkeypatch)
+    saved(tmp_path)
+    given = options(tmp_path, card_dir=str(tmp_path / "card"))
+    honest = evaluate(tmp_path, **given)
+    new = Settings.from_values(reproduce=str(tmp_path / "card" / "card.json"))
+    assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
+    path = next((tmp_path / "faces.pairs").glob("*.npy"))
+    counts = np.load(path)
+    kinds = counts[:-1].reshape(4, 2, -1)  # a view
+    kinds[:, all_pairs.SAME, -1] += kinds[:, all_pairs.SAME, :-1].sum(axis=1)
+    kinds[:, all_pairs.SAME, :-1] = 0
+    np.save(path, counts)
+    assert evaluate(tmp_path, **given) != honest
+    with pytest.raises(ValueError, match="results in .* differ: all pairs: .*tar@far"):
+        reproduce(new)
 
 
 @pytest.mark.parametrize(

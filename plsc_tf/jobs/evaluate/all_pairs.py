@@ -20,7 +20,8 @@ RATES = (*roc.FALSE_ACCEPT_RATES, 1e-7, 1e-8)
 def run(scoring) -> tuple[list[SetReport], list[str]]:
     """Counts a shard of all pairs; reports on all pairs if every shard is counted.
 
-    The counts are saved in faces.pairs if the embeddings are in faces.npy.
+    The counts are saved in faces.pairs if the embeddings are in faces.npy; in the
+    folder of the new card if an evaluation is repeated.
 
     Args:
         scoring: the options `embeddings`, `identities`, `groups`, `shard` and
@@ -48,6 +49,8 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     # The name of a file tells its pairs from others.
     digest.update(f"{files.checksum(scoring.embeddings)} {all_pairs.BLOCK}".encode())
     folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
+    if scoring.reproduce:  # counts that came with a card would agree with it
+        folder = files.join(scoring.card_dir, "pairs")
     files.make_dirs(folder)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
     for part in range(1, shards + 1):

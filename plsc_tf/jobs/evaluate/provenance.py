@@ -29,7 +29,7 @@ _FIRST, _WORST, _SIDE = 3, 8, 128
 REPEATED = (
     *("dataset", *cli.TRAINED_MODEL, "no ckpt_file_name", "no fs_ugi", "saved_model"),
     *("image_dir", "val_targets", "test_batch_size", "scoring"),
-    *("no card_dir", "no plot_dir", "no reproduce"),
+    *("no card_dir", "no plot_dir", "no reproduce", "no shard"),
 )
 
 
