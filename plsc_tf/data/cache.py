@@ -54,6 +54,9 @@ def on_disk(
     """
     shape = (source.num_examples, *blocks.element_spec[0].shape[1:])
     known = {"made": steps, "shape": list(shape), "source": source.fingerprint()}
+    # Runs in other folders may call other images by the same relative path.
+    if os.path.exists(name := source.name.removeprefix("zip://")):
+        known["place"] = os.path.realpath(name)
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
     if not os.path.exists(place):

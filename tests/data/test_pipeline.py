@@ -1,6 +1,7 @@
 """Batches: the order, resuming, augmentation, caching and errors that name files."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
 from plsc_tf.data.readers.image_files import image_list
+from plsc_tf.data.readers.packed import PackedFiles, packed_source
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.source import IndexedSource
 from tests.marks import slow
@@ -169,6 +171,24 @@ def test_a_cache_on_disk_is_made_once_and_for_one_set(batches, list_folder, tmp_
     (list_folder / "label.txt").write_text("\n".join(lines))
     assert len(_numbers(batches(**options).epoch(0))) == 17
     assert len(list(folder.glob("*/labels.npy"))) == 2
+
+
+def test_a_cache_is_of_one_folder_and_one_numbering(list_folder, tmp_path, monkeypatch):
+    # Otherwise, someone who shares the folder of caches, and calls data of the same
+    # names "data" too, would have the next run train on their images.
+    options, found = PipelineOptions(image_size=SIZE, cache_dir=str(tmp_path)), []
+    for place in (tmp_path / "a", tmp_path / "b"):
+        shutil.copytree(list_folder, place / "data")
+        monkeypatch.chdir(place)
+        made = Batches(image_list("data"), 6, options=options)
+        found.append(_numbers(made.epoch(0)))
+        first, *others = sorted((list_folder / "images").iterdir())
+        for path in others:
+            shutil.copy(first, path)
+    assert len(set(found[0])) == 20 and len(set(found[1])) == 1
+    packed = PackedFiles(["data/label.txt"], [1], *np.array([[0], [9]]))
+    offsets = (packed_source("r", packed, labels_offset=k) for k in (0, 1))
+    assert len({one.fingerprint() for one in offsets}) == 2
 
 
 def test_when_all_records_are_bad_there_is_an_error(batches, list_folder):

@@ -186,7 +186,7 @@ def packed_source(
         num_classes=num_classes,
         num_examples=len(packed),
         describe=packed.describe,
-        stamp=packed.stamp,
+        stamp=lambda: f"{labels_offset} {packed.stamp()}",
         contents=packed.contents,
     )
 
