@@ -63,6 +63,7 @@ def align(settings):
     require(not inside, "output_dir must not be in the folder of the photographs")
     facts = {**dataclasses.asdict(options), "landmarks": given.landmarks}
     facts |= {"model": given.saved_model, "min_quality": given.min_quality}
+    facts["folders"] = [given.images, given.image_dir]
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     report, most = f"{folder}.jsonl", settings.server.max_megapixels
     model = given.saved_model and open_model(given.saved_model, rates=True)

@@ -1,6 +1,7 @@
 """`python -m plsc_tf.align`: the faces it cuts out, its report, and its resume."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -102,6 +103,10 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     assert report.read_bytes() == before
     assert detectors.seen == [len(lines) - 5]  # one of the others is unreadable
     result = align("--output_dir=again", "--faces=all").err
+    assert "other photographs or options" in result
+    # Else, the faces of one folder would be taken for those of another: other people.
+    shutil.copytree(photos / "in", photos / "day2")
+    result = align("--output_dir=again", "--images=day2").err
     assert "other photographs or options" in result
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
     assert "must not be in the folder" in align("--output_dir=in").err

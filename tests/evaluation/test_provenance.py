@@ -8,6 +8,7 @@ import pytest
 
 from plsc_tf.data.pairs import Pairs, load_pairs
 from plsc_tf.jobs.evaluate import protocols, provenance
+from plsc_tf.options.settings import Settings
 
 SIDES = np.array([[0, 0, 2], [1, 2, 3]])
 SAME = np.array([True, False, True])
@@ -47,6 +48,11 @@ def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
     for column in (*SIDES, SAME):
         text += b"".join(int(value).to_bytes(8, "little") for value in column)
     assert provenance.set_checksum(pairs) == hashlib.sha256(text).hexdigest()
+
+
+def test_a_card_says_whether_mirror_images_were_left_out():
+    # Otherwise, a card as a server needs it could not be repeated, nor told apart.
+    assert provenance.options(Settings.from_values(flip=False)) == {"flip": False}
 
 
 def test_shared_pictures_are_found_between_sets():
