@@ -64,7 +64,7 @@ ARRAY = {"shape": SHAPE, "dtype": DTYPE}
 PART = {"file": TEXT, "first": COUNT, "last": COUNT}
 SCALE = {"scale": POSITIVE, "good_steps": COUNT, "bad_steps": COUNT}
 HEAD = {"kind": TEXT, "loss": {"kind": TEXT}, "scale": POSITIVE}
-START = {"time": TEXT, "step": COUNT, "replicas": COUNT, "workers": COUNT}
+START: dict = {"time": TEXT, "step": COUNT, "replicas": COUNT, "workers": COUNT}
 START |= {"changed?": {OTHERS: [TEXT]}}
 STATE = {
     **dict.fromkeys(("num_classes", "global_step", "epoch?", "step?"), COUNT),
