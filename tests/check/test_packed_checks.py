@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data.images import encode
+from plsc_tf.data.readers.base64_text import find_lines
 from tests.check.conftest import pixels
 from tests.check.test_checks import counts, places, run
 from tests.conversion import drawn
@@ -81,6 +82,19 @@ def test_base64_lines_of_both_orders(tmp_path):
     assert f"{tmp_path}/b, line 2: " in places(result, "bad_line")[0]
     assert f"{tmp_path}/b, line 4: " in places(result, "bad_line")[1]
     assert places(result, "label_out_of_range") == [f"{tmp_path}/b, line 5: label 9"]
+
+
+def test_an_index_that_names_other_records_or_labels(tmp_path):
+    # Training follows it: otherwise, a stranger's data would pass the check, and other
+    # labels, or images hidden within images, would be trained.
+    (tmp_path / "file_list.txt").write_text("a\n")
+    (tmp_path / "a").write_bytes(base64.b64encode(PICTURES[0]) + b"\t0\n")
+    (rows,) = find_lines(str(tmp_path / "a"))
+    for row, found in ((rows, {}), ((*rows[:2], 1), {"wrong_index": 1})):
+        np.save(tmp_path / "a.index.npy", [row])
+        result = counts(run(tmp_path, "base64_text", num_classes=1))
+        assert result == {"single_picture_classes": 1, **found}
+    assert run(tmp_path, "base64_text").report["sound"] is False
 
 
 def test_recordio(tmp_path):

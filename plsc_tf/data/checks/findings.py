@@ -34,6 +34,7 @@ KINDS = {
     "missing_file": Kind("listed files that do not exist"),
     "unreadable": Kind("files that cannot be read"),
     "damaged_record": Kind("damaged places in record files"),
+    "wrong_index": Kind("indexes that differ from their record files", removed=False),
     "empty": Kind("empty images"),
     "not_an_image": Kind("files that are not images"),
     "unsupported_format": Kind("images of a format that training does not decode"),

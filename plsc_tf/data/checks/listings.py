@@ -1,6 +1,7 @@
 """Lists all images of a data set in order, continuing after faulty ones."""
 
 import array
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
 from plsc_tf.data.readers import image_files, layouts
 from plsc_tf.data.readers.layouts import DataRequest
+from plsc_tf.data.readers.packed import has_wrong_index
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.data.source import dense
@@ -240,6 +242,9 @@ class PackedImages(Listing):
             except ValueError as error:
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
+            with contextlib.suppress(ValueError):  # of a damaged file
+                if has_wrong_index(file, *form.find):
+                    findings.add("wrong_index", file)
 
 
 class RecordioImages(Listing):

@@ -22,6 +22,7 @@ class Format:
             next record, record) for each record from that position on.
         unpack: function of a record that returns (encoded image, label); raises
             ValueError if the record is damaged.
+        find: function of a path, for `find_packed`, and the number of its columns.
         pack: function of (encoded image, label) that returns a record and the length of
             its payload; raises ValueError if the format cannot hold the image.
         header_bytes: number of bytes of a record before its payload.
@@ -35,6 +36,7 @@ class Format:
     first: int
     read: Callable[..., Iterator[tuple[int, int, bytes]]]
     unpack: Callable[[bytes], tuple[bytes, int]]
+    find: tuple[Callable, int]
     pack: Callable[[bytes, int], tuple[bytes, int]]
     header_bytes: int
     shard_name: str
@@ -61,14 +63,16 @@ def _kind(image):
 
 # PLSC's lines; written as `base64<TAB>label`.
 BASE64 = Format(
-    *("base64", "line", 1, base64_text.read_lines, base64_text.unpack, _pack_line),
+    *("base64", "line", 1, base64_text.read_lines, base64_text.unpack),
+    *((base64_text.find_lines, 3), _pack_line),
     header_bytes=0,
     shard_name="base64_rank_{0}",
     file_list="file_list.txt",
 )
 # Examples with FastNN's keys.
 TFRECORD = Format(
-    *("tfrecord", "record", 0, tfrecord.read_records, tfrecord.unpack, _pack_example),
+    *("tfrecord", "record", 0, tfrecord.read_records, tfrecord.unpack),
+    *((tfrecord.find_records, 2), _pack_example),
     header_bytes=tfrecord.HEADER,
     shard_name="part-{0:05d}-of-{1:05d}.tfrecord",
 )

@@ -211,11 +211,7 @@ def find_packed(
         ValueError: there are no records.
     """
 
-    def located(path):
-        numbers = itertools.chain.from_iterable(find(path))
-        return np.fromiter(numbers, np.int64).reshape(-1, columns).T.copy()
-
-    tables = [read_index(path) or located(path) for path in names]
+    tables = [read_index(path) or _located(path, find, columns) for path in names]
     counts = [len(table[0]) for table in tables]
     rule, shown = f"{name} holds no records", ", ".join(names[:3])
     advice = "Write the files again, or choose others"
@@ -225,6 +221,18 @@ def find_packed(
         lengths = lengths.astype(np.int32)
     packed = PackedFiles(names, counts, begins, lengths, after=after)
     return packed, labels[0] if labels else None
+
+
+def _located(path, find, columns):
+    numbers = itertools.chain.from_iterable(find(path))
+    return np.fromiter(numbers, np.int64).reshape(-1, columns).T.copy()
+
+
+def has_wrong_index(path: str, find: Callable, columns: int) -> bool:
+    """Returns whether a file has an index that differs from what `find` yields."""
+    index = read_index(path)
+    found = () if index is None else _located(path, find, columns)
+    return index is not None and not np.array_equal(index[:columns], found)
 
 
 def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
