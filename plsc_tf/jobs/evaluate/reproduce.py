@@ -47,8 +47,8 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     values |= {name: own[name] for name in settings.given - {"reproduce"}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = kept or scratch
-        again = Settings.from_values(**values | {"card_dir": folder})
-        if evaluate(again.replace(reproduce=path)) is None:
+        repeated = Settings.from_values(**values | {"card_dir": folder})
+        if evaluate(repeated.replace(reproduce=path)) is None:
             return None
         again = EvaluationCard.read(files.join(folder, "card.json")).content
     before, after = _measured(card), _measured(again)
