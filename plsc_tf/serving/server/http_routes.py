@@ -236,8 +236,8 @@ class GalleryRoutes:
         """Answers with the gallery's size, and the model's threshold."""
         model = self._app.models.get()
         return _json(
-            faces=len(self._gallery),
-            # In a thread, because it waits for changes.
+            # In a thread, because counting takes long, and waits for changes.
+            faces=await self._do(request, len, self._gallery),
             people=await self._do(request, getattr, self._gallery, "num_people"),
             usable=model.fingerprint == self._fingerprint,
             threshold=model.threshold,
