@@ -24,6 +24,7 @@ class DistillationCase(paired.PairedCase):
     recipes: tuple[str, ...] = option(
         ("omniglot", "lfw112"), "recipes", choices="omniglot lfw112"
     )
+    student_epochs: int = option(4, "epochs of each student", lower=1)
     losses: tuple[str, ...] = option(
         LOSSES, "compared with no teacher", choices=" ".join(LOSSES)
     )
@@ -36,10 +37,11 @@ def main(case):
         paired.train(case, recipe, "teacher", [], case.first_seed, folder)
         name = f"{recipe}-teacher-{case.first_seed}"
         teacher = f"--teacher={os.path.abspath(os.path.join(folder, name))}"
+        student = [*STUDENT, f"--num_epochs={case.student_epochs}"]
         taught = {
-            loss: [*STUDENT, teacher, f"--distill={loss}"] for loss in case.losses
+            loss: [*student, teacher, f"--distill={loss}"] for loss in case.losses
         }
-        return {"alone": [*STUDENT]} | taught
+        return {"alone": student} | taught
 
     paired.run(case, "distillation", variants)
 
