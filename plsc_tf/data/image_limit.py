@@ -134,7 +134,8 @@ def num_pixels(data: bytes, unpack: bool = True) -> int | None:
         pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by these bytes.
         scans = data.count(b"\xff\xda")
-        scans *= 8 if any(marker in data for marker in _ARITHMETIC) else 1
+        if 8 * scans > _MOST_SCANS:  # the search for markers takes long
+            scans *= 8 if any(marker in data for marker in _ARITHMETIC) else 1
         return pixels or None if scans <= _MOST_SCANS else None
     except (*_CUT_OFF, zlib.error, tf.errors.InvalidArgumentError):
         return None

@@ -168,7 +168,9 @@ class LoadedModel:
         pngs = (v for v in values if isinstance(v, bytes) and v[:4] == b"\x89PNG")
         if not all(map(num_pixels, pngs)):
             raise ValueError("it is damaged, or has too many scans or texts.")
-        outputs = self._loaded.signatures[signature](tf.constant(values))
+        # TensorFlow prints the tensors of a call without names, which takes long.
+        inputs = {self.input(signature)[1]: tf.constant(values)}
+        outputs = self._loaded.signatures[signature](**inputs)
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     def _pixels(self, images):
