@@ -121,8 +121,8 @@ class OnnxModel:
         self.signature_defs = {"serving_default": kind(inputs=encoded, **same)}
         self.signature_defs["images"] = kind(inputs=framed, **same)
 
-    def _serve(self, encoded):
-        decoded = map(image_ops.decode, encoded)
+    def _serve(self, **inputs):
+        decoded = map(image_ops.decode, inputs["bytes"])
         # Those of WebP have one frame.
         decoded = (tf.reshape(one, tf.shape(one)[-3:]) for one in decoded)
         return self._outputs(np.stack([self.frame.evaluate(one) for one in decoded]))
