@@ -41,12 +41,23 @@ class Calibration:
     groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        own = [(x["cosines"], x["llrs"]) for x in self.groups.values() if "llrs" in x]
-        for curve in (self.cosines, self.llrs), *own:
+        for curve in (self.cosines, self.llrs), *self.group_curves:
             points = np.array(curve, np.float64)
             fits = points.ndim == 2 and points.size and np.isfinite(points).all()  # noqa: PLR2004
             fits = fits and 0 < self.prior < 1 and (np.diff(points[0]) >= 0).all()
             require(fits, "A calibration needs finite points, ascending, and a prior")
+
+    @classmethod
+    def read(cls, stored: dict) -> "Calibration":
+        """Returns the calibration in a card; later versions may have more keys."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: stored[name] for name in names if name in stored})
+
+    @property
+    def group_curves(self) -> list:
+        """The (cosines, LLRs) of the groups that have them, sorted by group."""
+        groups = [one for _, one in sorted(self.groups.items())]
+        return [(one["cosines"], one["llrs"]) for one in groups if "llrs" in one]
 
     def llr(self, cosines: np.ndarray) -> np.ndarray:
         """Returns the LLRs of cosines."""

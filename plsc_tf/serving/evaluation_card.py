@@ -1,6 +1,5 @@
 """Reads an evaluation card and extracts the threshold that an export stores."""
 
-import dataclasses
 from typing import NamedTuple
 
 from plsc_tf.evaluation.calibration import Calibration
@@ -19,9 +18,7 @@ def check_threshold(threshold: dict) -> None:
     cosine, curve = threshold.get("cosine"), threshold.get("calibration")
     require(cosine is None or -2 < cosine < 2, "cosine must be a number or null")  # noqa: PLR2004
     if curve is not None:
-        # Later versions may add keys.
-        names = [field.name for field in dataclasses.fields(Calibration)]
-        Calibration(**{name: curve[name] for name in names if name in curve})
+        Calibration.read(curve)
 
 
 class EvaluationCard(NamedTuple):

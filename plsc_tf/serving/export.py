@@ -81,9 +81,9 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
     - `verify`, if the card's threshold has a calibration: input `bytes`, string
       `[N, 2]`, pairs of images; outputs `score`, the cosine, `llr` and `probability`,
       see `plsc_tf.evaluation.calibration`, float64 `[N]`, and `decision`, bool `[N]`,
-      whether the score exceeds the threshold. If the card calibrates groups of people,
-      `group_llrs`, float64 `[N, groups]`, by the names of the groups that have a
-      calibration. `verify_embeddings` has the input `embeddings`, float32
+      whether the score exceeds the threshold. If the card calibrates groups, there is
+      also `group_llrs`, float64 `[N, groups]`, sorted by the names of these groups.
+      `verify_embeddings` has the input `embeddings`, float32
       `[N, 2, embedding_size]`, and the same outputs.
 
     The export contains only variables that the signatures read: no optimizer slots, and

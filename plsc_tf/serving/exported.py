@@ -90,8 +90,8 @@ class OnnxModel:
 
     Attributes:
         path, frame, fingerprint, rates: as of an `ExportedModel`.
-        signatures: {"serving_default": function of encoded images, "images": of
-            framed ones}, like those of a loaded SavedModel.
+        signatures: {"serving_default": function of `bytes`, encoded images, "images":
+            of `images`, framed ones}, like those of a loaded SavedModel.
         signature_defs: {signature: `SignatureDef`}.
 
     Raises:

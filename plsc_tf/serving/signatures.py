@@ -9,6 +9,7 @@ import tensorflow as tf
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as image_ops
 from plsc_tf.evaluation import closed_set, quality
+from plsc_tf.evaluation.calibration import Calibration
 from plsc_tf.evaluation.verification import lengths
 from plsc_tf.requirements import require
 
@@ -164,23 +165,22 @@ class Signatures:
 
     def _verify(self, embeddings):
         """Compares pairs, `[N, 2, embedding_size]`; see `export_saved_model`."""
-        known, rows = self._threshold["calibration"], tf.cast(embeddings, tf.float64)
+        known = Calibration.read(self._threshold["calibration"])
+        rows = tf.cast(embeddings, tf.float64)
         rows /= tf.norm(rows, axis=2, keepdims=True)
         cosines = tf.reduce_sum(rows[:, 0] * rows[:, 1], axis=1)
         problem = "embeddings must be finite, and none may be all zeros"
         cosines = tf.debugging.check_numerics(cosines, problem)
-        llrs = _interpolate(cosines, known["cosines"], known["llrs"])
-        odds = llrs + np.log(known["prior"] / (1 - known["prior"]))
+        llrs = _interpolate(cosines, known.cosines, known.llrs)
+        odds = llrs + np.log(known.prior / (1 - known.prior))
         outputs = {
             "score": cosines,
             "llr": llrs,
             "probability": tf.sigmoid(odds),
             "decision": cosines > self._threshold["cosine"],
         }
-        groups = [one for _, one in sorted(known.get("groups", {}).items())]
-        of = [(one["cosines"], one["llrs"]) for one in groups if "llrs" in one]
-        if of:
-            own = [_interpolate(cosines, *points) for points in of]
+        if curves := known.group_curves:
+            own = [_interpolate(cosines, *curve) for curve in curves]
             outputs["group_llrs"] = tf.stack(own, axis=1)
         return outputs
 

@@ -144,7 +144,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     worse = rows + np.random.default_rng(0).normal(size=rows.shape)
     np.save(folder / "faces.npy", worse)
     options |= {"card_dir": str(folder / "new"), "compare": (str(path),)}
-    # The other card has no Cllr to show beside it.
+    # The other card has no Cllr.
     evaluate(folder, **options, calibrate="isotonic")
     new = Settings.from_values(reproduce=str(folder / "new" / "card.json"))
     assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
@@ -169,9 +169,9 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
         path.write_text(json.dumps(card | {"options": given}))
         with pytest.raises(ValueError, match=message):
             reproduce(Settings.from_values(reproduce=str(path)))
-    for change, told in ({"version": 2}, "version=2"), ({"sets": {"a": {}}}, "curves"):
+    for change, found in ({"version": 2}, "version=2"), ({"sets": {"a": {}}}, "curves"):
         path.write_text(json.dumps(card | change))
-        with pytest.raises(ValueError, match=rf"\(version 1\).*Received: .*{told}"):
+        with pytest.raises(ValueError, match=rf"\(version 1\).*Received: .*{found}"):
             evaluate(folder, **options)
 
 

@@ -51,7 +51,7 @@ def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
 
 
 def test_a_card_says_whether_mirror_images_were_left_out():
-    # Otherwise, a card as a server needs it could not be repeated, nor told apart.
+    # Without it, the card of a server, which does not flip, could not be reproduced.
     assert provenance.options(Settings.from_values(flip=False)) == {"flip": False}
 
 

@@ -64,7 +64,8 @@ def _kind(image):
 # PLSC's lines; written as `base64<TAB>label`.
 BASE64 = Format(
     *("base64", "line", 1, base64_text.read_lines, base64_text.unpack),
-    *((base64_text.find_lines, 3), _pack_line),
+    find=(base64_text.find_lines, 3),
+    pack=_pack_line,
     header_bytes=0,
     shard_name="base64_rank_{0}",
     file_list="file_list.txt",
@@ -72,7 +73,8 @@ BASE64 = Format(
 # Examples with FastNN's keys.
 TFRECORD = Format(
     *("tfrecord", "record", 0, tfrecord.read_records, tfrecord.unpack),
-    *((tfrecord.find_records, 2), _pack_example),
+    find=(tfrecord.find_records, 2),
+    pack=_pack_example,
     header_bytes=tfrecord.HEADER,
     shard_name="part-{0:05d}-of-{1:05d}.tfrecord",
 )

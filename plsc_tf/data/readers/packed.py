@@ -231,8 +231,9 @@ def _located(path, find, columns):
 def has_wrong_index(path: str, find: Callable, columns: int) -> bool:
     """Returns whether a file has an index that differs from what `find` yields."""
     index = read_index(path)
-    found = () if index is None else _located(path, find, columns)
-    return index is not None and not np.array_equal(index[:columns], found)
+    if index is None:
+        return False
+    return not np.array_equal(index[:columns], _located(path, find, columns))
 
 
 def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

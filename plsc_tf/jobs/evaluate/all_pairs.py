@@ -104,10 +104,15 @@ def _report(name, counts, images, size, far, sha256):
     totals |= {"pairs": sum(pairs), "same": pairs[SAME], "different": pairs[DIFFERENT]}
     report = SetReport(name, "all pairs", figures, totals, sha256=sha256)
     report.add_curve(points, far)
-    if (cosine := report.threshold["cosine"]) and cosine * all_pairs.BINS <= 1:
+    if (cosine := report.threshold["cosine"]) and _is_shared(cosine):
         nothing = {"far": far, "squared_l2": None, "cosine": None}
         report.threshold = nothing | {"note": SHARED}
     return report
+
+
+def _is_shared(cosine):
+    """Returns whether a threshold is in the first bin, with all lower cosines."""
+    return cosine * all_pairs.BINS <= 1
 
 
 def _tar(points, counts, rate, size):
@@ -115,7 +120,7 @@ def _tar(points, counts, rate, size):
     if not roc.supports(rate, points.num_different):
         return not_supported("false pairs", rate * points.num_different)
     cosine, shift = 1 - points.threshold(rate) / 2, all_pairs.rounding(size)
-    if cosine * all_pairs.BINS <= 1:
+    if _is_shared(cosine):
         return Figure(None, note=SHARED)
 
     def rates(threshold):

@@ -234,11 +234,12 @@ class GalleryRoutes:
 
     async def about(self, request: web.Request) -> web.Response:
         """Answers with the gallery's size, and the model's threshold."""
-        model = self._app.models.get()
+        model, gallery = self._app.models.get(), self._gallery
+        # In a thread, because counting takes long, and waits for changes.
+        counts = await self._do(request, lambda: (len(gallery), gallery.num_people))
         return _json(
-            # In a thread, because counting takes long, and waits for changes.
-            faces=await self._do(request, len, self._gallery),
-            people=await self._do(request, getattr, self._gallery, "num_people"),
+            faces=counts[0],
+            people=counts[1],
             usable=model.fingerprint == self._fingerprint,
             threshold=model.threshold,
         )
