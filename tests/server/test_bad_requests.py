@@ -10,21 +10,12 @@ import socket
 import struct
 
 import pytest
+import server_tools as tools
 from PIL import Image
-from server_tools import (
-    PLSC,
-    ask,
-    asking,
-    assert_right,
-    b64,
-    connect,
-    resources,
-    wait_for,
-)
 
 from plsc_tf.data.images import encode
 
-HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % PLSC.encode()
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n" % tools.PLSC.encode()
 LENGTH = b"Content-Length: %d\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
@@ -48,28 +39,28 @@ def status_of(link):
 def send_large(server, number):
     """The status of the answer to a request that is too large."""
     try:
-        return status_of(connect(server, LARGE[number % len(LARGE)]))
+        return status_of(tools.connect(server, LARGE[number % len(LARGE)]))
     except ConnectionError:
         return None
 
 
 def break_off(server, data, number):
     """Is gone in the middle of a request: sometimes politely, sometimes not."""
-    with connect(server, data[: number * len(data) // 100]) as link:
+    with tools.connect(server, data[: number * len(data) // 100]) as link:
         linger = struct.pack("ii", number % 2, 0)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 def test_large_slow_and_broken_off_requests(server, pictures, expected):
-    body = json.dumps({"base64_string": [b64(one) for one in pictures]}).encode()
+    body = json.dumps({"base64_string": [tools.b64(one) for one in pictures]}).encode()
     good = HEAD + LENGTH % len(body) + body
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         large = [pool.submit(send_large, server, number) for number in range(24)]
         assert {one.result() for one in large} <= {413, None}  # Allocated once.
-        rss, files = resources(server)
-        with asking(server, pictures) as answers:
+        rss, files = tools.resources(server)
+        with tools.asking(server, pictures) as answers:
             # Nothing at all, a part of the head, or a part of the body.
-            slow = [connect(server, good[:count]) for count in (0, 20, 500) * 4]
+            slow = [tools.connect(server, good[:count]) for count in (0, 20, 500) * 4]
             gone = [pool.submit(break_off, server, good, k) for k in range(100)]
             large = [pool.submit(send_large, server, number) for number in range(90)]
             found = {one.result() for one in large}
@@ -78,12 +69,12 @@ def test_large_slow_and_broken_off_requests(server, pictures, expected):
     assert 413 in found <= {413, None}
     assert 408 in late <= {408, None}
     assert len(answers) > 3
-    assert_right(answers, expected)
+    tools.assert_right(answers, expected)
     # Connections are not left open, and memory does not grow.
-    wait_for(lambda: resources(server)[1] <= files + 4)
-    assert resources(server)[0] < rss + 60
+    tools.wait_for(lambda: tools.resources(server)[1] <= files + 4)
+    assert tools.resources(server)[0] < rss + 60
     assert server["process"].poll() is None
-    assert ask(server, "GET", "/healthz")[0] == 200
+    assert tools.ask(server, "GET", "/healthz")[0] == 200
 
 
 FRAMES = [Image.new("L", (800, 800), color) for color in (0, 9)]
@@ -100,6 +91,6 @@ TOO_LARGE = {
 
 @pytest.mark.parametrize("images", TOO_LARGE.values(), ids=TOO_LARGE)
 def test_too_many_and_too_large_images_are_refused(server, images):
-    body = {"base64_string": [b64(image) for image in images]}
-    status, answer, _ = ask(server, "POST", PLSC, body)
+    body = {"base64_string": [tools.b64(image) for image in images]}
+    status, answer, _ = tools.ask(server, "POST", tools.PLSC, body)
     assert status == 413 and re.search("at most 40|the limit is", answer["error"])

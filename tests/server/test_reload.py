@@ -8,16 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from server_tools import (
-    ask,
-    asking,
-    b64,
-    direct,
-    export,
-    is_listened_at,
-    served,
-    wait_for,
-)
+import server_tools as tools
 
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
@@ -25,7 +16,7 @@ from tests import programs
 
 
 def states(server):
-    _, answer, _ = ask(server, "GET", "/v1/models/face")
+    _, answer, _ = tools.ask(server, "GET", "/v1/models/face")
     return {one["version"]: one["state"] for one in answer["model_version_status"]}
 
 
@@ -33,8 +24,8 @@ def states(server):
 def versions(tmp_path_factory):
     """Two versions to copy from."""
     folder = tmp_path_factory.mktemp("versions") / "face"
-    export(folder, 1)
-    export(folder, 2)
+    tools.export(folder, 1)
+    tools.export(folder, 2)
     return folder
 
 
@@ -47,14 +38,17 @@ def add(versions, version, folder):
 def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pictures):
     folder = tmp_path / "face"
     add(versions, "1", folder)
-    old = direct(versions / "1", pictures)
-    new = direct(versions / "2", pictures)
-    with served(folder) as server, asking(server, pictures, callers=4) as answers:
-        wait_for(lambda: len(answers) > 20)
+    old = tools.direct(versions / "1", pictures)
+    new = tools.direct(versions / "2", pictures)
+    with (
+        tools.served(folder) as server,
+        tools.asking(server, pictures, callers=4) as answers,
+    ):
+        tools.wait_for(lambda: len(answers) > 20)
         add(versions, "2", folder)
-        wait_for(lambda: states(server) == {"2": "AVAILABLE"})
+        tools.wait_for(lambda: states(server) == {"2": "AVAILABLE"})
         before = len(answers)
-        wait_for(lambda: len(answers) > before + 20)
+        tools.wait_for(lambda: len(answers) > before + 20)
     assert {status for status, _ in answers} == {200}
     by_old = [np.allclose(rows, old, atol=1e-5) for _, rows in answers]
     by_new = [np.allclose(rows, new, atol=1e-5) for _, rows in answers]
@@ -66,35 +60,35 @@ def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pic
 def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
     folder = tmp_path / "face"
     add(versions, "1", folder)
-    with served(folder) as server:
+    with tools.served(folder) as server:
         (folder / "5").mkdir()
         (folder / "5" / "saved_model.pb").write_bytes(b"rubbish")
-        wait_for(lambda: states(server).get("5") == "END")
+        tools.wait_for(lambda: states(server).get("5") == "END")
         assert states(server)["1"] == "AVAILABLE"
-        _, answer, _ = ask(server, "GET", "/v1/models/face/versions/5")
+        _, answer, _ = tools.ask(server, "GET", "/v1/models/face/versions/5")
         (one,) = answer["model_version_status"]
         assert one["status"]["error_code"] == "UNKNOWN"
         assert one["status"]["error_message"]
         # Put right, it is served; taken away, the one before is again.
         shutil.rmtree(folder / "5")
-        wait_for(lambda: "5" not in states(server))
+        tools.wait_for(lambda: "5" not in states(server))
         add(versions, "2", folder)
-        wait_for(lambda: states(server) == {"2": "AVAILABLE"})
+        tools.wait_for(lambda: states(server) == {"2": "AVAILABLE"})
         shutil.rmtree(folder / "2")
-        wait_for(lambda: states(server) == {"1": "AVAILABLE"})
-        assert ask(server, "GET", "/healthz")[0] == 200
+        tools.wait_for(lambda: states(server) == {"1": "AVAILABLE"})
+        assert tools.ask(server, "GET", "/healthz")[0] == 200
 
 
 def test_several_versions(versions, tmp_path, pictures):
-    body = {"instances": [{"b64": b64(one)} for one in pictures]}
+    body = {"instances": [{"b64": tools.b64(one)} for one in pictures]}
     folder = tmp_path / "face"
     shutil.copytree(versions, folder)
-    with served(folder, num_versions=2) as server:
+    with tools.served(folder, num_versions=2) as server:
         for path, version in (("/versions/1", "1"), ("/versions/2", "2"), ("", "2")):
             path = f"/v1/models/face{path}:predict"
-            status, answer, _ = ask(server, "POST", path, body)
+            status, answer, _ = tools.ask(server, "POST", path, body)
             assert status == 200, answer
-            expected = direct(versions / version, pictures)
+            expected = tools.direct(versions / version, pictures)
             np.testing.assert_allclose(answer["predictions"], expected, atol=1e-5)
 
 
@@ -107,7 +101,7 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
     ):
         with pytest.raises(error, match=words):
             PLSCServer().with_model(folder).run(gpu, port=0, block=False)
-    with served(versions) as server:
+    with tools.served(versions) as server:
         other = PLSCServer().with_model(versions)
         with pytest.raises(OSError, match=f"port={server['port']}.*Stop the other"):
             other.run(port=server["port"], block=False)
@@ -133,7 +127,7 @@ sys.executable = {str(python)!r}
 plsc_tf.PLSCServer().with_model("face").run_multi([0, 0], [8010, 8011])
 """
     process = programs.start("-c", program, cwd=tmp_path)
-    wait_for(lambda: pids.exists() and pids.read_text().count("\n") == 2)
+    tools.wait_for(lambda: pids.exists() and pids.read_text().count("\n") == 2)
     process.terminate()
     assert programs.end(process, 60).status == 0
     for pid in pids.read_text().split():
@@ -150,13 +144,13 @@ def test_a_process_for_each_port(versions, pictures):
     server.run_multi([0, 0], ports, block=False)
     try:
         for port in ports:
-            wait_for(lambda port=port: is_listened_at(port))
+            tools.wait_for(lambda port=port: tools.is_listened_at(port))
         with FaceService() as service:
             service.connect_all_server([f"127.0.0.1:{port}" for port in ports])
-            expected = direct(versions / "2", pictures)
+            expected = tools.direct(versions / "2", pictures)
             for _ in range(2):
                 found = service.encode(pictures)
                 np.testing.assert_allclose(found, expected, atol=1e-5)
     finally:
         server.stop()
-    assert not any(map(is_listened_at, ports))
+    assert not any(map(tools.is_listened_at, ports))

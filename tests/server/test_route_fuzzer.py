@@ -13,17 +13,7 @@ import socket
 import grpc
 import numpy as np
 import pytest
-from server_tools import (
-    PLSC,
-    ask,
-    asking,
-    assert_right,
-    b64,
-    predict_request,
-    resources,
-    running,
-    wait_for,
-)
+import server_tools as tools
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 
 from tests.fuzz.mutations import change_json, mutate
@@ -44,10 +34,10 @@ HEADERS = (
 
 def posts(pictures):
     """Good requests, (path, JSON)."""
-    texts = [b64(one) for one in pictures]
+    texts = [tools.b64(one) for one in pictures]
     image = np.zeros((1, 16, 12, 3), int).tolist()
     return [
-        (PLSC, {"base64_string": texts}),
+        (tools.PLSC, {"base64_string": texts}),
         (PREDICT, {"instances": [{"b64": text} for text in texts]}),
         (PREDICT, {"instances": [{"bytes": {"b64": texts[0]}}]}),
         (PREDICT, {"inputs": {"bytes": texts}}),
@@ -61,15 +51,13 @@ def posts(pictures):
 
 def protos(pictures):
     """Good requests, (method, message)."""
+    images = tools.predict_request(pictures, "bytes", ["embedding"])
     zeros = np.zeros((1, 16, 12, 3), np.float32)
-    numbers = predict_request(zeros, "images", signature_name="images")
+    numbers = tools.predict_request(zeros, "images", signature_name="images")
     face = {"model_spec": {"name": "face"}}
     about = GetModelMetadataRequest(**face, metadata_field=["signature_def"])
     named = [
-        (
-            "PredictionService/Predict",
-            predict_request(pictures, "bytes", ["embedding"]),
-        ),
+        ("PredictionService/Predict", images),
         ("PredictionService/Predict", numbers),
         ("PredictionService/GetModelMetadata", about),
         ("ModelService/GetModelStatus", GetModelMetadataRequest(**face)),
@@ -155,7 +143,7 @@ def fuzzed(model_dir):
     folder = model_dir.with_name("fuzzed")
     folder.symlink_to(model_dir)
     limits = ["--max_body_mb=1", "--receive_timeout=3", "--served_name=face"]
-    with running(folder, f"--gallery_dir={folder}_people", *limits) as server:
+    with tools.running(folder, f"--gallery_dir={folder}_people", *limits) as server:
         yield server | {"log": pathlib.Path(f"{folder}.log")}
 
 
@@ -163,7 +151,7 @@ def fuzzed(model_dir):
 def test_damaged_requests(fuzzed, pictures, expected, count, seed):
     start = seed * 10**7
     with (
-        asking(fuzzed, pictures) as answers,
+        tools.asking(fuzzed, pictures) as answers,
         grpc.insecure_channel(f"127.0.0.1:{fuzzed['grpc_port']}") as channel,
         concurrent.futures.ThreadPoolExecutor(8) as pool,
     ):
@@ -171,18 +159,18 @@ def test_damaged_requests(fuzzed, pictures, expected, count, seed):
         rpc = functools.partial(wrong_grpc, channel, protos(pictures))
         for check in (http, rpc):
             list(pool.map(check, range(200)))
-        before = resources(fuzzed)[0]
+        before = tools.resources(fuzzed)[0]
         wrong = [*pool.map(http, range(start, start + 3 * count // 4))]
         wrong += pool.map(rpc, range(start, start + count // 4))
     assert [one for one in wrong if one] == []
-    assert_right(answers, expected)
-    assert ask(fuzzed, "GET", "/healthz")[0] == 200
+    tools.assert_right(answers, expected)
+    assert tools.ask(fuzzed, "GET", "/healthz")[0] == 200
     # Both ways are taken everywhere.
-    metrics = ask(fuzzed, "GET", "/metrics")[1]
+    metrics = tools.ask(fuzzed, "GET", "/metrics")[1]
     for interface in ("plsc", "rest", "gallery", "grpc"):
         good, bad = ("OK", "INVALID_ARGUMENT") if interface == "grpc" else (200, 400)
         assert f'interface="{interface}",status="{good}"' in metrics
         assert f'interface="{interface}",status="{bad}"' in metrics
     assert "Traceback" not in fuzzed["log"].read_text()
     # Memory does not grow.
-    wait_for(lambda: resources(fuzzed)[0] < before + 64)
+    tools.wait_for(lambda: tools.resources(fuzzed)[0] < before + 64)
