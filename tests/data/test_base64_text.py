@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.readers.base64_text import (
-    base64_files,
-    decode,
-    find_lines,
-    listed_files,
-    parse_line,
-    read_lines,
-)
+from plsc_tf.data.readers import base64_text
 from tests.data.conftest import opened
 
 
@@ -46,17 +39,17 @@ def test_a_file_may_be_named_by_train_files(folder):
 def test_lines_are_checked_at_once_and_base64_when_it_is_read(tmp_path, picture):
     good = base64.b64encode(picture(0, 0))
     (tmp_path / "part-0").write_bytes(good + b"\t0\nab!d\t1\n")
-    source = base64_files([str(tmp_path / "part-0")])
+    source = base64_text.base64_files([str(tmp_path / "part-0")])
     with pytest.raises(ValueError, match="record 1 of .*part-0: the image is not b"):
         list(Batches(source, 2, options=PipelineOptions(shuffle=False)))
     (tmp_path / "part-0").write_bytes(good + b"\t0\nabc\t1\n")
     with pytest.raises(ValueError, match="part-0, line 2: .*multiple of 4"):
-        base64_files([str(tmp_path / "part-0")])
+        base64_text.base64_files([str(tmp_path / "part-0")])
 
 
 @pytest.mark.parametrize("text", [b"QUJD", b"QUI=", b"QQ==", b"QR==", b"QU+/"])
 def test_base64_is_decoded(text):
-    assert decode(text) == base64.b64decode(text, validate=True)
+    assert base64_text.decode(text) == base64.b64decode(text, validate=True)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +59,29 @@ def test_base64_is_decoded(text):
 )
 def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="the image is not base64"):
-        decode(text)
+        base64_text.decode(text)
 
 
 def test_lists_that_are_wrong(tmp_path):
     with pytest.raises(FileNotFoundError, match="no .*/file_list.txt. Found: nothing"):
-        listed_files(str(tmp_path))
+        base64_text.listed_files(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=f"no {tmp_path}/a.txt or a.txt. Fou"):
-        listed_files(str(tmp_path), "a.txt")
+        base64_text.listed_files(str(tmp_path), "a.txt")
     with pytest.raises(FileNotFoundError, match="There is no ram://h/a.txt. Found: "):
-        listed_files(str(tmp_path), "ram://h/a.txt")
+        base64_text.listed_files(str(tmp_path), "ram://h/a.txt")
     (tmp_path / "file_list.txt").write_text(" \n")
     with pytest.raises(ValueError, match="file_list.txt is empty"):
-        listed_files(str(tmp_path))
+        base64_text.listed_files(str(tmp_path))
     (tmp_path / "file_list.txt").write_text("part-0\n")
     with pytest.raises(FileNotFoundError, match="part-0"):
-        listed_files(str(tmp_path))
+        base64_text.listed_files(str(tmp_path))
 
 
 TEXT = base64.b64encode(bytes(range(100)))
 
 
 def test_two_columns_of_digits_are_in_plscs_documented_order():
-    assert parse_line(b"1234\t5678") == (b"1234", 5678)
+    assert base64_text.parse_line(b"1234\t5678") == (b"1234", 5678)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +105,7 @@ def test_wrong_lines_are_refused(line):
         "expected an image in base64.*, a tab and a label, a whole.* Received: text="
     )
     with pytest.raises(ValueError, match=words):
-        parse_line(line)
+        base64_text.parse_line(line)
 
 
 @pytest.mark.parametrize("label_first", [False, True])
@@ -125,20 +118,22 @@ def test_every_line_is_read_once_and_from_any_position(tmp_path, label_first, la
     ]
     (tmp_path / "part").write_bytes(b"\n".join(lines) + last)
     path = str(tmp_path / "part")
-    found = list(read_lines(path))
-    assert [parse_line(line) for _, _, line in found] == rows
+    found = list(base64_text.read_lines(path))
+    assert [base64_text.parse_line(line) for _, _, line in found] == rows
     assert [number for number, _, _ in found] == list(range(1, 30))
     for number, end, _ in found:
-        assert list(read_lines(path, end, number + 1)) == found[number:]
+        assert list(base64_text.read_lines(path, end, number + 1)) == found[number:]
     data = (tmp_path / "part").read_bytes()
-    assert [(data[b : b + n], label) for b, n, label in find_lines(path)] == rows
+    places = base64_text.find_lines(path)
+    assert [(data[b : b + n], label) for b, n, label in places] == rows
 
 
 def test_empty_lines_marks_and_windows_ends_are_left_out(tmp_path):
     data = b"\xef\xbb\xbf%s\t1\r\n\r\n\n02\t%s\r\n" % (TEXT, TEXT)
     (tmp_path / "part").write_bytes(data)
-    lines = list(read_lines(str(tmp_path / "part")))
-    assert [parse_line(line) for _, _, line in lines] == [(TEXT, 1), (TEXT, 2)]
+    lines = list(base64_text.read_lines(str(tmp_path / "part")))
+    parsed = [base64_text.parse_line(line) for _, _, line in lines]
+    assert parsed == [(TEXT, 1), (TEXT, 2)]
     assert [number for number, _, _ in lines] == [1, 4]
-    begins = [begin for begin, _, _ in find_lines(str(tmp_path / "part"))]
+    begins = [begin for begin, _, _ in base64_text.find_lines(str(tmp_path / "part"))]
     assert [data[begin:].startswith(TEXT) for begin in begins] == [True, True]
