@@ -12,6 +12,7 @@ from tests import programs, required
 from tests.cluster import cluster_driver
 from tests.cluster.cluster_driver import CASE, MOCK, NO_TEST
 from tests.cluster.two_hosts import NotPermittedError, two_hosts
+from tests.waiting import wait_for
 
 LOST = 76
 LIMIT_S = 200
@@ -58,11 +59,8 @@ class Launchers:
 
     def wait_for(self, ready):
         """Waits until a function is true, or a launcher has ended."""
-        until = time.monotonic() + LIMIT_S
-        while not ready() and time.monotonic() < until:
-            if any([launcher.poll() is not None for launcher in self._launchers]):
-                break
-            time.sleep(0.01)
+        polls = [launcher.poll for launcher in self._launchers]
+        wait_for(lambda: ready() or any(poll() is not None for poll in polls), LIMIT_S)
 
     def end(self):
         """Returns their exit statuses once both have ended."""

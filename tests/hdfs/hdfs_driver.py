@@ -15,9 +15,10 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 
 from absl import logging
+
+from tests.waiting import wait_for
 
 HERE = pathlib.Path(__file__).parent
 
@@ -81,11 +82,8 @@ class Driver:
 
     def wait_for(self, path, limit_s=300):
         """Waits until the call that was begun makes a file; not if it ends before."""
-        end = time.monotonic() + limit_s
-        while not path.exists():
-            assert time.monotonic() < end, path
-            assert self._answers.empty(), self.end()
-            time.sleep(0.02)
+        wait_for(lambda: path.exists() or not self._answers.empty(), limit_s)
+        assert path.exists(), self.end()
 
     def stop(self):
         """Ends the process."""

@@ -1,9 +1,9 @@
 """Files on a real HDFS, checked by a client of another make, also when servers fail."""
 
 import errno
+import functools
 import os
 import signal
-import time
 
 import hdfs_driver
 import pytest
@@ -11,6 +11,7 @@ from blake3 import blake3
 from hdfs_driver import RemoteCallError
 
 from tests.storage.test_storage_files import EVERYWHERE
+from tests.waiting import wait_for
 
 TAKE, LOCK = "hdfs_checks:take_lock", "hdfs_checks:lock"
 
@@ -30,10 +31,9 @@ def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):
     assert options == "-Xmx128m -Xrs"
     assert "hadoop-hdfs-2.7.3.jar" in class_path and "*" not in class_path
     os.kill(driver.pid, signal.SIGTERM)
-    end = time.monotonic() + 10
-    while not (seen := driver.call("hdfs_checks:signals_seen")):
-        assert time.monotonic() < end
-    assert seen == [signal.SIGTERM]
+    seen = functools.partial(driver.call, "hdfs_checks:signals_seen")
+    wait_for(seen)
+    assert seen() == [signal.SIGTERM]
 
 
 def test_permission_denied_is_reported_as_that(

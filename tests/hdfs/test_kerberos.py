@@ -3,7 +3,6 @@
 import pathlib
 import re
 import subprocess
-import time
 
 import hdfs_cluster
 import hdfs_driver
@@ -11,6 +10,7 @@ import pytest
 from hdfs_driver import RemoteCallError
 
 from plsc_tf.parallel.addresses import free_addresses, split
+from tests.waiting import wait_for
 
 # Hadoop before 3.3 looks into a package that Java 17 does not export.
 EXPORTS = "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED"
@@ -24,10 +24,9 @@ def environment(hdfs_servers, tmp_path):
     script = pathlib.Path(__file__).with_name("kdc.sh")
     _, port = split(*free_addresses(1))
     kdc = subprocess.Popen(["sh", script, tmp_path, str(port)])
-    end = time.monotonic() + 60
-    while not (tmp_path / "ticket").exists():
-        assert kdc.poll() is None and time.monotonic() < end
-        time.sleep(0.1)
+    ticket = tmp_path / "ticket"
+    wait_for(lambda: ticket.exists() or kdc.poll() is not None)
+    assert ticket.exists()
     java = [f"-Djava.security.krb5.conf={tmp_path}/krb5.conf", EXPORTS]
     values = {
         "hadoop.security.authentication": "kerberos",
@@ -48,7 +47,7 @@ def environment(hdfs_servers, tmp_path):
         # Hadoop's client encodes the name of a user with a ticket with commons-codec.
         found["CLASSPATH"] += f":{packages.server_jars}/*"
         found |= {"LIBHDFS_OPTS": " ".join(java), "PLSC_TF_HDFS": cluster.uri}
-        yield found | {"KERB_TICKET_CACHE_PATH": str(tmp_path / "ticket")}
+        yield found | {"KERB_TICKET_CACHE_PATH": str(ticket)}
     finally:
         cluster.stop_all()
         kdc.kill()

@@ -4,11 +4,10 @@ import contextlib
 import os
 import pathlib
 import signal
-import time
 
 import pytest
 
-from tests import programs
+from tests import programs, waiting
 
 # A test that waits longer has failed.
 LIMIT_S = 60
@@ -64,10 +63,7 @@ class Launchers:
         self.until(lambda: all((self.folder / name).exists() for name in names))
 
     def until(self, condition):
-        end = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.01)
+        waiting.wait_for(condition, LIMIT_S)
 
     def read(self, name):
         return (self.folder / name).read_text()

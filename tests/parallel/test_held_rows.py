@@ -1,7 +1,6 @@
 """Rows as they were at one moment, while training goes on."""
 
 import functools
-import time
 import weakref
 
 import keras
@@ -14,6 +13,7 @@ from plsc_tf.parallel import rows as rows_module
 from plsc_tf.parallel.rows import ReplicatedRows
 from tests.checkpoints.small import make_content, make_rows
 from tests.training import checkpointed
+from tests.waiting import wait_for
 
 WHOLE = np.arange(22, dtype=np.float32).reshape(11, 2)
 
@@ -73,7 +73,4 @@ def test_memory_is_let_go_when_the_save_ends(tmp_path):
     del held, content
     saver.wait()
     # The saver's thread may still be about to end.
-    deadline = time.monotonic() + 60
-    while any(reference() is not None for reference in references):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: all(reference() is None for reference in references))

@@ -13,12 +13,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 from PIL import Image
 
 from plsc_tf.data.images import encode
+from tests.waiting import wait_for as wait_for
 
 EMBEDDING_SIZE = 8
 PLSC = "/FaceClassifyService/inference"
@@ -80,13 +80,6 @@ def connect(server, data=b"", port="port"):
 def is_listened_at(port):
     with socket.socket() as link:
         return link.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_for(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def export(folder, seed, extras=None):

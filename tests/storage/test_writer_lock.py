@@ -13,6 +13,7 @@ from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
 from tests import programs
 from tests.marks import slow
+from tests.waiting import wait_for
 
 
 @pytest.mark.parametrize(
@@ -166,8 +167,5 @@ def test_renewing_is_a_small_file_that_does_not_grow(tmp_path):
         one.acquire(tmp_path)
         [path] = tmp_path.iterdir()
         before = path.read_bytes()
-        end = time.monotonic() + 20
-        while path.read_bytes() == before and time.monotonic() < end:
-            time.sleep(0.01)
-        after = path.read_bytes()
-        assert after != before and len(after) == len(before) <= 4096
+        wait_for(lambda: path.read_bytes() != before)
+        assert len(path.read_bytes()) == len(before) <= 4096
