@@ -66,15 +66,7 @@ def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0
     kernel = "glorot_uniform"
     if "conv" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["conv"])
-    return layers.Conv2D(
-        filters,
-        size,
-        stride,
-        padding,
-        activation="relu",
-        kernel_initializer=kernel,
-        name=name,
-    )
+    return layers.Conv2D(filters, size, stride, padding, **_relu(name, kernel))
 
 
 def _dense(name, initial, size):
@@ -84,13 +76,12 @@ def _dense(name, initial, size):
     if "fc" in initial:
         kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])
     bias = keras.initializers.Constant(initial.get("bias", 0.0))
-    return layers.Dense(
-        size,
-        activation="relu",
-        kernel_initializer=kernel,
-        bias_initializer=bias,
-        name=name,
-    )
+    return layers.Dense(size, bias_initializer=bias, **_relu(name, kernel))
+
+
+def _relu(name, kernel):
+    """Returns options that all layers with weights share."""
+    return {"name": name, "activation": "relu", "kernel_initializer": kernel}
 
 
 _LAYERS = {
