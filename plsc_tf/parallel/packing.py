@@ -10,7 +10,6 @@ below, so that updates smaller than a quantum are not lost on average (Gupta et 
 arXiv:1502.02551).
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -128,6 +127,9 @@ def pack(
     return tf.concat([codes, tf.bitcast(tf.cast(exponent, tf.int8), dtype)], axis=-1)
 
 
+_compiled_pack = with_xla(pack)
+
+
 def stored(rows: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
     """Returns new rows in the dtype of their variables, see `DTYPES`.
 
@@ -136,12 +138,7 @@ def stored(rows: tf.Tensor, dtype: tf.DType | None) -> tf.Tensor:
     if dtype is None or rows.shape.rank == 1:
         return rows
     compiled = is_packed(dtype) and rows.shape.num_elements() >= _MANY
-    return _compiled_pack()(rows, dtype) if compiled else pack(rows, dtype)
-
-
-@functools.cache
-def _compiled_pack():
-    return with_xla(pack)
+    return _compiled_pack(rows, dtype) if compiled else pack(rows, dtype)
 
 
 def _rounded(values, bits):
