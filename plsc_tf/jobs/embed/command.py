@@ -58,8 +58,7 @@ def embed(settings: Settings) -> list[tuple]:
         rate = model.rate if model.rates else None
     else:
         loaded, rate = trained.load(settings), None
-        batch_size = settings.evaluation.test_batch_size
-        source = of_model(loaded.model, loaded.settings, batch_size)
+        source = of_model(loaded.model, loaded.settings)
         row = "checkpoint", loaded.checkpoint
     skipped = {} if settings.preprocessing.skip_bad_records else None
     blocks = _embedded(source, rate, options, (names, paths, points), skipped)

@@ -320,9 +320,8 @@ def _evaluate_model(evaluation, settings, parts, joined):
     if test is not None:
         ranks, labels = closed_set.ranks(model, test)
         evaluation.add(set_report.of_classes("test", ranks, labels, evaluation.options))
-    size = settings.evaluation.test_batch_size
     pairs = data.load_pairs(settings, parts.pairs)
-    evaluation.add_sets(model.embed, pairs, of_model(model, settings, size))
+    evaluation.add_sets(model.embed, pairs, of_model(model, settings))
     if with_card:
         evaluation.add_origins(loaded)
     return loaded.checkpoint

@@ -142,21 +142,20 @@ class Pictures:
         return framed.prefetch(ahead).as_numpy_iterator()
 
 
-def of_model(model, settings, batch_size):
+def of_model(model, settings):
     """Returns `Pictures` for a trained model.
 
     Args:
         model: the `Classifier`.
         settings: the `Settings` of its training.
-        batch_size: number of images in a global batch.
     """
     flip = settings.embedding.flip
     if flip is None:  # as in verification: unless the data set is not preprocessed
         module = data_load.find(settings.dataset.dataset_name)
         flip = data_load.info(module).augmentation != "none"
-    embed = functools.partial(model.embed, batch_size=batch_size)
-    most = settings.server.max_megapixels
-    return Pictures(embed, framing(settings), batch_size, flip, most)
+    size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
+    embed = functools.partial(model.embed, batch_size=size)
+    return Pictures(embed, framing(settings), size, flip, most)
 
 
 def of_export(model, settings):
