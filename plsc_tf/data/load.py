@@ -51,10 +51,9 @@ def load(
             `shuffle` default to True for split="train" (the default) and to False for
             other splits, whose images come in file order, framed for evaluation.
     """
-    module = find(name)
     for field in ("training", "shuffle"):
         fields.setdefault(field, fields.get("split", "train") == "train")
-    fields.setdefault("preprocessing", info(module).augmentation)
+    fields.setdefault("preprocessing", info(name).augmentation)
     fields.update(dataset_dir=str(dataset_dir), image_size=image_size, seed=seed)
     fields["augmentation"] = augmentation
     kinds = PipelineOptions, DataRequest
@@ -93,11 +92,11 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
     require(fits, rule, advice, split=split, train_files=",".join(train_files))
     module = find(name)
     parse_fn = getattr(module, "parse_fn", None)
-    if info(module).tfrecords or parse_fn:
+    if info(name).tfrecords or parse_fn:
         request = _with_records(request)
         if request.train_files:
             own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
-            classes = info(module).num_classes
+            classes = info(name).num_classes
             return layouts.records(request, own_name, classes, parse_fn)
     if hasattr(module, "layout"):
         return module.layout(request)
@@ -129,9 +128,9 @@ def _with_records(request):
     return dataclasses.replace(request, train_files=tuple(chosen))
 
 
-def info(module: ModuleType) -> DatasetInfo:
+def info(name: str) -> DatasetInfo:
     """Returns a data set's `INFO`, or the default one if it has none."""
-    return getattr(module, "INFO", DatasetInfo())
+    return getattr(find(name), "INFO", DatasetInfo())
 
 
 def names() -> list[str]:

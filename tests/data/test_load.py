@@ -21,7 +21,7 @@ def test_all_data_sets_are_found_and_say_what_they_are():
     for name in names():
         # Digits and letters are not mirrored.
         expected = "none" if name in ("mnist", "omniglot") else "face"
-        assert info(find(name)).augmentation == expected
+        assert info(name).augmentation == expected
 
 
 def test_unknown_name_suggests_the_near_one():

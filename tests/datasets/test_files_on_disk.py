@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from plsc_tf.data.load import find, info, load, load_val, names, open_source
+from plsc_tf.data.load import info, load, load_val, names, open_source
 from plsc_tf.data.readers.layouts import DataRequest
 from tests.conversion import drawn
 from tests.data.conftest import write_folders
@@ -142,7 +142,7 @@ def test_train_files_are_tfrecords(tmp_path, name):
     source = open_source(name.upper(), request)
     items = list(source.epoch(seed=0, epoch=0, shuffle=False))
     assert [int(item["label"]) for item in items] == [0, 1]
-    assert (source.name, source.num_classes) == (name, info(find(name)).num_classes)
+    assert (source.name, source.num_classes) == (name, info(name).num_classes)
     with pytest.raises(FileNotFoundError, match="No file matches 'x' in train_files"):
         open_source(name, _request(tmp_path, train_files=("x",)))
 

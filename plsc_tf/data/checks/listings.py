@@ -281,8 +281,7 @@ def open_listing(name: str, request: DataRequest) -> Listing:
     kind = PackedImages if layout.form else SourceImages
     listing = _LISTINGS.get(type(layout), kind)(layout)
     if isinstance(listing, ListedImages | PackedImages) and request.split == "train":
-        known = data_load.info(data_load.find(name)).num_classes
-        listing.num_classes = request.num_classes or known
+        listing.num_classes = request.num_classes or data_load.info(name).num_classes
     return listing
 
 

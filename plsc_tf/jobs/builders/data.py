@@ -134,7 +134,7 @@ def _classes_to_request(settings) -> int | None:
         return dataset.num_classes
     # TFRecords do not store it, but the data set's module may know it.
     module = data_load.find(dataset.dataset_name)
-    known = data_load.info(module)
+    known = data_load.info(dataset.dataset_name)
     records = dataset.train_files and (known.tfrecords or hasattr(module, "parse_fn"))
     return dataset.num_classes if records and not known.num_classes else None
 
@@ -213,11 +213,10 @@ def _classes_in_files(settings, source):
     """Returns the number of classes found in the data itself, None if unknown."""
     if settings.dataset.dataset_name == "mock" or source.label_range is None:
         return None  # generated on request, or known only after reading all records
-    module = data_load.find(settings.dataset.dataset_name)
     return max(
         source.label_range[1] + 1,
         len(getattr(source, "class_names", ())),
-        data_load.info(module).num_classes or 0,
+        data_load.info(settings.dataset.dataset_name).num_classes or 0,
     )
 
 
@@ -260,8 +259,7 @@ def preprocessing_name(settings) -> str:
     name = settings.preprocessing.preprocessing_name
     if name:
         return name
-    module = data_load.find(settings.dataset.dataset_name)
-    return data_load.info(module).augmentation
+    return data_load.info(settings.dataset.dataset_name).augmentation
 
 
 def _changed(base, given):

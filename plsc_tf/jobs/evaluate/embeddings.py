@@ -151,8 +151,7 @@ def of_model(model, settings):
     """
     flip = settings.embedding.flip
     if flip is None:  # as in verification: unless the data set is not preprocessed
-        module = data_load.find(settings.dataset.dataset_name)
-        flip = data_load.info(module).augmentation != "none"
+        flip = data_load.info(settings.dataset.dataset_name).augmentation != "none"
     size, most = settings.evaluation.test_batch_size, settings.server.max_megapixels
     embed = functools.partial(model.embed, batch_size=size)
     return Pictures(embed, framing(settings), size, flip, most)
