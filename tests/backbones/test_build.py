@@ -91,11 +91,6 @@ def test_dropout_defaults_to_the_networks_own(sketch):
     assert rates(small(dropout=0.3)) == [0.3]
 
 
-def norms(network):
-    kind = keras.layers.BatchNormalization
-    return [layer for layer in network.layers if isinstance(layer, kind)]
-
-
 ZOO = {"image_shape": (32, 32, 3), "batch_norm_momentum": 0.8}
 
 
@@ -109,7 +104,9 @@ ZOO = {"image_shape": (32, 32, 3), "batch_norm_momentum": 0.8}
     ],
 )
 def test_every_batch_norm_is_as_asked(sketch, name, options, synchronized):
-    found = norms(sketch(name, synchronized_batch_norm=synchronized, **options))
+    network = sketch(name, synchronized_batch_norm=synchronized, **options)
+    kind = keras.layers.BatchNormalization
+    found = [layer for layer in network.layers if isinstance(layer, kind)]
     assert {layer.synchronized for layer in found} == {synchronized}
     if options is ZOO:
         assert {layer.momentum for layer in found} == {0.8}

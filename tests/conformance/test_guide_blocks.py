@@ -86,11 +86,6 @@ def small_network():
     return keras.Model(inputs, keras.layers.Dense(EMBEDDING)(keras.layers.Flatten()(x)))
 
 
-def small_model():
-    head = plsc_tf.ShardedHead(6, loss=plsc_tf.ARCFACE)
-    return compiled(small_network, head, optimizer=lambda: plsc_tf.Momentum(0.01))
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     pytest.importorskip("aiohttp", reason="the server needs the extra serving")
@@ -99,7 +94,8 @@ def world(tmp_path_factory):
     (folder / "hparams").mkdir()
     (folder / "hparams" / "quickstart.cfg").write_text("\n".join(QUICKSTART.split()))
     with contextlib.chdir(folder):
-        model = small_model()
+        head = plsc_tf.ShardedHead(6, loss=plsc_tf.ARCFACE)
+        model = compiled(small_network, head, optimizer=lambda: plsc_tf.Momentum(0.01))
         faces = plsc_tf.load(
             "folder", "photos", batch_size=24, image_size=(SIDE, SIDE), num_classes=6
         )

@@ -185,13 +185,6 @@ def test_a_stream_that_breaks_off_is_named_with_its_batch():
     assert "cannot be read beyond position 6...11 of epoch 0" in str(error)
 
 
-def _at_once(functions):
-    """Runs functions in threads; returns what they return."""
-    with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
-        runs = [pool.submit(function) for function in functions]
-        return [run.result(timeout=60) for run in runs]
-
-
 def _filling(folder, wait):
     """Opens a cache on disk; `wait` is called in the middle of filling it."""
     pixels = np.arange(20 * 12 * 10 * 3).reshape(20, 12, 10, 3).astype(np.uint8)
@@ -212,7 +205,9 @@ def _filling(folder, wait):
 
 def test_of_several_processes_one_fills_a_cache(tmp_path):
     fills = []
-    found = _at_once([lambda: _filling(tmp_path, lambda: fills.append(1))] * 3)
+    waits = [lambda: fills.append(1)] * 3
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(_filling, [tmp_path] * 3, waits, timeout=60))
     assert found == [list(range(20))] * 3
     assert len(fills) == 1
     place, _ = sorted(tmp_path.iterdir())

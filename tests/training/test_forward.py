@@ -149,11 +149,6 @@ def test_gradients_and_states_are_the_same(build, way, reference):
     assert_same_passes(make_model(build), way, reference=reference)
 
 
-def zoo_model(name, replicas, **options):
-    settings = settings_of(name, **options)
-    return recipe.build_model(settings, plsc_tf.strategy(replicas), Precision())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("name", SIZES)
@@ -162,7 +157,8 @@ def test_every_network(name, replicas):
     # In float32, small pictures magnify rounding: norms over a few numbers.
     # XLA draws other masks.
     options = {"model_options": "drop_path=0"} if name == "vit_t" else {}
-    model = zoo_model(name, replicas, dropout=0.0, **options)
+    settings = settings_of(name, dropout=0.0, **options)
+    model = recipe.build_model(settings, plsc_tf.strategy(replicas), Precision())
     assert_same_passes(model, BLOCKS, COMPILED)
 
 
