@@ -14,11 +14,10 @@ from tests.evaluation.saved_embeddings import detected, evaluate, write_lists
 from tests.evaluation.test_templates import plain_pooling
 
 
-def people_rows(num_people=24, each=4, size=16, seed=0):
-    rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(num_people, size))
-    ids = np.repeat(np.arange(num_people), each)
-    return (centres[ids] + 0.7 * rng.normal(size=(len(ids), size))), ids
+def people_rows():
+    """Embeddings of four pictures of each of 24 people, and the people's numbers."""
+    rng, ids = np.random.default_rng(0), np.repeat(np.arange(24), 4)
+    return rng.normal(size=(24, 16))[ids] + 0.7 * rng.normal(size=(96, 16)), ids
 
 
 @pytest.fixture
