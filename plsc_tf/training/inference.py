@@ -87,7 +87,8 @@ def predict(
         user_data.check_endless(x, steps, "steps")
         x = x.take(steps) if steps else x
         count = int(x.cardinality())
-        parts = _of_batches(model, x, batch_size)
+        images = (one[0] if isinstance(one, tuple) else one for one in x)
+        parts = (model.embed(one, batch_size or len(one)) for one in images)
     else:
         x, size = np.asarray(x), batch_size or BATCH
         count = -(-len(x) // _padded(model, size, x))
@@ -102,12 +103,6 @@ def predict(
     bar.update(len(embeddings), finalize=True)
     require(embeddings, "There is nothing to embed: the data set is empty")
     return np.concatenate(embeddings)
-
-
-def _of_batches(model, dataset, batch_size):
-    for element in dataset:
-        images = element[0] if isinstance(element, tuple) else element
-        yield model.embed(images, batch_size or len(images))
 
 
 def _padded(model, batch_size, images):
