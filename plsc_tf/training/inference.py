@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -88,7 +88,7 @@ def predict(
         x = x.take(steps) if steps else x
         count = int(x.cardinality())
         images = (one[0] if isinstance(one, tuple) else one for one in x)
-        parts = (model.embed(one, batch_size or len(one)) for one in images)
+        parts: Iterable = (model.embed(one, batch_size or len(one)) for one in images)
     else:
         x, size = np.asarray(x), batch_size or BATCH
         count = -(-len(x) // _padded(model, size, x))
