@@ -130,7 +130,9 @@ def num_pixels(data: bytes, unpack: bool = True) -> int | None:
             return pixels if pixels and fits and texts <= _MOST_TEXTS else None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
-        height, width, _ = tf.io.extract_jpeg_shape(data).numpy().tolist()
+        if not data.startswith(b"\xff\xd8"):
+            return None
+        height, width = _jpeg_size(data)
         pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by these bytes.
         scans = data.count(b"\xff\xda")
@@ -176,6 +178,19 @@ def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:
     plain = begins & is_in(two_numbers(place)[:, 0], _FRAMES)
     # The sides follow the marker, a length and the number of bits.
     return tf.where(plain[:, tf.newaxis], two_numbers(place + 5), 0)
+
+
+def _jpeg_size(data):
+    """Returns (height, width); of a plain JPEG in microseconds, as `jpeg_sizes`."""
+    place = 2
+    for _ in range(_PLAIN_SEGMENTS + 1):
+        marker, length, bits, *size, planes = struct.unpack_from(">HHBHHB", data, place)
+        if marker in _FRAMES and (length, bits) == (8 + 3 * planes, 8):
+            return size
+        if marker not in _SEGMENTS or length < 2:  # noqa: PLR2004 - its own bytes
+            break
+        place += length + 2
+    return tf.io.extract_jpeg_shape(data).numpy()[:2].tolist()
 
 
 def _unpacks(data, most):

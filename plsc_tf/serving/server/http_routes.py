@@ -55,7 +55,8 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        request.protocol.head_received(request.can_read_body)
+        length = request.content_length or 0
+        request.protocol.head_received(request.can_read_body, length)
         try:
             response = await self._handle(request, handler)
         finally:

@@ -35,5 +35,6 @@ def check_image(index: int, data: bytes, options) -> int:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
         raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
-    texts = data.count(b"zTXt") + data.count(b"iTXt")
+    is_png = data.startswith(b"\x89PNG")
+    texts = data.count(b"zTXt") + data.count(b"iTXt") if is_png else 0
     return max(pixels, _PIXELS_PER_BYTE * len(data), _PIXELS_PER_TEXT * texts)

@@ -69,6 +69,7 @@ class LoadedModel:
         """
         self.version, self.seconds, self._options = version, {}, options
         card, self._loaded, self.signature_defs = _open(folder)
+        self._inputs = {name: _input(d) for name, d in self.signature_defs.items()}
         both = QUALITY_SIGNATURE, DEFAULT_SIGNATURE
         self._embeds = next(name for name in both if name in self.signature_defs)
         outputs = self.signature_defs[DEFAULT_SIGNATURE].outputs
@@ -101,13 +102,10 @@ class LoadedModel:
             RequestError: the model has no such signature.
         """
         signature = signature or DEFAULT_SIGNATURE
-        if signature not in self.signature_defs:
-            names = sorted(self.signature_defs)
+        if signature not in self._inputs:
+            names = sorted(self._inputs)
             raise invalid(f"The signatures are {names}. Received: {signature[:100]!r}.")
-        ((name, info),) = self.signature_defs[signature].inputs.items()
-        # Strings have numpy's dtype object.
-        dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
-        return signature, name, dtype, tf.TensorShape(info.tensor_shape).as_list()
+        return signature, *self._inputs[signature]
 
     async def predict(self, signature: str, values: Sequence) -> dict[str, np.ndarray]:
         """Checks the values of the input and computes a signature's outputs.
@@ -187,6 +185,14 @@ class LoadedModel:
             *_, dtype, shape = self.input(signature)
             value = image if dtype.kind == "O" else np.ones((), dtype)
             self.run(signature, tf.fill([1, *shape[1:]], value))
+
+
+def _input(definition):
+    """Returns the (name, dtype, shape) of a signature's input."""
+    ((name, info),) = definition.inputs.items()
+    # Strings have numpy's dtype object.
+    dtype = np.dtype(tf.dtypes.as_dtype(info.dtype).as_numpy_dtype)
+    return name, dtype, tf.TensorShape(info.tensor_shape).as_list()
 
 
 def _open(path):

@@ -39,7 +39,8 @@ def read_json(body: bytes) -> dict:
         RequestError: the body is not a JSON object, or has too many values.
     """
     # Python's lock is held while JSON is parsed.
-    if sum(body.count(part) * cost for part, cost in _COSTS.items()) > _MANY:
+    counts = (body.count(part) * cost for part, cost in _COSTS.items())
+    if len(body) * max(_COSTS.values()) > _MANY and sum(counts) > _MANY:
         raise too_large(f"A request may contain at most {_MANY} values of JSON.")
     try:
         value = orjson.loads(body)
