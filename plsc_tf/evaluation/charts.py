@@ -48,23 +48,29 @@ class Chart:
         """Returns the SVG text, starting at `<svg`, to embed in a page or save."""
         import matplotlib
 
-        # Keep text as text, also a name with $, and derive element ids from the title
-        # because several charts share a page.
+        # Keep text as text, and derive element ids from the title because several
+        # charts share a page.
         look = {"svg.fonttype": "none", "svg.hashsalt": self.title}
-        look["text.parse_math"] = False
         facts = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         facts["Title"] = self.title  # read out by screen readers
         with matplotlib.rc_context(look):
             text = io.StringIO()
-            self.figure().savefig(text, format="svg", metadata=facts)
+            self._save(text, format="svg", metadata=facts)
         drawn = text.getvalue()
         return drawn[drawn.index("<svg") :]
 
     def png(self):
         """Returns the chart as PNG bytes."""
         content = io.BytesIO()
-        self.figure().savefig(content, format="png", dpi=150)
+        self._save(content, format="png", dpi=150)
         return content.getvalue()
+
+    def _save(self, file, **options):
+        import matplotlib
+
+        # A name may have a $.
+        with matplotlib.rc_context({"text.parse_math": False}):
+            self.figure().savefig(file, **options)
 
     def figure(self):
         """Draws the chart in a new `matplotlib.figure.Figure` and returns it."""

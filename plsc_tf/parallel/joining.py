@@ -27,6 +27,8 @@ RETRY_S = 0.2
 TRIES = 10
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 500
+# Hosts of strangers that the log names: a machine may have millions of addresses.
+MAX_WARNINGS = 10
 # Extra seconds, beyond the chief's time limit, that a worker waits for its decision;
 # also the seconds that a failed chief waits for late workers, to report the problem to
 # them.
@@ -249,7 +251,7 @@ class ChiefJoin:
         except wire.SignatureError:
             connection.close()
             host = (writer.get_extra_info("peername") or ["an unknown address"])[0]
-            if host not in self._refused:
+            if host not in self._refused and len(self._refused) < MAX_WARNINGS:
                 self._refused.add(host)
                 logging.warning(
                     "Refused a connection from %s, which does not know the secret of "

@@ -99,6 +99,8 @@ DAMAGES = {
     "no image": (members(c_cls=b"1"), f"'c' {ONE}.*images=0"),
     "two images": (members(c_png=b"p", c_gif=b"p", c_cls=b"1"), "images=2"),
     "a name as label": (members(c_png=b"p", c_cls=b"cat"), f"'c' {ONE}.*cat"),
+    # Of a sparse file that took 244 KB, 6 GB were read.
+    "a long label": (members(c_png=b"p", c_cls=b"1" + bytes(100)), f"'c' {ONE}.*long"),
     "apart": (members(c_png=b"p", d_png=b"p", c_cls=b"1"), f"'c' {ONE}"),
     "a symbolic link": (members(c_png=LINK), OUT),
     "a hard link": (members(c_png=HARD), OUT),

@@ -60,6 +60,9 @@ def test_charts_show_their_figures():
     texts = {one.text for one in root.iter(f"{SVG}text")}
     assert {"same", "different", "share of the pairs"} <= texts
     assert f"most accurate threshold: {report.threshold['best_cosine']:.3f}" in texts
+    # Drawn as a formula, a list's name ended `evaluate` before it wrote the card.
+    named = dataclasses.replace(charts["histogram"], title=r"a$\frac$")
+    assert named.png().startswith(b"\x89PNG")
 
 
 def test_the_det_curve_counts_errors_on_axes_of_normal_deviates():

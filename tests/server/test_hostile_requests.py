@@ -18,6 +18,7 @@ from plsc_tf.serving.server import rest
 from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.guard import Bodies
 from plsc_tf.serving.server.limits import check_image
+from tests.waiting import wait_for
 
 PREDICT = "/v1/models/face:predict"
 LISTS = b"[]" + b",[]" * 300_000
@@ -239,3 +240,20 @@ def test_no_error_repeats_a_long_request(server):
     assert status == 400 and len(answer["error"]) <= 250
     answer = ask(server, "GET", "/v1/" + "x" * 5000)[1]
     assert len(answer["error"]) <= 200
+
+
+# 64 refused requests of 31 MB kept 3 GB until later ones made Python look for cycles.
+def test_what_is_refused_is_freed_at_once(model_dir):
+    bodies = [b'{"a": "%s"x}', b'{"base64_string": ["%s?"]}']
+    bodies = [body % (b"\xf0\x9f\x98\x80" + b"a" * 100_000) for body in bodies]
+    damaged = b64(picture(1, (300, 200))[:-300])
+    errors = RequestError, json.JSONDecodeError
+    with served(model_dir) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            for body in (*bodies, {"base64_string": [damaged] * 30}):
+                assert ask(server, "POST", PLSC, body)[0] == 400
+            wait_for(lambda: not [1 for o in gc.get_objects() if isinstance(o, errors)])
+        finally:
+            gc.enable()

@@ -240,6 +240,14 @@ class _Evaluation:
         rows = [row for report in self.reports for row in self._rows(report)]
         for report in self.reports:
             self._compare(report)
+        if folder := self.scoring.card_dir:
+            content = card.build(self.model, self.data, self.reports, self.options)
+            content["options"] = self._given
+            as_json = files.join(folder, "card.json")
+            files.replace(as_json, card.to_json(content))
+            page = files.join(folder, "card.html")
+            files.replace(page, card.to_html(content, self.reports))
+            rows += [("card", page), ("card as JSON", as_json)]
         if folder := self.scoring.plot_dir:
             rows.append(("charts", folder))
             for report in self.reports:
@@ -249,14 +257,6 @@ class _Evaluation:
                     path = files.join(folder, f"{name.decode(errors='ignore')}_{kind}")
                     files.replace(f"{path}.svg", chart.svg().encode())
                     files.replace(f"{path}.png", chart.png())
-        if folder := self.scoring.card_dir:
-            content = card.build(self.model, self.data, self.reports, self.options)
-            content["options"] = self._given
-            as_json = files.join(folder, "card.json")
-            files.replace(as_json, card.to_json(content))
-            page = files.join(folder, "card.html")
-            files.replace(page, card.to_html(content, self.reports))
-            rows += [("card", page), ("card as JSON", as_json)]
         return rows
 
     def _rows(self, report):

@@ -9,6 +9,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
@@ -118,8 +119,7 @@ class Protocol(web.RequestHandler):
             return
         # aiohttp itself passes no bytes to go on with those that it has.
         if data and self._phase == _IDLE:
-            self._phase = _HEAD
-            self._num_bytes = self._line_ends = self._end = 0
+            self._phase, self._num_bytes, self._line_ends, self._end = _HEAD, 0, 0, 0
             self._limit("reading", self._options.receive_timeout)
         self._num_bytes += len(data)
         self._line_ends += data.count(b"\r\n")
@@ -128,12 +128,9 @@ class Protocol(web.RequestHandler):
         if is_long or self._line_ends > most_line_ends:
             self._link.abort()
             return
-        self._link.max_size = self._read_bytes
+        rest = self._end - self._num_bytes
+        self._link.max_size = max(READ_BYTES, min(rest, _BODY_BYTES))
         super().data_received(data)
-
-    @property
-    def _read_bytes(self):
-        return max(READ_BYTES, min(self._end - self._num_bytes, _BODY_BYTES))
 
     def pause_writing(self) -> None:
         """Starts the time limit for the client to read its answer."""
@@ -157,17 +154,16 @@ class Protocol(web.RequestHandler):
             self._limit("writing", None)
             super().resume_writing()
 
-    def head_received(self, has_body: bool, length: int) -> None:
+    def head_received(self, has_body: bool, length: int | None) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body.
 
         Args:
             has_body: whether a body follows.
-            length: number of its bytes; 0 if it comes in chunks.
+            length: number of its bytes; None if it comes in chunks.
         """
         self._limit("reading", None)
         self._phase = _BODY if has_body else _REQUEST
-        self._end = self._num_bytes + length
-        self._link.max_size = self._read_bytes
+        self._end = self._num_bytes + (length or 0)
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)
 
@@ -243,7 +239,7 @@ class Bodies:
 
     def __init__(self, options):
         self._limit = int(options.max_body_mb * 1e6)
-        self._limit_together = int(options.max_receiving_mb * 1e6)
+        self._limit_together = self._room = int(options.max_receiving_mb * 1e6)
         self._seconds, self._most = options.receive_timeout, options.max_connections / 2
         self._requests = {}  # by their tasks
         # Several threads would only make the event loop wait longer for Python's lock,
@@ -272,8 +268,11 @@ class Bodies:
             if key and count > 1 + self._most:
                 raise self._too_many()
             yield
-        except asyncio.CancelledError:
-            if not own.is_ended:
+        except BaseException as error:
+            # Futures hold the error, and its frames the futures: such a cycle would
+            # keep the body until the next garbage collection.
+            traceback.clear_frames(error.__traceback__)
+            if not own.is_ended or not isinstance(error, asyncio.CancelledError):
                 raise
             task.uncancel()
             raise self._too_many() from None
@@ -371,8 +370,13 @@ class Bodies:
             RequestError: other requests use too much memory.
         """
         own = self._requests[asyncio.current_task()]
+        # Requests can only have grown by so much since all were counted.
+        self._room -= size - own.size
         own.size, own.is_slow = size, is_slow
-        self._make_room(own, [*self._requests.values()], self._limit_together)
+        if self._room < 0:
+            requests = [*self._requests.values()]
+            self._make_room(own, requests, self._limit_together)
+            self._room = self._limit_together - sum(one.size for one in requests)
         if is_slow:
             slow = [one for one in self._requests.values() if one.is_slow]
             self._make_room(own, slow, self._limit_together / 2)

@@ -55,8 +55,7 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        length = request.content_length or 0
-        request.protocol.head_received(request.can_read_body, length)
+        request.protocol.head_received(request.can_read_body, request.content_length)
         try:
             response = await self._handle(request, handler)
         finally:
