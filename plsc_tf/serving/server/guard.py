@@ -34,9 +34,8 @@ _HEAD_BYTES = 32 * 1024
 # A request may have this many line ends, plus one per so many bytes. One-byte chunks
 # exceed the limit; aiohttp takes six times as long to parse them as larger chunks.
 _LINE_ENDS, _LINE_BYTES = 1000, 8
-# Bytes that asyncio receives at once; more if all belong to a body without chunks,
-# which is not parsed meanwhile.
-READ_BYTES, _BODY_BYTES = 8 * 1024, 64 * 1024
+# Bytes that asyncio receives at once.
+READ_BYTES = 8 * 1024
 # Requests with more bytes are parsed outside the event loop.
 _LARGE = 64 * 1024
 
@@ -67,7 +66,7 @@ class Protocol(web.RequestHandler):
         # Unlike `transport`, it stays until the last bytes are written.
         self._link = None
         self._phase, self._timers = _IDLE, {}
-        self._num_bytes = self._line_ends = self._end = 0
+        self._num_bytes = self._line_ends = 0
 
     @property
     def busy(self) -> bool:
@@ -119,7 +118,7 @@ class Protocol(web.RequestHandler):
             return
         # aiohttp itself passes no bytes to go on with those that it has.
         if data and self._phase == _IDLE:
-            self._phase, self._num_bytes, self._line_ends, self._end = _HEAD, 0, 0, 0
+            self._phase, self._num_bytes, self._line_ends = _HEAD, 0, 0
             self._limit("reading", self._options.receive_timeout)
         self._num_bytes += len(data)
         self._line_ends += data.count(b"\r\n")
@@ -128,8 +127,6 @@ class Protocol(web.RequestHandler):
         if is_long or self._line_ends > most_line_ends:
             self._link.abort()
             return
-        rest = self._end - self._num_bytes
-        self._link.max_size = max(READ_BYTES, min(rest, _BODY_BYTES))
         super().data_received(data)
 
     def pause_writing(self) -> None:
@@ -154,16 +151,10 @@ class Protocol(web.RequestHandler):
             self._limit("writing", None)
             super().resume_writing()
 
-    def head_received(self, has_body: bool, length: int | None) -> None:
-        """Stops the head's time limit; `Bodies` limits the time of the body.
-
-        Args:
-            has_body: whether a body follows.
-            length: number of its bytes; None if it comes in chunks.
-        """
+    def head_received(self, has_body: bool) -> None:
+        """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit("reading", None)
         self._phase = _BODY if has_body else _REQUEST
-        self._end = self._num_bytes + (length or 0)
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)
 

@@ -55,7 +55,7 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        request.protocol.head_received(request.can_read_body, request.content_length)
+        request.protocol.head_received(request.can_read_body)
         try:
             response = await self._handle(request, handler)
         finally:
