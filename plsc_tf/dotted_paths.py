@@ -44,7 +44,7 @@ def load(path, what):
         ImportError: the module or the name does not exist; the message says which.
     """
     module_name, name = split(path)
-    module = load_module(module_name, what, path)
+    module = load_module(module_name or name, what, path)
     if not hasattr(module, name):
         if module_name == "__main__":
             raise ImportError(
@@ -52,5 +52,5 @@ def load(path, what):
                 "in Python again, or move its code to a module for both scripts."
             )
         hint = did_you_mean(name, dir(module), before=path.removesuffix(name))
-        raise ImportError(f"{module_name} has no {name!r}.{hint}")
+        raise ImportError(f"{module.__name__} has no {name!r}.{hint}")
     return getattr(module, name)

@@ -156,6 +156,20 @@ def test_errors_of_tensorflow_are_one_block(capsys):
     ]
 
 
+# It came with TensorFlow's traceback, and some conversions did not end.
+def test_an_error_in_a_function_of_a_data_set_is_one_line_and_the_end():
+    body = (
+        "import tensorflow as tf\n"
+        "    def read(i): return tf.numpy_function(lambda i: int('x'), [i], tf.int64)\n"
+        "    list(tf.data.Dataset.range(1 << 20).map(read, 4).prefetch(4))"
+    )
+    done = run(body)
+    assert done.status == 1
+    lines = [line for line in done.err.splitlines() if "plsc_tf: error" in line]
+    assert lines == done.err.splitlines()[-2:-1], done.err
+    assert lines[0].startswith("plsc_tf: error: invalid literal for int()")
+
+
 def test_options_without_effect_are_told():
     named = ("--seed=1", "--loss_type=softmax", "--with_test=false")
     done = run("", "--enable_paisora=true", "--protocol=grpc+verbs", *named)

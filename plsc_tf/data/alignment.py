@@ -77,7 +77,7 @@ def transforms(points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """
     points = np.asarray(points, np.float64)
     fits = points.ndim == 3 and points.shape[1:] == (5, 2) and np.isfinite(points).all()
-    rule = "The points of a face must be [5, 2]: x and y of eyes, nose, mouth's corners"
+    rule = "A face must have finite points [5, 2]: x and y of eyes, nose, mouth corners"
     require(fits, rule, shape=points.shape[1:])
     height, width = size
     # With points as complex numbers, a similarity transform is z -> scale z + shift.

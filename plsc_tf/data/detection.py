@@ -188,8 +188,9 @@ class FaceFinder:
         if self.points is not None:
             return self.points[first : first + len(photos), np.newaxis]
         good = [photo for photo in photos if not isinstance(photo, str)]
-        found = list(self._detect(good)) if good else []
+        returned = self._detect(good) if good else ()
+        found = [] if returned is None else list(returned)
         rule = "The detector must return the faces of each photograph"
         require(len(found) == len(good), rule, photographs=len(good), lists=len(found))
-        faces = iter(found)
+        faces = (() if one is None else one for one in found)
         return [() if isinstance(photo, str) else next(faces) for photo in photos]

@@ -72,9 +72,9 @@ def align(settings):
     outputs.require_own(folder)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         outputs.require_own(folder)
+        finder = FaceFinder(options.detector, most, points, options.min_face_size)
         done = _begin_report(report, facts)
         if done < len(names):
-            finder = FaceFinder(options.detector, most, points, options.min_face_size)
             cut = functools.partial(_cut, settings, folder, names, model)
             _write(report, finder.map(cut, paths, done), done, len(names))
     origins.write_statement(folder, given.images)

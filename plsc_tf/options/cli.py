@@ -6,6 +6,7 @@
 This module doesn't import TensorFlow: `--help` and errors in options appear instantly.
 """
 
+import gc
 import importlib
 import logging
 import os
@@ -46,7 +47,8 @@ _CONTROLS = re.compile(
 # was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".
 _TENSORFLOW_NOISE = re.compile(
     r"^Graph execution error:\n|^Detected at node .*\n|^  File \".*\n|"
-    r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n",
+    r"\{\{[^{}]*\}\}\s*|^\s*\[\[.*$|\s*\[Op:\w+\](\s*name:\s*\S*)?$|^\s*\n|"
+    r"Error in user-defined .*? iterator: \S+: (\w+: )?|^Traceback \([^\x00]*",
     re.MULTILINE,
 )
 
@@ -75,7 +77,7 @@ def main(
         doc: description of the command for `--help`.
         argv: the arguments after the program's name, or None to use `sys.argv`.
     """
-    argv = sys.argv[1:] if argv is None else argv
+    argv, status = sys.argv[1:] if argv is None else argv, 0
     try:
         settings = parse(argv, groups, doc)
         set_up_logging()
@@ -85,10 +87,10 @@ def main(
         function(settings)
     except KeyboardInterrupt:
         sys.stderr.write("plsc_tf: interrupted\n")
-        sys.exit(130)
+        status = 130
     except UsageError as error:
         _report(error, "--help lists the options.")
-        sys.exit(2)
+        status = 2
     except Exception as error:
         if not is_fixable(error) or os.environ.get(_TRACEBACK_VARIABLE) == "1":
             raise
@@ -98,8 +100,10 @@ def main(
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(error.exit_status)
-        sys.exit(1)
-    sys.exit(0)
+        status = 1
+    if status:  # The error's iterators: their threads would wait for Python as it ends.
+        gc.collect()
+    sys.exit(status)
 
 
 def parse(

@@ -131,9 +131,20 @@ def test_a_detectors_mistakes_are_told(align, monkeypatch):
     result = align("--output_dir=few", f"--detector={__name__}:detect_one")
     told = "the faces of each photograph. Received: photographs=6, lists=1"
     assert told in result.err
+    told = "cannot find the module 'retinaface' of the detector"
+    assert told in align("--output_dir=wrong", "--detector=retinaface").err
     monkeypatch.setattr(detectors, "faces", dict.fromkeys(FACES, [[[1, 2]] * 5]))
     result = align("--output_dir=wrong")
     assert "in/ann/1.png: The five points of a face must not coin" in result.err
+
+
+@pytest.mark.parametrize("found", [None, [None] * 6])
+def test_nothing_is_no_face_or_a_mistake(photos, align, monkeypatch, found):
+    (photos / "in/IMG_1.HEIC").touch()
+    monkeypatch.setattr(detectors, "detect", lambda _: found)
+    result = align("--output_dir=faces")
+    assert "Left out files of other types: IMG_1.HEIC" in result.err
+    assert ("no face" in result.out) if found else "lists=0" in result.err
 
 
 @pytest.mark.parametrize("name", ["../1.png", "{}/in/ann/1.png", "a/../../1.png"])

@@ -4,10 +4,11 @@ import os
 import re
 
 import numpy as np
+from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.evaluation import lists
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 from plsc_tf.storage import files, zips
 
 # Each text is a number in one way only: matching could otherwise take hours.
@@ -50,12 +51,14 @@ def list_images(
 def _names_below(folder):
     """Returns the names of all images below a folder, sorted."""
     root = folder.rstrip("/") + "/"
-    names = sorted(
+    found = sorted(
         f"{place.rstrip('/')}/{name}".removeprefix(root)
         for place, _, file_names in files.walk(folder)
         for name in file_names
-        if name.lower().endswith(paths.IMAGE_ENDINGS)
     )
+    names = [name for name in found if name.lower().endswith(paths.IMAGE_ENDINGS)]
+    if others := sorted({*found} - {*names}):
+        logging.warning("Left out files of other types: %s", listed(others))
     if not names:
         raise ValueError(
             f"{folder!r} contains no images. Expected files that end in "
