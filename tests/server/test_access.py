@@ -219,9 +219,11 @@ def test_audit_log(keyed, pictures):
     faces = {"base64_string": [b64(one) for one in pictures]}
     # A name with a line break would forge a line; an escape would command a terminal.
     forged = 'eve\n{"action": "remove"}\x1b[2J\u202e'
+    log = keyed["folder"] / "people" / "audit.log"
+    with log.open("a") as file:
+        file.write('{"time": "2')  # the disk was full
     assert change("enrol", forged, **faces) == change("remove", forged) == 200
     assert change("remove", forged) == 404
-    log = keyed["folder"] / "people" / "audit.log"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     lines = [json.loads(text) for text in log.read_bytes().split(b"\n")[-4:-1]]
     assert all(re.fullmatch(r"20.*\+00:00", one.pop("time")) for one in lines)

@@ -12,7 +12,7 @@ def open_log(folder: str):
     So it can be rotated. Raises OSError if it cannot be written.
     """
     path = os.path.join(folder, "audit.log")
-    return open(path, "a", encoding="ascii", opener=_private)
+    return open(path, "ab+", opener=_private)
 
 
 def _private(path, flags):
@@ -33,7 +33,9 @@ def record(folder: str, change: Callable, who: dict, person: str, *arguments) ->
         OSError: the file cannot be opened, and nothing changes, or not written.
     """
     with open_log(folder) as file:
-        faces, result = 0, "failed"
+        # A full disk may have cut the last line off.
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        begin, faces, result = b"\n" * (file.read() not in b"\n"), 0, "failed"
         try:
             faces = change(person, *arguments)
             result = "done" if faces else "unknown"
@@ -41,5 +43,6 @@ def record(folder: str, change: Callable, who: dict, person: str, *arguments) ->
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             line = {"time": now, "action": change.__name__, **who, "person": person}
             # ASCII: a name can neither end the line nor command a terminal.
-            file.write(json.dumps({**line, "faces": faces, "result": result}) + "\n")
+            text = json.dumps({**line, "faces": faces, "result": result})
+            file.write(begin + text.encode() + b"\n")
     return faces
