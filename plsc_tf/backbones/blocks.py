@@ -112,11 +112,7 @@ class Style:
         The momentum is 0.9 in the convention of Paddle and Keras, 0.1 in PyTorch's.
         """
         return layers.BatchNormalization(
-            momentum=0.9,
-            epsilon=self.epsilon,
-            scale=scale,
-            dtype=dtype,
-            name=name,
+            momentum=0.9, epsilon=self.epsilon, scale=scale, dtype=dtype, name=name
         )(x)
 
     def prelu(self, x, *, name: str):

@@ -75,9 +75,7 @@ class Pairs:
         return dataclasses.replace(self, framing=framing)
 
     def decoded(
-        self,
-        image_size: tuple[int, int] | None = None,
-        rows: np.ndarray | None = None,
+        self, image_size: tuple[int, int] | None = None, rows: np.ndarray | None = None
     ) -> np.ndarray:
         """Returns images as uint8 `[n, h, w, 3]`.
 

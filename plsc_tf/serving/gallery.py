@@ -49,11 +49,7 @@ class Gallery(contextlib.AbstractContextManager):
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike,
-        dim: int | None = None,
-        *,
-        model: str = "",
+        self, folder: str | os.PathLike, dim: int | None = None, *, model: str = ""
     ):
         """Opens a gallery, or creates one.
 

@@ -114,10 +114,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._continues = True
 
     def restore(
-        self,
-        model: Classifier,
-        path: str | None = None,
-        allow_changes: bool = False,
+        self, model: Classifier, path: str | None = None, allow_changes: bool = False
     ) -> dict[str, int]:
         """Loads the newest checkpoint of the directory, if any.
 
