@@ -33,8 +33,9 @@ _ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD,
 # Bytes of a PNG that may unpack to any size, and pixels beyond which it is not
 # unpacked: the default limit refuses it, and a forged size must not cost seconds.
 _SHORT, _LARGE = 1 << 10, 1 << 24
-# libpng unpacks each compressed text of a PNG, to up to 8 MB, and keeps them all.
-_MOST_TEXTS = 10
+# libpng unpacks each compressed text and color profile of a PNG, to up to 8 MB, even
+# profiles after the first, which it ignores.
+_TEXTS, _MOST_TEXTS = (b"zTXt", b"iTXt", b"iCCP"), 10
 # Encoders fill the blocks of a GIF, with up to 255 bytes.
 _MEAN_BLOCK = 64
 # Markers of tables, comments and data of applications, and of frames.
@@ -124,10 +125,9 @@ def num_pixels(data: bytes, unpack: bool = True) -> int | None:
             return _gif(data) or None
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
-            texts = data.count(b"zTXt") + data.count(b"iTXt")
             fits = not unpack or len(data) <= _SHORT or pixels > _LARGE
             fits = fits or _unpacks(data, 16 * pixels)
-            return pixels if pixels and fits and texts <= _MOST_TEXTS else None
+            return (fits and num_texts(data) <= _MOST_TEXTS and pixels) or None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
         if not data.startswith(b"\xff\xd8"):
@@ -141,6 +141,11 @@ def num_pixels(data: bytes, unpack: bool = True) -> int | None:
         return pixels or None if scans <= _MOST_SCANS else None
     except (*_CUT_OFF, zlib.error, tf.errors.InvalidArgumentError):
         return None
+
+
+def num_texts(image: bytes) -> int:
+    """Returns the number of compressed texts and color profiles, if it is a PNG."""
+    return sum(map(image.count, _TEXTS)) if image.startswith(b"\x89PNG") else 0
 
 
 def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:

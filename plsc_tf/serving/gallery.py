@@ -132,9 +132,10 @@ class Gallery(contextlib.AbstractContextManager):
         self._rows = np.zeros((room, self.dim), np.float32)
         self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
         self._count = 0
-        ids = "SELECT id FROM people UNION ALL SELECT seq FROM sqlite_sequence"
-        if not self._one(f"SELECT coalesce(max(id), 0) < {1 << 62} FROM ({ids})"):
-            raise TypeError("a number is so large that no person could be added")
+        ids = "id FROM people UNION ALL SELECT seq FROM sqlite_sequence WHERE seq"
+        fits = f"coalesce(min(id) > 0 AND max(id) < {1 << 62}, TRUE)"
+        if not self._one(f"SELECT {fits} FROM (SELECT {ids})"):
+            raise TypeError("a person's number is below 1, or leaves none for others")
         columns = "id, name, embedding, checksum"
         query = f"SELECT {columns} FROM faces LEFT JOIN people ON id = person"
         faces = self._base.execute(query)

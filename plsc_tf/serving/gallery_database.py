@@ -4,6 +4,7 @@ import contextlib
 import importlib.resources
 import os
 import sqlite3
+import stat
 
 # The gallery's own files; those that SQLite makes beside them begin alike.
 _FILES = ("lock", "audit.log", "gallery.db")
@@ -21,10 +22,12 @@ def foreign_file(folder: str) -> str:
     if os.stat(folder).st_uid not in (0, os.geteuid()):
         return "is a folder of another user, who can exchange its files"
     for entry in os.scandir(folder):
-        own = entry.name.startswith(_FILES)
-        if own and not entry.is_file(follow_symlinks=False):
+        if not entry.name.startswith(_FILES):
+            continue
+        status = entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             return f"must have no link or FIFO: {entry.name}"
-        if own and entry.stat().st_uid not in (0, os.geteuid()):
+        if status.st_uid not in (0, os.geteuid()):
             return f"has {entry.name} of another user, who can read and change it"
     path = os.path.join(folder, "gallery.db-journal")
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:

@@ -147,6 +147,13 @@ def test_the_compressed_texts_of_a_png_are_limited():
 
     assert num_pixels(png(0)) == num_pixels(png(10)) == 72
     assert num_pixels(png(11)) is None
+    # Nor may it have many color profiles: a thousand took 16 seconds.
+    packed = b"a\0\0" + zlib.compress(bytes(1 << 20))
+    check = struct.pack(">I", zlib.crc32(b"iCCP" + packed))
+    chunk = struct.pack(">I", len(packed)) + b"iCCP" + packed + check
+    content = png(0)
+    assert num_pixels(content[:33] + chunk + content[33:]) == 72
+    assert num_pixels(content[:33] + chunk * 11 + content[33:]) is None
 
 
 @pytest.mark.parametrize("name", ("PNG", "JPEG", "GIF"))

@@ -20,6 +20,7 @@ from plsc_tf.flags.server import Server
 from plsc_tf.options import cli
 from plsc_tf.serving.client import ServiceError
 from plsc_tf.serving.plsc_server import PLSCServer
+from plsc_tf.serving.server import access
 from tests.conformance import guide_commands
 from tests.programs import ROOT
 
@@ -184,6 +185,13 @@ def test_grpc(keyed):
     status, _, headers = ask(keyed, "GET", "/metrics", headers=bearer("slow"))
     assert status == 429 and 50 < int(headers["Retry-After"]) <= 100
     assert ask(keyed, "GET", "/metrics", headers=bearer("probe"))[0] == 200
+
+
+# Opening it would stop the server.
+def test_a_fifo_holds_no_keys(tmp_path):
+    os.mkfifo(tmp_path / "keys")
+    with pytest.raises(ValueError, match="not a file, but a FIFO"):
+        access.read_keys(tmp_path / "keys")
 
 
 def test_keys_change_while_the_server_runs(keyed, caplog):

@@ -37,6 +37,8 @@ UPDATE faces SET checksum =
         "UPDATE people SET id = -2 WHERE id = 2; UPDATE faces SET person = -2",
         "UPDATE people SET id = id << 32; UPDATE faces SET person = person << 32",
         "UPDATE people SET name = 'c' WHERE id = 2",
+        # It could be enrolled, and then the gallery was damaged.
+        "INSERT INTO people (id, name) VALUES (-3, 'c')",
         # SQLite has no number for another person, and calls that a full disk.
         "UPDATE sqlite_sequence SET seq = 9223372036854775807",
         f"UPDATE people SET id = {2**63 - 1} WHERE id = 2; "
@@ -74,7 +76,7 @@ def test_a_changed_file_is_refused(tmp_path, change):
     ("name", "kind"),
     [
         *(("lock", "link"), ("lock", "FIFO"), ("gallery.db", "link")),
-        *(("audit.log", "link"), ("audit.log", "FIFO")),
+        *(("audit.log", "link"), ("audit.log", "FIFO"), ("lock", "hard link")),
         ("gallery.db-journal", "journal"),
     ],
 )
@@ -92,7 +94,8 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
         place.write_bytes(header.ljust(512, b"\0") + lock_page + named + facts + end)
     else:
         place.unlink(missing_ok=True)
-        place.symlink_to(private) if kind == "link" else os.mkfifo(place)
+        make = {"link": place.symlink_to, "hard link": place.hardlink_to}
+        make.get(kind, lambda _: os.mkfifo(place))(private)
     with pytest.raises(ValueError, match="no link or FIFO|its journal is foreign"):
         Gallery(tmp_path / "people")
     assert private.read_text() == "thesis"

@@ -22,6 +22,7 @@ from absl import logging
 from plsc_tf.requirements import require
 from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.guard import READ_BYTES
+from plsc_tf.storage import local
 
 RIGHTS = ("embed", "identify", "enrol", "admin")
 # {HTTP handler: (its `interface` in the metrics, the right that it requires)}.
@@ -63,6 +64,7 @@ def read_keys(path: str) -> list[Key]:
         OSError: the file cannot be read.
     """
     keys = []
+    local.require_file(path)
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(map(str.strip, file), 1):
             if not line or line.startswith("#"):

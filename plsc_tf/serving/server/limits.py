@@ -4,7 +4,7 @@ An image of a few hundred bytes can decode to billions of pixels. The checks rea
 the headers of images; the model's decoder rejects invalid files.
 """
 
-from plsc_tf.data.image_limit import num_pixels
+from plsc_tf.data.image_limit import num_pixels, num_texts
 from plsc_tf.serving.server.errors import invalid, too_large
 
 # A byte may take as long as some pixels, since a short PNG may unpack to 1 MB.
@@ -35,6 +35,5 @@ def check_image(index: int, data: bytes, options) -> int:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
         raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
-    is_png = data.startswith(b"\x89PNG")
-    texts = data.count(b"zTXt") + data.count(b"iTXt") if is_png else 0
-    return max(pixels, _PIXELS_PER_BYTE * len(data), _PIXELS_PER_TEXT * texts)
+    texts = _PIXELS_PER_TEXT * num_texts(data)
+    return max(pixels, _PIXELS_PER_BYTE * len(data), texts)
