@@ -223,7 +223,8 @@ def _webp(data):
         bits = int.from_bytes(data[21:25], "little")
         return ((bits & 0x3FFF) + 1) * ((bits >> 14 & 0x3FFF) + 1)
     width, height = struct.unpack_from("<HH", data, 26)
-    return (width & 0x3FFF) * (height & 0x3FFF) or None
+    # libwebp takes any other chunk for an image without a header.
+    return (data[12:16] == b"VP8 ") * (width & 0x3FFF) * (height & 0x3FFF) or None
 
 
 def _gif(data):
