@@ -30,9 +30,8 @@ _MOST_SCANS, _FEW = 100, 1 << 34
 # Arithmetic coding, which no encoder uses, takes four times as long. Its markers may
 # also lie in other data.
 _ARITHMETIC = [bytes((0xFF, kind)) for kind in (*range(0xC9, 0xCC), *range(0xCD, 0xD0))]
-# Bytes of a PNG that may unpack to any size, and pixels beyond which it is not
-# unpacked: the default limit refuses it, and a forged size must not cost seconds.
-_SHORT, _LARGE = 1 << 10, 1 << 24
+# Bytes of a PNG that may unpack to any size.
+_SHORT = 1 << 10
 # libpng unpacks each compressed text and color profile of a PNG, to up to 8 MB, even
 # profiles after the first, which it ignores.
 _TEXTS, _MOST_TEXTS = (b"zTXt", b"iTXt", b"iCCP"), 10
@@ -92,7 +91,7 @@ def checked(
 
 def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
     """Raises ValueError if an encoded image is too large, or has no size."""
-    pixels = num_pixels(image)
+    pixels = num_pixels(image, max_megapixels * 1e6)
     if pixels is None:
         raise ValueError(
             f"its {len(image)} bytes are no JPEG, PNG, GIF or WebP of at most "
@@ -108,13 +107,13 @@ def check_pixels(pixels: int, max_megapixels: float) -> None:
     require(megapixels <= max_megapixels, rule)
 
 
-def num_pixels(data: bytes, unpack: bool = True) -> int | None:
+def num_pixels(data: bytes, most: float = MAX_MEGAPIXELS * 1e6) -> int | None:
     """Returns the number of pixels in an encoded image, over all frames of a GIF.
 
     Args:
         data: content of an encoded image.
-        unpack: whether to unpack a PNG to see whether its size is true, which can take
-            a second.
+        most: a PNG of up to so many pixels is unpacked, which can take a second, to
+            see whether its size is true. A larger one may be forged to cost more.
 
     Returns:
         A positive integer, or None if `data` does not begin with the header of a JPEG,
@@ -125,8 +124,7 @@ def num_pixels(data: bytes, unpack: bool = True) -> int | None:
             return _gif(data) or None
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             pixels = _area(*struct.unpack_from(">II", data, 16))
-            fits = not unpack or len(data) <= _SHORT or pixels > _LARGE
-            fits = fits or _unpacks(data, 16 * pixels)
+            fits = len(data) <= _SHORT or pixels > most or _unpacks(data, 16 * pixels)
             return (fits and num_texts(data) <= _MOST_TEXTS and pixels) or None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)

@@ -144,6 +144,11 @@ def test_a_png_has_no_more_than_its_pixels():
     # A size that is refused anyway is not unpacked first.
     size = struct.pack(">II", 60_000, 60_000)
     assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2
+    # One that is allowed is unpacked, however large.
+    packed = zlib.compress(bytes(280 << 20))
+    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    large = content[:16] + struct.pack(">II", 4200, 4000) + content[24:33] + chunk
+    assert (num_pixels(large), num_pixels(large, 17e6)) == (16_800_000, None)
 
 
 def test_the_compressed_texts_of_a_png_are_limited():

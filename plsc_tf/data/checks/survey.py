@@ -161,7 +161,7 @@ def _pixels(item: Item, most: float) -> np.ndarray:
         raise _Fault("unreadable", str(error).split("\n")[0][:200]) from error
     if not data:
         raise _Fault("empty")
-    item.byte_hash, size = hash64(data), num_pixels(data)
+    item.byte_hash, size = hash64(data), num_pixels(data, most)
     if size is not None and size > most:
         raise _Fault("too_large", f"{size / 1e6:.2f} megapixels")
     try:
@@ -173,7 +173,7 @@ def _pixels(item: Item, most: float) -> np.ndarray:
         raise _Fault("damaged_image", text) from error
     try:
         if size is None:
-            check_size(data)  # raises the reason
+            check_size(data, most / 1e6)  # raises the reason
         return images.decode(data).numpy()
     except (ValueError, tf.errors.OpError) as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"

@@ -82,7 +82,8 @@ class _Input:
             yield records, np.array(table, np.int64), place, done
 
     def _check(self, image):
-        if pixels := num_pixels(image):  # Other bytes are left to the output format.
+        # Other bytes are left to the output format.
+        if pixels := num_pixels(image, self.max_megapixels * 1e6):
             check_pixels(pixels, self.max_megapixels)
 
     def num_buckets(self) -> int:
