@@ -128,8 +128,6 @@ def num_pixels(data: bytes, most: float = MAX_MEGAPIXELS * 1e6) -> int | None:
             return (fits and num_texts(data) <= _MOST_TEXTS and pixels) or None
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
             return _webp(data)
-        if not data.startswith(b"\xff\xd8"):
-            return None
         height, width = _jpeg_size(data)
         pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by these bytes.
@@ -185,7 +183,8 @@ def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:
 
 def _jpeg_size(data):
     """Returns (height, width); of a plain JPEG in microseconds, as `jpeg_sizes`."""
-    place = 2
+    # What does not begin as a JPEG is cut off.
+    place = 2 if data.startswith(b"\xff\xd8") else len(data)
     for _ in range(_PLAIN_SEGMENTS + 1):
         marker, length, bits, *size, planes = struct.unpack_from(">HHBHHB", data, place)
         if marker in _FRAMES and (length, bits) == (8 + 3 * planes, 8):

@@ -47,7 +47,7 @@ def _chart(kind, report):
         f"{kind if filled else kind.upper()} of {report.name}",
         "",  # the page has captions
         tuple(_LABELS.get(name, name.upper()) for name in (x, y)),
-        ((None, None), _limits(kind, rates)),
+        ((None, None), _limits(kind, rates[np.isfinite(rates)])),
         curves,
         _thresholds(report) if filled else (),
         log="x" if kind == "roc" else "",
@@ -75,7 +75,7 @@ def _curves(data):
 def _limits(kind, rates):
     """Returns the limits of the axis of y."""
     if kind in ("roc", "cmc"):
-        return min(np.floor(rates.min() * 10) / 10, 0.9), 1.0
+        return np.floor(rates.min(initial=0.9) * 10) / 10, 1.0
     if kind != "det":
         return 0.0, None
     rates = rates[rates > 0]  # the deviate of 0 is infinite

@@ -119,25 +119,26 @@ def test_the_scans_of_a_narrow_jpeg_are_limited():
         tf.function(checked)(tf.constant([data]))
 
 
+def idat(packed):
+    return struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+
+
 # libpng unpacks what follows the pixels: 8 MB held a thread for 23 seconds.
 def test_a_png_has_no_more_than_its_pixels():
     content = encode(Image.effect_noise((300, 300), 50), "PNG")
     assert num_pixels(content) == 90_000 and len(content) > 1 << 16
-    packed = zlib.compress(bytes(300) + bytes(100 << 20))
-    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    chunk = idat(zlib.compress(bytes(300) + bytes(100 << 20)))
     forged = content[:33] + chunk + content[-12:]
     assert num_pixels(forged) is None
     # What follows the end of the compressed data is left alone: one byte of it held the
     # server for ever.
-    packed = zlib.compress(os.urandom(1 << 16) + bytes(1 << 23)) + b"x"
-    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    chunk = idat(zlib.compress(os.urandom(1 << 16) + bytes(1 << 23)) + b"x")
     size = struct.pack(">II", 1000, 1000)
     more = chunk * 20 + content[-12:]
     assert num_pixels(content[:16] + size + content[24:33] + more) == 1_000_000
     # 64 KB that unpack to 64 MB took half a second, 64 at a time.
-    packed = zlib.compress(bytes(1 << 23))
-    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
-    assert len(packed) < 9_000 and num_pixels(content[:33] + chunk) is None
+    chunk = idat(zlib.compress(bytes(1 << 23)))
+    assert len(chunk) < 9_000 and num_pixels(content[:33] + chunk) is None
     # A row of a pixel takes as long as ten pixels.
     size = struct.pack(">II", 1, 1_000_000)
     assert num_pixels(content[:16] + size + content[24:33]) == 10_000_000
@@ -145,8 +146,7 @@ def test_a_png_has_no_more_than_its_pixels():
     size = struct.pack(">II", 60_000, 60_000)
     assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2
     # One that is allowed is unpacked, however large.
-    packed = zlib.compress(bytes(280 << 20))
-    chunk = struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
+    chunk = idat(zlib.compress(bytes(280 << 20)))
     large = content[:16] + struct.pack(">II", 4200, 4000) + content[24:33] + chunk
     assert (num_pixels(large), num_pixels(large, 17e6)) == (16_800_000, None)
 
@@ -163,9 +163,7 @@ def test_the_compressed_texts_of_a_png_are_limited():
     assert num_pixels(png(0)) == num_pixels(png(10)) == 72
     assert num_pixels(png(11)) is None
     # Nor may it have many color profiles: a thousand took 16 seconds.
-    packed = b"a\0\0" + zlib.compress(bytes(1 << 20))
-    check = struct.pack(">I", zlib.crc32(b"iCCP" + packed))
-    chunk = struct.pack(">I", len(packed)) + b"iCCP" + packed + check
+    chunk = idat(b"a\0\0" + zlib.compress(bytes(1 << 20))).replace(b"IDAT", b"iCCP")
     content = png(0)
     assert num_pixels(content[:33] + chunk + content[33:]) == 72
     assert num_pixels(content[:33] + chunk * 11 + content[33:]) is None

@@ -147,8 +147,14 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     evaluate(folder, **options, calibrate="isotonic")
     new = Settings.from_values(reproduce=str(folder / "new" / "card.json"))
     assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
+    forged = json.loads((folder / "new" / "card.json").read_text())
+    forged["data"]["sha256"] = forged["model"]["sha256"]
+    forged["model"]["sha256"] = "of another model"
+    (folder / "forged.json").write_text(json.dumps(forged))
+    with pytest.raises(ValueError, match="differ: model sha256 was of another model"):
+        reproduce(Settings.from_values(reproduce=str(folder / "forged.json")))
     np.save(folder / "faces.npy", rows)
-    with pytest.raises(ValueError, match=r"results in .* differ: sha256 was .* and is"):
+    with pytest.raises(ValueError, match="differ: model sha256 was .* and is"):
         reproduce(new)
     page = (folder / "new" / "card.html").read_text()
     card = json.loads(path.read_text())

@@ -53,7 +53,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
         again = EvaluationCard.read(files.join(folder, "card.json")).content
     before, after = _measured(card), _measured(again)
     changes = [
-        f"{name} was {before.get(name)!s:.100} and is {after.get(name)!s:.100}"
+        f"{' '.join(name)} was {before.get(name)!s:.99} and is {after.get(name)!s:.99}"
         for name in {**before, **after}
         if before.get(name, "missing") != after.get(name, "missing")
     ]
@@ -63,10 +63,12 @@ def reproduce(settings: Settings) -> list[tuple] | None:
 
 
 def _measured(card):
-    """Returns {name: value} of what a repetition must give again."""
-    facts = {**card["model"], **card["data"]}
-    found = {name: value for name, value in facts.items() if "sha256" in name}
+    """Returns {names: value} of what a repetition must give again."""
+    # Names are tuples, so that no fact of a forged card can hide another one.
+    found = {}
+    for part in ("model", "data"):
+        found |= {(part, k): v for k, v in card[part].items() if "sha256" in k}
     for name, entry in card["sets"].items():
         both = {**entry, **entry["figures"], "figures": None}
-        found |= {f"{name}: {key}": value for key, value in both.items()}
+        found |= {("set", name, key): value for key, value in both.items()}
     return found

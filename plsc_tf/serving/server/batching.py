@@ -236,18 +236,19 @@ class Batcher:
         return self._model.run(self._signature, values)
 
     def _split(self, batch, error):
-        """Runs the halves of a failed batch again to find the invalid row.
+        """Runs half of a failed batch again to find the invalid row.
 
-        The halves run before all waiting rows. The failed batch was cheap, because
-        images are decoded before the network runs.
+        The other half is the next to run, unless its request has failed by then. The
+        failed batch was cheap, because images are decoded before the network runs.
         """
         if len(batch) == 1:
             (row,) = batch
             row.fail(invalid(f"Image {row.index}: {_reason(error)}"))
+            self._drop(row.futures)
             return
         middle = len(batch) // 2
-        for half in (batch[:middle], batch[middle:]):
-            self._spawn(half, next(n for n in self._sizes if n >= len(half)))
+        self._add(batch[middle:])
+        self._spawn(batch[:middle], next(n for n in self._sizes if n >= middle))
 
 
 def _reason(error):
