@@ -123,8 +123,6 @@ class OnnxModel:
 
     def _serve(self, **inputs):
         decoded = map(image_ops.decode, inputs["bytes"])
-        # Those of WebP have one frame.
-        decoded = (tf.reshape(one, tf.shape(one)[-3:]) for one in decoded)
         return self._outputs(np.stack([self.frame.evaluate(one) for one in decoded]))
 
     def _outputs(self, images):

@@ -147,12 +147,7 @@ def test_another_network_is_used_as_it_is(tmp_path):
     server = PLSCServer().with_model(path)
     server.run(port=0, block=False)
     with Client(f"127.0.0.1:{server.port}") as client:
-        shown = [(tmp_path / name).read_bytes() for name in names[:4]]
-        # TensorFlow decodes WebP to an image with a dimension more.
-        shown[3] = encode(
-            np.full((16, 16, 3), colors[3], np.uint8), "WEBP", quality=100
-        )
-        found = client.encode(shown)
+        found = client.encode([(tmp_path / name).read_bytes() for name in names[:4]])
     server.stop()
     np.testing.assert_allclose(found, (colors[:4] - 127.5) / 127.5, atol=0.03)
     write(path, conv(), kernel=KERNEL)
