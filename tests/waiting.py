@@ -4,7 +4,7 @@ import time
 
 
 def wait_for(condition, limit_s=60):
-    """Waits until a function returns something true; fails after so many seconds."""
+    """Waits until `condition()` is true; fails after `limit_s` seconds."""
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "waited in vain"

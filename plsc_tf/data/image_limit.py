@@ -112,8 +112,8 @@ def num_pixels(data: bytes, most: float = MAX_MEGAPIXELS * 1e6) -> int | None:
 
     Args:
         data: content of an encoded image.
-        most: a PNG of up to so many pixels is unpacked, which can take a second, to
-            see whether its size is true. A larger one may be forged to cost more.
+        most: PNGs of at most this many pixels are unpacked to check that their size is
+            true, which can take a second; forged sizes beyond it could take longer.
 
     Returns:
         A positive integer, or None if `data` does not begin with the header of a JPEG,

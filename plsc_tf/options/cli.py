@@ -77,7 +77,8 @@ def main(
         doc: description of the command for `--help`.
         argv: the arguments after the program's name, or None to use `sys.argv`.
     """
-    argv, status = sys.argv[1:] if argv is None else argv, 0
+    argv = sys.argv[1:] if argv is None else argv
+    status = 0
     try:
         settings = parse(argv, groups, doc)
         set_up_logging()

@@ -35,7 +35,7 @@ def record(folder: str, change: Callable, who: dict, person: str, *arguments) ->
     with open_log(folder) as file:
         # A full disk may have cut the last line off.
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-        begin, faces, result = b"\n" * (file.read() not in b"\n"), 0, "failed"
+        is_torn, faces, result = file.read() not in b"\n", 0, "failed"
         try:
             faces = change(person, *arguments)
             result = "done" if faces else "unknown"
@@ -44,5 +44,5 @@ def record(folder: str, change: Callable, who: dict, person: str, *arguments) ->
             line = {"time": now, "action": change.__name__, **who, "person": person}
             # ASCII: a name can neither end the line nor command a terminal.
             text = json.dumps({**line, "faces": faces, "result": result})
-            file.write(begin + text.encode() + b"\n")
+            file.write(b"\n" * is_torn + text.encode() + b"\n")
     return faces
