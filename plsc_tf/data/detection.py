@@ -118,8 +118,7 @@ def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:
     """
     try:
         check_size(content, most)
-        pixels = images.decode(content).numpy()
-        picture = Image.fromarray(pixels.reshape(pixels.shape[-3:]))  # WebP has frames
+        picture = Image.fromarray(images.decode(content).numpy())
     except (*READ_ERRORS, ValueError) as error:
         raise ValueError(reason(error)) from error
     if upright:

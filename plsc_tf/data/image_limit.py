@@ -5,9 +5,9 @@ the headers of images; the decoder rejects invalid files.
 
 The size is the one that TensorFlow's decoders find, because another parser may find
 another one in a damaged header: libjpeg itself reads it from a JPEG, unless its header
-is one of segments without anything between them; libpng wants it first, all frames of a
-GIF are decoded (GIF89a specification), and libwebp compares all sizes in a WebP with
-the first (RFC 9649).
+is one of segments without anything between them; libpng wants it first, and all frames
+of a GIF are decoded (GIF89a specification). WebP, which TensorFlow decodes from 2.21
+on, is refused, because a model could not embed its frames.
 """
 
 import struct
@@ -94,7 +94,7 @@ def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
     pixels = num_pixels(image, max_megapixels * 1e6)
     if pixels is None:
         raise ValueError(
-            f"its {len(image)} bytes are no JPEG, PNG, GIF or WebP of at most "
+            f"its {len(image)} bytes are no JPEG, PNG or GIF of at most "
             f"{_MOST_SCANS} scans and {_MOST_TEXTS} compressed texts."
         )
     check_pixels(pixels, max_megapixels)
@@ -117,7 +117,7 @@ def num_pixels(data: bytes, most: float = MAX_MEGAPIXELS * 1e6) -> int | None:
 
     Returns:
         A positive integer, or None if `data` does not begin with the header of a JPEG,
-        PNG, GIF or WebP.
+        PNG or GIF.
     """
     try:
         if data.startswith((b"GIF87a", b"GIF89a")):
@@ -126,8 +126,6 @@ def num_pixels(data: bytes, most: float = MAX_MEGAPIXELS * 1e6) -> int | None:
             pixels = _area(*struct.unpack_from(">II", data, 16))
             fits = len(data) <= _SHORT or pixels > most or _unpacks(data, 16 * pixels)
             return (fits and num_texts(data) <= _MOST_TEXTS and pixels) or None
-        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            return _webp(data)
         height, width = _jpeg_size(data)
         pixels = _area(width, height)
         # In the data of a scan, 0xFF is never followed by these bytes.
@@ -209,19 +207,6 @@ def _unpacks(data, most):
             most -= len(unpack.decompress(chunk, 1 << 20))
             chunk = unpack.unconsumed_tail
     return most >= 0
-
-
-def _webp(data):
-    # Some sides are stored less 1.
-    if data[12:16] == b"VP8X":
-        width, height = (int.from_bytes(data[k : k + 3], "little") for k in (24, 27))
-        return (width + 1) * (height + 1)
-    if data[12:16] == b"VP8L":
-        bits = int.from_bytes(data[21:25], "little")
-        return ((bits & 0x3FFF) + 1) * ((bits >> 14 & 0x3FFF) + 1)
-    width, height = struct.unpack_from("<HH", data, 26)
-    # libwebp takes any other chunk for an image without a header.
-    return (data[12:16] == b"VP8 ") * (width & 0x3FFF) * (height & 0x3FFF) or None
 
 
 def _gif(data):

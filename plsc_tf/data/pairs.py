@@ -304,7 +304,7 @@ def write_bin(path: str, pairs: Pairs) -> int:
     require(encoded, rule, "Encode them first", name=pairs.name)
     for image, place in itertools.zip_longest(pairs.images, pairs.files):
         # A list could name a private file of the user, who may publish the .bin.
-        rule = f"{place or path} must be a JPEG, PNG, GIF or WebP"
+        rule = f"{place or path} must be a JPEG, PNG or GIF"
         require(num_pixels(image), rule, begins=bytes(image[:8]))
     outputs.require_absent(path)
     rows = np.stack([pairs.left, pairs.right], axis=1).reshape(-1).tolist()

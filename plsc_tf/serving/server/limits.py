@@ -31,7 +31,7 @@ def check_image(index: int, data: bytes, options) -> int:
     if len(data) > limit:
         raise too_large(f"Image {index} has {len(data)} bytes; the limit is {limit}.")
     pixels, limit = num_pixels(data, 0), int(options.max_megapixels * 1e6)
-    if pixels is None or data.startswith(b"RIFF"):  # the model refuses a WebP late
+    if pixels is None:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
         raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
