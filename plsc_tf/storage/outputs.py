@@ -1,6 +1,7 @@
 """Checks a file or folder that a command is about to write."""
 
 import os
+import uuid
 
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
@@ -22,18 +23,35 @@ def require_absent(path: str, option: str = "") -> None:
 
 
 def require_own(folder: str) -> None:
-    """Raises a ValueError if a folder is another user's, or is or has a link.
-
-    Links could make this process overwrite or remove files elsewhere.
-    """
+    """Raises a ValueError if a folder is another user's, or is or has a link."""
     rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
     own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
     require(own, rule)
+    _require_no_links(folder)
+
+
+def subfolder(folder: str, name: str) -> str:
+    """Returns the path of a subfolder to write to; ValueError if it is or has a link.
+
+    The folder may be unpacked from an archive.
+    """
+    path = files.join(folder, name)
+    _require_no_links(path)
+    return path
+
+
+def _require_no_links(folder):
+    """Links could make this process write, overwrite or remove files elsewhere."""
     found = [folder]
     for place, folders, names in os.walk(folder):
         found += [os.path.join(place, name) for name in folders + names]
     links = list(filter(os.path.islink, found))
-    require(not links, f"{folder!r} must not have links. Remove it", links=links[:3])
+    require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
+
+
+def temporary_name(path: str) -> str:
+    """Returns a name for a file until it is complete, which no other process uses."""
+    return f"{path}.writing-{uuid.uuid4().hex[:16]}"
 
 
 def create(path: str, chunks) -> None:
@@ -48,6 +66,6 @@ def create(path: str, chunks) -> None:
             name beside it.
         OSError: as for `files.write`.
     """
-    temporary = f"{path}.writing-new"
+    temporary = temporary_name(path)
     files.write(temporary, chunks)
     files.rename(temporary, path)

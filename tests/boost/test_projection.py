@@ -32,8 +32,6 @@ def test_the_file_is_plain_numpy(projections, whole):
 def test_it_is_the_same_when_made_again(projections, whole, folder, tmp_path):
     path = str(tmp_path / "again.npy")
     found = trajectory.open_folder(folder, whole, 5)
-    # What a process that was killed may have left.
-    (tmp_path / "again.npy.writing-new").write_bytes(b"x" * 1_000_000)
     projection.make(path, found, whole, 5)
     names = {place.name for place in tmp_path.iterdir()}
     assert names == {"again.npy", "again.npy.json", "again.svg"}

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import shutil
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
 import plsc_tf
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.data import alignment, figures, images, preprocessing
 from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
@@ -97,6 +99,16 @@ def built_once(trained):
 def model(run_dir):
     settings = Settings.from_values(checkpoint_dir=str(run_dir), num_replicas=2)
     return loading.load(settings).model
+
+
+# With those of another model, a card would tell of other leaks.
+def test_class_rows_that_were_exchanged_are_in_no_card(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0] / "run", folder)
+    (rows,) = folder.rglob("weight-*.npy")
+    rows.write_bytes(rows.read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(DamagedCheckpointError, match="does not have the checksum"):
+        evaluate_run(folder, card_dir=str(tmp_path / "card"))
 
 
 def evaluate_run(run_dir, **options):

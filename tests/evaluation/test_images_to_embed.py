@@ -6,6 +6,7 @@ import pytest
 from plsc_tf.evaluation import lists
 from plsc_tf.jobs.embed.command import check_names, write_rows
 from plsc_tf.jobs.embed.image_list import list_images, points_of
+from plsc_tf.storage import outputs
 from tests.small_disk import mounted
 
 TEN = "1 2 3 4 5 6 7 8 9 10.5"
@@ -82,6 +83,19 @@ def test_rows_come_back_by_their_names(tmp_path):
     text = path.with_suffix(".txt").read_bytes()
     assert lists.read_names(text, "faces.txt")[:2] == ("0", "1 1")
     assert len(list(path.parent.iterdir())) == 2
+
+
+def test_two_commands_with_one_output_do_not_mix(tmp_path, monkeypatch):
+    path, own = tmp_path / "faces.npy", outputs.create
+
+    def create(*arguments):  # between the names and the rows of the first command
+        own(*arguments)
+        with pytest.raises(FileExistsError):
+            write_to(path, [(["b"], np.ones((1, 3)))])
+
+    monkeypatch.setattr(outputs, "create", create)
+    write_to(path, [(["a"], np.zeros((1, 3)))])
+    assert not np.load(path).any() and path.with_suffix(".txt").read_text() == "a\n"
 
 
 def test_nothing_is_left_of_an_attempt(tmp_path):

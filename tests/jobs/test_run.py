@@ -56,6 +56,21 @@ def test_results_say_everything(finished_run):
         assert f"python -m plsc_tf.{following}\n" in f"{table}\n"
 
 
+# An archive of a run could bring links to any folder of the one who continues it.
+@pytest.mark.parametrize("option", ["export_at_end", "tensorboard", "visualdl"])
+def test_nothing_is_written_through_links_of_a_run(finished, tmp_path, option):
+    folder, _ = finished
+    (tmp_path / "mine").mkdir()
+    shutil.rmtree(folder / "export")
+    for name in ("export", "tensorboard", "visualdl"):
+        (folder / name).symlink_to(tmp_path / "mine")
+    with pytest.raises(ValueError, match="must not have links"):
+        train.train(settings(folder, num_epochs=3, **{option: True}))
+    with pytest.raises(ValueError, match="must not have links"):
+        export.export_checkpoint(settings(folder))
+    assert not any((tmp_path / "mine").iterdir())
+
+
 def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     folder, outcome = finished
     flags = f"--flagfile={folder}/flags.cfg"

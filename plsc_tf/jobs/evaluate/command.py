@@ -8,7 +8,7 @@ import re
 import numpy as np
 from absl import logging
 
-from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.paths import NO_FILE
@@ -311,9 +311,11 @@ def _evaluate_model(evaluation, settings, parts, joined):
     with_card = bool(settings.scoring.card_dir)
     facts = {"examples": with_card}
     if with_card and settings.scoring.card_duplicates:
-        arrays = manifest.read(loaded.checkpoint)["arrays"]
-        if "weight" in arrays:
-            evaluation.class_rows = StoredRows(loaded.checkpoint, arrays["weight"])
+        content = manifest.read(loaded.checkpoint)
+        if weight := content["arrays"].get("weight"):
+            names = [part["file"] for part in weight["parts"]]
+            reader.verify(loaded.checkpoint, content, names)
+            evaluation.class_rows = StoredRows(loaded.checkpoint, weight)
     if test is not None:
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
