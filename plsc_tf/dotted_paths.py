@@ -2,7 +2,7 @@
 
 import importlib
 
-from plsc_tf.requirements import did_you_mean
+from plsc_tf.requirements import did_you_mean, require
 
 
 def split(path):
@@ -46,11 +46,11 @@ def load(path, what):
     module_name, name = split(path)
     module = load_module(module_name or name, what, path)
     if not hasattr(module, name):
-        if module_name == "__main__":
-            raise ImportError(
-                f"The {what} {path!r} was defined in another script. Pass the {what} "
-                "in Python again, or move its code to a module for both scripts."
-            )
+        rule = f"The {what} {path!r} was defined in another script"
+        advice = (
+            "Pass it in Python again, or move its code to a module for both scripts"
+        )
+        require(module_name != "__main__", rule, advice, raises=ImportError)
         hint = did_you_mean(name, dir(module), before=path.removesuffix(name))
         raise ImportError(f"{module.__name__} has no {name!r}.{hint}")
     return getattr(module, name)

@@ -15,20 +15,23 @@ def require_one_of(allowed: Collection[Any], **received) -> None:
         require(value in allowed, rule, **{name: repr(value)})
 
 
-def require(condition: object, rule: str, advice: str = "", /, **received) -> None:
-    """Raises a ValueError unless the condition is true.
+def require(
+    condition: object, rule: str, advice: str = "", /, raises=ValueError, **received
+) -> None:
+    """Raises an error unless the condition is true.
 
     Args:
         condition: what must be true.
         rule: what was expected, a sentence without its period.
         advice: how to fix it, likewise, or "".
+        raises: class of the error.
         **received: the values that the message shows.
     """
     if not condition:
         values = ", ".join(f"{name}={value}" for name, value in received.items())
         parts = [rule, f"Received: {values}" if received else "", advice]
         text = ". ".join(filter(None, parts))
-        raise ValueError(text if received and not advice else f"{text}.")
+        raise raises(text if received and not advice else f"{text}.")
 
 
 def require_package(name: str, extra: str, user: str) -> ModuleType:

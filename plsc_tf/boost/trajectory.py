@@ -224,11 +224,9 @@ def open_folder(
         NotADirectoryError: `folder` is not a folder.
         ValueError: there are too few snapshots, or one is of another model.
     """
-    if not files.is_dir(folder):
-        raise NotADirectoryError(
-            f"weight_load_dir '{folder}' is not a folder. Set it to the snapshots of "
-            "stage 1: its snapshot_dir, by default model_save_dir/snapshots."
-        )
+    rule = f"weight_load_dir '{folder}' is not a folder"
+    advice = "Set it to stage 1's snapshot_dir, by default model_save_dir/snapshots"
+    require(files.is_dir(folder), rule, advice, raises=NotADirectoryError)
     paths = [path for _, path in catalog.find_all(folder)]
     rule = f"n_component={components} needs at least {components + 1} snapshots"
     advice = "Lower it, or keep more in stage 1 (snapshots_per_epoch, snapshot_max)"

@@ -50,10 +50,8 @@ def read(path: str) -> dict:
         ValueError: the checkpoint has a different format version.
     """
     name = files.join(path, NAME)
-    if not files.exists(name):
-        raise FileNotFoundError(
-            f"{path} is not a complete checkpoint: it has no {NAME}."
-        )
+    rule = f"{path} is not a complete checkpoint: it has no {NAME}"
+    require(files.exists(name), rule, raises=FileNotFoundError)
     try:
         content = files.read_json(name)
         if content.pop("checksum") != _checksum(content):

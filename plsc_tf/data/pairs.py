@@ -15,7 +15,7 @@ from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, num_pixels, read_i
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
 from plsc_tf.data.unpickle import load_plain
-from plsc_tf.requirements import require
+from plsc_tf.requirements import listed, require
 from plsc_tf.storage import files, outputs
 
 # Verification uses ten consecutive folds.
@@ -198,11 +198,9 @@ def _load_pairs_txt(path: str, images_dir: str | None, name: str) -> Pairs:
     folder = images_dir or _images_folder(path, next(iter(rows)))
     located = [paths.join(folder, file) for file in rows]
     missing = [file for file in located if not files.exists(file)]
-    if missing:
-        raise FileNotFoundError(
-            f"{path} lists {len(missing)} images that do not exist, such as "
-            f"{missing[0]!r}. Set images_dir to the folder that contains them."
-        )
+    rule = f"{path} lists {len(missing)} images that do not exist: {listed(missing, 1)}"
+    advice = "Set images_dir to the folder that contains them"
+    require(not missing, rule, advice, raises=FileNotFoundError)
     # A file may have many names.
     kept: dict[bytes, bytes] = {}
     encoded = [kept.setdefault(one, one) for one in map(read_image, located)]

@@ -125,10 +125,8 @@ def require_folder(folder: str, flag: str = "dataset_dir") -> str:
     require(folder, f"{flag} must be set. Received: {flag}=''")
     if files.is_dir(folder):
         return folder
-    if files.exists(folder):
-        raise NotADirectoryError(
-            f"{flag} must be a folder. Received: {flag}={folder!r}, which is a file."
-        )
+    rule = f"{flag} must be a folder. Received: {flag}={folder!r}, which is a file"
+    require(not files.exists(folder), rule, raises=NotADirectoryError)
     parent, slash, name = folder.rstrip("/").rpartition("/")
     names = [item.rstrip("/") for item in listing(parent or slash or ".")]
     similar = did_you_mean(name, names, before=parent + slash)

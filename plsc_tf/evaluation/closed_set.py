@@ -85,10 +85,8 @@ def class_blocks(head):
         else:
             bias = np.asarray(head.arrays()["bias"].read(low, high))
         finite = np.isfinite(weights).reshape(len(weights), -1).all(axis=1)
-        bad = np.flatnonzero(~finite | ~np.isfinite(bias))
-        if len(bad):
-            raise FloatingPointError(
-                f"The weights of class {low + bad[0]} contain NaN or infinity. Use an "
-                "earlier checkpoint."
-            )
+        finite &= np.isfinite(bias)
+        rule = f"The weights of class {low + finite.argmin()} contain NaN or infinity"
+        advice = "Use an earlier checkpoint"
+        require(finite.all(), rule, advice, raises=FloatingPointError)
         yield low, weights, bias

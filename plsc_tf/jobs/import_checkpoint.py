@@ -63,11 +63,10 @@ def _target(storage):
         path = storage.checkpoint_dir.rstrip("/")
     else:
         path = files.join(storage.model_save_dir, FOLDER)
-        if catalog.find_all(storage.model_save_dir):
-            raise FileExistsError(
-                f"model_save_dir={storage.model_save_dir!r} already contains "
-                "checkpoints. Choose another folder, or set checkpoint_dir."
-            )
+        rule = f"model_save_dir={storage.model_save_dir!r} already contains checkpoints"
+        advice = "Choose another folder, or set checkpoint_dir"
+        found = catalog.find_all(storage.model_save_dir)
+        require(not found, rule, advice, raises=FileExistsError)
     outputs.require_absent(path)
     return path
 

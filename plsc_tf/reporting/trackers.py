@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen, TimeoutExpired
 
 from plsc_tf.reporting import tracker_process
 from plsc_tf.reporting.recorder import Sink
-from plsc_tf.requirements import require_one_of
+from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.deadline import Worker
 
@@ -42,10 +42,8 @@ class Tracker(Sink):
         require_one_of(tracker_process.TRACKERS, tracker=name)
         library = importlib.util.find_spec(name)
         # Without an origin, it is a folder of this name, such as W&B's logs.
-        if library is None or library.origin is None:
-            raise ModuleNotFoundError(
-                f"The tracker {name} needs its library: pip install 'plsc_tf[{name}]'."
-            )
+        rule = f"The tracker {name} needs its library: pip install 'plsc_tf[{name}]'"
+        require(library and library.origin, rule, raises=ModuleNotFoundError)
         self._params = {name: str(value) for name, value in (params or {}).items()}
         self.output = f"the run in {name}"
         self._name, self._folder = name, folder.rstrip("/")

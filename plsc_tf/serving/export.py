@@ -241,11 +241,9 @@ def _compare(signatures, loaded, written, extras):
 
     images = signatures.prepare(encoded)
     expected = network(images)
-    if not np.isfinite(expected).all():
-        raise RuntimeError(
-            "The network was not exported, because its embeddings contain NaN or "
-            "infinity. Check whether the training diverged."
-        )
+    rule = "The network was not exported: its embeddings contain NaN or infinity"
+    advice = "Check whether the training diverged"
+    require(np.isfinite(expected).all(), rule, advice, raises=RuntimeError)
     rows = [
         proof.compare(name, serve(name)["embedding"].numpy(), expected)
         for name in ("serving_default", "quality")

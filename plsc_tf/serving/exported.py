@@ -34,11 +34,8 @@ class ExportedModel:
 
     def __init__(self, folder: str, rates: bool = False):
         folders = versions.find_models(folder, "saved_model")
-        if not folders:
-            raise FileNotFoundError(
-                "saved_model must be a folder with versions 1, 2, ... of an exported "
-                f"model, or with saved_model.pb. Received: {folder!r}."
-            )
+        rule = "saved_model must be a folder with versions 1, 2, ... or saved_model.pb"
+        require(folders, rule, raises=FileNotFoundError, saved_model=repr(folder))
         self.path = path = folders[max(folders)]
         card = versions.read_card(path)
         name = card.get("preprocessing", "resize")

@@ -89,13 +89,12 @@ def require_file(path, most=math.inf):
         status = os.stat(path)
     except OSError:
         return -1
-    rule = f"{os.fsdecode(path)} must have at most {most:,} bytes"
+    name = os.fsdecode(path)
+    rule = f"{name} must have at most {most:,} bytes"
     require(status.st_size <= most, rule, bytes=status.st_size)
-    if not S_ISREG(status.st_mode):
-        # This error is also a ValueError: the data is wrong, not the disk.
-        raise io.UnsupportedOperation(
-            f"{os.fsdecode(path)} is not a file, but a FIFO, device or folder."
-        )
+    rule = f"{name} is not a file, but a FIFO, device or folder"
+    # This error is also a ValueError: the data is wrong, not the disk.
+    require(S_ISREG(status.st_mode), rule, raises=io.UnsupportedOperation)
     return status.st_size
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from plsc_tf.progress import Progress
+from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, files
 from plsc_tf.storage.errors import StorageError
 
@@ -178,11 +179,9 @@ def _copy(source, target, size, expected, replace):
     if existing == size:
         if files.checksum(target, algorithm) == (expected or files.checksum(source)):
             return None
-    if existing is not None and not replace:
-        raise FileExistsError(
-            f"{target} differs from {source}. It was not overwritten. Remove it, or "
-            "choose another folder."
-        )
+    rule = f"{target} differs from {source}. It was not overwritten"
+    advice = "Remove it, or choose another folder"
+    require(existing is None or replace, rule, advice, raises=FileExistsError)
     partial = target + PARTIAL
     files.make_dirs(files.parent(target))
     chunks = functools.partial(files.open_read, source)

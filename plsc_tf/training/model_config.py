@@ -197,13 +197,12 @@ def check_head(path: str, stored: dict, head: Head) -> None:
     scaled = ("scale",) if head.loss.normalized else ()
     compared = ("loss", *scaled, "label_smoothing")
     changed = [name for name in compared if not _same(before[name], now[name])]
-    if changed:
-        old, new = (", ".join(f"{n}={x[n]}" for n in changed) for x in (before, now))
-        raise ValueError(
-            f"Checkpoint {path} was trained with {old}. Received: a model with "
-            f"{new}. Build the model as it was, or allow the change: "
-            "restore(model, allow_changes=True)."
-        )
+    old, new = (", ".join(f"{n}={x[n]}" for n in changed) for x in (before, now))
+    rule = f"Checkpoint {path} was trained with {old}. Received: a model with {new}"
+    advice = (
+        "Build the model as it was, or allow it: restore(model, allow_changes=True)"
+    )
+    require(not changed, rule, advice)
 
 
 def _same(old, new):

@@ -234,11 +234,9 @@ def of_all_ranks(
     # A forged number of ranks must not fill the memory with names.
     ranks = range(min(count, len(by_rank) + MOST_MISSING))
     missing = [name(rank) for rank in ranks if rank not in by_rank]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder} does not contain {listed(missing)}: each of {count} ranks "
-            "has its own classes. Copy the files of all machines into one folder."
-        )
+    rule = f"{folder} does not contain {listed(missing)}: each rank has its own classes"
+    advice = f"Copy the files of all {count} ranks into one folder"
+    require(not missing, rule, advice, raises=FileNotFoundError)
     return [by_rank[rank] for rank in range(count)]
 
 

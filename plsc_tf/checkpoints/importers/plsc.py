@@ -136,11 +136,9 @@ def _read_head(folder, head, loss, meta):
     """Returns (`{our name: rows}`, number of ranks), after checking all shards."""
     if not head:
         return {}, 0
-    if "weight" not in head:
-        raise FileNotFoundError(
-            f"{folder} has the head's {listed(head)} but not its weights. Copy "
-            "all files of the checkpoint."
-        )
+    rule = f"{folder} has the head's {listed(head)} but not its weights"
+    advice = "Copy all files of the checkpoint"
+    require("weight" in head, rule, advice, raises=FileNotFoundError)
     count, arrays = 1, {}
     if loss.startswith("dist_"):
         count = meta.get("pretrain_nranks") or 1 + max(map(max, head.values()))

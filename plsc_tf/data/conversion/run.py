@@ -128,11 +128,9 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
                 "Free some space, then run the same command again to resume.",
                 error.errno,
             ) from error
-        if _fingerprint(source, plan) != fingerprint:
-            raise RuntimeError(
-                "The input changed during the conversion, so nothing was published. "
-                "Run the same command again."
-            )
+        same = _fingerprint(source, plan) == fingerprint
+        rule = "The input changed during the conversion, so nothing was published"
+        require(same, rule, "Run the same command again", raises=RuntimeError)
         conversion.publish()
     return content, False
 

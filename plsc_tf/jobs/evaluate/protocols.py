@@ -275,11 +275,8 @@ def _subjects(meta, listed, kind):
 
 def _only(folder, listed, pattern):
     matching = fnmatch.filter(listed, pattern)
-    if len(matching) != 1:
-        raise FileNotFoundError(
-            f"{folder!r} must contain exactly one file that matches {pattern!r}. "
-            f"Received: {matching}."
-        )
+    rule = f"{folder!r} must contain exactly one file that matches {pattern!r}"
+    require(len(matching) == 1, rule, raises=FileNotFoundError, files=matching)
     return files.join(folder, matching[0])
 
 
