@@ -7,28 +7,24 @@ from functools import partial
 import keras
 from keras import layers
 
-from plsc_tf.backbones import arguments
-from plsc_tf.backbones.faces import iresnet, mobilefacenet, resnet, small_resnet
+from plsc_tf.backbones import arguments, faces
 from plsc_tf.backbones.precision import Precision, apply
 from plsc_tf.backbones.vit import SIZES as TRANSFORMERS, vit
 from plsc_tf.backbones.zoo.catalog import EMBEDDING_STYLE, ENTRIES, Entry
 from plsc_tf.requirements import did_you_mean, require
 
 BUILDERS = {
-    "resnet10": small_resnet,
-    "resnet50": partial(resnet, 50),
-    "resnet100": partial(resnet, 100),
-    "resnet101": partial(resnet, 101),
-    "resnet152": partial(resnet, 152),
-    "iresnet": iresnet,
-    "iresnet10": partial(iresnet, depths=(1, 1, 1, 1), width=32),
-    "iresnet18": partial(iresnet, depths=(2, 2, 2, 2)),
-    "iresnet34": partial(iresnet, depths=(3, 4, 6, 3)),
-    "iresnet50": partial(iresnet, depths=(3, 4, 14, 3)),
-    "iresnet100": partial(iresnet, depths=(3, 13, 30, 3)),
-    "iresnet200": partial(iresnet, depths=(6, 26, 60, 6)),
-    "mobilefacenet": partial(mobilefacenet, False),
-    "mbf": partial(mobilefacenet, True),
+    "resnet10": faces.small_resnet,
+    **{f"resnet{depth}": partial(faces.resnet, depth) for depth in faces.PLSC_DEPTHS},
+    "iresnet": faces.iresnet,
+    "iresnet10": partial(faces.iresnet, depths=(1, 1, 1, 1), width=32),
+    "iresnet18": partial(faces.iresnet, depths=(2, 2, 2, 2)),
+    "iresnet34": partial(faces.iresnet, depths=(3, 4, 6, 3)),
+    "iresnet50": partial(faces.iresnet, depths=(3, 4, 14, 3)),
+    "iresnet100": partial(faces.iresnet, depths=(3, 13, 30, 3)),
+    "iresnet200": partial(faces.iresnet, depths=(6, 26, 60, 6)),
+    "mobilefacenet": partial(faces.mobilefacenet, False),
+    "mbf": partial(faces.mobilefacenet, True),
     **{name: partial(vit, *sizes) for name, sizes in TRANSFORMERS.items()},
     **{name: entry.build for name, entry in ENTRIES.items()},
 }

@@ -159,17 +159,10 @@ class Head(tf.Module):
             kind: "CPU" or "GPU", on which they run.
             logits_bytes: see `TiledSoftmax`.
         """
-        self.layout = HeadLayout(
-            num_classes=self.num_classes,
-            embedding_size=embedding_size,
-            replicas=replicas,
-            sharded=self.sharded,
-            sample_rate=self.sample_rate,
-            tile_rows=self.tile_rows,
-            sub_centers=self.sub_centers,
-            device_kind=kind,
-            weight_dtype=self.weight_dtype,
-        )
+        names = "num_classes sharded sample_rate tile_rows sub_centers weight_dtype"
+        known = {name: getattr(self, name) for name in names.split()}
+        known |= {"embedding_size": embedding_size, "replicas": replicas}
+        self.layout = HeadLayout(**known, device_kind=kind)
         self.layout.check()
         self.embedding_size = embedding_size
         compiled = self.jit_compile
