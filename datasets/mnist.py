@@ -16,7 +16,7 @@ import numpy as np
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers import layouts
-from plsc_tf.requirements import require, require_one_of
+from plsc_tf.requirements import prefix_errors, require, require_one_of
 from plsc_tf.storage import files
 
 INFO = layouts.DatasetInfo(num_classes=10, augmentation="none", tfrecords=True)
@@ -65,20 +65,18 @@ def _read_idx(folder: str, name: str, rank: int) -> np.ndarray:
         advice = "mnist needs the four idx files."
         raise paths.no_file(folder, f"{name} or {name}.gz", advice)
     content = files.read(path)
-    try:
+    rule = f"{path} is not an idx file or is cut off"
+    kinds = OSError, EOFError, zlib.error, struct.error
+    with prefix_errors(rule, *kinds, advice="Copy it again"):
         stream = io.BytesIO(content)
         stream = gzip.open(stream) if path.endswith(".gz") else stream
         # A kilobyte could unpack to a megabyte; those of EMNIST unpack to five.
         data = stream.read((1 << 26) + 8 * len(content))
         magic, shape = data[:4], struct.unpack_from(f">{rank}I", data, 4)
         values = memoryview(data)[4 + 4 * rank :]
-        if magic != bytes([0, 0, _UNSIGNED_BYTES, rank]):
-            raise ValueError(f"it begins with {magic.hex()}")
-        if len(values) != math.prod(shape):
-            size = " x ".join(map(str, shape))
-            raise ValueError(f"its header says {size}; received {len(values)} bytes")
-    except (OSError, EOFError, ValueError, zlib.error, struct.error) as error:
-        raise ValueError(
-            f"{path} is not an idx file or is cut off: {error}. Copy it again."
-        ) from error
+        fits = magic == bytes([0, 0, _UNSIGNED_BYTES, rank])
+        require(fits, f"it begins with {magic.hex()}")
+        size, count = " x ".join(map(str, shape)), len(values)
+        rule = f"its header says {size}; received {count} bytes"
+        require(count == math.prod(shape), rule)
     return np.frombuffer(values, np.uint8).reshape(shape)

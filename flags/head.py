@@ -6,6 +6,7 @@ from plsc_tf import initializers
 from plsc_tf.flags import checks
 from plsc_tf.flags.conditions import name_in
 from plsc_tf.flags.option import Amount, Count, OptionGroup, Positive, option, option_if
+from plsc_tf.requirements import prefix_errors
 
 # {loss: {its option: the fields of the loss that it sets}}; see heads/margins.py.
 _GRADIENT = {"margin_gradient": "gradient"}
@@ -39,10 +40,8 @@ def _margin(name):
 
 
 def _initializer(name, text):
-    try:
+    with prefix_errors(name):
         text and initializers.distribution(text, 1, 1)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 class Head(OptionGroup):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from plsc_tf import initializers
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 
 # The options that `Entry.set_distfc_attr` sets, without "head_".
 HEAD_OPTIONS = ("initializer", "learning_rate_factor", "weight_decay", "initial_bias")
@@ -121,13 +121,9 @@ def _initial(initializer, name):
     """Returns (a number or None, an initializer's text or None)."""
     if initializer is None or _is_number(initializer):
         return initializer, None
-    try:
+    rule = f"{name} must be a number, a Keras initializer or its name, or a dict of "
+    with prefix_errors(f"{rule}ParamAttr's fields"):
         return None, initializers.describe(initializer)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} must be a number, a Keras initializer or its name, or a dict with "
-            f"fields of a ParamAttr. {error}"
-        ) from None
 
 
 def _decay(regularizer):

@@ -4,7 +4,7 @@ import math
 import re
 import typing
 
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 
 # Standard deviation of a normal distribution that is truncated at two standard
 # deviations, as in Keras; Keras's VarianceScaling divides by it.
@@ -54,10 +54,8 @@ def parse(text):
     pairs = [argument.rpartition("=") for argument in arguments]
     values = [_value("value", value) for key, _, value in pairs if not key]
     named = {key: _value(key, value) for key, _, value in pairs if key}
-    try:
+    with prefix_errors(f"initializer={text}", TypeError):
         return _kind(name)(*values, **options, **named)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{error}. Received: initializer={text}") from error
 
 
 def describe(initializer):

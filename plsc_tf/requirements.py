@@ -1,9 +1,10 @@
 """Checks of arguments, whose errors say what is expected, and lists of names."""
 
+import contextlib
 import difflib
 import importlib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,24 @@ def require(
         parts = [rule, f"Received: {values}" if received else "", advice]
         text = ". ".join(filter(None, parts))
         raise raises(text if received and not advice else f"{text}.")
+
+
+@contextlib.contextmanager
+def prefix_errors(text: str, *kinds: type[Exception], advice: str = "") -> Iterator:
+    """Raises the block's ValueErrors as ValueErrors "text: error".
+
+    Args:
+        text: what failed.
+        *kinds: classes of other errors to raise likewise.
+        advice: how to fix it, a sentence without its period, or "".
+    """
+    try:
+        yield
+    except (ValueError, *kinds) as error:
+        problem = f"{text}: {error}"
+        if advice:
+            problem = f"{problem.rstrip('.')}. {advice}."
+        raise ValueError(problem) from error
 
 
 def require_package(name: str, extra: str, user: str) -> ModuleType:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel import packing
+from plsc_tf.requirements import listed, prefix_errors
 from plsc_tf.storage import files
 
 # Rows are read and yielded in chunks of about this size.
@@ -176,11 +177,8 @@ def edited(
                 found[begin:end] = span[origins[begin:end] - first]
 
     def merged_row(group):
-        try:
+        with prefix_errors(f"Classes {listed(map(str, group))} cannot be merged"):
             return merge(stored.take(group).astype(np.float64))
-        except ValueError as error:
-            listed = ", ".join(map(str, group))
-            raise ValueError(f"Classes {listed} cannot be merged: {error}") from error
 
     rows = Rows((labels.num_classes, *stored.shape[1:]), stored.dtype, read)
     return rows

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.data.source import IndexedSource, Source, in_python, on_host
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.storage import arrays
 
 _IMAGES, _LABELS = "pictures.npy", "labels.npy"
@@ -88,11 +88,9 @@ def _fill(place, write):
     os.makedirs(os.path.dirname(place), exist_ok=True)
     partial = f"{place}.{platform.node()}.partial"
     with open(f"{place}.lock", "ab") as lock:
-        try:
+        rule = f"The file system of {place} has no locks"
+        with prefix_errors(rule, OSError, advice="Choose another cache_dir"):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            rule = f"The file system of {place} has no locks ({error})"
-            raise ValueError(f"{rule}. Choose another cache_dir.") from error
         try:
             # A process that was killed may have left it behind.
             shutil.rmtree(partial, ignore_errors=True)

@@ -15,7 +15,7 @@ from plsc_tf.data import images
 from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.data.image_limit import check_size, read_image
 from plsc_tf.data.paths import NO_FILE
-from plsc_tf.requirements import require, require_package
+from plsc_tf.requirements import prefix_errors, require, require_package
 
 # Function from uint8 `[h, w, 3]` photographs to the points of the faces in each of
 # them, `[faces, 5, 2]`; `alignment` says which points.
@@ -165,10 +165,8 @@ class FaceFinder:
         """
 
         def call(index, photo, points):
-            try:
+            with prefix_errors(paths[index]):
                 return use(index, photo, points)
-            except ValueError as error:
-                raise ValueError(f"{paths[index]}: {error}") from error
 
         with ThreadPoolExecutor() as pool:
             for first in range(start, len(paths), _BATCH):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.storage import arrays
 
 
@@ -156,14 +156,12 @@ def read_template_pairs(text: bytes, path: str) -> tuple:
     Raises:
         ValueError: a line has invalid fields.
     """
-    expected = f"{path}: expected 'template template label' lines, label 1 or 0."
-    require(text.strip(), f"{expected} Received an empty file")
-    try:
+    expected = f"{path}: expected 'template template label' lines, label 1 or 0"
+    require(text.strip(), f"{expected}. Received an empty file")
+    with prefix_errors(expected):
         whole = np.loadtxt(io.BytesIO(text), np.int64, None, ndmin=2)
-    except ValueError as error:
-        raise ValueError(f"{expected} {error}") from error
-    if whole.shape[1] != 3 or not np.isin(whole[:, 2], (0, 1)).all():
-        raise ValueError(f"{expected} Received other values.")
+    fits = whole.shape[1] == 3 and np.isin(whole[:, 2], (0, 1)).all()
+    require(fits, f"{expected}. Received other values")
     return whole[:, 0], whole[:, 1], whole[:, 2] == 1
 
 
@@ -224,7 +222,5 @@ def positions(
 
 
 def _decoded(text, path):
-    try:
+    with prefix_errors(f"{path} is not UTF-8 text"):
         return text.decode("utf-8-sig").splitlines()  # editors may add a mark
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.serving import versions
 from plsc_tf.storage import files
 
@@ -50,10 +50,8 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
         folder = place if files.is_dir(place) else files.parent(place)
         path = files.join(folder, NAME)
         content = files.read_limited(path, _MOST_BYTES) if files.exists(path) else b""
-    try:
+    with prefix_errors(f"{path} must be a TOML file", RecursionError):
         stated = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} must be a TOML file: {error}.") from error
     stated |= {key: text for key in _KEYS if (text := getattr(options, key, ""))}
     rule = f"{path} may state {', '.join(_KEYS)}, each as a line of text"
     for key, text in stated.items():

@@ -11,7 +11,7 @@ from absl import logging
 from plsc_tf.data.pairs import Pairs
 from plsc_tf.data.readers import python
 from plsc_tf.data.source import Source
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 
 # This name in `val_targets` selects the accuracy on the trained classes.
 TEST_SPLIT = "test"
@@ -115,13 +115,10 @@ def copy_to_strategy(backbone):
     """
     if not isinstance(backbone, keras.Model) or not backbone.built:
         return backbone
-    try:
+    rule = f"{type(backbone).__name__} cannot be copied to the replicas"
+    advice = "Pass a function that creates it instead of the model"
+    with prefix_errors(rule, TypeError, NotImplementedError, advice=advice):
         copy = keras.models.clone_model(backbone)
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise ValueError(
-            f"{type(backbone).__name__} cannot be copied to the replicas ({error}). "
-            "Pass a function that creates it instead of the model."
-        ) from error
     copy.set_weights(backbone.get_weights())
     copy.trainable = backbone.trainable
     for layer, original in zip(copy.layers, backbone.layers, strict=True):

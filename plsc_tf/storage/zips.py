@@ -12,7 +12,7 @@ import stat as modes
 import zipfile
 import zlib
 
-from plsc_tf.requirements import require
+from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.storage import local
 from plsc_tf.storage.paths import FileStat, leads_outside
 
@@ -52,14 +52,12 @@ class RandomReader:
 
     def __init__(self, path, _):
         archive, name = _find(path)
-        try:
+        advice = "Copy the archive again"
+        with prefix_errors(f"{path} is damaged", *_DAMAGES, advice=advice):
             member = archive.getinfo(name)
             with archive.open(member) as file:
                 # Without a number, it would unpack more than the size that was checked.
                 self._content = file.read(member.file_size)
-        except _DAMAGES as error:
-            problem = f"{path} is damaged: {error}. Copy the archive again."
-            raise ValueError(problem) from error
 
     def read(self, start, length):
         """See `local.RandomReader.read`."""
@@ -80,11 +78,9 @@ def _find(path):
 @functools.lru_cache(4)
 def _open(path, _):
     local.require_file(path)
-    try:
+    problem = f"{path} is no zip archive that plsc_tf reads"
+    with prefix_errors(problem, *_DAMAGES, advice="Copy or write it again"):
         return _Archive(_File(path))
-    except (*_DAMAGES, ValueError) as error:
-        problem = f"{path} is no zip archive that plsc_tf reads: {error}".rstrip(".")
-        raise ValueError(f"{problem}. Copy or write it again.") from error
 
 
 class _File(io.FileIO):

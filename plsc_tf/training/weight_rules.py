@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.requirements import nearest, require
+from plsc_tf.requirements import nearest, prefix_errors, require
 
 
 def freeze(network: keras.Model, pattern: str) -> list[str]:
@@ -35,13 +35,9 @@ def freeze(network: keras.Model, pattern: str) -> list[str]:
 
 def _layers_named(network, pattern, option):
     """Returns the layers with weights whose names match a regular expression."""
-    try:
+    rule = f"{option}={pattern!r} must be a regular expression, such as conv1|conv2"
+    with prefix_errors(rule, re.error):
         expression = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(
-            f"{option} must be a regular expression, such as conv1|conv2. "
-            f"Received: {option}={pattern!r} ({error})"
-        ) from error
     layers = [layer for layer in network.layers if layer.weights]
     matches = [layer for layer in layers if expression.match(layer.name)]
     names = [layer.name for layer in layers]

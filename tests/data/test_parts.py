@@ -219,7 +219,7 @@ def test_a_folder_without_locks_is_refused(tmp_path, monkeypatch):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(cache.fcntl, "flock", no_locks)
-    with pytest.raises(ValueError, match="has no locks .*another cache_dir"):
+    with pytest.raises(ValueError, match="has no locks: .*another cache_dir"):
         _filling(tmp_path, lambda: None)
 
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from plsc_tf.data.readers.packed import Records, packed_source
 from plsc_tf.data.source import IndexedSource
-from plsc_tf.requirements import require, require_package
+from plsc_tf.requirements import prefix_errors, require, require_package
 from plsc_tf.storage import local
 
+_ADVICE = "Copy the LMDB file again"
 # LMDB does not write the last pages if a transaction has freed them again.
 _UNWRITTEN = 1 << 16
 # LMDB refuses to open a file twice in a process.
@@ -55,7 +56,7 @@ class LmdbRecords(Records):
         place = os.path.realpath(path)
         place = os.path.join(place, "data.mdb") if os.path.isdir(place) else place
         local.require_file(place)
-        try:
+        with prefix_errors(path, lmdb.Error, advice=_ADVICE):
             self._environment = _OPEN.get(place) or lmdb.open(
                 place,
                 subdir=False,
@@ -63,13 +64,11 @@ class LmdbRecords(Records):
                 lock=False,
                 readahead=False,  # Images are read in random order.
             )
-        except lmdb.Error as error:
-            raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
         _OPEN[place] = self._environment
         # Reading beyond the end of a mapped file ends the process.
         size, pages = os.path.getsize(place), self._environment.info()["last_pgno"]
         complete = size + _UNWRITTEN >= pages * self._environment.stat()["psize"]
-        require(complete, f"{path} is cut off", "Copy the LMDB file again", bytes=size)
+        require(complete, f"{path} is cut off", _ADVICE, bytes=size)
         keys, count = self._get([b"__keys__", b"__classnum__"], path)
         self._keys = self._decoded(keys, f"__keys__ of {path}", list)
         self.num_classes = count and self._decoded(count, f"Classes of {path}", int)
@@ -91,17 +90,13 @@ class LmdbRecords(Records):
         return fields[0], fields[-1]
 
     def _get(self, keys, path):
-        try:
-            with self._environment.begin() as transaction:
-                return [transaction.get(key) for key in keys]
-        except self._error as error:
-            raise ValueError(f"{path}: {error}. Copy the LMDB file again.") from error
+        errors = prefix_errors(path, self._error, advice=_ADVICE)
+        with errors, self._environment.begin() as transaction:
+            return [transaction.get(key) for key in keys]
 
     def _decoded(self, value, place, kind):
-        try:
+        with prefix_errors(f"{place} is not msgpack"):
             found = value and self._unpackb(value)
-        except ValueError as error:
-            raise ValueError(f"{place} is not msgpack: {error}") from error
         rule = f"{place}: expected a value of msgpack"
         require(isinstance(found, kind), rule, type=type(found).__name__)
         return found

@@ -14,6 +14,7 @@ from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import optimizers
 from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
+from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 
@@ -92,24 +93,18 @@ def read_groups(text):
     """
     lines = text.split(",")
     if text.strip() and not _LABELS.fullmatch(text):
-        if not files.exists(text):
-            raise FileNotFoundError(
-                "remove_classes and merge_classes must be labels such as 3,17 or 3+17, "
-                f"or an existing file with labels. Received: {text!r}."
-            )
+        rule = "remove_classes and merge_classes must be labels such as 3,17 or 3+17, "
+        rule += f"or an existing file with labels. Received: {text!r}"
+        require(files.exists(text), rule, raises=FileNotFoundError)
         lines = files.read(text).decode().splitlines()
     groups = []
     for number, line in enumerate(lines, 1):
         line = line.partition("#")[0]
-        try:
+        rule = f"{text}, line {number}: expected labels separated by spaces"
+        with prefix_errors(rule, OverflowError, advice=f"Received: {line!r}"):
             # The head's labels have 64 bits.
             labels = map(np.int64, line.replace("+", " ").split())
             group = list(map(int, labels))
-        except (ValueError, OverflowError) as error:
-            raise ValueError(
-                f"{text}, line {number}: expected labels separated by spaces. "
-                f"Received: {line!r}."
-            ) from error
         if group:
             groups.append(group)
     return groups
