@@ -42,8 +42,7 @@ def by_layer(option: str, items: Sequence[str]) -> dict[str, float]:
 def _factor(layer, text):
     re.compile(layer)
     factor = float(text)
-    if not 0 <= factor < math.inf:
-        raise ValueError("out of bounds")
+    require(0 <= factor < math.inf, "out of bounds")
     return factor
 
 

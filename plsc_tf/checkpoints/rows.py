@@ -9,7 +9,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel import packing
-from plsc_tf.requirements import listed, prefix_errors
+from plsc_tf.requirements import listed, prefix_errors, require
 from plsc_tf.storage import files
 
 # Rows are read and yielded in chunks of about this size.
@@ -198,8 +198,7 @@ def merge_directions(rows: np.ndarray) -> np.ndarray:
         ValueError: the rows cancel each other out, or one of them is zero.
     """
     norms = np.linalg.norm(rows, axis=1)
-    if not norms.all():
-        raise ValueError("a row of zeros has no direction.")
+    require(norms.all(), "a row of zeros has no direction")
     direction = np.mean(rows / norms[:, np.newaxis], axis=0)
     length = np.linalg.norm(direction)
     if length < 1e-6:

@@ -180,25 +180,21 @@ def compile_model(model, settings, schedule, own_optimizer=None, distillation=No
         loss_scale = make_loss_scale(settings, optimizer)
     metrics = ("accuracy", "top5_accuracy") if settings.head.calc_acc else ()
     compiled, mixing = settings.performance.jit_compile, None
-    images = settings.preprocessing
+    images, head, cluster = settings.preprocessing, settings.head, settings.cluster
     if images.mixup or images.cutmix:
         mixing = Mixing(images.mixup, images.cutmix, settings.training.seed)
+    bucket_bytes = int(cluster.gradient_bucket_mb * 1e6)
     model.compile(
         optimizer,
         metrics=metrics,
         l2=l2,
         loss_scale=loss_scale,
-        transport=Transport(
-            int(settings.cluster.gradient_bucket_mb * 1e6),
-            settings.cluster.gradient_dtype,
-        ),
+        transport=Transport(bucket_bytes, cluster.gradient_dtype),
         gradient_accumulation_steps=options.gradient_accumulation_steps,
-        head_slot_dtype=settings.head.head_slot_dtype,
+        head_slot_dtype=head.head_slot_dtype,
         averaging=Averaging(average, options.ema_in_use) if average else None,
         steps_per_execution=settings.performance.steps_per_execution,
-        head_rule=WeightRule(
-            settings.head.head_learning_rate_factor, settings.head.head_weight_decay
-        ),
+        head_rule=WeightRule(head.head_learning_rate_factor, head.head_weight_decay),
         rate_factors=settings.learning_rate.parsed("learning_rate_factors"),
         weight_decay_on=options.parsed("weight_decay_on"),
         mixing=mixing,

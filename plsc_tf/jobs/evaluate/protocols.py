@@ -160,8 +160,7 @@ def tinyface(folder: str, source, options) -> SetReport:
         below = files.join(folder, part)
         listed = files.list_dir(below)
         listed = [x for x in listed if x.lower().endswith((".jpg", ".jpeg", ".png"))]
-        if not listed:
-            raise FileNotFoundError(f"{below!r} contains no images.")
+        require(listed, f"{below!r} contains no images", raises=FileNotFoundError)
         names = [f"{part}/{name}" for name in listed]
         identities = names  # every distractor is a different person
         if part != "Gallery_Distractor":
