@@ -30,7 +30,6 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
 from absl import logging
 
@@ -136,11 +135,9 @@ class WriterLock(contextlib.AbstractContextManager):
             raise
         return self
 
-    @contextlib.contextmanager
-    def holding(self, folder: str) -> Iterator[None]:
-        """Holds the lock during the block; keeps it if it was held before."""
-        with contextlib.nullcontext() if self.held else self.acquire(folder):
-            yield
+    def holding(self, folder: str) -> contextlib.AbstractContextManager:
+        """Holds the lock during a `with` block; keeps it if it was held before."""
+        return contextlib.nullcontext() if self.held else self.acquire(folder)
 
     def check(self) -> None:
         """Checks that this process is still the writer; call it before a save.

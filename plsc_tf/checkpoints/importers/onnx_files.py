@@ -5,7 +5,6 @@ of our layers. It folds a batch normalization into the convolution before it. Wh
 file contains, the imported network is compared with the file itself.
 """
 
-import contextlib
 import functools
 import os
 import re
@@ -57,12 +56,10 @@ def read(folder: str, names: Iterable[str]) -> dict[str, Any]:
     return {"backbone": weights, "backbone_file": path, "prove": prove}
 
 
-@contextlib.contextmanager
 def _reading(path):
     for package in ("onnx", "onnxruntime"):
         require_package(package, "onnx", "An ONNX file")
-    with layers.reading(path, "a network in an ONNX file"):
-        yield
+    return layers.reading(path, "a network in an ONNX file")
 
 
 def session(path: str) -> Any:
