@@ -61,7 +61,7 @@ class Server(OptionGroup, saved=False):
         16.0, "largest image or batch to decode, in megapixels", saved=True
     )
     max_receiving_mb: float = _above_0(
-        512.0, "largest total of request bodies in memory, in megabytes"
+        512.0, "largest total of requests and answers in memory, in megabytes"
     )
     max_connections: Positive = option(
         1024, "largest number of simultaneous connections"

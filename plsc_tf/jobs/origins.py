@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.jobs.run_report import PASSWORD
 from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.serving import versions
 from plsc_tf.storage import files
@@ -53,10 +54,10 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
     with prefix_errors(f"{path} must be a TOML file", RecursionError):
         stated = tomllib.loads(content.decode())
     stated |= {key: text for key in _KEYS if (text := getattr(options, key, ""))}
-    rule = f"{path} may state {', '.join(_KEYS)}, each as a line of text"
+    rule = f"{path} may state {', '.join(_KEYS)}, each as a line of text, no password"
     for key, text in stated.items():
         fits = key in _KEYS and isinstance(text, str) and text.isprintable()
-        require(fits, rule, key=repr(key))
+        require(fits and not PASSWORD.search(text), rule, key=repr(key))
     return stated
 
 

@@ -26,6 +26,7 @@ from plsc_tf.storage.paths import (
     parent as parent,
     root_of,
     scheme_of,
+    temporary_name as temporary_name,
 )
 from plsc_tf.storage.remote import Retry
 
@@ -258,8 +259,7 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
 def replace(path, chunks):
     """Replaces a small file; keeps the old one until the new one is written.
 
-    On local disks the replacement is atomic. On other stores, a process that ends after
-    removing the old file leaves the new one under its temporary name.
+    On remote stores, a killed process may leave only the new one, with another name.
 
     Args:
         path: the file.
@@ -269,7 +269,7 @@ def replace(path, chunks):
         OSError: as for `write`.
     """
     path = below_root(path)
-    temporary = f"{path}.writing-new"
+    temporary = temporary_name(path)
     write(temporary, chunks)
     if is_local(path):
         os.replace(temporary, path)

@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, transfer
+from plsc_tf.storage import files, outputs, transfer
 
 USER_VARIABLE = "HADOOP_USER_NAME"
 
@@ -30,7 +30,8 @@ def download_start(storage):
         the number of files copied; 0 without `fs_checkpoint_dir`.
 
     Raises:
-        ValueError: the options contradict each other.
+        ValueError: the options contradict each other, or what is uploaded at the end
+            has links.
         OSError: as for `transfer.download`.
     """
     set_user(storage)
@@ -39,6 +40,7 @@ def download_start(storage):
     if target:
         # This reveals errors before days of training, not after.
         files.make_dirs(target)
+        outputs.require_no_links(storage.model_save_dir)
     return transfer.download(source, storage.checkpoint_dir) if source else 0
 
 

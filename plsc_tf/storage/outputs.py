@@ -1,7 +1,6 @@
 """Checks a file or folder that a command is about to write."""
 
 import os
-import uuid
 
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
@@ -27,7 +26,7 @@ def require_own(folder: str) -> None:
     rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
     own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
     require(own, rule)
-    _require_no_links(folder)
+    require_no_links(folder)
 
 
 def subfolder(folder: str, name: str) -> str:
@@ -36,22 +35,20 @@ def subfolder(folder: str, name: str) -> str:
     The folder may be unpacked from an archive.
     """
     path = files.join(folder, name)
-    _require_no_links(path)
+    require_no_links(path)
     return path
 
 
-def _require_no_links(folder):
-    """Links could make this process write, overwrite or remove files elsewhere."""
+def require_no_links(folder: str) -> None:
+    """Raises a ValueError if a folder is or has a link.
+
+    Links could make this process read, write, overwrite or remove files elsewhere.
+    """
     found = [folder]
     for place, folders, names in os.walk(folder):
         found += [os.path.join(place, name) for name in folders + names]
     links = list(filter(os.path.islink, found))
     require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
-
-
-def temporary_name(path: str) -> str:
-    """Returns a name for a file until it is complete, which no other process uses."""
-    return f"{path}.writing-{uuid.uuid4().hex[:16]}"
 
 
 def create(path: str, chunks) -> None:
@@ -66,6 +63,6 @@ def create(path: str, chunks) -> None:
             name beside it.
         OSError: as for `files.write`.
     """
-    temporary = temporary_name(path)
+    temporary = files.temporary_name(path)
     files.write(temporary, chunks)
     files.rename(temporary, path)

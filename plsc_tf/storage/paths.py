@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+import uuid
 from typing import NamedTuple
 
 from plsc_tf.requirements import require
@@ -107,3 +108,8 @@ def _split(path):
     advice = "Set the user with fs_ugi or HADOOP_USER_NAME"
     require(":" not in host.rpartition("@")[0], rule, advice)
     return f"{scheme.lower()}://{host}/", rest
+
+
+def temporary_name(path: str) -> str:
+    """Returns a name for a file until it is complete, which no other process uses."""
+    return f"{path}.writing-{uuid.uuid4().hex[:16]}"

@@ -50,6 +50,7 @@ def test_nothing_known_permits_nothing():
         ("license = 3", "may state name, license, .* each as a line of text"),
         ("licence = 'MIT'", "toml may state name, license, .* key='licence'"),
         (r'source = "a\u007f"', "each as a line of text"),
+        ("source = 'http://me:secret@a.org'", "no password. .* key='source'"),
         (".".join("a" * 5_000), "must have at most 8,192 bytes"),
     ],
 )

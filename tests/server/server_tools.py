@@ -77,6 +77,15 @@ def connect(server, data=b"", port="port"):
     return link
 
 
+def narrow(server):
+    """A connection of which the kernel keeps few bytes that are not read."""
+    link = socket.socket()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    link.connect(("127.0.0.1", server["port"]))
+    return link
+
+
 def is_listened_at(port):
     with socket.socket() as link:
         return link.connect_ex(("127.0.0.1", port)) == 0

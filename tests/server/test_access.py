@@ -1,5 +1,6 @@
 """Who may call the server. Each comment says what an attacker would gain."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import time
 
 import grpc
 import pytest
-from server_tools import PLSC, ask, b64, connect, served, wait_for
+from server_tools import PLSC, ask, b64, connect, narrow, served, wait_for
 
 from plsc_tf import Client, FaceService
 from plsc_tf.flags.server import Server
@@ -299,6 +300,26 @@ def test_tls_keeps_the_limits_of_connections(keyed):
         assert link.recv(1) == b""
         route = keyed, "GET", "/metrics", None, bearer("probe")
         wait_for(lambda: "plsc_tf_connections 1.0" in ask(*route)[1])
+    # Answers of 5 MB that nobody read stayed in memory.
+    with keyed["tls"].wrap_socket(narrow(keyed), server_hostname="localhost") as link:
+        head = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer probe-key"
+        link.sendall(40 * (head + b"\r\n\r\n"))
+        wait_for(lambda: "plsc_tf_connections 2.0" in ask(*route)[1])
+        wait_for(lambda: "plsc_tf_connections 1.0" in ask(*route)[1])
+
+
+# The server's thread is busy as long with each of them as with one of 16 KB: 2 MB/s of
+# updates of keys, which have 27 bytes, stopped it.
+def test_small_records_of_tls_end_the_connection(keyed):
+    head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 300 + b"\r\n\r\n"
+
+    def answer(size):
+        with secured(keyed) as link, contextlib.suppress(OSError):
+            for start in range(0, len(head), size):
+                link.send(head[start : start + size])
+            return link.recv(1000)
+
+    assert answer(99).startswith(b"HTTP/1.1 200") and not answer(1)
 
 
 def test_files_that_do_not_fit_are_told_at_the_start(keyed, model_dir):

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from server_tools import ask, b64, connect, export, picture, served, wait_for
 
@@ -172,6 +173,20 @@ def test_a_search_of_many_images_lets_others_pass(model_dir, tmp_path, monkeypat
     assert (status, [len(one) for (one,) in calls]) == (200, [32, 32, 6])
     scores = [one["candidates"][0]["score"] for one in answer["instance"]]
     assert max(range(70), key=scores.__getitem__) == 10
+
+
+def test_searches_do_not_wait_with_what_they_found(model_dir, tmp_path, monkeypatch):
+    # 500 of them, with 5 MB each, filled the memory.
+    calls, continues = held(monkeypatch, "identify")
+    options = {"gallery_dir": str(tmp_path / "people")}
+    with served(model_dir, **options) as server, ThreadPoolExecutor(6) as pool:
+        for _ in range(6):
+            pool.submit(post, server, "identify", base64_string=faces(*range(40)))
+        wait_for_images(server, 240)
+        continues.set()
+    sizes = [len(one) for (one,) in calls]
+    begun, ended = (np.cumsum(np.equal(sizes, size)) for size in (32, 8))
+    assert ended[-1] == 6 and max(begun - ended) <= 2
 
 
 def test_a_full_disk_is_an_answer(tmp_path):

@@ -10,10 +10,11 @@ import time
 import grpc
 import pytest
 from aiohttp import web
-from server_tools import PLSC, ask, b64, connect, picture, served, wait_for
+from server_tools import PLSC, ask, b64, connect, narrow, picture, served, wait_for
 
 from plsc_tf.flags.server import Server
-from plsc_tf.serving.server.guard import Bodies, Protocol
+from plsc_tf.serving.server.bodies import Bodies
+from plsc_tf.serving.server.guard import Protocol
 
 FILES = resource.RLIMIT_NOFILE
 
@@ -159,10 +160,7 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
 
 def unread(server):
     """A connection whose client leaves answers of 58 KB, more than the kernel keeps."""
-    link = socket.socket()
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
-    link.connect(("127.0.0.1", server["port"]))
+    link = narrow(server)
     link.sendall(20 * b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     time.sleep(0.4)
     return link

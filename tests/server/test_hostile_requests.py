@@ -15,8 +15,8 @@ from server_tools import PLSC, ask, b64, connect, picture, predict_request, serv
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.bodies import Bodies
 from plsc_tf.serving.server.errors import RequestError
-from plsc_tf.serving.server.guard import Bodies
 from plsc_tf.serving.server.limits import check_image
 from tests.waiting import wait_for
 

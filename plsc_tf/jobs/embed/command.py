@@ -141,7 +141,7 @@ def write_rows(
 
         # The rows may fill the disk, and the names must not remain without them. An
         # existing .npy file means that both are complete.
-        temporary = outputs.temporary_name(path)
+        temporary = files.temporary_name(path)
         files.write(temporary, content)
         outputs.create(lines_path, "".join(f"{line}\n" for line in lines).encode())
         files.rename(temporary, path)

@@ -11,17 +11,14 @@ import math
 import os
 import re
 import socket
-import ssl
 import time
 import typing
 import urllib.parse
-from asyncio import sslproto
 
 from absl import logging
 
 from plsc_tf.requirements import require
 from plsc_tf.serving.server.errors import RequestError
-from plsc_tf.serving.server.guard import READ_BYTES
 from plsc_tf.storage import local
 
 RIGHTS = ("embed", "identify", "enrol", "admin")
@@ -215,28 +212,3 @@ def _name(url):
 def handler_facts(request) -> tuple[str, str | None]:
     """Returns (`interface` in the metrics, required right) of a request's handler."""
     return _HANDLERS.get(request.match_info.handler.__name__, _OTHER)
-
-
-def tls_arguments(options) -> dict:
-    """Returns the arguments of `create_server` for HTTPS; {} without a certificate.
-
-    Raises:
-        ValueError: the files cannot be used.
-    """
-    if not options.tls_certificate:
-        return {}
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        # Without a password, OpenSSL would ask for that of an encrypted key.
-        context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
-    except OSError as error:
-        raise ValueError(
-            "tls_certificate and tls_key must be PEM files that belong together, the "
-            f"key without a password. Received: {options.tls_certificate!r} and "
-            f"{options.tls_key!r}: {error}."
-        ) from error
-    # asyncio allocates a buffer of this size before the handshake.
-    sslproto.SSLProtocol.max_size = READ_BYTES
-    # asyncio's own limits are longer.
-    limits = {"ssl_handshake_timeout": min(5.0, options.receive_timeout)}
-    return {"ssl": context, **limits, "ssl_shutdown_timeout": 2.0}

@@ -14,10 +14,11 @@ from absl import logging
 from aiohttp import web, web_protocol
 
 from plsc_tf.requirements import require_package
-from plsc_tf.serving.server import rest
-from plsc_tf.serving.server.access import Access, tls_arguments
+from plsc_tf.serving.server import rest, tls
+from plsc_tf.serving.server.access import Access
+from plsc_tf.serving.server.bodies import Bodies
 from plsc_tf.serving.server.face_route import FaceRoute
-from plsc_tf.serving.server.guard import Bodies, Protocol
+from plsc_tf.serving.server.guard import Protocol
 from plsc_tf.serving.server.http_routes import GalleryRoutes, Routes
 from plsc_tf.serving.server.models import Models
 
@@ -46,7 +47,7 @@ class App:
         self.options = options
         self.port = self.grpc_port = self.models = None
         self.draining = False
-        self.access, self._tls = Access(options), tls_arguments(options)
+        self.access, self._tls = Access(options), tls.make_context(options)
         self.metrics, self.bodies = Metrics(), Bodies(options)
         self._connections = {}
         self.metrics.connections.set_function(self._connections.__len__)
@@ -120,10 +121,12 @@ class App:
         runner = web.AppRunner(web_app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         make = functools.partial(Protocol, runner.server, options, self._connections)
+        if self._tls:
+            make = functools.partial(tls.wrap, make, self._tls, options)
         stack.push_async_callback(runner.cleanup)
         try:
             server = await self._loop.create_server(
-                make, options.host, options.port, backlog=128, **self._tls
+                make, options.host, options.port, backlog=128
             )
         except OSError as error:
             raise _not_bound("port", options.host, options.port, error) from error

@@ -23,7 +23,7 @@ PLSC_PATH = "/FaceClassifyService/inference"
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d{1,18}))?"
 _PREDICT = re.compile(_MODEL + ":predict", re.IGNORECASE)
 _STATUS = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.IGNORECASE)
-# Images of a request that are searched at once; then other requests have their turn.
+# Images of a request that are searched at once; then other keys have their turn.
 _QUERIES = 32
 # Limits for gallery requests: candidates of an image, and of all images, which may have
 # a KB each in the answer.
@@ -57,23 +57,29 @@ class Routes:
         start = time.perf_counter()
         request.protocol.head_received(request.can_read_body)
         try:
-            response = await self._handle(request, handler)
+            response = self._close(request, await self._handle(request, handler))
         finally:
             request.protocol.answered()
+        seconds = time.perf_counter() - start
+        interface, _ = handler_facts(request)
+        self._app.metrics.request(interface, response.status, seconds)
+        return response
+
+    def _close(self, request, response):
+        """Returns the response, after which the connection may have to be closed."""
         # What follows the chunks of a body stays in memory until the next request.
         chunked = "Transfer-Encoding" in request.headers
         if self._app.draining or chunked or response.status in (408, 413):
             response.force_close()
-        seconds = time.perf_counter() - start
-        interface, _ = handler_facts(request)
-        self._app.metrics.request(interface, response.status, seconds)
         return response
 
     async def _handle(self, request, handler):
         try:
             key = request.match_info["key"] = self._app.access.admit(request)
             with self._app.bodies.counting(key):
-                return await handler(request)
+                response = self._close(request, await handler(request))
+                await self._app.bodies.send(request, response)
+                return response
         except RequestError as error:
             if error.code == "INTERNAL":
                 logging.error("%s: %s", request.path, error, exc_info=error)
@@ -217,12 +223,14 @@ class GalleryRoutes:
         if "threshold" not in body and model.threshold:
             threshold = model.threshold["cosine"]
         found, limits = [], {"count": count, "threshold": threshold}
-        for start in range(0, len(embeddings), _QUERIES):
-            part = embeddings[start : start + _QUERIES]
-            found += await self._do(request, self._gallery.identify, part, **limits)
-        for instance, row in zip(instances, found, strict=True):
-            instance["candidates"] = [one._asdict() for one in row]
-        return _json(instance=instances, threshold=threshold)
+        # Those of a key that waited between their parts would keep what they found.
+        async with self._searches[request.match_info["key"]]:
+            for start in range(0, len(embeddings), _QUERIES):
+                part = embeddings[start : start + _QUERIES]
+                found += await self._do(self._gallery.identify, part, **limits)
+            for instance, row in zip(instances, found, strict=True):
+                instance["candidates"] = [one._asdict() for one in row]
+            return _json(instance=instances, threshold=threshold)
 
     async def remove(self, request: web.Request) -> web.Response:
         """Removes a person: {"name"} -> {"name", "faces": number of removed faces}."""
@@ -236,7 +244,8 @@ class GalleryRoutes:
         """Answers with the gallery's size, and the model's threshold."""
         model, gallery = self._app.models.get(), self._gallery
         # In a thread, because counting takes long, and waits for changes.
-        counts = await self._do(request, lambda: (len(gallery), gallery.num_people))
+        async with self._searches[request.match_info["key"]]:
+            counts = await self._do(lambda: (len(gallery), gallery.num_people))
         return _json(
             faces=counts[0],
             people=counts[1],
@@ -269,10 +278,8 @@ class GalleryRoutes:
         record.add_done_callback(lambda _: self._turns[key].release())
         return await asyncio.shield(record)
 
-    async def _do(self, request, function, *arguments, **more):
-        async with self._searches[request.match_info["key"]]:
-            work = self._threads.submit(function, *arguments, **more)
-            return await self._result(work)
+    async def _do(self, function, *arguments, **more):
+        return await self._result(self._threads.submit(function, *arguments, **more))
 
     async def _result(self, work):
         try:
