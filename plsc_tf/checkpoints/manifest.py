@@ -3,8 +3,11 @@
 See docs/checkpoint_format.md for every key.
 """
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
+from typing import Any
 
 from plsc_tf.checkpoints import schema
 from plsc_tf.requirements import require
@@ -30,6 +33,24 @@ class DamagedCheckpointError(ValueError):
         super().__init__(f"Checkpoint {path} is damaged: {problem}.")
 
 
+@contextlib.contextmanager
+def naming_damage(path: str, name: str, kinds: Any = Exception) -> Iterator[None]:
+    """Raises the block's errors as `DamagedCheckpointError`s that name the file.
+
+    HDF5, numpy and Keras raise errors of many types for files that they cannot read.
+
+    Args:
+        path: the checkpoint folder.
+        name: the file, or a part of it.
+        kinds: class of the errors, or a tuple of classes.
+    """
+    try:
+        yield
+    except kinds as error:
+        problem = f"{name} cannot be read: {error!r:.300}"
+        raise DamagedCheckpointError(path, problem) from error
+
+
 def encode(content: dict) -> bytes:
     """Returns the bytes of `manifest.json`: the content and its checksum."""
     # `read` computes the checksum of the parsed JSON, in which all keys are strings.
@@ -52,15 +73,13 @@ def read(path: str) -> dict:
     name = files.join(path, NAME)
     rule = f"{path} is not a complete checkpoint: it has no {NAME}"
     require(files.exists(name), rule, raises=FileNotFoundError)
-    try:
+    kinds = ValueError, KeyError, TypeError, AttributeError, RecursionError
+    with naming_damage(path, NAME, kinds):
         content = files.read_json(name)
-        if content.pop("checksum") != _checksum(content):
-            raise ValueError("does not match its own checksum")
+        whole = content.pop("checksum") == _checksum(content)
+        require(whole, "does not match its own checksum")
         if type(content["format"]) is not int or content["format"] in READABLE:
             schema.check(content)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        problem = f"{NAME} is not as written: {error!r:.300}"
-        raise DamagedCheckpointError(path, problem) from error
     version = content["format"]
     rule = f"{path} must have one of the checkpoint formats {READABLE}"
     require(version in READABLE, rule, "Update plsc_tf, or train again", format=version)

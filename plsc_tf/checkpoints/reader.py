@@ -1,7 +1,6 @@
 """Reads checkpoints: verifies the requested files, and loads them in chunks."""
 
 import concurrent.futures
-import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ import numpy as np
 
 from plsc_tf import private_apis
 from plsc_tf.checkpoints import manifest as manifests
-from plsc_tf.checkpoints.manifest import DamagedCheckpointError
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError, naming_damage
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.requirements import listed, require
 from plsc_tf.storage import checksums, files
@@ -120,7 +119,7 @@ def restore(
         for name, value in read_variables(path, content, variables).items():
             variables[name].assign(value)
     if network is not None:
-        with _naming(path, content["backbone"]["file"]):
+        with naming_damage(path, content["backbone"]["file"]):
             private_apis.load_weights(network, weights)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda job: _load_part(*job), jobs))
@@ -137,9 +136,8 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
     name = content["backbone"]["file"]
     buffer = io.BytesIO(files.read(files.join(path, name)))
     if b"FRHP\0" in buffer.getvalue():  # such a heap of names may be compressed
-        raise DamagedCheckpointError(
-            path, f"{name} has a heap, which Keras never writes"
-        )
+        problem = f"{name} has a heap, which Keras never writes"
+        raise DamagedCheckpointError(path, problem)
 
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None
@@ -155,7 +153,7 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
         return value.dtype.hasobject and value.get_storage_size() > _REFERENCE_BYTES
 
     # HDF5 would read any file that a link or an external array names.
-    with _naming(path, name), h5py.File(buffer) as file:
+    with naming_damage(path, name), h5py.File(buffer) as file:
         place = file.visititems_links(outside)
     if place is not None:
         problem = f"{name} has data elsewhere, repeated or compressed, at {place!r}"
@@ -175,7 +173,7 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
     file = files.read(files.join(path, name))
     if file.count(b"PK\1\2") > _MOST_MEMBERS:
         raise DamagedCheckpointError(path, f"{name} has too many members")
-    with _naming(path, name), np.load(io.BytesIO(file)) as stored:
+    with naming_damage(path, name), np.load(io.BytesIO(file)) as stored:
         members = stored.zip.infolist()
         packed = any(member.compress_type for member in members)
         if packed or sum(member.file_size for member in members) > len(file):
@@ -186,19 +184,6 @@ def read_variables(path: str, content: dict, names: Iterable[str]) -> dict:
             if found != described[name]:
                 raise ValueError(f"{name} is {found}, not {described[name]}")
     return arrays
-
-
-@contextlib.contextmanager
-def _naming(path, name):
-    """Raises every error as one that names the file.
-
-    HDF5, numpy and Keras raise errors of many types for files that they cannot read.
-    """
-    try:
-        yield
-    except Exception as error:
-        problem = f"{name} cannot be read: {error!r:.300}"
-        raise DamagedCheckpointError(path, problem) from error
 
 
 def build(path: str, content: dict, make: Callable[[], keras.Model]) -> keras.Model:
@@ -296,7 +281,7 @@ def load_matching(path: str, network: keras.Model) -> tuple[list, dict, list]:
     private_apis.save_weights(network, buffer)
     weights = open_weights(path, content)
     with (
-        _naming(path, content["backbone"]["file"]),
+        naming_damage(path, content["backbone"]["file"]),
         h5py.File(buffer, "r+") as target,
         h5py.File(weights) as source,
     ):

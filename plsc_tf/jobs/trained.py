@@ -246,11 +246,9 @@ def _head(path, content, strategy, with_head):
     stored, classes = content["state"], content["state"]["num_classes"]
     if not with_head:  # the smallest head is enough
         classes = strategy.num_replicas_in_sync
-    try:
+    place, kinds = f"{manifest.NAME}: state.head", (KeyError, TypeError, ValueError)
+    with manifest.naming_damage(path, place, kinds):
         head = stored.get("head") and model_config.make_head(classes, stored["head"])
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"{manifest.NAME}: state.head: {error!r}"
-        raise manifest.DamagedCheckpointError(path, problem) from error
     if head:
         return head
     loss = margins.SOFTMAX if "bias" in content["arrays"] else margins.ARCFACE
