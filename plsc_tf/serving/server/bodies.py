@@ -31,6 +31,8 @@ class _Request:
     task: asyncio.Task
     size: int = 0
     is_slow: bool = False
+    is_answer: bool = False
+    is_kept: bool = False
     is_ended: bool = False
 
 
@@ -174,6 +176,7 @@ class Bodies:
             ConnectionError: the client reads it too slowly, and is disconnected.
         """
         body = response.body
+        self._requests[asyncio.current_task()].is_answer = True
         self.hold(len(body))
         try:
             async with asyncio.timeout(self._seconds):
@@ -193,16 +196,18 @@ class Bodies:
         """Sets the number of bytes that the current request holds.
 
         Args:
-            size: bytes of the request so far. With 0, it no longer ends for others.
+            size: bytes of the request so far. After 0, it does not end for others.
             is_slow: whether these are the most bytes of a message that arrives slowly.
 
         Raises:
             RequestError: other requests use too much memory.
         """
         own = self._requests[asyncio.current_task()]
+        if own.is_kept:
+            return
         # Requests can only have grown by so much since all were counted.
         self._room -= size - own.size
-        own.size, own.is_slow = size, is_slow
+        own.size, own.is_slow, own.is_kept = size, is_slow, not size
         if self._room < 0:
             requests = [*self._requests.values()]
             self._make_room(own, requests, self._limit_together)
@@ -212,20 +217,26 @@ class Bodies:
             self._make_room(own, slow, self._limit_together / 2)
 
     def _make_room(self, own, requests, most):
-        """Ends requests of keys that hold more than the own one, the last one first."""
+        """Ends requests of keys that hold more than the own one, the last one first.
+
+        Answers end before them, also those of the own key, the oldest one first.
+        """
         requests = [one for one in requests if one.size]
         while len(requests) > 1 and sum(one.size for one in requests) > most:
             sizes = collections.Counter()
             for one in requests:
                 sizes[one.key] += one.size
             ((key, size),) = sizes.most_common(1)
-            if size == sizes[own.key]:
+            key = own.key if size == sizes[own.key] else key
+            others = [one for one in requests if one.key == key and one is not own]
+            answers = [one for one in others if one.is_answer]
+            if key == own.key and not answers:
                 own.size = 0
                 raise self._too_many()
-            last = [one for one in requests if one.key == key][-1]
-            last.size, last.is_ended = 0, True
-            last.task.cancel()
-            requests.remove(last)
+            ended = answers[0] if answers else others[-1]
+            ended.size, ended.is_ended = 0, True
+            ended.task.cancel()
+            requests.remove(ended)
 
     def _too_many(self):
         message = "The server is receiving too many requests."
