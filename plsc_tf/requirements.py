@@ -37,7 +37,7 @@ def require(
 
 @contextlib.contextmanager
 def prefix_errors(text: str, *kinds: type[Exception], advice: str = "") -> Iterator:
-    """Raises the block's ValueErrors as ValueErrors "text: error".
+    """Raises the block's ValueErrors as ValueErrors "text: error", cut if it is long.
 
     Args:
         text: what failed.
@@ -47,7 +47,7 @@ def prefix_errors(text: str, *kinds: type[Exception], advice: str = "") -> Itera
     try:
         yield
     except (ValueError, *kinds) as error:
-        problem = f"{text}: {error}"
+        problem = f"{text}: {error!s:.500}"
         if advice:
             problem = f"{problem.rstrip('.')}. {advice}."
         raise ValueError(problem) from error

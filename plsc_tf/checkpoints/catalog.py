@@ -93,7 +93,9 @@ def resolve(path: str) -> str:
     Raises:
         DamagedCheckpointError: the folder contains only damaged checkpoints.
         FileNotFoundError: the path is neither.
+        StorageError, ValueError: see `files.prepare`.
     """
+    files.prepare(path)
     if files.exists(files.join(path, manifest.NAME)):
         return path
     checkpoints, problems = _look(path)

@@ -155,7 +155,6 @@ def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
     data = {"kind": "data set", "name": files.name(source.name)}
     data |= read_statement(place, settings.provenance) | {"contents": contents}
     if start := checkpoint or settings.checkpoints.checkpoint_dir:
-        files.prepare(start)
         before = of_checkpoint(catalog.resolve(start))
     if checkpoint:
         # The same data may have got a license since.

@@ -17,8 +17,8 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.parts import NONE, Parts, copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy as make_strategy
-from plsc_tf.requirements import listed, require
-from plsc_tf.storage import files, fs_options
+from plsc_tf.requirements import listed, prefix_errors, require
+from plsc_tf.storage import fs_options
 from plsc_tf.training import model_config, state
 from plsc_tf.training.classifier import Classifier
 
@@ -154,12 +154,10 @@ def run_settings(
     Raises:
         ValueError: see `open_checkpoint`.
     """
-    try:
+    place = f"{path}/{manifest.NAME}: state.flags"
+    place = f"{path}: options" if path.endswith(".json") else place
+    with prefix_errors(place):
         run = Settings.from_stored(flags)
-    except ValueError as error:
-        place = f"{path}/{manifest.NAME}: state.flags"
-        place = f"{path}: options" if path.endswith(".json") else place
-        raise ValueError(f"{place}: {error!s:.500}") from error
     values, named = run.as_dict(), settings.as_dict()
     code = [name for name in ("model_name", "loss_type") if "." in values[name]]
     if values["dataset_name"].lower() not in ("", *data_load.names()):
@@ -204,7 +202,6 @@ def load_model(folder, *, backbone=None, head=None, with_head=True):
         ValueError: the checkpoint does not hold its network and `backbone` is None, or
             it holds a different network from `backbone`.
     """
-    files.prepare(str(folder))
     path = catalog.resolve(str(folder))
     content = manifest.read(path)
     stored, with_head = content["state"], with_head and bool(content["arrays"])
@@ -270,7 +267,6 @@ def start_from(model: Classifier, settings: Settings) -> None:
         FileNotFoundError: there is no checkpoint.
         ValueError: the checkpoint does not fit the model, or its files are damaged.
     """
-    files.prepare(settings.checkpoints.checkpoint_dir)
     path = catalog.resolve(settings.checkpoints.checkpoint_dir)
     content = manifest.read(path)
     if settings.training.task_type == "finetune":
