@@ -1,5 +1,7 @@
 """What is not finite anywhere leaves everything everywhere as it was."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -45,27 +47,18 @@ def state_of(model):
 
 
 def head_of(kind, **options):
-    def make():
-        return kind(CLASSES, scale=16.0, **options)
+    return functools.partial(kind, CLASSES, scale=16.0, **options)
 
-    return make
+
+TILED = head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4)
+NARROW = {"head_slot_dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize(
     ("replicas", "head", "optimizer", "options"),
     [
-        (
-            2,
-            head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4),
-            plsc_tf.Momentum,
-            {"head_slot_dtype": "bfloat16", "jit_compile": True},
-        ),
-        slow(
-            4,
-            head_of(plsc_tf.ShardedHead, loss=CURRICULARFACE, tile_rows=4),
-            plsc_tf.Momentum,
-            {"head_slot_dtype": "bfloat16"},
-        ),
+        (2, TILED, plsc_tf.Momentum, {**NARROW, "jit_compile": True}),
+        slow(4, TILED, plsc_tf.Momentum, NARROW),
         slow(
             2,
             head_of(plsc_tf.ShardedHead, loss=ADAFACE, sample_rate=0.7),
