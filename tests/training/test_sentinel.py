@@ -156,6 +156,18 @@ def dataset(images, labels, bad_step=None, steps=4):
     return tf.data.Dataset.from_tensor_slices((images, labels))
 
 
+@pytest.fixture
+def fit(any_model, batch, tmp_path):
+    """Trains on batches of which one is bad, with a sentinel in `tmp_path`."""
+
+    def run(bad_step, action="stop", *callbacks, steps=4):
+        data = dataset(*batch, bad_step, steps)
+        sentinel = Sentinel(tmp_path, action)
+        return any_model.fit(data, verbose=0, callbacks=callbacks, sentinel=sentinel)
+
+    return run
+
+
 class Weights(keras.callbacks.Callback):
     """Keeps the first kernel, the rows of the classes and the logs after each step."""
 
@@ -170,10 +182,9 @@ class Weights(keras.callbacks.Callback):
         self.results.append(self.model.trainer.step_result)
 
 
-def test_stop_names_the_tensor_and_keeps_the_batch(any_model, batch, tmp_path):
-    sentinel = Sentinel(tmp_path)
+def test_stop_names_the_tensor_and_keeps_the_batch(fit, any_model, batch, tmp_path):
     with pytest.raises(FloatingPointError) as caught:
-        any_model.fit(dataset(*batch, bad_step=2), verbose=0, sentinel=sentinel)
+        fit(bad_step=2)
     message = str(caught.value)
     path = tmp_path / "nonfinite" / "step_00000003.json"
     told = "batch of step 3 contain NaN", "examples 2", str(path), "on_nonfinite"
@@ -191,19 +202,14 @@ def test_stop_names_the_tensor_and_keeps_the_batch(any_model, batch, tmp_path):
         np.testing.assert_array_equal(kept["weights"], np.ones(8))
 
 
-def test_skip_goes_on_with_the_weights_of_before(any_model, batch, tmp_path):
-    model, weights = any_model, Weights()
-    history = model.fit(
-        dataset(*batch, bad_step=1),
-        verbose=0,
-        callbacks=[weights],
-        sentinel=Sentinel(tmp_path, "skip"),
-    )
+def test_skip_goes_on_with_the_weights_of_before(fit, any_model):
+    weights = Weights()
+    history = fit(1, "skip", weights)
     np.testing.assert_array_equal(weights.kernels[1], weights.kernels[0])
     np.testing.assert_array_equal(weights.rows[1], weights.rows[0])
     assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
     assert weights.results[1] == {} and weights.logs[1] == weights.logs[0]
-    assert model.trainer.position.global_step == 4
+    assert any_model.trainer.position.global_step == 4
     losses = [weights.results[i]["loss"] for i in (0, 2, 3)]
     assert history.history["loss"] == [pytest.approx(np.mean(losses))]
 
@@ -219,25 +225,19 @@ def test_the_run_stops_when_there_are_too_many(any_model, batch, tmp_path):
 
 
 def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
-    any_model, batch, tmp_path
+    fit, any_model, tmp_path
 ):
-    model, weights = any_model, Weights()
-    checkpoints = plsc_tf.Checkpoint(tmp_path, every_n_steps=2)
-    model.fit(
-        dataset(*batch, bad_step=3, steps=6),
-        verbose=0,
-        callbacks=[weights, checkpoints],
-        sentinel=Sentinel(tmp_path, "rollback"),
-    )
+    weights = Weights()
+    fit(3, "rollback", weights, plsc_tf.Checkpoint(tmp_path, every_n_steps=2), steps=6)
     # Steps 1 2 | 3 4 5 6: a checkpoint after step 2, and step 4 is bad.
     np.testing.assert_array_equal(weights.kernels[3], weights.kernels[1])
     np.testing.assert_array_equal(weights.rows[3], weights.rows[1])
     assert np.abs(weights.kernels[2] - weights.kernels[1]).max() > 0
     # The slots are those of step 2 too: all batches are equal, so step 5 repeats 3.
     np.testing.assert_allclose(weights.kernels[4], weights.kernels[2], atol=1e-6)
-    assert model.trainer.position.global_step == 6
+    assert any_model.trainer.position.global_step == 6
     # The skipped step is no step of the schedule.
-    assert int(model.optimizer.iterations.numpy()) == 5
+    assert int(any_model.optimizer.iterations.numpy()) == 5
     assert [step for step, _ in catalog.find_all(tmp_path)] == [2, 4, 6, 6]
 
 
@@ -257,13 +257,9 @@ def test_rollback_passes_over_checkpoints_that_are_not_finite(
     assert any_model.trainer.position.global_step == 2
 
 
-def test_rollback_without_a_checkpoint_stops(any_model, batch, tmp_path):
+def test_rollback_without_a_checkpoint_stops(fit):
     with pytest.raises(FloatingPointError, match="no checkpoint with finite"):
-        any_model.fit(
-            dataset(*batch, bad_step=1),
-            verbose=0,
-            sentinel=Sentinel(tmp_path, "rollback"),
-        )
+        fit(1, "rollback")
 
 
 def test_what_cannot_be_reproduced_is_said(any_model, batch, tmp_path):
