@@ -45,26 +45,18 @@ def batched(arrays, size):
 
 
 def test_epochs_of_some_steps_go_on_where_the_last_ended(model, numbered):
-    fed = Fed()
-    data = batched(numbered, 4)
-    model.fit(data.repeat(), epochs=3, steps_per_epoch=2, verbose=0, callbacks=[fed])
-    assert fed.pixels == [0, 4, 8, 12, 16, 0]
-    assert fed.devices == {("CPU:0", "CPU:1")}
-    again = Fed()
+    def fed(data, **options):
+        seen = Fed()
+        model.fit(data, verbose=0, callbacks=[seen], **options)
+        assert seen.devices == {("CPU:0", "CPU:1")}
+        return seen.pixels
+
+    data, options = batched(numbered, 4), {"epochs": 3, "steps_per_epoch": 2}
+    assert fed(data.repeat(), **options) == [0, 4, 8, 12, 16, 0]
     # One that ends begins anew, as in Keras.
-    model.fit(data, epochs=2, steps_per_epoch=4, verbose=0, callbacks=[again])
-    assert again.pixels == [0, 4, 8, 12, 16, 0, 4, 8]
-    resumed = Fed()
-    model.fit(
-        data.repeat(),
-        epochs=3,
-        initial_epoch=1,
-        initial_step=1,
-        steps_per_epoch=2,
-        verbose=0,
-        callbacks=[resumed],
-    )
-    assert resumed.pixels == [12, 16, 0]
+    assert fed(data, epochs=2, steps_per_epoch=4) == [0, 4, 8, 12, 16, 0, 4, 8]
+    resumed = {"initial_epoch": 1, "initial_step": 1, **options}
+    assert fed(data.repeat(), **resumed) == [12, 16, 0]
 
 
 def test_arrays_datasets_and_our_data_all_fit(model, numbered):
