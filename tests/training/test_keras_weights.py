@@ -78,11 +78,14 @@ def assert_equally_trained(model, plain):
         np.testing.assert_allclose(own, theirs, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+with_and_without_weights = pytest.mark.parametrize(
     "weights",
     [{"sample_weight": SAMPLES}, {"class_weight": CLASSES}, {}],
     ids=["samples", "classes", "none"],
 )
+
+
+@with_and_without_weights
 def test_fit_and_its_validation(models, weights):
     # Of 23 examples the last batch has 2, which replicas pad.
     options = {
@@ -100,24 +103,17 @@ def test_fit_and_its_validation(models, weights):
 
 @pytest.mark.parametrize("sample_weight", [SAMPLES, None], ids=["samples", "none"])
 def test_evaluate_and_test_on_batch(models, sample_weight):
-    options = {"sample_weight": sample_weight, "return_dict": True}
-    found, expected = (
-        model.evaluate(IMAGES, LABELS, batch_size=7, verbose=0, **options)
-        for model in models
-    )
-    assert_equal(found, expected)
-    models[1].reset_metrics()
-    found, expected = (
-        model.test_on_batch(IMAGES, LABELS, **options) for model in models
-    )
-    assert_equal(found, expected)
+    weights = {"sample_weight": sample_weight, "return_dict": True}
+    for name, options in (
+        ("evaluate", {"batch_size": 7, "verbose": 0}),
+        ("test_on_batch", {}),
+    ):
+        models[1].reset_metrics()
+        calls = (getattr(model, name) for model in models)
+        assert_equal(*(call(IMAGES, LABELS, **weights, **options) for call in calls))
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [{"sample_weight": SAMPLES}, {"class_weight": CLASSES}, slow({})],
-    ids=["samples", "classes", "none"],
-)
+@with_and_without_weights
 def test_train_on_batch(models, weights):
     model, plain = models
     expected = plain.train_on_batch(IMAGES, LABELS, return_dict=True, **weights)
