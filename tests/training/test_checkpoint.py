@@ -39,15 +39,17 @@ def test_which_checkpoints_there_are(model, tmp_path, options, epochs, expected)
 # What of
 
 
+def statistics(model):
+    """The moving statistics of the batch norm, each of every replica."""
+    variables = state.statistics(model)
+    return [[c.numpy() for c in state.copies(model, v)] for v in variables]
+
+
 @pytest.mark.parametrize("background", [True, False])
 def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
     model.train_on_batch(*next(iter(data())))
     before = snapshot(model)
-    moving = [v for v in state.statistics(model)]
-    assert any(
-        np.any(a.numpy() != b.numpy())
-        for a, b in (state.copies(model, v) for v in moving)
-    )
+    assert any(np.any(one != other) for one, other in statistics(model))
     checkpoint = plsc_tf.Checkpoint(tmp_path, background=background)
     checkpoint.set_model(model)
     checkpoint.save("step_00000001")
@@ -57,18 +59,15 @@ def test_saving_changes_nothing_in_the_model(model, tmp_path, background):
 
 def test_statistics_of_batch_norm_on_as_many_replicas_and_on_others(model, tmp_path):
     model.train_on_batch(*next(iter(data())))
-    moving = state.statistics(model)
-    own = [[c.numpy() for c in state.copies(model, v)] for v in moving]
+    own = statistics(model)
     state.save(str(tmp_path / "a"), model, {})
 
     def restored(replicas):
         other = checkpointed.build(replicas)
         state.restore(str(tmp_path / "a"), other)
-        moving = state.statistics(other)
-        return [[c.numpy() for c in state.copies(other, v)] for v in moving]
+        return statistics(other)
 
-    np.testing.assert_array_equal(restored(2)[0], own[0])
-    np.testing.assert_array_equal(restored(2)[1], own[1])
+    np.testing.assert_array_equal(restored(2), own)
     for replicas in (1, 3):
         for (first, second), found in zip(own, restored(replicas), strict=True):
             # float32: their mean rounds once.
