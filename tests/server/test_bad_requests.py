@@ -57,6 +57,7 @@ def test_large_slow_and_broken_off_requests(server, pictures, expected):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         large = [pool.submit(send_large, server, number) for number in range(24)]
         assert {one.result() for one in large} <= {413, None}  # Allocated once.
+        assert tools.ask(server, "POST", tools.PLSC, bytes(5_000_000))[0] == 413
         rss, files = tools.resources(server)
         with tools.asking(server, pictures) as answers:
             # Nothing at all, a part of the head, or a part of the body.

@@ -23,6 +23,7 @@ import bisect
 import contextvars
 import itertools
 import operator
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -254,4 +255,5 @@ class Batcher:
 def _reason(error):
     """Returns what happened, without where TensorFlow's operation was defined."""
     message = getattr(error, "message", None) or str(error) or "unknown error"
-    return message.partition("\n\t [[")[0].strip().rpartition("\n")[2][:300]
+    message = re.sub(r"\{\{[^{}]*\}\}", "", message.partition("\n\t [[")[0])
+    return message.strip().rpartition("\n")[2].strip()[:300]

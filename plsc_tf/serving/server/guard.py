@@ -130,9 +130,12 @@ class Protocol(web.RequestHandler):
         """Closes the connection at once."""
         self._link.abort()
 
-    def answered(self) -> None:
-        """Starts waiting for the next request; called when the handler has finished."""
-        self._phase = _IDLE
+    def answered(self, has_all: bool) -> None:
+        """Starts waiting for the next request, or, unless `has_all`, for the body's end.
+
+        Called when the handler has finished. aiohttp discards the rest of a body.
+        """
+        self._phase = _IDLE if has_all else _BODY
         self._limit(_IDLE_SECONDS)
 
     def _limit(self, seconds):

@@ -59,7 +59,7 @@ class Routes:
         try:
             response = self._close(request, await self._handle(request, handler))
         finally:
-            request.protocol.answered()
+            request.protocol.answered(request.content.is_eof())
         seconds = time.perf_counter() - start
         interface, _ = handler_facts(request)
         self._app.metrics.request(interface, response.status, seconds)
@@ -69,7 +69,7 @@ class Routes:
         """Returns the response, after which the connection may have to be closed."""
         # What follows the chunks of a body stays in memory until the next request.
         chunked = "Transfer-Encoding" in request.headers
-        if self._app.draining or chunked or response.status in (408, 413):
+        if self._app.draining or chunked or not request.content.is_eof():
             response.force_close()
         return response
 
