@@ -105,9 +105,11 @@ def _fill(place, write):
 def _write(place, shape, blocks):
     """Writes the cache's files."""
     os.makedirs(place)
-    images = np.lib.format.open_memmap(
-        os.path.join(place, _IMAGES), "w+", np.uint8, shape
-    )
+    path = os.path.join(place, _IMAGES)
+    images = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
+    with open(path, "ab") as file:
+        # Else, a full disk ends the process without a word.
+        os.posix_fallocate(file.fileno(), 0, file.tell())
     labels, count = np.empty(shape[0], np.int64), 0
     for some, some_labels in blocks.as_numpy_iterator():
         images[count : count + len(some)] = some

@@ -14,6 +14,8 @@ _LABELS = {
     "cosine_edges": "cosine of the two embeddings",
     "same": "share of the pairs",
 }
+# Largest number in a curve of a card from elsewhere that can be drawn.
+_LARGEST = 1e9
 
 
 def all_of(report) -> dict[str, Chart]:
@@ -29,7 +31,8 @@ def check(entry: dict) -> None:
     """Raises one of several errors if a set of a card.json has no valid curves."""
     for curve in {**entry["curves"]}.values():
         for points in _curves(curve)[1].values():
-            require(points.ndim == 2 and len(points.T) > 1, "Not a curve")  # noqa: PLR2004
+            fits = points.ndim == 2 and len(points.T) > 1  # noqa: PLR2004
+            require(fits and not (np.abs(points) > _LARGEST).any(), "Not a curve")
 
 
 def _chart(kind, report):

@@ -19,6 +19,7 @@ from plsc_tf.data.sampling import Part
 from plsc_tf.data.source import IndexedSource, in_python
 from tests.conversion import drawn
 from tests.marks import slow
+from tests.small_disk import mounted
 
 SIZE = (12, 10)
 PLAIN = dict(shuffle=False, augmentation=None)
@@ -212,6 +213,11 @@ def test_of_several_processes_one_fills_a_cache(tmp_path):
     assert len(fills) == 1
     place, _ = sorted(tmp_path.iterdir())
     assert sorted(os.listdir(place)) == ["labels.npy", "pictures.npy"]
+
+
+def test_a_cache_on_a_full_disk_is_an_error(tmp_path):  # and no signal
+    with mounted(tmp_path, "8k"), pytest.raises(OSError, match="No space left"):
+        _filling(tmp_path, lambda: None)
 
 
 def test_a_folder_without_locks_is_refused(tmp_path, monkeypatch):

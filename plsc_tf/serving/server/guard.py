@@ -131,9 +131,9 @@ class Protocol(web.RequestHandler):
         self._link.abort()
 
     def answered(self, has_all: bool) -> None:
-        """Starts waiting for the next request, or, unless `has_all`, for the body's end.
+        """Starts waiting for the next request; called when the handler has finished.
 
-        Called when the handler has finished. aiohttp discards the rest of a body.
+        Unless `has_all`, the rest of the body may still come, which aiohttp discards.
         """
         self._phase = _IDLE if has_all else _BODY
         self._limit(_IDLE_SECONDS)
