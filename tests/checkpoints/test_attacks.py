@@ -11,7 +11,7 @@ import tensorflow as tf
 from plsc_tf.checkpoints import manifest, reader
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.storage import files
-from tests.checkpoints.small import FILES, Target, make_network, save, seal
+from tests.checkpoints.small import FILES, Target, make_network, seal
 
 SECRET = np.arange(6, dtype=np.float32)
 
@@ -20,9 +20,8 @@ SECRET = np.arange(6, dtype=np.float32)
 # trains on and publishes.
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("name", ["../secret", "rows/../../secret", "{0}/secret"])
-def test_a_manifest_names_only_its_own_files(tmp_path, name, listed):
-    name, path = name.format(tmp_path), tmp_path / "0"
-    save(path)
+def test_a_manifest_names_only_its_own_files(path, tmp_path, name, listed):
+    name = name.format(tmp_path)
     (tmp_path / "secret").write_bytes(SECRET.tobytes())
     content = manifest.read(str(path))
     for entry in (content["backbone"], content["arrays"]["weight"]["parts"][0]):
@@ -37,10 +36,8 @@ def test_a_manifest_names_only_its_own_files(tmp_path, name, listed):
 
 # As above, by HDF5's own ways to refer to other files.
 @pytest.mark.parametrize("kind", ["external", "virtual", "link", "folder link", "soft"])
-def test_weights_come_from_their_own_file(tmp_path, kind):
-    path, secret = tmp_path / "0", str(tmp_path / "secret")
-    save(path)
-    place, shape = "layers/dense/vars/0", (2, 3)
+def test_weights_come_from_their_own_file(path, tmp_path, kind):
+    secret, place, shape = str(tmp_path / "secret"), "layers/dense/vars/0", (2, 3)
     (tmp_path / "secret").write_bytes(SECRET.tobytes())
     with h5py.File(f"{secret}.h5", "w") as file:
         file[place] = SECRET.reshape(shape)
@@ -82,9 +79,8 @@ def test_only_files_are_opened(tmp_path, kind):
 
 
 # Otherwise, whoever loads the checkpoint gets a traceback instead of the cause.
-def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
-    path = tmp_path / "0"
-    good = manifest.read(save(path))
+def test_a_manifest_of_wrong_types_is_one_error(path):
+    good = manifest.read(str(path))
     wrong = [{**good, key: value} for key in good for value in (None, [1], "x", -1)]
     wrong += [{k: v for k, v in good.items() if k != key} for key in good]
     wrong += [{**good, "state": {"global_step": step}} for step in (-1, "1", None)]
@@ -102,13 +98,13 @@ def test_a_manifest_of_wrong_types_is_one_error(tmp_path):
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_checksums_of_two_kinds_are_refused(tmp_path, both):
-    content = manifest.read(save(tmp_path / "0"))
+def test_checksums_of_two_kinds_are_refused(path, both):
+    content = manifest.read(str(path))
     entry = content["files"][FILES[0]]
     entry["sha256"] = entry["blake3"] if both else entry.pop("blake3")
-    (tmp_path / "0" / manifest.NAME).write_bytes(manifest.encode(content))
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
     with pytest.raises(DamagedCheckpointError, match="checksums of several kinds"):
-        manifest.read(str(tmp_path / "0"))
+        manifest.read(str(path))
 
 
 HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
@@ -138,9 +134,8 @@ HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
         ("arrays.weight.parts", [{"file": FILES[2], "first": 0, "last": math.nan}]),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_key(tmp_path, key, value):
-    path = tmp_path / "0"
-    content = inner = manifest.read(save(path))
+def test_a_wrong_value_is_refused_by_its_key(path, key, value):
+    content = inner = manifest.read(str(path))
     *outer, last = key.split(".")
     for name in outer:
         inner = inner[name]
@@ -153,9 +148,8 @@ def test_a_wrong_value_is_refused_by_its_key(tmp_path, key, value):
 
 # Each value would be the same bytes, of which the file has only one copy.
 @pytest.mark.parametrize("place", ["weight", "attribute"])
-def test_values_of_variable_length_are_refused(tmp_path, place):
-    path, target = tmp_path / "0", Target()
-    save(path)
+def test_values_of_variable_length_are_refused(path, place):
+    target = Target()
     with h5py.File(path / "backbone.weights.h5", "r+") as weights:
         if place == "attribute":
             weights["layers/dense"].attrs["name"] = ["dense"] * 6
@@ -170,9 +164,8 @@ def test_values_of_variable_length_are_refused(tmp_path, place):
 
 # A few kilobytes that need gigabytes of memory.
 @pytest.mark.parametrize("file", ["training.npz", "backbone.weights.h5", "a heap"])
-def test_a_file_that_unpacks_to_more_than_its_size_is_refused(tmp_path, file):
-    path, target = tmp_path / "0", Target()
-    save(path)
+def test_a_file_that_unpacks_to_more_than_its_size_is_refused(path, file):
+    target = Target()
     if file == "training.npz":
         # Its stated size is small, but an attacker can state any.
         np.savez_compressed(path / file, **{"optimizer/0000": np.zeros(2)})

@@ -27,19 +27,17 @@ def test_what_three_replicas_saved_loads_on_any_number(tmp_path, replicas):
     assert state["epoch"] == 1 and state["flags"] == {"learning_rate": 0.1}
 
 
-def test_a_sharded_head_loads_into_a_replicated_one(tmp_path):
-    save(tmp_path / "0")
+def test_a_sharded_head_loads_into_a_replicated_one(path):
     array = ReplicatedRows(keras.Variable(np.zeros_like(small.WHOLE)))
-    reader.restore(str(tmp_path / "0"), arrays={"weight": array})
+    reader.restore(str(path), arrays={"weight": array})
     np.testing.assert_array_equal(array.read(0, 7), small.WHOLE + 5)
 
 
-def test_the_manifest_tells_size_and_checksum_of_every_file(tmp_path):
-    save(tmp_path / "0")
-    described = manifest.read(str(tmp_path / "0"))["files"]
+def test_the_manifest_tells_size_and_checksum_of_every_file(path):
+    described = manifest.read(str(path))["files"]
     assert sorted([*described, manifest.NAME]) == FILES
     for name, expected in described.items():
-        text = (tmp_path / "0" / name).read_bytes()
+        text = (path / name).read_bytes()
         assert expected == {"bytes": len(text), "blake3": blake3(text).hexdigest()}
 
 
@@ -74,12 +72,11 @@ def test_rows_are_streamed_in_chunks_across_the_borders_of_shards(
     assert sorted(written) == expected
 
 
-def test_nothing_is_overwritten(tmp_path):
-    save(tmp_path / "0")
+def test_nothing_is_overwritten(path):
     with pytest.raises(FileExistsError, match="not overwritten"):
-        save(tmp_path / "0", step=6)
+        save(path, step=6)
     target = Target()
-    target.restore(tmp_path / "0")
+    target.restore(path)
     assert target.holds(5)
 
 
@@ -141,9 +138,7 @@ def test_where_a_rename_is_not_atomic_the_manifest_makes_the_checkpoint(
 @pytest.mark.parametrize(
     "parts", [[(0, 2), (4, 6)], [(0, 2), (2, 6)], [(0, 5)], [(0, 7)], [(1, 6)], []]
 )
-def test_rows_that_are_missing_or_too_many_are_never_filled_up(tmp_path, parts):
-    path = tmp_path / "0"
-    save(path)
+def test_rows_that_are_missing_or_too_many_are_never_filled_up(path, parts):
     changed = manifest.read(str(path))
     (part,) = changed["arrays"]["weight"]["parts"]
     changed["arrays"]["weight"]["parts"] = [
@@ -156,10 +151,8 @@ def test_rows_that_are_missing_or_too_many_are_never_filled_up(tmp_path, parts):
     assert target.is_untouched()
 
 
-def test_a_file_with_other_rows_than_its_manifest_says_is_refused(tmp_path):
+def test_a_file_with_other_rows_than_its_manifest_says_is_refused(path):
     """All checksums are right: somebody has put it together wrongly."""
-    path = tmp_path / "0"
-    save(path)
     changed = manifest.read(str(path))
     np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], small.WHOLE[:6])
     seal(path, changed)
@@ -203,23 +196,20 @@ def test_beside_a_training_one_file_is_written_at_a_time(tmp_path, monkeypatch, 
     assert max(counts) == (1 if held else writer.THREADS)
 
 
-def test_a_checkpoint_of_format_2_is_verified_by_its_sha256(tmp_path):
-    save(tmp_path / "0")
-    seal(tmp_path / "0", {**manifest.read(str(tmp_path / "0")), "format": 2}, "sha256")
+def test_a_checkpoint_of_format_2_is_verified_by_its_sha256(path):
+    seal(path, {**manifest.read(str(path)), "format": 2}, "sha256")
     target = Target()
-    target.restore(tmp_path / "0")
+    target.restore(path)
     assert target.holds(5)
-    file = tmp_path / "0" / FILES[-1]
+    file = path / FILES[-1]
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(manifest.DamagedCheckpointError, match="not have the checksum"):
-        target.restore(tmp_path / "0")
+        target.restore(path)
 
 
-def test_another_format_is_refused(tmp_path):
-    save(tmp_path / "0")
-    path = tmp_path / "0" / manifest.NAME
-    changed = {**manifest.read(str(tmp_path / "0")), "format": 99}
-    path.write_bytes(manifest.encode(changed))
+def test_another_format_is_refused(path, tmp_path):
+    changed = {**manifest.read(str(path)), "format": 99}
+    (path / manifest.NAME).write_bytes(manifest.encode(changed))
     # It is not damaged, so no other checkpoint takes its place.
     with pytest.raises(ValueError, match="format=99"):
         catalog.newest(str(tmp_path), on_damaged="previous")

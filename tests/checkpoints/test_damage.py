@@ -80,16 +80,14 @@ def test_damage_is_named_and_the_one_before_is_offered_or_taken(run, file, damag
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_changed_bit_anywhere_in_a_file_is_noticed(tmp_path, file):
-    save(tmp_path / "0")
-    path, target = tmp_path / "0" / file, Target()
-    good = path.read_bytes()
+def test_a_changed_bit_anywhere_in_a_file_is_noticed(path, file):
+    target, good = Target(), (path / file).read_bytes()
     steps = 300 if file == manifest.NAME else 40
     for place in [*range(0, len(good), 1 + len(good) // steps), len(good) - 1]:
-        flip(path, place)
+        flip(path / file, place)
         with pytest.raises(DamagedCheckpointError, match=re.escape(file)):
-            target.restore(tmp_path / "0")
-        path.write_bytes(good)
+            target.restore(path)
+        (path / file).write_bytes(good)
     assert target.is_untouched()
 
 
@@ -140,13 +138,12 @@ def test_damage_in_an_older_checkpoint_does_not_matter(run):
     assert catalog.newest(str(run)) == str(run / BAD)
 
 
-def test_only_the_files_that_are_asked_for_are_looked_at(tmp_path):
+def test_only_the_files_that_are_asked_for_are_looked_at(path):
     """Weights can be taken from a checkpoint whose optimizer is damaged."""
-    save(tmp_path / "0")
-    flip(tmp_path / "0" / "training.npz")
+    flip(path / "training.npz")
     target = Target()
     arrays = {"weight": target.rows}
-    reader.restore(str(tmp_path / "0"), network=target.network, arrays=arrays)
+    reader.restore(str(path), network=target.network, arrays=arrays)
     assert not target.is_untouched()
     with pytest.raises(DamagedCheckpointError, match=r"training\.npz"):
-        Target().restore(tmp_path / "0")
+        Target().restore(path)
