@@ -9,7 +9,6 @@ import pathlib
 import re
 import resource
 import signal
-import time
 
 import keras
 import pytest
@@ -22,6 +21,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.training.ending import Terminated, Termination
 from tests import commands, programs
 from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
+from tests.waiting import wait_for
 
 LONG = {
     **TINY,
@@ -42,46 +42,39 @@ def losses(folder):
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
-    """`{signal: (folder, exit status, output)}` of two runs of the command.
+    """`{signal: (folder, `Result`)}` of two runs of the command.
 
     A SIGTERM from outside ends a process. A SIGINT arrives within the third step.
     """
     folder = tmp_path_factory.mktemp("ended")
     terminated, interrupted = folder / "SIGTERM", folder / "SIGINT"
     words = as_flags({**LONG, "model_save_dir": terminated})
-    process = programs.start("-m", "plsc_tf.train", *words)
-    try:
-        while len(losses(terminated)) < 3:
-            if process.poll() is not None:
-                pytest.fail(process.communicate()[1])
-            time.sleep(0.005)
+    with programs.start("-m", "plsc_tf.train", *words) as process:
+        wait_for(
+            lambda: len(losses(terminated)) >= 3 or process.poll() is not None, 120
+        )
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=120)
-    finally:
-        process.kill()
+        found = {signal.SIGTERM: (terminated, programs.end(process, timeout=120))}
     hook = f"--hooks={','.join(LEFT_OUT)},{__name__}:InTheThirdStep"
     words = as_flags({**LONG, "model_save_dir": interrupted})
-    done = commands.run("train", *words, hook)
-    return {
-        signal.SIGTERM: (terminated, process.returncode, said),
-        signal.SIGINT: (interrupted, done.status, done.err),
-    }
+    return found | {signal.SIGINT: (interrupted, commands.run("train", *words, hook))}
 
 
 @pytest.mark.parametrize(
     ("which", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
 def test_it_saves_the_last_step_and_says_how_to_go_on(ended, which, status):
-    folder, returncode, said = ended[which]
-    assert returncode == status, said
+    folder, done = ended[which]
+    assert done.status == status, done.err
     (step, path), *_ = reversed(catalog.find_all(str(folder)))
     # The checkpoint contains every finished step and nothing of the next one.
     assert step == len(losses(folder)) >= 3
     state = manifest.read(path)["state"]
     assert state["global_step"] == 50 * state["epoch"] + state["step"] == step
-    assert "resumes from it" in said and f"--flagfile={folder}/flags.cfg" in said
+    assert "resumes from it" in done.err
+    assert f"--flagfile={folder}/flags.cfg" in done.err
     # Python prints, and ignores, an exception that a signal raises in a finalizer.
-    said = re.sub(r"Exception ignored in.*\nTraceback", "", said)
+    said = re.sub(r"Exception ignored in.*\nTraceback", "", done.err)
     assert "Traceback" not in said, said
 
 
