@@ -15,14 +15,13 @@ from plsc_tf.heads import memory
 from plsc_tf.heads.memory import HeadLoad
 from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.memory_plan import activations, planner, table
-from plsc_tf.options.settings import Settings
-from tests.jobs.tiny_run import NETWORK
+from tests.jobs import tiny_run
 
 IRESNET = {
     **{"model_name": "iresnet", "model_options": "depths=2-2,width=8,head=gap"},
     **{"num_classes": 50, "batch_size": 1400},
 }
-TINY = {"dataset_name": "mock", "num_classes": 1001, **NETWORK, "device_memory_gb": 1.0}
+settings = functools.partial(tiny_run.settings, num_classes=1001, device_memory_gb=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +31,6 @@ def fresh_process(monkeypatch):
     The command plans in a fresh process.
     """
     monkeypatch.setattr(planner, "process_memory", lambda: 5 * 10**8)
-
-
-def settings(folder, **changes):
-    return Settings.from_values(**{**TINY, "model_save_dir": str(folder), **changes})
 
 
 BASE = HeadLoad(num_classes=1000, embedding_size=8, replicas=2, global_batch=10)
