@@ -10,8 +10,7 @@ from tests.programs import ROOT
 FILES = sorted((ROOT / "hparams").glob("*.cfg"))
 
 
-def names(path):
-    return path.name
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 
 
 def header(path):
@@ -24,14 +23,14 @@ def header(path):
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("path", FILES, ids=names)
+@every_file
 def test_the_file_parses_and_can_be_repeated(path, tmp_path):
     settings = cli.parse([f"--flagfile={path}"])
     cli.write_flags(settings, tmp_path / "flags.cfg")
     assert cli.parse([f"--flagfile={tmp_path / 'flags.cfg'}"]) == settings
 
 
-@pytest.mark.parametrize("path", FILES, ids=names)
+@every_file
 def test_the_header_tells_command_hardware_time_and_score(path):
     text = header(path)
     for topic in ("command", "hardware", "time", "score"):
