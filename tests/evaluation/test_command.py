@@ -174,7 +174,12 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
         path.write_text(json.dumps(card | {"options": given}))
         with pytest.raises(ValueError, match=message):
             reproduce(Settings.from_values(reproduce=str(path)))
-    for change, found in ({"version": 2}, "version=2"), ({"sets": {"a": {}}}, "curves"):
+    huge = {"sets": {"a": {"curves": {"cmc": [1e308, -1e308]}}}}  # cannot be drawn
+    for change, found in (
+        ({"version": 2}, "version=2"),
+        ({"sets": {"a": {}}}, "curves"),
+        (huge, "Not a curve"),
+    ):
         path.write_text(json.dumps(card | change))
         with pytest.raises(ValueError, match=rf"\(version 1\).*Received: .*{found}"):
             evaluate(folder, **options)
