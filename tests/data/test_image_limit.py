@@ -31,6 +31,8 @@ from tests.marks import slow
 def _decoded_size(data):
     try:
         return int(tf.size(tf.io.decode_jpeg(data, channels=3))) // 3
+    except tf.errors.ResourceExhaustedError:  # TensorFlow reads JPEG XL, too
+        return 1 << 60
     except tf.errors.InvalidArgumentError:
         return 0
 
