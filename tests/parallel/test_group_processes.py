@@ -14,6 +14,7 @@ from tests import programs
 WORKER = pathlib.Path(__file__).with_name("group_worker.py")
 # Far more than anything here takes: nothing may hang.
 MOST_S = 60
+LOST, NOT_JOINED = 76, 3
 
 
 @pytest.fixture
@@ -49,10 +50,11 @@ def start_all(start, addresses, roles, **options):
     return workers
 
 
-def outcome(worker):
-    """Returns (exit status, what it said, its log)."""
-    said, log = worker.communicate(timeout=MOST_S)
-    return worker.returncode, said, log
+def outcome(worker, status):
+    """Returns (what it said, its log) once it has ended with a status."""
+    done = programs.end(worker, MOST_S)
+    assert done.status == status, done.err
+    return done.out, done.err
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -65,12 +67,10 @@ def test_all_others_end_when_one_is_killed(start, addresses, victim):
     hanging, waiting = (w for i, w in enumerate(workers) if i != victim)
     name = f"Worker {victim} ({addresses[victim]})"
     message = f"{name} disconnected (its connection was closed)."
-    status, said, log = outcome(waiting)
-    assert status == 76
+    said, _ = outcome(waiting, LOST)
     activity = "It was last in: " if victim else "This worker was in: "
     assert said.startswith(f"WorkerLostError: {message} {activity}"), said
-    status, _, log = outcome(hanging)
-    assert status == 76
+    _, log = outcome(hanging, LOST)
     assert message in log
     # Where it hung.
     assert "group_worker.py" in log and "in hang" in log
@@ -88,14 +88,12 @@ def test_one_that_is_stopped_is_lost_and_ends_when_it_goes_on(start, addresses, 
     )
     for i, worker in enumerate(workers):
         if i != victim:
-            status, said, _ = outcome(worker)
-            assert status == 76
+            said, _ = outcome(worker, LOST)
             assert said.startswith(f"WorkerLostError: {message}"), said
             if victim:  # The chief, which tells them, has heard from all others.
                 assert "; the others are in: step 7 on workers 0, 1." in said
     workers[victim].send_signal(signal.SIGCONT)
-    status, _, log = outcome(workers[victim])
-    assert status == 76
+    _, log = outcome(workers[victim], LOST)
     assert f"The other workers consider this worker lost. {message}" in log
 
 
@@ -116,14 +114,13 @@ def test_a_failure_is_told_in_its_own_words(start, addresses, culprit):
     roles.insert(culprit, "fail")
     workers = start_all(start, addresses, roles)
     message = f"Worker {culprit} ({addresses[culprit]}) failed: the disk is full\n"
-    assert outcome(workers.pop(culprit))[:2] == (5, f"verdict: {message}")
+    assert outcome(workers.pop(culprit), 5)[0] == f"verdict: {message}"
     for worker in workers:
-        assert outcome(worker)[:2] == (76, f"WorkerLostError: {message}")
+        assert outcome(worker, LOST)[0] == f"WorkerLostError: {message}"
 
 
 def test_an_unreachable_chief_is_named(start, addresses):
-    status, said, _ = outcome(start(addresses, 1, timeout_s=2))
-    assert status == 3
+    said, _ = outcome(start(addresses, 1, timeout_s=2), NOT_JOINED)
     assert (
         f"JoinError: Worker 1 ({addresses[1]}) could not reach "
         f"Worker 0 ({addresses[0]}) within 2 s: Connection refused." in said
@@ -142,8 +139,7 @@ def test_an_unreachable_chief_is_named(start, addresses):
 def test_a_wrong_address_is_told_to_all(start, addresses, wrong, problem):
     addresses[1] = wrong
     for worker in [start(addresses, index) for index in range(3)]:
-        status, said, _ = outcome(worker)
-        assert status == 3
+        said, _ = outcome(worker, NOT_JOINED)
         assert f"JoinError: Worker 1 ({wrong})" in said and problem in said
 
 
@@ -151,9 +147,8 @@ def test_different_lists_are_told_to_all(start, addresses):
     other = [addresses[0], "127.0.0.1:1", addresses[2]]
     lists = [addresses, addresses, other]
     for worker in [start(lists[index], index) for index in range(3)]:
-        status, said, _ = outcome(worker)
-        assert status == 3
+        said, _ = outcome(worker, NOT_JOINED)
         assert "JoinError: The workers have different lists of workers." in said
-        lists = f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}"
-        assert lists in said
+        told = f"Worker 2: {', '.join(other)}; the chief: {', '.join(addresses)}"
+        assert told in said
         assert "cluster_node_ips" in said
