@@ -126,51 +126,37 @@ def test_a_file_of_the_package_is_found_by_name(tmp_path, monkeypatch):
 
 
 def _chain(length, times):
-    def write(folder):
-        for number in range(length):
-            text = f"--flagfile={number + 1}.cfg\n" * times
-            written(folder, text, f"{number}.cfg")
-        return written(folder, "seed=1", f"{length}.cfg").with_name("0.cfg")
+    def write(path):
+        for number in range(1, length):
+            path.write_text(f"--flagfile={number}.cfg\n" * times)
+            path = path.with_name(f"{number}.cfg")
+        path.write_text("seed=1")
 
     return write
 
 
 def _bytes(content):
-    def write(folder):
-        (folder / "run.cfg").write_bytes(content)
-        return folder / "run.cfg"
-
-    return write
-
-
-def _fifo(folder):
-    os.mkfifo(folder / "run.cfg")
-    return folder / "run.cfg"
-
-
-def _link(folder):
-    (folder / "run.cfg").symlink_to("/dev/zero")
-    return folder / "run.cfg"
+    return lambda path: path.write_bytes(content)
 
 
 # A flag file from elsewhere would fill the memory, or keep the command busy or waiting.
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_chain(2000, 1), "0.cfg' and what it includes are over 100 files"),
-        (_chain(28, 2), "0.cfg' and what it includes are over 100 files"),
+        (_chain(2000, 1), "run.cfg' and what it includes are over 100 files"),
+        (_chain(28, 2), "run.cfg' and what it includes are over 100 files"),
         (_bytes(b"x" * 50_000_000), "must have at most 1,048,576 bytes"),
         (_bytes(b"seed=1\ndataset_dir=a\0b"), "not UTF-8 text .byte 20.; save it as"),
         (_bytes(b"\xff\xfes"), "not UTF-8 text .byte 2.; save it as"),
         (_bytes(b"model_save_dir=\xdcbung"), "run.cfg' is not UTF-8 text"),
-        (_fifo, "is not a file"),
-        (_link, "is not a file"),
+        (os.mkfifo, "is not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is not a file"),
     ],
 )
 def test_hostile_files_are_one_error(tmp_path, make, message):
-    path = make(tmp_path)
+    make(tmp_path / "run.cfg")
     with pytest.raises(UsageError, match=message) as error:
-        parse([f"--flagfile={path}"])
+        parse([f"--flagfile={tmp_path}/run.cfg"])
     assert len(str(error.value)) < 5000
 
 
