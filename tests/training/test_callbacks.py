@@ -26,14 +26,8 @@ class Pairs:
 
 
 def fit(model, pictures, callbacks, epochs=2, **options):
-    return model.fit(
-        *pictures,
-        batch_size=5,
-        epochs=epochs,
-        verbose=0,
-        callbacks=callbacks,
-        **options,
-    )
+    options |= {"batch_size": 5, "epochs": epochs, "verbose": 0}
+    return model.fit(*pictures, callbacks=callbacks, **options)
 
 
 def training_log(every_n_steps=2, sink=None, **options):

@@ -29,15 +29,10 @@ def settled(step):
         time.sleep(0.001)
 
 
-def lenient(folder, every_n_steps=1, **options):
+def lenient(folder, **options):
     """A `Checkpoint` of some steps, without which the training goes on."""
-    return plsc_tf.Checkpoint(
-        folder,
-        every_n_steps=every_n_steps,
-        every_n_epochs=0,
-        on_error="continue",
-        **options,
-    )
+    options = {"every_n_steps": 1, "every_n_epochs": 0, **options}
+    return plsc_tf.Checkpoint(folder, on_error="continue", **options)
 
 
 @pytest.mark.parametrize(("background", "stops_at"), [(True, 3), (False, 2)])

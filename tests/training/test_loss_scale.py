@@ -35,12 +35,8 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_the_rule(name):
     (initial, grow, shrink, *ratios), steps, values, counts = RULES[name]
-    scale = LossScale(
-        initial,
-        incr_every_n_steps=grow,
-        decr_every_n_nan_or_inf=shrink,
-        **dict(*ratios),
-    )
+    options = {"incr_every_n_steps": grow, "decr_every_n_nan_or_inf": shrink}
+    scale = LossScale(initial, **options, **dict(*ratios))
     assert run(scale, *(step == "G" for step in steps)) == values
     assert tuple(scale.state().values()) == (values[-1], *counts)
 

@@ -23,13 +23,8 @@ PARTNERS = np.array([1, 0, 3, 2, 5, 4, 6, 6])
 
 def mixed(mixing, step):
     """(images, labels, share) as numpy."""
-    found = mixing(
-        tf.constant(IMAGES),
-        tf.constant(LABELS),
-        tf.constant(WEIGHTS),
-        tf.constant(step),
-    )
-    return [value.numpy() for value in found]
+    batch = map(tf.constant, (IMAGES, LABELS, WEIGHTS, step))
+    return [value.numpy() for value in mixing(*batch)]
 
 
 def test_mixup_is_the_weighted_mean_of_neighbors():

@@ -153,12 +153,9 @@ def test_warm_up_of_a_plain_rate():
 
 
 def test_a_schedule_survives_keras_configs():
-    options = Settings.from_values(
-        decay_scheme="luong5",
-        learning_rate_decay_type="polynomial",
-        warmup_steps=5,
-        warmup_scheme="t2t",
-    ).learning_rate
+    flags = luong_of("luong5", warmup_steps=5, warmup_scheme="t2t")
+    flags |= decays_by("polynomial")
+    options = Settings.from_values(**flags).learning_rate
     schedule = schedules.build(options, LR, PER_EPOCH, TOTAL)
     again = type(schedule).from_config(schedule.get_config())
     for step in (0, 3, 60, 70, 119):

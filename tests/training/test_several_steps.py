@@ -55,13 +55,8 @@ def trained(make_model, folder, count, bad_step, callbacks, scaled=False, **opti
     model = make_model(
         batch_norm=True, dropout=0.3, steps_per_execution=count, **options
     )
-    model.fit(
-        dataset(bad_step),
-        verbose=0,
-        callbacks=callbacks,
-        sentinel=Sentinel(folder, "skip"),
-        stop_at_step=9,
-    )
+    options = {"sentinel": Sentinel(folder, "skip"), "stop_at_step": 9}
+    model.fit(dataset(bad_step), verbose=0, callbacks=callbacks, **options)
     scale = model.loss_scale.state() if scaled else None
     reports = sorted(path.name for path in folder.rglob("*.json"))
     return list(snapshot(model).values()), scale, reports
