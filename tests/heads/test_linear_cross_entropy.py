@@ -215,13 +215,8 @@ def test_masked_examples_are_ignored_in_any_type_of_labels():
 
 def test_a_layer_has_classes_or_an_embedding():
     dense, embedding = keras.layers.Dense(5), keras.layers.Embedding(5, 8)
-    for classes, tied in (
-        (None, None),
-        (0, None),
-        (2.5, None),
-        (None, dense),
-        (5, embedding),
-    ):
+    wrong = [(None, None), (0, None), (2.5, None), (None, dense), (5, embedding)]
+    for classes, tied in wrong:
         with pytest.raises(ValueError, match="needs either num_classes"):
             plsc_tf.LinearCrossEntropy(classes, tied_to=tied)
 

@@ -62,13 +62,8 @@ def test_logits_are_kept_as_far_as_they_are_allowed(dtype, logits_mb, kept):
     ],
 )
 def test_tiles_are_of_the_wanted_size_and_alike(kind, dtype, rows, tiles):
-    head = layout.HeadLayout(
-        num_classes=rows,
-        embedding_size=512,
-        replicas=1,
-        device_kind=kind,
-        weight_dtype=dtype,
-    )
+    sizes = {"num_classes": rows, "embedding_size": 512, "replicas": 1}
+    head = layout.HeadLayout(**sizes, device_kind=kind, weight_dtype=dtype)
     assert layout.tile_sizes(rows, head.rows_per_tile) == tiles
 
 
