@@ -72,13 +72,8 @@ def test_both_stages(first, tmp_path):
     assert np.load(folder / "pca_mat.npy").shape[0] == 4
     # The projection serves another run, without the snapshots.
     made = (folder / "pca_mat.npy").stat().st_mtime_ns
-    again = second(
-        first,
-        tmp_path / "again",
-        num_epochs=1,
-        weight_load_dir="",
-        pca_mat_path=str(folder / "pca_mat.npy"),
-    )
+    made_before = {"weight_load_dir": "", "pca_mat_path": str(folder / "pca_mat.npy")}
+    again = second(first, tmp_path / "again", num_epochs=1, **made_before)
     assert again["loss"] == pytest.approx(outcome["loss"], rel=1e-6)
     # And the run itself, when it goes on.
     assert second(first, folder, num_epochs=2)["steps"] == 8

@@ -38,15 +38,8 @@ def on(replicas):
 
 
 def network(dtype="float32"):
-    return plsc_tf.backbones.build(
-        "iresnet",
-        depths=(1,),
-        width=8,
-        image_shape=(16, 16, 3),
-        embedding_size=8,
-        dropout=0.1,
-        dtype=dtype,
-    )
+    small = {"depths": (1,), "width": 8, "image_shape": (16, 16, 3), "dropout": 0.1}
+    return plsc_tf.backbones.build("iresnet", embedding_size=8, dtype=dtype, **small)
 
 
 def plain_network(change=lambda x: x):
