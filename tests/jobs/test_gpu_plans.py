@@ -11,15 +11,8 @@ from tests.jobs.test_planner import load, settings, status_of
 
 
 def test_a_plan_for_gpus_that_this_machine_does_not_have(tmp_path, capsys):
-    asked = settings(
-        tmp_path,
-        dry_run=True,
-        json=True,
-        device_kind="A100-80",
-        device_memory_gb=None,
-        num_replicas=8,
-        num_classes=10_000_000,
-    )
+    gpus = {"device_kind": "A100-80", "device_memory_gb": None, "num_replicas": 8}
+    asked = settings(tmp_path, dry_run=True, json=True, num_classes=10_000_000, **gpus)
     assert status_of(asked) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["device"], found["replicas"]) == ("GPU", 8)

@@ -123,16 +123,9 @@ def test_a_plan_includes_the_making_of_the_weights(tmp_path):
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_the_fullest_moment_of_a_head_by_hand(replicas):
     # Three tiles of 1000 classes; 1 MB of weights per tile.
-    head = load(
-        num_classes=3000 * replicas,
-        replicas=replicas,
-        embedding_size=1,
-        global_batch=replicas,
-        row_bytes=1000,
-        slot_bytes=1000,
-        tile_rows=1000,
-        logits_bytes=0,
-    )
+    tiles = {"num_classes": 3000 * replicas, "tile_rows": 1000, "logits_bytes": 0}
+    tiles |= {"row_bytes": 1000, "slot_bytes": 1000}
+    head = load(replicas=replicas, global_batch=replicas, embedding_size=1, **tiles)
     held = memory.held(head)
     assert (held["head weights"], held["head slots"]) == (3000 * 1000, 3000 * 1000)
     # An uncompiled second pass: six tensors of products, the gradient, and three
