@@ -15,7 +15,7 @@ from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import read_bytes
 from plsc_tf.reporting.recorder import StepLines
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, json_text, outputs
+from plsc_tf.storage import files, json_text
 
 PROJECTION = "pca_mat.npy"
 LOG = "line_search.jsonl"
@@ -66,7 +66,7 @@ def callbacks(model, settings, plan):
             found.append(StepLines(files.join(save_dir, LOG), line))
     if boost.snapshots:
         snapshots = Snapshots(
-            boost.snapshot_dir or outputs.subfolder(save_dir, NAME),
+            boost.snapshot_dir or files.join(save_dir, NAME),
             every_n_steps=boost.snapshot_every_n_steps,
             per_epoch=boost.snapshots_per_epoch,
             start_epoch=boost.snapshot_start_epoch,

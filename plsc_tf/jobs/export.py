@@ -34,7 +34,7 @@ def check(settings: Settings) -> None:
     """Checks before a training run that the export at its end can succeed.
 
     Raises:
-        ValueError: export_classes exceeds num_classes, or the folder has a link.
+        ValueError: export_classes exceeds num_classes.
         ImportError: a format needs an extra that is not installed.
     """
     options, num_classes = settings.export, settings.dataset.num_classes
@@ -42,7 +42,6 @@ def check(settings: Settings) -> None:
         return
     # Calibration uses training images, which a training run always has.
     check_formats(options.export_formats, calibration=options.export_formats)
-    _folder(settings)
     rule = f"export_classes must be at most num_classes={num_classes}"
     classes = options.export_classes
     require(classes <= num_classes, rule, export_classes=classes)
@@ -108,16 +107,14 @@ def export_at_end(
     return _export(settings, model, checkpoint, pairs)
 
 
-def _folder(settings):
-    save_dir = settings.checkpoints.model_save_dir
-    return settings.export.export_dir or outputs.subfolder(save_dir, "export")
-
-
 def _export(settings, model, checkpoint, pairs, card=None):
     options, frame = settings.export, framing(settings)
     made_of = origins.of_checkpoint(checkpoint) if checkpoint else []
     facts = origins.checked_facts(settings, made_of)
-    export_dir = _folder(settings)
+    save_dir = settings.checkpoints.model_save_dir
+    export_dir = options.export_dir or files.join(save_dir, "export")
+    if not options.export_dir:
+        outputs.require_closed(export_dir, save_dir)
     files.prepare(export_dir)
     int8 = "tflite_int8" in options.export_formats
     images = _images(settings, pairs)

@@ -10,7 +10,7 @@ from plsc_tf.jobs.parts import check_resumed
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 from plsc_tf.training import schedules
 
 
@@ -54,8 +54,8 @@ def choose_folder(settings, num_replicas, group=None, given=(), lock=None):
 
     Raises:
         FolderInUseError: another run is writing to the folder.
-        ValueError: the requested global batch or options differ from the run's, or the
-            newest checkpoint is damaged.
+        ValueError: the requested global batch or options differ from the run's, the
+            newest checkpoint is damaged, or a link leads out of the folder.
         OSError: the folder cannot be reached or written to; it is never assumed to be
             empty.
     """
@@ -69,6 +69,7 @@ def choose_folder(settings, num_replicas, group=None, given=(), lock=None):
         fresh = f"{save_dir.rstrip('/')}-{number}"
     if group.is_chief and lock is not None:
         lock.acquire(fresh)
+        outputs.require_closed(fresh)
     if settings.checkpoints.restart:
         fresh = group.gather("fresh folder", fresh)[0]
         if fresh != save_dir:

@@ -11,7 +11,7 @@ import os
 from absl import logging
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, outputs, transfer
+from plsc_tf.storage import files, transfer
 
 USER_VARIABLE = "HADOOP_USER_NAME"
 
@@ -30,8 +30,7 @@ def download_start(storage):
         the number of files copied; 0 without `fs_checkpoint_dir`.
 
     Raises:
-        ValueError: the options contradict each other, or what is uploaded at the end
-            has links.
+        ValueError: the options contradict each other.
         OSError: as for `transfer.download`.
     """
     set_user(storage)
@@ -40,7 +39,6 @@ def download_start(storage):
     if target:
         # This reveals errors before days of training, not after.
         files.make_dirs(target)
-        outputs.require_no_links(storage.model_save_dir)
     return transfer.download(source, storage.checkpoint_dir) if source else 0
 
 

@@ -26,29 +26,31 @@ def require_own(folder: str) -> None:
     rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
     own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
     require(own, rule)
-    require_no_links(folder)
+    links = _links(folder)
+    require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
 
 
-def subfolder(folder: str, name: str) -> str:
-    """Returns the path of a subfolder to write to; ValueError if it is or has a link.
+def require_closed(folder: str, root: str = "") -> None:
+    """Raises a ValueError if a link in a folder, or the folder, leads out of `root`.
 
-    The folder may be unpacked from an archive.
+    An archive could bring it along, and make this process read or write elsewhere.
+
+    Args:
+        folder: the folder.
+        root: the folder in which links may lead; "" for the same one.
     """
-    path = files.join(folder, name)
-    require_no_links(path)
-    return path
+    root = os.path.realpath(root or folder)
+    targets = {link: os.path.realpath(link) for link in _links(folder)}
+    out = [k for k, v in targets.items() if os.path.commonpath([root, v]) != root]
+    require(not out, f"Links must not lead out of {root!r}. Remove them", links=out[:3])
 
 
-def require_no_links(folder: str) -> None:
-    """Raises a ValueError if a folder is or has a link.
-
-    Links could make this process read, write, overwrite or remove files elsewhere.
-    """
+def _links(folder):
+    """Returns the paths of all links in a folder, with its own if it is one."""
     found = [folder]
     for place, folders, names in os.walk(folder):
         found += [os.path.join(place, name) for name in folders + names]
-    links = list(filter(os.path.islink, found))
-    require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
+    return list(filter(os.path.islink, found))
 
 
 def create(path: str, chunks) -> None:

@@ -12,7 +12,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog
 from plsc_tf.requirements import require, require_one_of
-from plsc_tf.storage import files, outputs
+from plsc_tf.storage import files
 from plsc_tf.training import diagnosis, state
 from plsc_tf.training.circular import Classifier
 
@@ -91,11 +91,10 @@ class Sentinel:
 
     def _write(self, model, batch, step, finding):
         """Writes the batch and the report; returns the report's path."""
-        folder = outputs.subfolder(self.directory, "nonfinite")
-        path = os.path.join(folder, f"step_{step:08d}")
+        path = os.path.join(self.directory, "nonfinite", f"step_{step:08d}")
         images, labels, weights = diagnosis.global_batch(model, batch)
         if model.trainer.group.is_chief:
-            files.make_dirs(folder)
+            files.make_dirs(os.path.dirname(path))
             buffer = io.BytesIO()
             np.savez_compressed(buffer, images=images, labels=labels, weights=weights)
             files.write(f"{path}.npz", buffer.getvalue())

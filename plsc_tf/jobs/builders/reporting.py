@@ -17,7 +17,7 @@ from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.trackers import Tracker
 from plsc_tf.reporting.visualdl import FOLDER, VisualDL
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, outputs
+from plsc_tf.storage import files
 
 PLOT, TENSORBOARD = "loss.png", "tensorboard"
 
@@ -46,7 +46,7 @@ class RunReporter:
         require(profiled < group.size, rule, profile_at_task=profiled)
         self.settings, self.options, self.group = settings, options, group
         self.folder = settings.checkpoints.model_save_dir
-        self._board = outputs.subfolder(self.folder, TENSORBOARD)
+        self._board = files.join(self.folder, TENSORBOARD)
         self.metrics = MetricsFiles(self.folder)
         self.recorder = recorder.Recorder()
         self._hooks = hooks.load_callbacks(options.hooks)
@@ -57,7 +57,7 @@ class RunReporter:
             board = Guard(self._board)(lambda: TensorBoard(self._board))
             self.recorder.sinks += [board] if board else []
         if options.visualdl:
-            self.recorder.sinks.append(VisualDL(outputs.subfolder(self.folder, FOLDER)))
+            self.recorder.sinks.append(VisualDL(files.join(self.folder, FOLDER)))
         for name in sorted({*options.tracker} - {TENSORBOARD}):
             params = run_report.shown_options(settings)
             self.recorder.sinks.append(Tracker(name, self.folder, params))
