@@ -259,7 +259,7 @@ def write(path, chunks, retry=RETRY, algorithm=checksums.DEFAULT):
 def replace(path, chunks):
     """Replaces a small file; keeps the old one until the new one is written.
 
-    On remote stores, a killed process may leave only the new one, with another name.
+    It is atomic on local disks. On others, the temporary file may be all that is left.
 
     Args:
         path: the file.

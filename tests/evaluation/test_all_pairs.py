@@ -126,6 +126,11 @@ def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
     assert evaluate(tmp_path, **given) != honest
     with pytest.raises(ValueError, match="differ: set all pairs .*tar@far"):
         reproduce(new)
+    # Nor may the folder of counts be a link to another one, which would get files.
+    (tmp_path / "faces.pairs").rename(tmp_path / "counts")
+    (tmp_path / "faces.pairs").symlink_to("/tmp")
+    with pytest.raises(ValueError, match="Links must not lead out of"):
+        evaluate(tmp_path, **given)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from plsc_tf.evaluation.report import Figure, not_supported
 from plsc_tf.evaluation.set_report import SetReport
 from plsc_tf.jobs.evaluate import protocols
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 
 SHARED = "the threshold is among cosines that share a bin"
 RATES = (*roc.FALSE_ACCEPT_RATES, 1e-7, 1e-8)
@@ -51,6 +51,7 @@ def run(scoring) -> tuple[list[SetReport], list[str]]:
     folder = f"{scoring.embeddings.removesuffix('.npy')}.pairs"
     if scoring.reproduce:  # counts that came with a card would agree with it
         folder = files.join(scoring.card_dir, "pairs")
+    outputs.require_closed(folder, files.parent(folder))
     files.make_dirs(folder)
     (number, shards), total, missing = map(int, scoring.shard.split("/")), 0, []
     for part in range(1, shards + 1):
