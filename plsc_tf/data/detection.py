@@ -69,6 +69,8 @@ def find_detector(name: str, smallest: float = SMALLEST) -> Detector:
     def detect(photos):
         # One at a time: in a batch, all would be padded to the size of the largest, and
         # the package shifts faces after a photograph without any.
+        if len(photos) == 1:
+            return [find(photos[0])]  # in the same thread, which has its own memory
         with ThreadPoolExecutor() as pool:
             return list(pool.map(find, photos))
 

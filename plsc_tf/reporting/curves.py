@@ -10,6 +10,8 @@ from plsc_tf.evaluation.charts import Chart
 
 # Maximum number of points per curve; longer curves are averaged, because a chart has
 # no more pixels.
+# Most curves of a chart; the metrics of a run from elsewhere may have any names.
+_MOST_CURVES = 50
 POINTS = 400
 # An axis is logarithmic if the ratio of its largest to its smallest value exceeds this.
 DECADES = 20
@@ -44,7 +46,7 @@ def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | 
     pattern, caption, low = _CHARTS[title]
     names = dict.fromkeys(name for row in rows for name in row)
     curves = {}
-    for name in filter(re.compile(pattern).fullmatch, names):
+    for name in [*filter(re.compile(pattern).fullmatch, names)][:_MOST_CURVES]:
         points = [
             (float(row["step"]), float(row[name]))
             for row in rows

@@ -8,6 +8,8 @@ from plsc_tf.storage import files
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
 CARD = "assets.extra/model_card.json"
+# Larger numbers may not have 64 bits, and would not be found.
+_END = 10**18
 
 
 def find(folder: str) -> dict[int, str]:
@@ -76,8 +78,11 @@ def publish(temporary: str, export_dir: str) -> str:
 
     Raises:
         FileExistsError: the version was created in the meantime.
+        ValueError: the last version has the largest number.
     """
     number = max(find(export_dir), default=0) + 1
+    rule = f"No version can follow {number - 1} in {export_dir!r}"
+    require(number < _END, rule, "Remove it, or choose another folder")
     target = files.join(export_dir, str(number))
     held = "" if files.atomic_rename(target) else f"{_MODEL}.writing-new"
     try:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from aiohttp import web
@@ -41,7 +42,8 @@ class FaceRoute:
         self._size = stored_size(shape[1:3])
         one = {"max_batch_images": 1, "parallel_batches": 1}
         options = dataclasses.replace(app.options, **one, queue_images=_MOST_WAITING)
-        self._queue = Batcher(self, "faces", None, options, app.metrics)
+        thread = ThreadPoolExecutor(1, "faces")  # each thread has memory of its own
+        self._queue = Batcher(self, "faces", thread, options, app.metrics)
 
     async def faces(self, request: web.Request) -> web.Response:
         """Finds and embeds faces, the largest of a photograph first.
