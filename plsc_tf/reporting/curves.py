@@ -8,10 +8,10 @@ import numpy as np
 
 from plsc_tf.evaluation.charts import Chart
 
+# Most curves of a chart: the metrics of a run from elsewhere may have any names.
+_MOST_CURVES = 50
 # Maximum number of points per curve; longer curves are averaged, because a chart has
 # no more pixels.
-# Most curves of a chart; the metrics of a run from elsewhere may have any names.
-_MOST_CURVES = 50
 POINTS = 400
 # An axis is logarithmic if the ratio of its largest to its smallest value exceeds this.
 DECADES = 20
