@@ -22,9 +22,9 @@ _LARGE = 64 * 1024
 
 @dataclasses.dataclass(eq=False)
 class _Request:
-    """A request's bytes in memory; those of slow messages are not known yet.
+    """The bytes of a request or its answer in memory; of slow messages, the most.
 
-    If others need the memory, its task is canceled.
+    If others need the memory, its task is canceled, unless it is kept.
     """
 
     key: str
@@ -37,7 +37,7 @@ class _Request:
 
 
 class Bodies:
-    """Reads and parses requests, and limits the memory that they use together.
+    """Reads requests and sends answers, and limits the memory that they use together.
 
     If it is used up, requests of the key that uses most of it end for those of others.
     A key may also have half of the connections. So it can only keep itself out.
