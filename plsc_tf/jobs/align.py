@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -28,6 +29,8 @@ _SIDE, _SHOWN = 112, 10
 # The results of photographs, in the order of the table and the sheet.
 _RESULTS = "aligned", "several faces", "no face", "small", "blurred", "low quality"
 _RESULTS += ("unreadable",)
+# The name of a face that does not have that of its photograph, see `_save`.
+_FACE = re.compile(r"(.+)-\d+\.(?:jpg|png)").fullmatch
 
 
 def align(settings):
@@ -57,6 +60,10 @@ def align(settings):
     outside = list(filter(leads_outside, names))
     rule = "Names in images must be relative, without '..'"
     require(not outside, rule, names=outside[:3])
+    known = set(names)
+    taken = [name for name in names if (face := _FACE(name)) and face[1] in known]
+    rule = "A photograph must not have the name of a face of another one. Rename it"
+    require(not taken, rule, names=taken[:3])
     # They would be found as photographs.
     place = os.path.abspath(given.images)
     inside = os.path.commonpath([place, os.path.abspath(folder)]) == place

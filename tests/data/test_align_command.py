@@ -127,6 +127,15 @@ def test_faces_are_not_written_through_links(photos, align):
     assert "must not have links" in align("--output_dir=begun").err
 
 
+# Whoever adds a photograph would put another face in the place of someone's.
+def test_no_photograph_has_the_name_of_a_face(photos, align):
+    (photos / "more").mkdir()
+    for name in ("ann.gif", "ann.gif-1.png"):
+        shutil.copy(photos / "in/bob/flat.gif", photos / "more" / name)
+    result = align("--output_dir=faces", "--images=more").err
+    assert "the name of a face of another one" in result and "ann.gif-1.png" in result
+
+
 def test_a_detectors_mistakes_are_told(align, monkeypatch):
     result = align("--output_dir=few", f"--detector={__name__}:detect_one")
     told = "the faces of each photograph. Received: photographs=6, lists=1"
