@@ -76,6 +76,7 @@ def align(settings):
     model = given.saved_model and open_model(given.saved_model, rates=True)
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
+        outputs.require_absent(f"{folder}.png")
     outputs.require_own(folder)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         outputs.require_own(folder)
@@ -91,7 +92,7 @@ def align(settings):
 def _begin_report(path, facts):
     """Returns how many photographs the report has; begins it with the facts."""
     if not files.exists(path):
-        files.write(path, json.dumps(facts).encode() + b"\n")
+        files.replace(path, json.dumps(facts).encode() + b"\n")
     entries = _read_report(path)
     rule = f"{path} is of a call with other photographs or options"
     advice = "Repeat that call, or choose another output_dir"
@@ -105,7 +106,8 @@ def _read_report(path):
     with open(path, "r+b", opener=local.without_links) as file:
         for line in file:
             if not line.endswith(b"\n"):
-                file.truncate(whole)
+                if whole:  # else, it is another program's file
+                    file.truncate(whole)
                 return
             whole += len(line)
             yield json.loads(line)
