@@ -114,10 +114,11 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
 
 @pytest.mark.parametrize("ending", ["jsonl", "png"])
 def test_files_of_others_are_left_alone(photos, align, ending):
-    (photos / f"mine.{ending}").write_text('{"a": 1}')
+    path = photos / f"own_{ending}.{ending}"
+    path.write_text('{"a": 1}')
     words = {"jsonl": "of a call with other photographs", "png": "already exists"}
-    assert words[ending] in align("--output_dir=mine").err
-    assert (photos / f"mine.{ending}").read_text() == '{"a": 1}'
+    assert words[ending] in align(f"--output_dir=own_{ending}").err
+    assert path.read_text() == '{"a": 1}'
 
 
 def test_a_report_that_is_a_link_is_left_alone(photos, align):
