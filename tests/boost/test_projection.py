@@ -76,7 +76,7 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
 def test_too_few_snapshots(folder, whole):
     with pytest.raises(ValueError, match=r"n_component=9 .*at least 10 .* with 9"):
         trajectory.open_folder(folder, whole, 9)
-    with pytest.raises(NotADirectoryError, match="Set it to the snapshots of stage 1"):
+    with pytest.raises(NotADirectoryError, match="Set it to stage 1's snapshot_dir"):
         trajectory.open_folder(f"{folder}/none", whole, 5)
 
 
