@@ -199,6 +199,14 @@ def test_class_folders(folders):
     assert counts(run(folders, "folder", num_classes=2))["label_out_of_range"] == 4
 
 
+def test_a_list_has_only_paths_that_are_read_as_written(tmp_path):
+    # Else, the label of " a.png" would be that of "a.png", in another class.
+    names = b"a.png", b" a.png", b"a.png ", b"b\n.png", b"\xef\xbb\xbfc.png", b"d e.png"
+    entries = dict(zip(names, range(6), strict=True)).items
+    assert report.write_list(f"{tmp_path}/list.txt", lambda: iter(entries())) == 2
+    assert (tmp_path / "list.txt").read_text() == "a.png 0\nd e.png 5\n"
+
+
 def test_a_label_of_any_size_takes_no_memory(write_list):
     files = {"0.png": encode(pixels(0)), "1.png": encode(pixels(1))}
     result = run(write_list(files, ["images/0.png 0", f"images/1.png {10**17}"]))

@@ -1,5 +1,6 @@
 """Presents a check's result as a table, as JSON and as a cleaned list."""
 
+import codecs
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -72,7 +73,7 @@ def write_cleaned_list(path: str, listing: Listing, table: np.ndarray) -> int:
 
 
 def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) -> int:
-    """Writes "path label" lines; omits paths that contain a newline.
+    """Writes "path label" lines; omits paths that lists cannot have: see `lines`.
 
     Args:
         path: path of a new file.
@@ -87,13 +88,18 @@ def write_list(path: str, entries: Callable[[], Iterator[tuple[bytes, int]]]) ->
     def chunks():
         nonlocal count
         count = 0
-        lines = (b"%b %d\n" % (name, k) for name, k in entries() if b"\n" not in name)
+        lines = (b"%b %d\n" % (name, k) for name, k in entries() if _fits(name))
         while chunk := list(itertools.islice(lines, _LINES)):
             count += len(chunk)
             yield b"".join(chunk)
 
     outputs.create(path, chunks)
     return count
+
+
+def _fits(name):
+    """Returns whether a list can have a path, which ends and begins as it is read."""
+    return b"\n" not in name and name == name.removeprefix(codecs.BOM_UTF8).strip()
 
 
 def check_output(path: str, option: str, open_listing: Callable | None = None) -> None:
