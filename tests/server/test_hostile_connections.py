@@ -121,6 +121,11 @@ def test_silent_connections_keep_nobody_out(model_dir):
             assert upload.recv(1000).startswith(b"HTTP/1.1 100")
             for _ in range(6):
                 stack.enter_context(connect(server))
+            # Nor those that were refused and send no body either.
+            refused = b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\n"
+            for _ in range(6):
+                link = stack.enter_context(connect(server, refused))
+                assert link.recv(12) == b"HTTP/1.1 403"
             assert ask(server, "GET", "/healthz")[0] == 200
             upload.sendall(b"{}")
             assert upload.recv(12) == b"HTTP/1.1 400"

@@ -15,8 +15,8 @@ _IDLE_SECONDS = 75.0
 # Seconds during which the rest of a refused request is read and discarded.
 _LINGER_SECONDS = 2.0
 # Phases of a connection: waiting for a request, receiving its head, receiving its body,
-# and answering it.
-_IDLE, _HEAD, _BODY, _REQUEST = range(4)
+# answering it, and discarding the rest of its body.
+_IDLE, _HEAD, _BODY, _REQUEST, _REST = range(5)
 # Bytes of a request's head: no other limit counts them, and as text in Python a byte
 # may take five.
 _HEAD_BYTES = 32 * 1024
@@ -67,7 +67,7 @@ class Protocol(web.RequestHandler):
         First are those without a complete request, of which uploads are last because
         their heads had a key; then those whose clients do not read their answers.
         """
-        if self._phase in (_HEAD, _BODY) or not self.busy:
+        if self._phase in (_HEAD, _BODY, _REST) or not self.busy:
             return int(self._phase == _BODY)
         return 2 if self._paused else 3
 
@@ -135,7 +135,7 @@ class Protocol(web.RequestHandler):
 
         Unless `has_all`, the rest of the body may still come, which aiohttp discards.
         """
-        self._phase = _IDLE if has_all else _BODY
+        self._phase = _IDLE if has_all else _REST
         self._limit(_IDLE_SECONDS)
 
     def _limit(self, seconds):
