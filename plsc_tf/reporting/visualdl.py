@@ -7,6 +7,7 @@ its length in 8 bytes (little-endian) and a protocol buffer with the fields in
 metadata and has the tag `meta_data_tag`.
 """
 
+import fnmatch
 import struct
 import time
 
@@ -48,7 +49,8 @@ class VisualDL(Sink):
         """Opens the run's log and removes records after `step`."""
         self.close()
         files.make_dirs(self.output)
-        logs = sorted(n for n in files.list_dir(self.output) if "vdlrecords" in n)
+        names = files.list_dir(self.output)
+        logs = sorted(fnmatch.filter(names, "vdlrecords.*.log"))
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
         path = files.join(self.output, name)
         kept = _length_until(files.read(path), step) if logs else 0

@@ -16,6 +16,7 @@ import numpy as np
 
 from plsc_tf.checkpoints.importers import arcface_torch, layers
 from plsc_tf.requirements import listed, require, require_package
+from plsc_tf.storage import files
 
 KNOWN, network = arcface_torch.KNOWN, arcface_torch.network
 standard = arcface_torch.standard
@@ -95,8 +96,7 @@ def _graph(path):
     """Returns the graph in a file, which may only consist of ONNX's own operations."""
     import onnx
 
-    with open(path, "rb") as file:
-        model = onnx.load_model_from_string(file.read())
+    model = onnx.load_model_from_string(files.read(path))  # no FIFO, which never ends
     graph = model.graph
     require(0 < len(graph.node) <= MOST_NODES, "it has no or too many nodes")
     values = [value for node in graph.node for value in node.attribute]
