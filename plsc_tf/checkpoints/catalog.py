@@ -10,16 +10,17 @@ from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, writer_lock
+from plsc_tf.storage.paths import WRITING
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
 # Remains of an interrupted save or removal.
 INTERRUPTED = re.compile(
-    rf"({NAMES.pattern})({re.escape(writer.WRITING)}\w+|{re.escape(REMOVING)})"
+    rf"({NAMES.pattern})({re.escape(WRITING)}\w+|{re.escape(REMOVING)})"
 )
 DAMAGED = ".damaged"
 # Folders and files that are not checkpoints, or not any longer.
-REMAINS = (f"*{writer.WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
+REMAINS = (f"*{WRITING}*", f"*{REMOVING}", f"*{DAMAGED}-*", writer_lock.PATTERN)
 # A file in PLSC's checkpoints, whose folders are also named 0, 1, ….
 PLSC_META = "meta.json"
 

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import io
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +29,6 @@ from plsc_tf.storage.errors import StorageError
 
 BACKBONE = "backbone.weights.h5"
 TRAINING = "training.npz"
-# Part of the name of a folder that is being written; `catalog.sweep` removes remains.
-WRITING = ".writing-"
 # Files that are written at once, except beside a training: there, one file takes no
 # more of the processor than `cp`, and two would slow down the steps.
 THREADS = 2
@@ -214,7 +211,7 @@ def _begin(path):
     outputs.require_absent(path)
     target = path
     if files.atomic_rename(path):
-        target = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
+        target = files.temporary_name(path)
     files.make_dirs(files.join(target, "rows"))
     return target
 

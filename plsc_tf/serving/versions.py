@@ -8,13 +8,14 @@ from plsc_tf.storage import files
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
 CARD = "assets.extra/model_card.json"
-# Larger numbers may not have 64 bits, and would not be found.
-_END = 10**18
+# Longer numbers may not fit in 64 bits.
+_DIGITS = 18
 
 
 def find(folder: str) -> dict[int, str]:
     """Returns {version: path} for each entry whose name is a number of 64 bits."""
-    names = filter(re.compile("[0-9]{1,18}").fullmatch, files.list_dir(folder))
+    number = re.compile(f"[0-9]{{1,{_DIGITS}}}")
+    names = filter(number.fullmatch, files.list_dir(folder))
     return {int(name): files.join(folder, name) for name in names}
 
 
@@ -82,7 +83,7 @@ def publish(temporary: str, export_dir: str) -> str:
     """
     number = max(find(export_dir), default=0) + 1
     rule = f"No version can follow {number - 1} in {export_dir!r}"
-    require(number < _END, rule, "Remove it, or choose another folder")
+    require(number < 10**_DIGITS, rule, "Remove it, or choose another folder")
     target = files.join(export_dir, str(number))
     held = "" if files.atomic_rename(target) else f"{_MODEL}.writing-new"
     try:

@@ -9,6 +9,8 @@ from plsc_tf.requirements import require
 
 # Schemes that Hadoop's client handles, in a Java virtual machine in this process.
 HADOOP_SCHEMES = ("hdfs", "viewfs")
+# Part of the name of what is being written; `catalog.sweep` removes such checkpoints.
+WRITING = ".writing-"
 
 
 class FileStat(NamedTuple):
@@ -112,4 +114,4 @@ def _split(path):
 
 def temporary_name(path: str) -> str:
     """Returns a name for a file until it is complete, which no other process uses."""
-    return f"{path}.writing-{uuid.uuid4().hex[:16]}"
+    return f"{path}{WRITING}{uuid.uuid4().hex[:16]}"

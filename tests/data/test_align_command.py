@@ -136,7 +136,7 @@ def test_faces_are_not_written_through_links(photos, align):
     assert "must not have links" in align("--output_dir=begun").err
 
 
-# Whoever adds a photograph would put another face in the place of someone's.
+# Otherwise, anyone who can add a photograph could replace a person's face.
 def test_no_photograph_has_the_name_of_a_face(photos, align):
     (photos / "more").mkdir()
     for name in ("ann.gif", "ann.gif-1.png"):

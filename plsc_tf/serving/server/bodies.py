@@ -176,8 +176,7 @@ class Bodies:
             ConnectionError: the client reads it too slowly, and is disconnected.
         """
         body = response.body
-        self._requests[asyncio.current_task()].is_answer = True
-        self.hold(len(body))
+        self.hold(len(body), is_answer=True)
         try:
             async with asyncio.timeout(self._seconds):
                 if len(body) > _LARGE:
@@ -192,12 +191,15 @@ class Bodies:
                 raise ConnectionError from error
             raise
 
-    def hold(self, size: int, *, is_slow: bool = False) -> None:
+    def hold(
+        self, size: int, *, is_slow: bool = False, is_answer: bool = False
+    ) -> None:
         """Sets the number of bytes that the current request holds.
 
         Args:
             size: bytes of the request so far. After 0, it does not end for others.
             is_slow: whether these are the most bytes of a message that arrives slowly.
+            is_answer: whether these are the bytes of its answer.
 
         Raises:
             RequestError: other requests use too much memory.
@@ -207,7 +209,8 @@ class Bodies:
             return
         # Requests can only have grown by so much since all were counted.
         self._room -= size - own.size
-        own.size, own.is_slow, own.is_kept = size, is_slow, not size
+        own.size, own.is_kept = size, not size
+        own.is_slow, own.is_answer = is_slow, is_answer
         if self._room < 0:
             requests = [*self._requests.values()]
             self._make_room(own, requests, self._limit_together)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from plsc_tf.serving.server.guard import READ_BYTES
 
-# A connection may have this many records, plus one per so many bytes.
+# Records that each connection may send, and bytes that allow it one more.
 _RECORDS, _RECORD_BYTES = 64, 64
 # Bytes of a record's type, version and length.
 _HEADER = 5
