@@ -3,6 +3,7 @@
 Krizhevsky: Learning multiple layers of features from tiny images, 2009.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,10 +38,8 @@ def layout(request: layouts.DataRequest) -> layouts.Layout:
 def _binary(request: layouts.DataRequest, batches: list[str]) -> layouts.ArraysLayout:
     """Returns the layout of the batches: a label byte and three 32x32 planes each."""
     describe = Records(batches, list(map(_count, batches))).describe
-    names, classes = ",".join(batches), INFO.num_classes
-    return layouts.ArraysLayout(
-        request, "cifar10", classes, names, lambda: _read(batches), describe
-    )
+    load, classes = functools.partial(_read, batches), INFO.num_classes
+    return layouts.ArraysLayout(request, "cifar10", classes, load, describe)
 
 
 def _count(path: str) -> int:

@@ -35,7 +35,7 @@ def layout(request: layouts.DataRequest) -> layouts.ArraysLayout:
         return f"image {index} of {folder}/{prefix}-images-idx3-ubyte"
 
     classes, load = INFO.num_classes, functools.partial(_read, folder, prefix)
-    return layouts.ArraysLayout(request, "mnist", classes, folder, load, describe)
+    return layouts.ArraysLayout(request, "mnist", classes, load, describe)
 
 
 def _read(folder: str, prefix: str) -> tuple[np.ndarray, np.ndarray]:

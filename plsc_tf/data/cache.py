@@ -55,13 +55,16 @@ def on_disk(
     shape = (source.num_examples, *blocks.element_spec[0].shape[1:])
     known = {"made": steps, "shape": list(shape), "source": source.fingerprint()}
     # Runs in other folders may call other images by the same relative path.
-    if os.path.exists(name := source.name.removeprefix("zip://")):
+    name = source.name.removeprefix("zip://")
+    if name != source.name or os.path.exists(name):
         known["place"] = os.path.realpath(name)
     text = json.dumps(known, sort_keys=True)
     place = os.path.join(folder, hashlib.sha256(text.encode()).hexdigest()[:16])
+    message = "%s: reading images cached in %s. If the images changed, remove it."
     if not os.path.exists(place):
         _fill(place, lambda path: _write(path, shape, blocks))
-        logging.info("%s: cached %d images in %s", source.name, shape[0], place)
+        message = "%s: cached the images in %s"
+    logging.info(message, source.name, place)
     images = arrays.read(os.path.join(place, _IMAGES))
     labels = arrays.read(os.path.join(place, _LABELS))
     found = images.shape, images.dtype, labels.shape, labels.dtype

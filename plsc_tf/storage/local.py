@@ -116,8 +116,17 @@ class RandomReader:
 
 
 def rename(old, new, _):
-    """Moves a file or folder atomically and flushes both parent folders to the disk."""
-    os.rename(old, new)
+    """Moves a file or folder atomically and flushes both parent folders to the disk.
+
+    If others create `new` at the same time, it is not replaced.
+    """
+    try:
+        os.link(old, new)
+        os.remove(old)
+    except FileExistsError:
+        raise
+    except OSError:  # a folder, or a file system without links
+        os.rename(old, new)
     for folder in {os.path.dirname(old), os.path.dirname(new)}:
         sync_folder(folder)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from plsc_tf import classes
+from plsc_tf.checkpoints import editing
 from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.options.cli import parse
@@ -152,6 +153,20 @@ def test_an_impossible_task_writes_nothing(
     with pytest.raises(error, match=message):
         classes.main(Settings.from_values(model_save_dir=str(trained[0]), **values))
     assert not list(tmp_path.iterdir())
+
+
+def test_of_two_edits_at_once_one_is_refused(trained, tmp_path, monkeypatch):
+    # Else, the map in the folder would be wrong for one of its two checkpoints.
+    place = tmp_path / "edited"
+
+    def check_while_another_edits(*_):
+        place.mkdir()
+        (place / "labels_map.txt").write_text("0\t-\ta\n")
+
+    monkeypatch.setattr(editing, "check_centers", check_while_another_edits)
+    with pytest.raises(FileExistsError, match="labels_map"):
+        run_command(f"--model_save_dir={trained[0]}", f"--edit_dir={place}")
+    assert [*contents(place)] == ["labels_map.txt"]
 
 
 def test_nothing_is_overwritten(trained, edited):

@@ -1,6 +1,7 @@
 """Batches: the order, resuming, augmentation, caching and errors that name files."""
 
 import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -13,6 +14,8 @@ from plsc_tf.data.readers.image_files import image_list
 from plsc_tf.data.readers.packed import PackedFiles, packed_source
 from plsc_tf.data.readers.python import from_generator
 from plsc_tf.data.source import IndexedSource
+from tests.data.conftest import encoded, opened
+from tests.data.test_zip_archives import zipped
 from tests.marks import slow
 
 SIZE = (12, 10)
@@ -186,6 +189,14 @@ def test_a_cache_is_of_one_folder_and_one_numbering(list_folder, tmp_path, monke
         for path in others:
             shutil.copy(first, path)
     assert len(set(found[0])) == 20 and len(set(found[1])) == 1
+    # Nor may the archives of others have the same name.
+    for place, number in (("a", 1), ("b", 2)):
+        monkeypatch.chdir(tmp_path / place)
+        archive = zipped(("train/cat/1.png", encoded(0, number)))
+        pathlib.Path("data.zip").write_bytes(archive)
+        source = opened("folder", "data.zip")
+        ((images, _),) = Batches(source, 1, options=options).epoch(0)
+        assert images.numpy().ravel()[1] == number
     packed = PackedFiles(["data/label.txt"], [1], *np.array([[0], [9]]))
     offsets = (packed_source("r", packed, labels_offset=k) for k in (0, 1))
     assert len({one.fingerprint() for one in offsets}) == 2

@@ -5,6 +5,7 @@ import io
 import os
 import tarfile
 
+import numpy as np
 import pytest
 
 from plsc_tf.jobs.builders.data import load_batches
@@ -21,6 +22,15 @@ def test_shards_are_chosen_by_split_or_pattern(tmp_path):
     chosen = (f"{tmp_path}/train-*.tar",)
     settings = Settings().replace(dataset_name="webdataset", train_files=chosen)
     assert load_batches(settings, 7).num_classes == 3
+
+
+def test_labels_are_those_of_the_shards(tmp_path):
+    # An index beside a shard would give its images other labels.
+    write_shards(tmp_path)
+    source = opened("webdataset", tmp_path)
+    size = (tmp_path / "train-0.tar").stat().st_size
+    np.save(f"{tmp_path}/train-0.tar.index.npy", np.array([[0, size, 1]]))
+    assert opened("webdataset", tmp_path).labels.tolist() == source.labels.tolist()
 
 
 def write(path, members, **options):

@@ -36,6 +36,15 @@ def test_mnist_reads_idx_files(mnist_folder):
     assert batches.num_classes == 10
 
 
+def test_other_pixels_are_other_contents(mnist_folder):
+    # A cache of decoded images must not take them for these.
+    folder, pixels = mnist_folder
+    before = open_source("mnist", _request(folder)).fingerprint()
+    images = idx(3, 28, 28, size=0) + (255 - pixels).tobytes()
+    (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+    assert open_source("mnist", _request(folder)).fingerprint() != before
+
+
 def test_mnist_errors(mnist_folder):
     folder, _ = mnist_folder
     with pytest.raises(FileNotFoundError, match="has no t10k-images-idx3-ubyte or"):

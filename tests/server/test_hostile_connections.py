@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import resource
 import socket
 import struct
@@ -10,8 +11,10 @@ import time
 import grpc
 import pytest
 from aiohttp import web
+from PIL import Image
 from server_tools import PLSC, ask, b64, connect, narrow, picture, served, wait_for
 
+from plsc_tf.data.images import encode
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server.bodies import Bodies
 from plsc_tf.serving.server.guard import Protocol
@@ -97,6 +100,16 @@ def test_a_key_can_use_up_memory_and_connections_only_for_itself(kind):
     found = [getattr(one, "code", one) for one in asyncio.run(main())]
     ended = {"change": [], "many": [2]}.get(kind, [1, 2])
     assert found == ["UNAVAILABLE" if k in ended else True for k in range(4)]
+
+
+def test_the_head_of_the_next_request_is_limited(server):
+    # While a request is computed, half a megabyte would wait on each connection.
+    images = [b64(encode(Image.new("L", (1000, 1000)), "PNG"))] * 40
+    body = json.dumps({"base64_string": images}).encode()
+    request = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with connect(server, request) as link, contextlib.suppress(ConnectionError):
+        link.sendall(POST + b"X: %s\r\n" % (b"x" * 8000) * 8)
+        assert link.recv(12) == b""
 
 
 def test_silent_connections_keep_nobody_out(model_dir):

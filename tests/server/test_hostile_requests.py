@@ -15,6 +15,7 @@ from server_tools import PLSC, ask, b64, connect, picture, predict_request, serv
 from plsc_tf.data.image_limit import num_pixels
 from plsc_tf.flags.server import Server
 from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.access import Access
 from plsc_tf.serving.server.bodies import Bodies
 from plsc_tf.serving.server.errors import RequestError
 from plsc_tf.serving.server.limits import check_image
@@ -44,6 +45,21 @@ NUMBERS = b'{"signature_name": "images", "instances": [%s]}'
 def test_costly_json_is_refused(server, path, body, status):
     found, answer, _ = ask(server, "POST", path, body)
     assert (found, list(answer)) == (status, ["error"])
+
+
+def test_a_path_of_many_folders_is_refused(server):
+    # aiohttp tries each of them, which takes 20 ms for 8000, without a key.
+    assert ask(server, "GET", "/" + "a/" * 1000)[0] == 400
+
+
+def test_names_of_hosts_are_judged_at_once():
+    # To put such characters in order takes 30 ms, also without a key.
+    host = "\u0345" * 2000 + "\u0301" * 2000
+    judge = Access(Server()).is_ours
+    for headers in ({"Host": host}, {"Host": "x", "Origin": f"http://{host}"}):
+        begin = time.thread_time()
+        judge(headers)
+        assert time.thread_time() - begin < 0.005
 
 
 def test_a_compressed_body_is_refused(server):

@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from plsc_tf.parallel.launch.logs import open_logs
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 from plsc_tf.storage.errors import StorageError
 from tests import programs, small_disk
 
@@ -114,6 +114,16 @@ def test_rename_overwrites_nothing(root):
     with pytest.raises(FileNotFoundError):
         files.rename(old, files.join(root, "no_folder/new"))
     assert files.read(old) == b"old"
+
+
+def test_a_file_that_appears_before_a_rename_is_kept(tmp_path):
+    # Of two commands that end with the same output, one would replace the other's.
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"old")
+    new.write_bytes(b"new")
+    with pytest.raises(FileExistsError):
+        local.rename(str(old), str(new), None)
+    assert (old.read_bytes(), new.read_bytes()) == (b"old", b"new")
 
 
 def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):

@@ -8,6 +8,7 @@ themselves.
 import dataclasses
 import functools
 import glob
+import hashlib
 import os
 import zlib
 from collections.abc import Callable
@@ -204,7 +205,6 @@ class ArraysLayout(Layout):
     Attributes:
         name: name of the data set.
         num_classes: number of classes if the request does not set it.
-        files: identifies the files; copies elsewhere count as different data.
         load: function that returns (images, uint8 `[n, h, w, channels]`, integer
             labels `[n]`).
         describe: function that names the image with a given index.
@@ -212,7 +212,6 @@ class ArraysLayout(Layout):
 
     name: str
     num_classes: int
-    files: str
     load: Callable
     describe: Callable[[int], str]
 
@@ -225,7 +224,7 @@ class ArraysLayout(Layout):
             lambda index: tf.gather(pixels, index),
             num_classes=num_classes or self.num_classes,
             describe=self.describe,
-            stamp=lambda: self.files,
+            contents=lambda: hashlib.sha256(pixels.numpy()).hexdigest(),
         )
 
 

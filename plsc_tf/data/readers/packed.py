@@ -250,7 +250,8 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         ValueError: the file is not an index.
     """
     name = path + paths.INDEX_ENDING
-    if not files.exists(name):
+    # The converter writes none for a tar file, whose own labels other programs read.
+    if not files.exists(name) or path.endswith(".tar"):
         return None
     file = files.stat(path)
     if files.stat(name).modified_ns < file.modified_ns:

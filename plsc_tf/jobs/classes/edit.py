@@ -71,8 +71,10 @@ def edit(settings):
     labels_map = files.join(options.edit_dir, MAP)
     with WriterLock("Give another edit_dir.") as lock:
         lock.acquire(options.edit_dir)
-        editing.edit(source, target, changes, weights_only=options.edit_weights_only)
+        # Another command may have written its checkpoint meanwhile.
+        outputs.require_absent(labels_map)
         labels.write(labels_map, names, added_names)
+        editing.edit(source, target, changes, weights_only=options.edit_weights_only)
     table = _table(source, target, labels, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
         table += dominant_table(dominant)

@@ -204,7 +204,8 @@ def _version(path):
 
 def _name(url):
     try:
-        return urllib.parse.urlsplit(url).hostname or ""
+        # It takes long to normalize other characters, which browsers do not send.
+        return (urllib.parse.urlsplit(url.encode("ascii")).hostname or b"").decode()
     except ValueError:
         return ""
 

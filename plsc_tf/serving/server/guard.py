@@ -20,6 +20,8 @@ _IDLE, _HEAD, _BODY, _REQUEST, _REST = range(5)
 # Bytes of a request's head: no other limit counts them, and as text in Python a byte
 # may take five.
 _HEAD_BYTES = 32 * 1024
+# Bytes of a request's path: to find its handler, aiohttp tries all parents of it.
+_PATH_BYTES = 1024
 # A request may have this many line ends, plus one per so many bytes. One-byte chunks
 # exceed the limit; aiohttp takes six times as long to parse them as larger chunks.
 _LINE_ENDS, _LINE_BYTES = 1000, 8
@@ -28,7 +30,11 @@ READ_BYTES = 8 * 1024
 
 
 class Protocol(web.RequestHandler):
-    """aiohttp's protocol for one connection, with time limits and errors in JSON."""
+    """aiohttp's protocol for one connection, with time limits and errors in JSON.
+
+    Attributes:
+        num_requests: how many heads of requests have arrived.
+    """
 
     def __init__(self, server: web.Server, options, connections: dict):
         """Prepares a connection.
@@ -48,12 +54,13 @@ class Protocol(web.RequestHandler):
             keepalive_timeout=2 * _IDLE_SECONDS,
             lingering_time=_LINGER_SECONDS,
             max_headers=64,
+            max_line_size=_PATH_BYTES,
         )
         self._options, self._connections = options, connections
         # Unlike `transport`, it stays until the last bytes are written.
         self._link = None
         self._phase, self._timer = _IDLE, None
-        self._num_bytes = self._line_ends = 0
+        self.num_requests = self._num_bytes = self._line_ends = 0
 
     @property
     def busy(self) -> bool:
@@ -109,7 +116,8 @@ class Protocol(web.RequestHandler):
         self._num_bytes += len(data)
         self._line_ends += data.count(b"\r\n")
         most_line_ends = _LINE_ENDS + self._num_bytes // _LINE_BYTES
-        is_long = self._phase == _HEAD and self._num_bytes > _HEAD_BYTES
+        # While a request is answered, the head of the next one may come.
+        is_long = self._phase in (_HEAD, _REQUEST) and self._num_bytes > _HEAD_BYTES
         if is_long or self._line_ends > most_line_ends:
             self._link.abort()
             return
@@ -118,13 +126,14 @@ class Protocol(web.RequestHandler):
     def head_received(self, has_body: bool) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit(None)
+        self.num_requests += 1
         self._phase = _BODY if has_body else _REQUEST
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)
 
     def body_received(self) -> None:
         """Keeps the connection open until the answer."""
-        self._phase = _REQUEST
+        self._phase, self._num_bytes, self._line_ends = _REQUEST, 0, 0
 
     def abort(self) -> None:
         """Closes the connection at once."""

@@ -55,7 +55,9 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        request.protocol.head_received(request.can_read_body)
+        # Other handlers read no body.
+        has_body = request.method == "POST" and request.can_read_body
+        request.protocol.head_received(has_body)
         try:
             response = self._close(request, await self._handle(request, handler))
         finally:

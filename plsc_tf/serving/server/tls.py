@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from plsc_tf.serving.server.guard import READ_BYTES
 
-# Records that each connection may send, and bytes that allow it one more.
-_RECORDS, _RECORD_BYTES = 64, 64
+# Records that a connection may send, more for each request, and bytes for one more.
+_RECORDS, _RECORDS_EACH, _RECORD_BYTES = 64, 8, 512
 # Bytes of a record's type, version and length.
 _HEADER = 5
 
@@ -37,7 +37,8 @@ class Tls(sslproto.SSLProtocol):
             self._records += 1
         self._rest, self._place = data[place:], max(0, place - len(data))
         self._received += nbytes
-        if self._records > _RECORDS + self._received // _RECORD_BYTES:
+        most = _RECORDS + _RECORDS_EACH * self._app_protocol.num_requests
+        if self._records > most + self._received // _RECORD_BYTES:
             self._transport.abort()
         else:
             super().buffer_updated(nbytes)
