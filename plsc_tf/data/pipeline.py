@@ -260,8 +260,7 @@ class Batches:
         known = {**dataclasses.asdict(self.options), "batch_size": self.batch_size}
         for name in _OF_THE_MACHINE:
             del known[name]
-        text = json.dumps(known, sort_keys=True)
-        options = hashlib.sha256(text.encode()).hexdigest()
+        options = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
         return (
             f"examples: {self.source.num_examples or 'unknown'}, "
             f"classes: {self.num_classes or 'unknown'}, "

@@ -99,8 +99,7 @@ class Source:
 
         Unlike `fingerprint`, it does not depend on paths and times of files.
         """
-        text = f"{self.name}\0{self.num_examples}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(f"{self.name}\0{self.num_examples}".encode()).hexdigest()
 
     def epoch(self, **order) -> tf.data.Dataset:
         """Returns an epoch as {"image", "label", "index"}, one example at a time.
