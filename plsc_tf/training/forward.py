@@ -151,8 +151,7 @@ class Forward:
     def _substituted(self, compiled):
         """Returns a function that computes what the network computes in training."""
         network = _network(self._model)
-        fused = compiled or self._fused
-        substitute = functools.partial(substitutes.substitute, fused)
+        substitute = functools.partial(substitutes.substitute, compiled or self._fused)
         if self._in_blocks:
             return recompute.InBlocks(network, substitute, compiled)
         own = private_apis.Substituted(network.inputs, network.outputs, substitute)

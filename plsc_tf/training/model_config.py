@@ -142,8 +142,7 @@ def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | No
     if kind is None or loss is None:
         return None
     names = ("scale", "label_smoothing", "sub_centers")
-    options = {name: described[name] for name in names}
-    return kind(num_classes, loss=loss, **options)
+    return kind(num_classes, loss=loss, **{name: described[name] for name in names})
 
 
 def _network_text(backbone):
