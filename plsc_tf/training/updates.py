@@ -333,10 +333,8 @@ def _check_optimizer(optimizer, head):
     given = f"gradient_accumulation_steps={parts}, use_ema={average}"
     advice = "Pass the steps to plsc_tf.Classifier.compile, and leave out use_ema"
     require(not (parts or average), f"{kind}({given}) is not supported", advice)
-    usable = (
-        "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, Adagrad, "
-        "Adadelta, Adamax, Ftrl or Lion"
-    )
+    usable = "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, "
+    usable += "Adagrad, Adadelta, Adamax, Ftrl or Lion"
     has_rule = type(optimizer).update_step is not keras.optimizers.Optimizer.update_step
     rule = f"{kind} does more than update_step, which is all that Classifier applies"
     require(has_rule and not private_apis.has_own_update(optimizer), rule, usable)
