@@ -229,11 +229,10 @@ def preprocessing_options(settings) -> dict:
         {"image_size", "preprocessing", "augmentation"}.
     """
     name, given = preprocessing_name(settings), settings.preprocessing
-    base = own_augmentation(name) or Augmentation()
     return {
         "image_size": given.image_size,
         "preprocessing": name,
-        "augmentation": _changed(base, given),
+        "augmentation": _changed(own_augmentation(name) or Augmentation(), given),
     }
 
 
