@@ -164,9 +164,7 @@ class ReducedStepper:
     """
 
     def __init__(self, model, plan):
-        self.model = model
-        self.plan = plan
-        self.last = {}
+        self.model, self.plan, self.last = model, plan, {}
         self._sharded = model.trainer.updater.space.class_rows
         self._find = self._on_replicas(self._gradient)
         self._point = self._on_replicas(self._direction)

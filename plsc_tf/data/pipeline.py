@@ -28,12 +28,8 @@ from plsc_tf.requirements import check_image_size, check_least, require, require
 _READY_BYTES = 2**28
 # Options that do not affect the contents of a batch.
 _OF_THE_MACHINE = (
-    "num_parallel_batches",
-    "prefetch_buffer_size",
-    "num_preprocessing_threads",
-    "use_caching",
-    "cache_dir",
-    "max_megapixels",
+    *("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads"),
+    *("use_caching", "cache_dir", "max_megapixels"),
 )
 
 

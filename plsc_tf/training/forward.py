@@ -119,9 +119,7 @@ class Forward:
     """
 
     def __init__(self, model: Classifier, compiled: bool, in_blocks: bool, fused: bool):
-        self._model = model
-        self._in_blocks = in_blocks
-        self._fused = fused
+        self._model, self._in_blocks, self._fused = model, in_blocks, fused
         self._function: Any = None
         self._wants_xla = compiled
         self._networks = functools.cache(self._substituted)
@@ -172,8 +170,7 @@ class Forward:
         )
         # Outside of that scope, these are only the penalties on weights.
         penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
-        losses = [*losses, *penalties]
-        losses = [tf.cast(loss, keras.config.floatx()) for loss in losses]
+        losses = [tf.cast(x, keras.config.floatx()) for x in (*losses, *penalties)]
         return (embeddings, losses, extra), states
 
     def _can_be_compiled(self, tensors):
