@@ -172,5 +172,4 @@ def _checked_embedding(embedding, embedding_size, name: str):
     require(embedding_size in (None, shape[1]), rule, advice, size=shape[1])
     if embedding.dtype not in ("float16", "bfloat16"):
         return embedding
-    cast = keras.layers.Activation("linear", dtype="float32", name="float32")
-    return cast(embedding)
+    return keras.layers.Activation("linear", dtype="float32", name="float32")(embedding)

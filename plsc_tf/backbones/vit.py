@@ -131,5 +131,4 @@ def _add(x, y, share, name):
 
 def _dense(x, size, name, *, bias=True):
     kernel = truncated_normal()
-    dense = layers.Dense(size, use_bias=bias, kernel_initializer=kernel, name=name)
-    return dense(x)
+    return layers.Dense(size, use_bias=bias, kernel_initializer=kernel, name=name)(x)

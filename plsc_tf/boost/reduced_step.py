@@ -164,9 +164,7 @@ class ReducedStepper:
     """
 
     def __init__(self, model, plan):
-        self.model = model
-        self.plan = plan
-        self.last = {}
+        self.model, self.plan, self.last = model, plan, {}
         self._sharded = model.trainer.updater.space.class_rows
         self._find = self._on_replicas(self._gradient)
         self._point = self._on_replicas(self._direction)
@@ -255,8 +253,7 @@ class ReducedStepper:
             pending=pending,
             healthy=healthy,
         )
-        figures = {"loss": loss, "healthy": healthy, "projected": projected}
-        return figures, passes, cut
+        return {"loss": loss, "healthy": healthy, "projected": projected}, passes, cut
 
     def _direction(self, passes, cut, projected, wanted):
         """Computes the replica's step, which covers all mirrored weights."""
@@ -279,8 +276,7 @@ class ReducedStepper:
         discards the pass's own updates, such as batch-norm statistics.
         """
         model, updater = self.model, self.model.trainer.updater
-        changes = updater.split(size * path["flat"])
-        pairs = zip(updater.reduced, changes, strict=True)
+        pairs = zip(updater.reduced, updater.split(size * path["flat"]), strict=True)
         moved = [(v, tf.convert_to_tensor(v.value) + change) for v, change in pairs]
         others = model.untrained_variables()
         random = [v for v in others if not v.value.dtype.is_floating]

@@ -209,10 +209,8 @@ def _advice(problems, intact):
     first = problems[0]
     advice = "No other checkpoint of this run is intact: --restart starts over"
     if intact is not None:
-        advice = (
-            f"{intact} is intact: --on_damaged_checkpoint=previous resumes from it and "
-            "renames the damaged one"
-        )
+        advice = f"{intact} is intact: --on_damaged_checkpoint=previous resumes from "
+        advice += "it and renames the damaged one"
     also = f" (and in others: {listed})" if listed else ""
     return DamagedCheckpointError(first.path, f"{first.problem}{also}. {advice}")
 

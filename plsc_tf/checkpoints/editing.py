@@ -137,8 +137,7 @@ def _state(content, changes, weights_only):
     state = {**content["state"], "num_classes": count, **changes.state}
     state.pop("data", None)  # It doesn't describe the images of the edited classes.
     if "flags" in state:
-        flags = {"num_classes": count, **changes.flags}
-        state["flags"] = {**state["flags"], **flags}
+        state["flags"] = {**state["flags"], "num_classes": count, **changes.flags}
     if changes.dominant is not None and "head" in state:
         state["head"] = {**state["head"], "sub_centers": 1}
     if weights_only:

@@ -209,9 +209,7 @@ def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
 def _begin(path):
     """Creates the folder to write to; returns its path."""
     outputs.require_absent(path)
-    target = path
-    if files.atomic_rename(path):
-        target = files.temporary_name(path)
+    target = files.temporary_name(path) if files.atomic_rename(path) else path
     files.make_dirs(files.join(target, "rows"))
     return target
 

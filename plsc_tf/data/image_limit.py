@@ -92,11 +92,9 @@ def checked(
 def check_size(image: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> None:
     """Raises ValueError if an encoded image is too large, or has no size."""
     pixels = num_pixels(image, max_megapixels * 1e6)
-    if pixels is None:
-        raise ValueError(
-            f"its {len(image)} bytes are no JPEG, PNG or GIF of at most "
-            f"{_MOST_SCANS} scans and {_MOST_TEXTS} compressed texts."
-        )
+    rule = f"its {len(image)} bytes are no JPEG, PNG or GIF of at most {_MOST_SCANS} "
+    rule += f"scans and {_MOST_TEXTS} compressed texts"
+    require(pixels is not None, rule)
     check_pixels(pixels, max_megapixels)
 
 

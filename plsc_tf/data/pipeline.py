@@ -28,12 +28,8 @@ from plsc_tf.requirements import check_image_size, check_least, require, require
 _READY_BYTES = 2**28
 # Options that do not affect the contents of a batch.
 _OF_THE_MACHINE = (
-    "num_parallel_batches",
-    "prefetch_buffer_size",
-    "num_preprocessing_threads",
-    "use_caching",
-    "cache_dir",
-    "max_megapixels",
+    *("num_parallel_batches", "prefetch_buffer_size", "num_preprocessing_threads"),
+    *("use_caching", "cache_dir", "max_megapixels"),
 )
 
 
@@ -260,8 +256,7 @@ class Batches:
         known = {**dataclasses.asdict(self.options), "batch_size": self.batch_size}
         for name in _OF_THE_MACHINE:
             del known[name]
-        text = json.dumps(known, sort_keys=True)
-        options = hashlib.sha256(text.encode()).hexdigest()
+        options = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
         return (
             f"examples: {self.source.num_examples or 'unknown'}, "
             f"classes: {self.num_classes or 'unknown'}, "

@@ -143,8 +143,7 @@ class ScaleCrop(Preprocessing):
 
     def _crop(self, image, decision):
         scale, top, left = tf.unstack(decision["place"])
-        shape = tf.cast(tf.shape(image)[:2], tf.float32)
-        shorter = tf.reduce_min(shape)
+        shorter = tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32)
         scaled = self.smallest + scale * (self.largest - self.smallest)
         wanted = tf.constant([float(side) for side in self.image_size])
         box = wanted / max(self.image_size) * shorter / scaled

@@ -99,8 +99,7 @@ class Source:
 
         Unlike `fingerprint`, it does not depend on paths and times of files.
         """
-        text = f"{self.name}\0{self.num_examples}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(f"{self.name}\0{self.num_examples}".encode()).hexdigest()
 
     def epoch(self, **order) -> tf.data.Dataset:
         """Returns an epoch as {"image", "label", "index"}, one example at a time.
@@ -150,14 +149,12 @@ class IndexedSource(Source):
         stamp: Callable[[], str] | None = None,
         contents: Callable[[], str] | None = None,
     ):
-        self.name = name
-        self.num_classes = num_classes
+        self.name, self.num_classes = name, num_classes
         self.largest: Callable[[np.ndarray], int] | None = None
         self._fetch = fetch
         if describe is not None:
             self.describe = describe
-        self._stamp = stamp
-        self._contents = contents
+        self._stamp, self._contents = stamp, contents
         self._labels = None
         self.num_examples = num_examples if labels is None else len(labels)
         require(self.num_examples, f"{name} holds no examples")

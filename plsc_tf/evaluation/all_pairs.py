@@ -130,8 +130,7 @@ class PairCounter:
 
     def _unit(self, chosen):
         """Returns normalized rows, float32 `[chosen, size]`."""
-        unit = self._rows[chosen] / self._norms[chosen, np.newaxis]
-        return unit.astype(np.float32)
+        return (self._rows[chosen] / self._norms[chosen, np.newaxis]).astype(np.float32)
 
     def _add_block(self, counts, low, left, other, right):
         """Counts the pairs of two sides that begin at `low` and `other`.

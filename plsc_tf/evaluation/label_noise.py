@@ -78,8 +78,7 @@ def nearest_centers(store, identities):
     own = np.empty(total, np.float32)
     other = np.full(total, -np.inf, np.float32)
     label = np.zeros(total, np.int64)
-    starts = range(0, total, _PICTURES)
-    blocks = [range(total)[start : start + _PICTURES] for start in starts]
+    blocks = [range(total)[k : k + _PICTURES] for k in range(0, total, _PICTURES)]
     for block in Progress("comparing images", total, "images").over(blocks, len):
         part = slice(block.start, block.stop)
         rows, labels = store.rows(part), store.labels[part]

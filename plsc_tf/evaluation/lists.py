@@ -212,8 +212,7 @@ def positions(
             after a space, says what to do.
     """
     places = {name: place for place, name in enumerate(known)}
-    missing = [name for name in wanted if name not in places]
-    if missing:
+    if missing := [name for name in wanted if name not in places]:
         raise ValueError(
             f"{path} lacks {len(missing)} of {len(wanted)} images, such as "
             f"{missing[0]!r}. It contains {len(known)}, such as {known[0]!r}.{advice}"

@@ -155,8 +155,7 @@ class PairStatistics:
         both = ordered, ordered * self._ordered_same
         last = self._last_of_ties
         accepted, true_accepts = (np.append(0, np.cumsum(x)[last]) for x in both)
-        false_accepts = accepted - true_accepts
-        far, tar = (part / part[-1] for part in (false_accepts, true_accepts))
+        far, tar = (part / part[-1] for part in (accepted - true_accepts, true_accepts))
         return Curve(far, tar, self._limits, int(np.count_nonzero(~self._same)))
 
     def measure(self, weights: np.ndarray) -> dict:

@@ -107,8 +107,7 @@ class SetReport:
         self.curves["histogram"] = {"cosine_edges": _rounded(edges)}
         for label, kind in (("same", scores.same), ("different", ~scores.same)):
             counts, _ = np.histogram(cosines[kind], edges)
-            share = counts / max(int(kind.sum()), 1)
-            self.curves["histogram"][label] = _rounded(share)
+            self.curves["histogram"][label] = _rounded(counts / max(int(kind.sum()), 1))
         self.add_discards(scores)
 
     def add_discards(self, scores: PairScores) -> None:

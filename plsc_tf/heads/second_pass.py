@@ -24,8 +24,7 @@ class SecondPass:
     """
 
     def __init__(self, kernels: Kernels, tiles: Callable) -> None:
-        self.kernels = kernels
-        self.tiles = tiles
+        self.kernels, self.tiles = kernels, tiles
         self._each_square = EachTile(self._squares_of_tile)
 
     def each_tile(self, pending: dict) -> tuple[list, list[int], dict]:

@@ -164,8 +164,7 @@ class Exchange:
     """
 
     def __init__(self, num_classes: int, split: RowSplit | None) -> None:
-        self.num_classes = num_classes
-        self.split = split
+        self.num_classes, self.split = num_classes, split
 
     def local_classes(self) -> tuple:
         """Returns (first class of the calling replica, number of its classes)."""

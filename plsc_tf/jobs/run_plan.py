@@ -87,10 +87,8 @@ def _resumed_batch(settings, checkpoint, batch, given):
     """Returns the global batch of a resumed run after checking that it can resume."""
     stored = manifest.read(checkpoint)["state"]
     run_batch = stored.get("flags", {}).get("global_batch_size")
-    advice = (
-        "start a new run from these weights: "
-        f"--checkpoint_dir={checkpoint} --model_save_dir=<another folder>"
-    )
+    advice = f"start a new run from these weights: --checkpoint_dir={checkpoint} "
+    advice += "--model_save_dir=<another folder>"
     rule = f"This command cannot resume {checkpoint}, which a Python script saved"
     require(run_batch is not None, rule, f"Resume it there, or {advice}")
     check_resumed(checkpoint, stored, given)

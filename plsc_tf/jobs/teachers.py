@@ -48,8 +48,7 @@ def load_distillation(options, trained):
         else:
             teacher = _of_model(_imported(path))
     weight = options.distill_weight or (50.0 if like is None else 1.0)
-    kind = options.distill, weight, options.distill_temperature
-    return Distillation(teacher, *kind)
+    return Distillation(teacher, options.distill, weight, options.distill_temperature)
 
 
 def _of_checkpoint(path, like):

@@ -65,8 +65,7 @@ def find(storage: Checkpoints) -> str:
         FileNotFoundError: there is no checkpoint.
     """
     fs_options.set_user(storage)
-    checkpoints = catalog.find_all(storage.model_save_dir)
-    if checkpoints:
+    if checkpoints := catalog.find_all(storage.model_save_dir):
         _, newest = checkpoints[-1]
         flags = manifest.read(newest)["state"].get("flags", {})
         if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):

@@ -86,8 +86,7 @@ def log_assumptions(settings: Settings) -> None:
     """Logs, in one line, the assumed values of options that FastNN's files lack."""
     known, given = known_options(), settings.given
     assumed = fastnn_assumptions(given | settings.ignored).items()
-    words = [f"{n}={known[n].format(v)}" for n, v in assumed if n not in given]
-    if words:
+    if words := [f"{n}={known[n].format(v)}" for n, v in assumed if n not in given]:
         logging.info(
             "Found options of FastNN. Using its defaults for: %s. Other defaults are "
             "PLSC's; hparams/fastnn_defaults.cfg has FastNN's.",

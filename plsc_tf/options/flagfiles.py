@@ -130,8 +130,7 @@ def _read_line(line, origin):
     rest = _COMMENT.split(f" {rest}", maxsplit=1)[0].strip()
     if match and match["dashes"] and not rest:
         return Assignment(name, None, origin)
-    best = nearest_option(name, known_options())
-    if best:  # what follows may be a secret
+    if best := nearest_option(name, known_options()):  # what follows may be a secret
         message = f"expected '=' after '{name}'. Did you mean {best}=...?"
         raise ValueError(f"{origin}: {message}")
     raise ValueError(f"{origin}: unexpected '{line}'. Write key=value or --key=value.")

@@ -62,9 +62,7 @@ def unknown_option(name: str, names: Collection[str]) -> str:
     if word in EXPLAINED:
         return f"{sentence} {EXPLAINED[word]}"
     best = nearest_option(name, names)
-    if best:
-        return f"{sentence} Did you mean '{best}'?"
-    return sentence
+    return f"{sentence} Did you mean '{best}'?" if best else sentence
 
 
 # Head options that don't imply a particular loss.

@@ -30,9 +30,7 @@ class Chief:
     def __init__(
         self, names: Sequence[str], silence_s: float, announce: Callable[[dict], None]
     ) -> None:
-        self._names = names
-        self._silence_s = silence_s
-        self._announce = announce
+        self._names, self._silence_s, self._announce = names, silence_s, announce
         self._now = 0.0
         # {name: (values, time of the first one, timeout_s)} of those that are not
         # complete. A worker's next value of the same name comes only after these.

@@ -115,8 +115,7 @@ def _wrong_result(strategy, gradient_dtype):
         }
 
     ids = [i for i in range(count) for _ in range(2)]
-    function = tf.function(lambda: strategy.run(replica_function), autograph=False)
-    results = function()
+    results = tf.function(lambda: strategy.run(replica_function), autograph=False)()
     for name, result in results.items():
         expected = ids if name.startswith("all_gather") else count
         for local in strategy.experimental_local_results(result):

@@ -29,8 +29,7 @@ class WorkerLostError(RuntimeError):
 
     def __init__(self, text: str, index: int, exit_status: int = LOST_STATUS) -> None:
         super().__init__(text)
-        self.index = index
-        self.exit_status = exit_status
+        self.index, self.exit_status = index, exit_status
 
 
 def silence(silence_s: float) -> str:

@@ -31,8 +31,7 @@ _CHARTS = {
 
 def all_of(rows: list[dict], resumed: Sequence[int] = ()) -> list[Chart]:
     """Returns all charts of a run that have points; see `chart`."""
-    charts = [chart(title, rows, resumed) for title in _CHARTS]
-    return [one for one in charts if one]
+    return list(filter(None, (chart(title, rows, resumed) for title in _CHARTS)))
 
 
 def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | None:

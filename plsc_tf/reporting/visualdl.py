@@ -49,8 +49,7 @@ class VisualDL(Sink):
         """Opens the run's log and removes records after `step`."""
         self.close()
         files.make_dirs(self.output)
-        names = files.list_dir(self.output)
-        logs = sorted(fnmatch.filter(names, "vdlrecords.*.log"))
+        logs = sorted(fnmatch.filter(files.list_dir(self.output), "vdlrecords.*.log"))
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
         path = files.join(self.output, name)
         kept = _length_until(files.read(path), step) if logs else 0

@@ -35,8 +35,7 @@ def download_start(storage):
     """
     set_user(storage)
     source = remote_dir(storage, "fs_checkpoint_dir")
-    target = remote_dir(storage, "fs_dir_for_save")
-    if target:
+    if target := remote_dir(storage, "fs_dir_for_save"):
         # This reveals errors before days of training, not after.
         files.make_dirs(target)
     return transfer.download(source, storage.checkpoint_dir) if source else 0

@@ -17,12 +17,10 @@ def require_absent(path: str, option: str = "") -> None:
         path: the file or folder.
         option: name of the option that gave the path, for the message.
     """
-    if files.exists(path):
-        given = f"{option}={path!r}" if option else repr(path)
-        raise FileExistsError(
-            f"{given} already exists and is not overwritten. Choose another name, or "
-            "move it."
-        )
+    given = f"{option}={path!r}" if option else repr(path)
+    rule = f"{given} already exists and is not overwritten"
+    advice = "Choose another name, or move it"
+    require(not files.exists(path), rule, advice, raises=FileExistsError)
 
 
 def require_own(folder: str) -> None:

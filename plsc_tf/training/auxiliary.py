@@ -56,8 +56,7 @@ class Auxiliary:
         self.branch = apply(branch, Precision(dtype))
         outputs = [backbone.outputs[0], self.branch(middle)]
         self.network = keras.Model(backbone.inputs[0], outputs)
-        self.weight = weight
-        self.label_smoothing = label_smoothing
+        self.weight, self.label_smoothing = weight, label_smoothing
 
     def loss(
         self, logits: tf.Tensor, labels: tf.Tensor, sample_weights: tf.Tensor

@@ -70,9 +70,7 @@ class Classifier(keras.Model):
     ) -> None:
         super().__init__(**kwargs)
         keras_limits.check_backbone(backbone)
-        self.backbone = backbone
-        self.head = head
-        self.auxiliary = auxiliary
+        self.backbone, self.head, self.auxiliary = backbone, head, auxiliary
         self.strategy = tf.distribute.get_strategy()
         self.embedding_size = backbone.output_shape[1]
         self.image_size = tuple(backbone.input_shape[1:3])

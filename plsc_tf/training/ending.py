@@ -87,8 +87,7 @@ class Votes:
         if not aborted:
             return
         error = self._error
-        message = None if error is None else str(error)
-        messages = self.group.gather("why aborted", message)
+        messages = self.group.gather("why aborted", error and str(error))
         self.ended = True
         if error is not None:
             raise error

@@ -119,9 +119,7 @@ class Forward:
     """
 
     def __init__(self, model: Classifier, compiled: bool, in_blocks: bool, fused: bool):
-        self._model = model
-        self._in_blocks = in_blocks
-        self._fused = fused
+        self._model, self._in_blocks, self._fused = model, in_blocks, fused
         self._function: Any = None
         self._wants_xla = compiled
         self._networks = functools.cache(self._substituted)
@@ -151,8 +149,7 @@ class Forward:
     def _substituted(self, compiled):
         """Returns a function that computes what the network computes in training."""
         network = _network(self._model)
-        fused = compiled or self._fused
-        substitute = functools.partial(substitutes.substitute, fused)
+        substitute = functools.partial(substitutes.substitute, compiled or self._fused)
         if self._in_blocks:
             return recompute.InBlocks(network, substitute, compiled)
         own = private_apis.Substituted(network.inputs, network.outputs, substitute)
@@ -173,8 +170,7 @@ class Forward:
         )
         # Outside of that scope, these are only the penalties on weights.
         penalties, _, _ = with_values(lambda: model.backbone.losses, variables, values)
-        losses = [*losses, *penalties]
-        losses = [tf.cast(loss, keras.config.floatx()) for loss in losses]
+        losses = [tf.cast(x, keras.config.floatx()) for x in (*losses, *penalties)]
         return (embeddings, losses, extra), states
 
     def _can_be_compiled(self, tensors):

@@ -142,8 +142,7 @@ def make_head(num_classes: int, described: dict) -> DenseHead | ShardedHead | No
     if kind is None or loss is None:
         return None
     names = ("scale", "label_smoothing", "sub_centers")
-    options = {name: described[name] for name in names}
-    return kind(num_classes, loss=loss, **options)
+    return kind(num_classes, loss=loss, **{name: described[name] for name in names})
 
 
 def _network_text(backbone):
@@ -199,10 +198,8 @@ def check_head(path: str, stored: dict, head: Head) -> None:
     changed = [name for name in compared if not _same(before[name], now[name])]
     old, new = (", ".join(f"{n}={x[n]}" for n in changed) for x in (before, now))
     rule = f"Checkpoint {path} was trained with {old}. Received: a model with {new}"
-    advice = (
-        "Build the model as it was, or allow it: restore(model, allow_changes=True)"
-    )
-    require(not changed, rule, advice)
+    allow = "restore(model, allow_changes=True)"
+    require(not changed, rule, f"Build the model as it was, or allow it: {allow}")
 
 
 def _same(old, new):

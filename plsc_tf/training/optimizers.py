@@ -41,8 +41,7 @@ class Momentum(keras.optimizers.Optimizer):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         require(0 <= momentum < 1, "momentum must be in [0, 1)", momentum=momentum)
         require(l2 >= 0, "l2 must not be negative", l2=l2)
-        self.momentum = momentum
-        self.l2 = l2
+        self.momentum, self.l2 = momentum, l2
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates one velocity per variable; without momentum, none."""

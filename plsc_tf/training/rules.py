@@ -247,8 +247,7 @@ def _make_twin(optimizer, arrays):
         )
         for name, rows in arrays.items()
     }
-    config = {**optimizer.get_config(), "learning_rate": 0.0}
-    twin = type(optimizer).from_config(config)
+    twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.0})
     private_apis.copy_exclusions(optimizer, twin)
     twin.whole = False  # read by LARS
     twin.build(list(stand_ins.values()))

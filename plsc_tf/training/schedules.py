@@ -88,9 +88,7 @@ def scaled_rate(rate: float, global_batch_size: int, base_batch_size: int) -> fl
         global_batch_size: images per step.
         base_batch_size: batch size that `rate` is for; 0 returns `rate` unchanged.
     """
-    if not base_batch_size:
-        return rate
-    return rate * global_batch_size / base_batch_size
+    return rate * global_batch_size / base_batch_size if base_batch_size else rate
 
 
 def build(
@@ -128,8 +126,7 @@ def build(
         decay, limits = _luong(options, rate, total)
     else:
         decay, limits = _decay(options, rate, steps_per_epoch, total, warmup)
-    scheme = options.warmup_scheme
-    return WarmUp(decay, warmup, scheme, options.learning_rate, **limits)
+    return WarmUp(decay, warmup, options.warmup_scheme, options.learning_rate, **limits)
 
 
 def depends_on_length(options: Any) -> bool:
@@ -213,8 +210,7 @@ def _luong(options, rate, total):
         polynomial = keras.optimizers.schedules.PolynomialDecay
         decay = polynomial(rate, interval, end, power=options.polynomial_power)
         return decay, {"start": start}
-    factor = options.luong_decay_factor
-    values = [max(rate * factor**k, end) for k in range(times + 1)]
+    values = [max(rate * options.luong_decay_factor**k, end) for k in range(times + 1)]
     steps = [start + k * interval for k in range(1, times + 1)]
     return _steps_down(rate, steps, values), {}
 

@@ -52,9 +52,7 @@ class Sentinel:
         require_one_of(ACTIONS, action=action)
         require(limit >= 1, "limit must be at least 1", limit=limit)
         self.directory = os.fspath(directory)
-        self.action = action
-        self.limit = limit
-        self.count = 0
+        self.action, self.limit, self.count = action, limit, 0
 
     def handle(self, model: Classifier, batch: Any) -> None:
         """Handles the step that has just failed; returns if the run continues.

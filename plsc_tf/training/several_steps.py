@@ -41,10 +41,8 @@ def check(steps: Any, trainer: Trainer) -> None:
     rule = "steps_per_execution must be a whole number, at least 1"
     require(isinstance(steps, int) and steps >= 1, rule, steps_per_execution=steps)
     alone = trainer.votes is None and trainer.updater_class is Updater
-    rule = (
-        "In a cluster, the workers agree after every step whether to continue, and "
-        "stage 2 searches a step size, so steps_per_execution must be 1"
-    )
+    rule = "In a cluster, the workers agree after every step whether to continue, and"
+    rule += " stage 2 searches a step size, so steps_per_execution must be 1"
     require(steps == 1 or alone, rule, steps_per_execution=steps)
 
 

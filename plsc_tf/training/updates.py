@@ -185,8 +185,7 @@ class Updater:
                 trust = self.rules.twin.trust(tf.sqrt(squares["rows"]), gradient)
                 factors["weight/rate"] = trust
             tiles = self.head.second_pass.each_tile(pending)
-            scalars = rate, step, factors
-            update = functools.partial(self.rules.update, tiles, scalars)
+            update = functools.partial(self.rules.update, tiles, (rate, step, factors))
             if self.jit_compile:
                 update(finite=finite)
             else:
@@ -275,8 +274,7 @@ class Updater:
             (clipped gradients, factors of the shards' gradients).
         """
         optimizer = self.optimizer
-        bound = optimizer.clipvalue
-        if bound:
+        if bound := optimizer.clipvalue:
             gradients = [tf.clip_by_value(g, -bound, bound) for g in gradients]
         squares = {name: value for name, value in squares.items() if name != "rows"}
         bound = optimizer.clipnorm or optimizer.global_clipnorm
@@ -335,12 +333,9 @@ def _check_optimizer(optimizer, head):
     given = f"gradient_accumulation_steps={parts}, use_ema={average}"
     advice = "Pass the steps to plsc_tf.Classifier.compile, and leave out use_ema"
     require(not (parts or average), f"{kind}({given}) is not supported", advice)
-    usable = (
-        "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, Adagrad, "
-        "Adadelta, Adamax, Ftrl or Lion"
-    )
-    ordinary = keras.optimizers.Optimizer
-    has_rule = type(optimizer).update_step is not ordinary.update_step
+    usable = "Use plsc_tf.Momentum or keras.optimizers.SGD, Adam, AdamW, RMSprop, "
+    usable += "Adagrad, Adadelta, Adamax, Ftrl or Lion"
+    has_rule = type(optimizer).update_step is not keras.optimizers.Optimizer.update_step
     rule = f"{kind} does more than update_step, which is all that Classifier applies"
     require(has_rule and not private_apis.has_own_update(optimizer), rule, usable)
     rule = f"{kind} cannot update a weight that is split across replicas"

@@ -32,8 +32,7 @@ class Watchdog(keras.callbacks.Callback):
         super().__init__()
         rule = "timeout_s, the time limit of a step in seconds, must be positive"
         require(timeout_s > 0, rule, timeout_s=timeout_s)
-        self._timeout_s = timeout_s
-        self._group = group
+        self._timeout_s, self._group = timeout_s, group
         self._activity = "starting"
         self._has_progress = False
         self._stopped = threading.Event()

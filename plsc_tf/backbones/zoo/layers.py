@@ -23,8 +23,7 @@ def conv(x, filters, size, *, stride=1, **options):
 
 def norm(x, name, scale=True):
     """Applies batch normalization over the last axis."""
-    bn = layers.BatchNormalization(epsilon=1e-3, scale=scale, name=f"{name}_bn")
-    return bn(x)
+    return layers.BatchNormalization(epsilon=1e-3, scale=scale, name=f"{name}_bn")(x)
 
 
 def conv_norm_relu(x, filters, size, *, name, **options):

@@ -61,9 +61,8 @@ def read(path: str) -> Source:
     folder, names = _files(path)
     formats = [k for k, one in FORMATS.items() if any(map(one.FILES.fullmatch, names))]
     rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
-    found = listed(names) or "none"
     advice = "Set import_from to one of its files if the folder has others"
-    require(len(formats) == 1, rule, advice, files=found)
+    require(len(formats) == 1, rule, advice, files=listed(names) or "none")
     (name,) = formats
     return Source(format=name, **FORMATS[name].read(folder, names))
 

@@ -93,8 +93,7 @@ def _rank_files(folder, names):
     """Returns ("checkpoint" or "softmax_fc", paths in order of rank), or (None, [])."""
     for kind in ("checkpoint", "softmax_fc"):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
-        ranks = {int(m[1]): os.path.join(folder, m[0]) for m in matches if m}
-        if ranks:
+        if ranks := {int(m[1]): os.path.join(folder, m[0]) for m in matches if m}:
             name = f"{kind}_gpu_{{}}.pt".format
             return kind, layers.of_all_ranks(folder, ranks, max(ranks) + 1, name)
     return None, []
@@ -146,8 +145,7 @@ def _class_rows(kind, paths):
     """
     opens = [functools.partial(_centers, kind, path) for path in paths]
     shapes = [open().shape for open in opens]
-    total = sum(shape[0] for shape in shapes)
-    least, more = divmod(total, len(paths))
+    least, more = divmod(sum(shape[0] for shape in shapes), len(paths))
     sizes = [least + (rank < more) for rank in range(len(paths))]
     shards = list(zip(paths, shapes, opens, strict=True))
     rows = layers.sharded_rows(shards, sizes, shapes[0][1:])

@@ -90,8 +90,7 @@ def _in_order(backbone):
     blocks = [_BLOCK.match(layer.name)[0] for layer in layers]
 
     def place(layer):
-        first = blocks.index(_BLOCK.match(layer.name)[0])
-        return first, "shortcut" in layer.name
+        return blocks.index(_BLOCK.match(layer.name)[0]), "shortcut" in layer.name
 
     return sorted(layers, key=place)
 

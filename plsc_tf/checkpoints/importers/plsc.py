@@ -115,8 +115,7 @@ def _head_variables(variables):
     """Returns (`{our name: {rank: variable}}`, PLSC's loss type or None)."""
     head, loss = {}, None
     for name, variable in variables.items():
-        match = _HEAD.fullmatch(name)
-        if match:
+        if match := _HEAD.fullmatch(name):
             loss = f"dist_{match[1]}"
             head.setdefault(_ARRAYS[match[3]], {})[int(match[2])] = variable
     if head:

@@ -212,8 +212,7 @@ def color_maps(brightness, levels, contrast, saturation, hue) -> tf.Tensor:
 
 def to_grey(image: tf.Tensor) -> tf.Tensor:
     """Converts an image to gray, uint8 `[h, w, 3]`."""
-    grey = to_uint8(luma(tf.cast(image, tf.float32)))
-    return tf.tile(grey, [1, 1, 3])
+    return tf.tile(to_uint8(luma(tf.cast(image, tf.float32))), [1, 1, 3])
 
 
 def low_resolution(image: tf.Tensor, size: tf.Tensor, methods: tf.Tensor) -> tf.Tensor:

@@ -43,8 +43,7 @@ def equalize(image, amount):
         below = tf.cumsum(histogram, exclusive=True) + step // 2
         table = tf.where(step > 0, below // tf.maximum(step, 1), tf.range(256))
         channels.append(tf.gather(tf.minimum(table, 255), channel))
-    equalized = tf.cast(tf.stack(channels, axis=1), tf.uint8)
-    return tf.reshape(equalized, image.shape)
+    return tf.reshape(tf.cast(tf.stack(channels, axis=1), tf.uint8), image.shape)
 
 
 def rotate(image, amount):
@@ -84,8 +83,7 @@ def solarize(image, amount):
 def posterize(image, amount):
     """Clears up to 4 of the low bits of each level."""
     dropped = tf.cast(tf.round(4 * tf.abs(amount)), tf.uint8)
-    shifted = tf.bitwise.right_shift(image, dropped)
-    return tf.bitwise.left_shift(shifted, dropped)
+    return tf.bitwise.left_shift(tf.bitwise.right_shift(image, dropped), dropped)
 
 
 def saturate(image, amount):

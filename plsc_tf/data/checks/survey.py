@@ -144,8 +144,7 @@ def difference_hash(pixels: np.ndarray) -> int:
     """
     small = Image.fromarray(pixels).convert("L").resize((9, 8), Image.Resampling.BOX)
     grid = np.asarray(small, np.int16)
-    bits = np.packbits(grid[:, 1:] > grid[:, :-1])
-    return int.from_bytes(bits.tobytes(), "little")
+    return int.from_bytes(np.packbits(grid[:, 1:] > grid[:, :-1]).tobytes(), "little")
 
 
 def _pixels(item: Item, most: float) -> np.ndarray:

@@ -81,8 +81,7 @@ def recordio_source(rec: str, **numbers: int | None) -> IndexedSource:
     for record in finder.find():
         if record.error is not None:
             raise record.error
-        label = int(record.labels[0])
-        table.extend((record.key, record.begin, record.length, label))
+        table.extend((record.key, record.begin, record.length, int(record.labels[0])))
     keys, begins, lengths, labels = np.array(table, np.int64).reshape(-1, 4).T.copy()
     require(len(keys), f"{rec} has no images. Its size is {finder.file.size} bytes")
 

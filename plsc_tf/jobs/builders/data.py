@@ -198,8 +198,7 @@ def _check_classes(settings, source, *, opened, training):
             f"The labels of {source.name} are 1...{last}, so class 0 has no images. "
             f"{advice} {allow}"
         )
-    empty = getattr(source, "empty_folders", ())
-    if empty:
+    if empty := getattr(source, "empty_folders", ()):
         raise ValueError(
             f"{len(empty)} of {len(empty) + found} class folders of '{name}' have no "
             f"images: {', '.join(sorted(empty)[:3])}. Add images, or remove these "
@@ -230,11 +229,10 @@ def preprocessing_options(settings) -> dict:
         {"image_size", "preprocessing", "augmentation"}.
     """
     name, given = preprocessing_name(settings), settings.preprocessing
-    base = own_augmentation(name) or Augmentation()
     return {
         "image_size": given.image_size,
         "preprocessing": name,
-        "augmentation": _changed(base, given),
+        "augmentation": _changed(own_augmentation(name) or Augmentation(), given),
     }
 
 
@@ -257,9 +255,7 @@ def framing(settings) -> preprocessing.Preprocessing:
 def preprocessing_name(settings) -> str:
     """Returns preprocessing_name, or the data set's own preprocessing if it is None."""
     name = settings.preprocessing.preprocessing_name
-    if name:
-        return name
-    return data_load.info(settings.dataset.dataset_name).augmentation
+    return name or data_load.info(settings.dataset.dataset_name).augmentation
 
 
 def _changed(base, given):

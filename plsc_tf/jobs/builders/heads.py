@@ -18,10 +18,7 @@ def make_loss(head) -> margins.MarginLoss:
         head: the `Head` options; a margin that is None means the loss's own default.
     """
     loss = LOSSES.get(head.loss)
-    if loss is None:
-        loss = load_loss(head.loss)
-    else:
-        loss = dataclasses.replace(loss, **head.fields())
+    loss = dataclasses.replace(loss, **head.fields()) if loss else load_loss(head.loss)
     threshold = head.interclass_filtering_threshold
     if threshold and head.loss != "softmax":
         return margins.InterclassFilter(loss, threshold)

@@ -88,8 +88,7 @@ class Pictures:
             ValueError: an image cannot be read or decoded, and `skipped` is None or the
                 store failed; the message contains its path.
         """
-        shape = (self.batch_size, *self.image_size, 3)
-        pixels, rows = np.empty(shape, np.uint8), []
+        pixels, rows = np.empty((self.batch_size, *self.image_size, 3), np.uint8), []
         iterator = self._decoded(paths, points)
         for row in range(len(paths)):
             try:

@@ -56,8 +56,7 @@ class Log:
 
     def last_lines(self, count: int) -> list[str]:
         """Returns the last `count` lines of this attempt."""
-        size = os.fstat(self.fileno()).st_size
-        start = max(self._start, size - _TAIL_BYTES)
+        start = max(self._start, os.fstat(self.fileno()).st_size - _TAIL_BYTES)
         content = os.pread(self.fileno(), _TAIL_BYTES, start)
         return content.decode(errors="replace").splitlines()[-count:]
 
