@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import io
@@ -13,11 +12,13 @@ from aiohttp import web
 
 from plsc_tf.serving.server import batching
 from plsc_tf.serving.server.errors import RequestError, too_large
+from plsc_tf.serving.server.turns import Turns
 
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
-# Requests with more bytes are parsed outside the event loop; answers are sent in parts.
-_LARGE = 64 * 1024
+# Requests with more bytes or values are parsed outside the event loop, even if each
+# takes a few milliseconds: hundreds may arrive at once. Such answers are sent in parts.
+_LARGE, FEW = 64 * 1024, 64
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,11 +52,7 @@ class Bodies:
         self._limit_together = self._room = int(options.max_receiving_mb * 1e6)
         self._seconds, self._most = options.receive_timeout, options.max_connections / 2
         self._requests = {}  # by their tasks
-        # Several threads would only make the event loop wait longer for Python's lock,
-        # and use more memory.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "parse")
-        # A key waits for its own requests, others for one of them.
-        self._turns = collections.defaultdict(asyncio.Lock)
+        self._turns = Turns()
 
     @contextlib.contextmanager
     def counting(self, key: str) -> Iterator[None]:
@@ -121,7 +118,8 @@ class Bodies:
         except TimeoutError:
             raise self._too_slow() from None
         request.protocol.body_received()
-        return await self.parse(len(body), parse, body, *arguments)
+        count = body.count(b",")
+        return await self.parse(len(body), count, parse, body, *arguments)
 
     async def receive(self, message: Awaitable):
         """Waits for a message of gRPC, whose size is unknown until it has arrived.
@@ -144,29 +142,22 @@ class Bodies:
         finally:
             arriving.cancel()
 
-    async def parse(self, size: int, parse: Callable, *arguments):
+    async def parse(self, size: int, count: int, parse: Callable, *arguments):
         """Calls a function that takes long if the request is large.
 
         Large requests are parsed in a thread, in which keys take turns.
 
         Args:
             size: bytes of the request.
+            count: values in it, such as images or numbers, at least about.
             parse: function of `arguments`.
 
         Returns:
             The result of `parse`.
         """
-        if size <= _LARGE:
+        if size <= _LARGE and count <= FEW:
             return parse(*arguments)
-        async with self._turns[batching.client.get()]:
-            job = self._thread.submit(parse, *arguments)
-            work = asyncio.wrap_future(job)
-            try:
-                return await asyncio.shield(work)
-            finally:
-                # If the client is gone, its bytes count until the thread has finished.
-                if not job.cancel():
-                    await asyncio.wait([work])
+        return await self._turns.call(parse, *arguments)
 
     async def send(self, request: web.Request, response: web.Response) -> None:
         """Sends an answer, which counts until the client has read it.

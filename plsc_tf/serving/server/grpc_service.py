@@ -20,6 +20,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 
 from plsc_tf.data.protobuf import has_few_fields
 from plsc_tf.serving.server import rest
+from plsc_tf.serving.server.bodies import FEW
 from plsc_tf.serving.server.errors import RequestError, invalid
 from plsc_tf.storage import files
 
@@ -168,7 +169,8 @@ class Services:
                 size = len(data)
                 self._bodies.hold(size)
                 most = self._most_fields
-                request = await self._bodies.parse(size, _read, data, kind, most)
+                parse = 0 if _has_few(data, kind) else most, _read, data, kind, most
+                request = await self._bodies.parse(size, *parse)
                 return (await getattr(self, name)(request, size)).SerializeToString()
         except RequestError as error:
             return error.with_traceback(None)
@@ -184,8 +186,9 @@ class Services:
         names = [one[: len(name) + 1] for one in itertools.islice(request.inputs, 9)]
         if names != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
-        tensor = name, request.inputs[name], *kind, size
-        values = await self._bodies.parse(size, _values, *tensor)
+        tensor = request.inputs[name]
+        parse = len(tensor.string_val), _values, name, tensor, *kind, size
+        values = await self._bodies.parse(size, *parse)
         outputs = await version.predict(signature, values)
         response = PredictResponse()
         response.model_spec.name = spec.name
@@ -216,6 +219,12 @@ def _read(data, kind, most):
             return kind.FromString(data)
         raise invalid(f"A request may have at most {most} fields.")
     raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.")
+
+
+def _has_few(data, kind):
+    with contextlib.suppress(DecodeError, IndexError):
+        return has_few_fields(data, kind.DESCRIPTOR, FEW)
+    return False
 
 
 def _which(spec):

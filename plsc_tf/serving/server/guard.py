@@ -5,6 +5,7 @@ takes to read its answer.
 """
 
 import asyncio
+import math
 
 from aiohttp import web
 
@@ -22,9 +23,9 @@ _IDLE, _HEAD, _BODY, _REQUEST, _REST = range(5)
 _HEAD_BYTES = 32 * 1024
 # Bytes of a request's path: to find its handler, aiohttp tries all parents of it.
 _PATH_BYTES = 1024
-# A request may have this many line ends, plus one per so many bytes. One-byte chunks
-# exceed the limit; aiohttp takes six times as long to parse them as larger chunks.
-_LINE_ENDS, _LINE_BYTES = 1000, 8
+# A head, or a body in chunks, may have this many line ends, plus one per so many bytes.
+# aiohttp takes as long for a chunk as for half a kilobyte.
+_LINE_ENDS, _LINE_BYTES = 1000, 64
 # Bytes that asyncio receives at once.
 READ_BYTES = 8 * 1024
 
@@ -123,11 +124,13 @@ class Protocol(web.RequestHandler):
             return
         super().data_received(data)
 
-    def head_received(self, has_body: bool) -> None:
+    def head_received(self, has_body: bool, is_chunked: bool) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit(None)
         self.num_requests += 1
         self._phase = _BODY if has_body else _REQUEST
+        if has_body and not is_chunked:
+            self._line_ends = -math.inf
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)
 
