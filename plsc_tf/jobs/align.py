@@ -91,12 +91,15 @@ def align(settings):
 
 def _begin_report(path, facts):
     """Returns how many photographs the report has; begins it with the facts."""
+    # The file's number shows that it does not come from an archive.
     if not files.exists(path):
-        files.replace(path, json.dumps(facts).encode() + b"\n")
-    entries = _read_report(path)
-    rule = f"{path} is of a call with other photographs or options"
+        with open(path, "xb") as file:
+            own = facts | {"file": os.fstat(file.fileno()).st_ino}
+            file.write(json.dumps(own).encode() + b"\n")
+    entries, own = _read_report(path), facts | {"file": os.stat(path).st_ino}
+    rule = f"{path} is of a call with other photographs or options, or a copy"
     advice = "Repeat that call, or choose another output_dir"
-    require(next(entries, None) == facts, rule, advice)
+    require(next(entries, None) == own, rule, advice)
     return sum(1 for _ in entries)
 
 

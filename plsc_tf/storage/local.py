@@ -8,7 +8,7 @@ import io
 import math
 import os
 import weakref
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from plsc_tf.requirements import require
 from plsc_tf.storage import checksums
@@ -31,8 +31,11 @@ def stat(path, _):
 def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0
-    if os.path.islink(path):
-        os.remove(path)
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(path)
+        is_shared = S_ISREG(status.st_mode) and status.st_nlink > 1
+        if is_shared or S_ISLNK(status.st_mode):
+            os.remove(path)
     with open(path, "wb", buffering=0, opener=without_links) as file:
         try:
             for piece in make_pieces():
@@ -53,12 +56,17 @@ def write(path, make_pieces, _, algorithm):
 
 
 def without_links(path, flags):
-    """Opens a file for `open`, but no link, which could lead to any file.
+    """Opens a file for `open`, but no link, also no hard one, which could be any file.
 
     Others may write links to the folder, or it may be unpacked from an archive. A FIFO
     raises an error: without O_NONBLOCK, opening it waits for a reader.
     """
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        rule = f"{path} has other names (hard links), under which it would change too"
+        require(False, rule, "Replace it by a copy", raises=io.UnsupportedOperation)
+    return descriptor
 
 
 def split_folder(path, visited):

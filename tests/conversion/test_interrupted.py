@@ -87,6 +87,20 @@ def test_killed_before_each_of_its_last_steps(tmp_path, layout, shuffle):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "undisturbed"]
 
 
+def test_work_from_an_archive_is_not_gone_on_with(tmp_path):
+    # It would be published in place of the images that were checked.
+    paths = drawn.write("base64", tmp_path / "in", EXAMPLES[:30])
+    work = tmp_path / ".out.converting"
+    assert killed.attempt("base64", paths, tmp_path / "out", steps=30)
+    work.rename(tmp_path / "packed")
+    shutil.copytree(tmp_path / "packed", work)
+    for path in work.glob("*/*0"):
+        path.write_bytes(path.read_bytes()[::-1])
+    killed.convert("base64", paths, tmp_path / "out", shuffle=False)
+    found = drawn.read_base64(tmp_path / "out")
+    assert found[:30] == EXAMPLES[:30]
+
+
 def test_other_options_start_anew(tmp_path):
     source = inputs("base64", tmp_path / "in", EXAMPLES)
     work = tmp_path / ".out.converting"

@@ -108,6 +108,10 @@ def test_a_killed_call_is_resumed_and_another_one_is_refused(photos, align):
     shutil.copytree(photos / "in", photos / "day2")
     result = align("--output_dir=again", "--images=day2").err
     assert "other photographs or options" in result
+    # Nor may an archive of photographs bring their faces along.
+    shutil.copytree(photos / "again", photos / "theirs")
+    shutil.copy(report, photos / "theirs.jsonl")
+    assert "or a copy" in align("--output_dir=theirs").err
     assert "already exists" in align("--output_dir=in", "--images=in/ann").err
     assert "must not be in the folder" in align("--output_dir=in").err
 

@@ -126,6 +126,17 @@ def test_a_file_that_appears_before_a_rename_is_kept(tmp_path):
     assert (old.read_bytes(), new.read_bytes()) == (b"old", b"new")
 
 
+def test_other_names_of_a_file_keep_its_contents(tmp_path):
+    # An archive can bring hard links to any file of who unpacks it.
+    mine, link = tmp_path / "mine", tmp_path / "link"
+    mine.write_bytes(b"mine")
+    os.link(mine, link)
+    with pytest.raises(ValueError, match="has other names"):
+        open(link, "ab", opener=local.without_links)
+    files.write(str(link), b"new")
+    assert (mine.read_bytes(), link.read_bytes()) == (b"mine", b"new")
+
+
 def test_a_full_disk_keeps_its_meaning_and_leaves_no_part(tmp_path):
     with small_disk.mounted(tmp_path, "64k"):
         with pytest.raises(OSError, match="No space left on device") as caught:

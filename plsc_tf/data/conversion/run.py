@@ -154,6 +154,8 @@ class _Conversion:
     def __init__(self, source, plan, folder, fingerprint):
         self._source, self._plan = source, plan
         self._folder, self._fingerprint = folder, fingerprint
+        # The folder's number shows that the journal does not come from an archive.
+        self._id = {"fingerprint": fingerprint, "folder": os.stat(folder).st_ino}
         self._buckets, self._shards = f"{folder}/buckets", f"{folder}/shards"
         self._output = FORMATS[plan.output_format]
         count = plan.num_shards
@@ -175,19 +177,18 @@ class _Conversion:
         path = os.path.join(self._folder, _JOURNAL)
         if os.path.exists(path):
             journal = files.read_json(path)
-            if journal["fingerprint"] == self._fingerprint:
+            if journal == journal | self._id and os.path.isdir(self._shards):
                 logging.info("Resuming the conversion in %s.", self._folder)
                 return journal["state"]
-            text = "Starting over: the conversion in %s has other inputs or options"
+            text = "Starting over: the one in %s has other inputs or options, or moved"
             logging.warning(text, self._folder)
             os.remove(path)
         return None
 
     def _commit(self):
         """Writes the state to the journal; its files must already be synced to disk."""
-        journal = {"fingerprint": self._fingerprint, "state": self._state}
         path = os.path.join(self._folder, _JOURNAL)
-        files.replace(path, json.dumps(journal).encode())
+        files.replace(path, json.dumps(self._id | {"state": self._state}).encode())
         self._committed = time.monotonic()
 
     def read(self):

@@ -37,7 +37,7 @@ class RecordFile:
         self._header_bytes = header_bytes
         index_bytes = len(index_header(0)) + _ROW_BYTES * count
         for name, length in ((path, size), (path + INDEX_ENDING, index_bytes)):
-            with open(name, "ab") as file:
+            with open(name, "ab", opener=local.without_links) as file:
                 file.truncate(length)
 
     def add(self, records: Sequence, table: np.ndarray) -> None:
