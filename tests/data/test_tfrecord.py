@@ -83,7 +83,7 @@ def test_a_changed_byte_is_noticed_and_its_record_named(files):
         list(Batches(tfrecords(files), 4, options=SMALL))
 
 
-def test_records_of_another_kind_are_parsed_by_a_function(files, picture):
+def test_records_of_another_kind_are_parsed_by_a_function(files):
     def parse_fn(record):
         image, label = parse(record)
         return tf.io.decode_png(image, 3)[:, : 5 + label], label * 2
