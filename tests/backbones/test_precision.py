@@ -135,23 +135,15 @@ def sequence(*layers):
 
 def test_where_a_users_network_ends():
     layers = keras.layers
-    network = sequence(
-        layers.Conv2D(4, 3),
-        layers.Flatten(),
-        layers.Dense(16),
-        layers.Dense(8),
-        layers.LayerNormalization(),
-        layers.Dropout(0.1),
-    )
-    assert apply(network, Precision("float16")) is network
-    used = [layer.compute_dtype for layer in network.layers]
-    assert used == ["float16"] * 3 + ["float32"] * 3
+    half = [layers.Conv2D(4, 3), layers.Flatten(), layers.Dense(16)]
+    whole = [layers.Dense(8), layers.LayerNormalization(), layers.Dropout(0.1)]
     # No dense layer: only what has no weights behind the last layer that has some.
-    pool = layers.GlobalAveragePooling2D()
-    network = sequence(layers.Conv2D(8, 3), layers.BatchNormalization(), pool)
-    assert apply(network, Precision("float16")) is network
-    used = [layer.compute_dtype for layer in network.layers]
-    assert used == ["float16", "float32", "float32"]
+    pooled = [layers.BatchNormalization(), layers.GlobalAveragePooling2D()]
+    for before, ending in ((half, whole), ([layers.Conv2D(8, 3)], pooled)):
+        network = sequence(*before, *ending)
+        assert apply(network, Precision("float16")) is network
+        assert {layer.compute_dtype for layer in before} == {"float16"}
+        assert {layer.compute_dtype for layer in ending} == {"float32"}
     network = sequence(layers.Flatten(), layers.EinsumDense("ab,bc->ac", 8))
     found = apply(network, Precision("float16"))
     assert found is not network and found(images()).dtype == tf.float32

@@ -43,17 +43,9 @@ def first(tmp_path_factory):
 
 
 def second(first, folder, **values):
-    return train(
-        model_save_dir=str(folder),
-        dim_reduce=True,
-        **{
-            "checkpoint_dir": str(first),
-            "dim_reduce_scope": "all",
-            "n_component": 4,
-            "weight_load_dir": str(first / "snapshots"),
-            **values,
-        },
-    )
+    given = {"dim_reduce": True, "dim_reduce_scope": "all", "n_component": 4}
+    given |= {"checkpoint_dir": str(first), "model_save_dir": str(folder)}
+    return train(**{**given, "weight_load_dir": f"{first}/snapshots", **values})
 
 
 def searches(folder):

@@ -9,6 +9,7 @@ import pytest
 import plsc_tf
 from plsc_tf.training import state
 from plsc_tf.training.average import Averaging
+from tests.networks import flat
 
 CLASSES = 13  # divides by none of 2, 3 and 4
 BATCH = 24
@@ -43,9 +44,8 @@ def make_model(case, replicas):
     keras.utils.set_random_seed(replicas)
     norm = [keras.layers.BatchNormalization(synchronized=True)]
     with plsc_tf.strategy(replicas).scope():
-        layers = [keras.layers.Flatten(), keras.layers.Dense(6)]
-        layers += [*(norm if case == "bias" else []), keras.layers.Dense(5)]
-        backbone = keras.Sequential([keras.Input((4, 4, 3)), *layers])
+        layers = [keras.layers.Dense(6), *(norm if case == "bias" else [])]
+        backbone = flat((4, 4, 3), *layers, keras.layers.Dense(5))
         head = plsc_tf.ShardedHead(CLASSES, scale=8.0, **{"seed": replicas} | head)
         model = plsc_tf.Classifier(backbone, head)
         model.compile(optimizer(), **options)

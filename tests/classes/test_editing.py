@@ -11,7 +11,7 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.jobs.classes.edit import read_groups
-from tests.checkpoints.small import make_content, make_rows
+from tests.checkpoints.small import make_content, make_rows, save
 from tests.classes.tiny import rows_of
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
@@ -44,12 +44,11 @@ def test_slots_among_the_optimizers_variables_are_left_out_on_request(tmp_path):
 
 def test_rows_that_cancel_each_other_are_no_class_and_nothing_is_left(tmp_path):
     opposite = np.concatenate([WEIGHT[:6], -WEIGHT[:1]])
-    content = make_content(5, array=make_rows(3, opposite), num_classes=7)
-    writer.save(str(tmp_path / "old"), content)
+    old = save(tmp_path / "old", array=make_rows(3, opposite))
     changes = Edit(LabelsMap(7, merged=[[0, 6]]))
     # Found only when rows are written.
     with pytest.raises(ValueError, match="0, 6 cannot be merged: their rows point"):
-        editing.edit(str(tmp_path / "old"), str(tmp_path / "new"), changes)
+        editing.edit(old, str(tmp_path / "new"), changes)
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 

@@ -25,6 +25,7 @@ from tests.importers.paddle_writer import write_checkpoint
 from tests.importers.theirs import Plsc
 from tests.marks import slow
 from tests.networks import compiled
+from tests.server.server_tools import served
 
 DOCS = guides.ROOT / "docs"
 EMBEDDING, SIDE = 512, 48
@@ -106,13 +107,9 @@ def world(tmp_path_factory):
         plsc_tf.export_saved_model(model, "serving/face", classes=5, extras=extras)
         photo = images.decode(pathlib.Path("photo.jpg").read_bytes())
     embeddings = model.embed(images.resize(photo[tf.newaxis], (SIDE, SIDE)))
-    server = plsc_tf.PLSCServer(grpc_port=0).with_model(folder / "serving" / "face")
-    server.run(port=0, block=False)
-    ports = {"8010": server.port, "8500": server.grpc_port}
-    try:
+    with served(folder / "serving" / "face", grpc_port=0) as server:
+        ports = {"8010": server["port"], "8500": server["grpc_port"]}
         yield World(folder, model, faces, ports, embeddings)
-    finally:
-        server.stop()
 
 
 @pytest.fixture

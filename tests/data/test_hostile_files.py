@@ -8,6 +8,7 @@ import pickle
 import signal
 import struct
 import subprocess
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -330,14 +331,7 @@ def test_long_names_are_shown_at_once(piece):
         reason(error)
         cli.shown(str(error))
         with pytest.raises(SystemExit):
-            cli.main(fail_with(error), argv=[])
-
-
-def fail_with(error):
-    def command(settings):
-        raise error
-
-    return command
+            cli.main(mock.Mock(side_effect=error), argv=[])
 
 
 # As objects of Python, each of these takes ten to thirty times the size of the file.

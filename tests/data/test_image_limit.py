@@ -110,6 +110,10 @@ def test_the_scans_of_a_narrow_jpeg_are_limited():
         tf.function(checked)(tf.constant([data]))
 
 
+def sized(png, width, height):
+    return png[:16] + struct.pack(">II", width, height) + png[24:]
+
+
 def idat(packed):
     return struct.pack(">I", len(packed)) + b"IDAT" + packed + bytes(4)
 
@@ -124,21 +128,18 @@ def test_a_png_has_no_more_than_its_pixels():
     # What follows the end of the compressed data is left alone: one byte of it held the
     # server for ever.
     chunk = idat(zlib.compress(os.urandom(1 << 16) + bytes(1 << 23)) + b"x")
-    size = struct.pack(">II", 1000, 1000)
     more = chunk * 20 + content[-12:]
-    assert num_pixels(content[:16] + size + content[24:33] + more) == 1_000_000
+    assert num_pixels(sized(content[:33] + more, 1000, 1000)) == 1_000_000
     # 64 KB that unpack to 64 MB took half a second, 64 at a time.
     chunk = idat(zlib.compress(bytes(1 << 23)))
     assert len(chunk) < 9_000 and num_pixels(content[:33] + chunk) is None
     # A row of a pixel takes as long as ten pixels.
-    size = struct.pack(">II", 1, 1_000_000)
-    assert num_pixels(content[:16] + size + content[24:33]) == 10_000_000
+    assert num_pixels(sized(content[:33], 1, 1_000_000)) == 10_000_000
     # A size that is refused anyway is not unpacked first.
-    size = struct.pack(">II", 60_000, 60_000)
-    assert num_pixels(forged[:16] + size + forged[24:]) == 60_000**2
+    assert num_pixels(sized(forged, 60_000, 60_000)) == 60_000**2
     # One that is allowed is unpacked, however large.
     chunk = idat(zlib.compress(bytes(280 << 20)))
-    large = content[:16] + struct.pack(">II", 4200, 4000) + content[24:33] + chunk
+    large = sized(content[:33] + chunk, 4200, 4000)
     assert (num_pixels(large), num_pixels(large, 17e6)) == (16_800_000, None)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from plsc_tf.data import alignment
 from plsc_tf.jobs.evaluate import command
+from plsc_tf.jobs.evaluate.reproduce import reproduce
 from plsc_tf.options.settings import Settings
 
 
@@ -57,3 +58,8 @@ def write_lists(folder, names, ids, scale=7):
 def evaluate(folder, **options):
     options = {"embeddings": str(folder / "faces.npy")} | options
     return dict(command.evaluate(Settings.from_values(**options)))
+
+
+def repeat(card):
+    """Evaluates again as a card says; returns whether the results are the same."""
+    return dict(reproduce(Settings.from_values(reproduce=str(card))))["reproduced"]

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import all_pairs
-from plsc_tf.jobs.evaluate.reproduce import reproduce
-from plsc_tf.options.settings import Settings
 from plsc_tf.storage import files
-from tests.evaluation.saved_embeddings import evaluate
+from tests.evaluation.saved_embeddings import evaluate, repeat
 
 
 def saved(folder):
@@ -115,8 +113,7 @@ def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
     saved(tmp_path)
     given = options(tmp_path, card_dir=str(tmp_path / "card"))
     honest = evaluate(tmp_path, **given)
-    new = Settings.from_values(reproduce=str(tmp_path / "card" / "card.json"))
-    assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
+    assert repeat(tmp_path / "card" / "card.json").startswith("yes, all ")
     path = next((tmp_path / "faces.pairs").glob("*.npy"))
     counts = np.load(path)
     kinds = counts[:-1].reshape(4, 2, -1)  # a view
@@ -125,7 +122,7 @@ def test_counts_that_came_with_a_card_do_not_prove_it(tmp_path, monkeypatch):
     np.save(path, counts)
     assert evaluate(tmp_path, **given) != honest
     with pytest.raises(ValueError, match="differ: set all pairs .*tar@far"):
-        reproduce(new)
+        repeat(tmp_path / "card" / "card.json")
     # Nor may the folder of counts be a link to another one, which would get files.
     (tmp_path / "faces.pairs").rename(tmp_path / "counts")
     (tmp_path / "faces.pairs").symlink_to("/tmp")

@@ -8,9 +8,7 @@ import pytest
 from PIL import Image
 
 from plsc_tf.evaluation import verification
-from plsc_tf.jobs.evaluate.reproduce import reproduce
-from plsc_tf.options.settings import Settings
-from tests.evaluation.saved_embeddings import detected, evaluate, write_lists
+from tests.evaluation.saved_embeddings import detected, evaluate, repeat, write_lists
 from tests.evaluation.test_templates import plain_pooling
 
 
@@ -145,17 +143,17 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     options |= {"card_dir": str(folder / "new"), "compare": (str(path),)}
     # The other card has no Cllr.
     evaluate(folder, **options, calibrate="isotonic")
-    new = Settings.from_values(reproduce=str(folder / "new" / "card.json"))
-    assert dict(reproduce(new))["reproduced"].startswith("yes, all ")
-    forged = json.loads((folder / "new" / "card.json").read_text())
+    new = folder / "new" / "card.json"
+    assert repeat(new).startswith("yes, all ")
+    forged = json.loads(new.read_text())
     forged["data"]["sha256"] = forged["model"]["sha256"]
     forged["model"]["sha256"] = "of another model"
     (folder / "forged.json").write_text(json.dumps(forged))
     with pytest.raises(ValueError, match="differ: model sha256 was of another model"):
-        reproduce(Settings.from_values(reproduce=str(folder / "forged.json")))
+        repeat(folder / "forged.json")
     np.save(folder / "faces.npy", rows)
     with pytest.raises(ValueError, match="differ: model sha256 was .* and is"):
-        reproduce(new)
+        repeat(new)
     page = (folder / "new" / "card.html").read_text()
     card = json.loads(path.read_text())
     accuracy = card["sets"]["pairs"]["figures"]["accuracy"]["value"]
@@ -173,7 +171,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
     ):
         path.write_text(json.dumps(card | {"options": given}))
         with pytest.raises(ValueError, match=message):
-            reproduce(Settings.from_values(reproduce=str(path)))
+            repeat(path)
     huge = {"sets": {"a": {"curves": {"cmc": [1e308, -1e308]}}}}  # cannot be drawn
     for change, found in (
         ({"version": 2}, "version=2"),

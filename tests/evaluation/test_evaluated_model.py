@@ -15,10 +15,9 @@ from plsc_tf.evaluation import verification
 from plsc_tf.jobs import train, trained as loading
 from plsc_tf.jobs.embed import command as embedding
 from plsc_tf.jobs.evaluate import command
-from plsc_tf.jobs.evaluate.reproduce import reproduce
 from plsc_tf.options.settings import Settings
 from tests import detectors, programs
-from tests.evaluation.saved_embeddings import evaluate, write_lists
+from tests.evaluation.saved_embeddings import evaluate, repeat, write_lists
 from tests.jobs import tiny_run
 
 # inception's frame for 28 x 28 pixels: of 32 x 32 the middle 87.5 %, which is as large.
@@ -182,8 +181,7 @@ def test_the_card_of_a_trained_model(trained, evaluated):
 
 
 def test_the_card_of_a_trained_model_repeats_its_evaluation(evaluated):
-    settings = Settings.from_values(reproduce=str(evaluated[1] / "card.json"))
-    assert dict(reproduce(settings))["reproduced"].startswith("yes, all ")
+    assert repeat(evaluated[1] / "card.json").startswith("yes, all ")
 
 
 def test_images_by_lists_and_by_templates(trained, model, tmp_path):

@@ -4,14 +4,6 @@ import numpy as np
 import pytest
 
 from plsc_tf.evaluation import identification
-from plsc_tf.evaluation.identification import (
-    Search,
-    misses,
-    open_set,
-    rank_rates,
-    search,
-    tpir_at_fpir,
-)
 
 
 def unit(rows):
@@ -45,7 +37,7 @@ def test_search_equals_sorting_all_scores(monkeypatch, entries_each, by_entry):
     gallery = 5 * (people[gallery_ids] + 0.8 * rng.normal(size=(len(gallery_ids), 12)))
     probes = people[probe_ids] + 0.8 * rng.normal(size=(90, 12))
     sides = gallery, gallery_ids, probes, probe_ids
-    found = search(*sides, by_entry=by_entry)
+    found = identification.search(*sides, by_entry=by_entry)
     ranks, scores, strongest = plain_search(*sides, by_entry)
     np.testing.assert_array_equal(found.ranks, ranks)
     np.testing.assert_allclose(found.scores, scores, atol=1e-6)
@@ -56,27 +48,29 @@ def test_search_equals_sorting_all_scores(monkeypatch, entries_each, by_entry):
 
 
 def test_ties_count_against_the_model():
-    same = np.ones((5, 4), np.float32)
-    assert search(same, np.arange(5), same, np.arange(5)).ranks.tolist() == [5] * 5
+    same, ids = np.ones((5, 4), np.float32), np.arange(5)
+    found = identification.search(same, ids, same, ids)
+    assert found.ranks.tolist() == [5] * 5
 
 
 def test_rates_by_hand():
-    found = Search(
+    found = identification.Search(
         mated=np.array([True, True, True, True, False]),
         ranks=np.array([1, 1, 2, 6, 0]),
         scores=np.array([0.9, 0.5, 0.8, 0.1, np.nan]),
         strongest=np.array([0.2, 0.4, 0.9, 0.9, 0.6]),
         num_identities=8,
     )
-    assert rank_rates(found) == {1: 0.5, 5: 0.75}
-    curve = rank_rates(found, range(1, 101))
+    assert identification.rank_rates(found) == {1: 0.5, 5: 0.75}
+    curve = identification.rank_rates(found, range(1, 101))
     assert [*curve.values()] == [0.5, 0.75, 0.75, 0.75, 0.75, 1, 1]
-    assert rank_rates(found, weights=np.array([3, 0, 1, 0, 1.0])) == {1: 0.75, 5: 1.0}
+    weighted = identification.rank_rates(found, weights=np.array([3, 0, 1, 0, 1.0]))
+    assert weighted == {1: 0.75, 5: 1.0}
 
 
 def open_search(strongest, mates=(0.95, 0.7, 0.5), ranks=(1, 1, 1)):
     mated = np.arange(len(mates) + len(strongest)) < len(mates)
-    return Search(
+    return identification.Search(
         mated,
         np.array([*ranks, *np.zeros(len(strongest), int)]),
         np.array([*mates, *np.full(len(strongest), np.nan)]),
@@ -88,31 +82,32 @@ def open_search(strongest, mates=(0.95, 0.7, 0.5), ranks=(1, 1, 1)):
 def test_open_set_rates_by_hand():
     # 100 strangers score 0.00 ... 0.99. FPIR 0.1 lets ten pass: 0.90 ... 0.99.
     found = open_search(np.arange(100) / 100)
-    ((rate, (tpir, threshold)),) = tpir_at_fpir(found).items()
+    ((rate, (tpir, threshold)),) = identification.tpir_at_fpir(found).items()
     assert (rate, tpir, threshold) == (0.1, pytest.approx(1 / 3), 0.89)
     # The mate that does not come first is no hit, whatever its score.
     found = open_search(np.arange(100) / 100, ranks=(2, 1, 1))
-    assert tpir_at_fpir(found)[0.1][0] == 0.0
+    assert identification.tpir_at_fpir(found)[0.1][0] == 0.0
     weights = np.ones(103)
     weights[0] = 2
     found = open_search(np.arange(100) / 100)
-    assert open_set(found).curve(weights).tar(0.1) == pytest.approx(2 / 4)
+    curve = identification.open_set(found).curve(weights)
+    assert curve.tar(0.1) == pytest.approx(2 / 4)
 
 
 def test_miss_rates_of_nist_by_hand():
     # Above 0.89, the threshold of FPIR 0.1, is one mate, which comes second.
-    missed = misses(open_search(np.arange(100) / 100, ranks=(2, 1, 1)))
+    missed = identification.misses(open_search(np.arange(100) / 100, ranks=(2, 1, 1)))
     assert missed["rank"] == [*range(1, 51)]
     assert missed["no threshold"] == pytest.approx([1 / 3] + [0] * 49)
     assert missed["FPIR=0.1"] == pytest.approx([1] + [2 / 3] * 49)
     assert "FPIR=0.003" not in missed  # needs 3,334 strangers
-    assert "FPIR=0.003" in misses(open_search(np.linspace(0, 1, 3334)))
+    assert "FPIR=0.003" in identification.misses(open_search(np.linspace(0, 1, 3334)))
 
 
 def test_rates_of_fewer_than_ten_strangers_are_absent():
-    assert set(tpir_at_fpir(open_search(np.linspace(0, 1, 1000)))) == {0.1, 0.01}
-    assert set(tpir_at_fpir(open_search(np.linspace(0, 1, 999)))) == {0.1}
-    assert tpir_at_fpir(open_search([])) == {}
+    for strangers, rates in ((1000, {0.1, 0.01}), (999, {0.1}), (0, set())):
+        found = open_search(np.linspace(0, 1, strangers))
+        assert set(identification.tpir_at_fpir(found)) == rates
 
 
 @pytest.mark.parametrize(
@@ -131,4 +126,4 @@ def test_wrong_arguments_are_named(change, message):
         "probe_ids": np.arange(2),
     }
     with pytest.raises(ValueError, match=message):
-        search(**{**arguments, **change})
+        identification.search(**{**arguments, **change})

@@ -7,13 +7,12 @@ import shutil
 import sys
 import tempfile
 
-import keras
-
 import plsc_tf
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.training import state
 from tests.checkpoints.small import seal
 from tests.fuzz.mutations import change_json, mutate
+from tests.training import checkpointed
 
 
 class Checkpoint:
@@ -26,18 +25,9 @@ class Checkpoint:
 
     def __init__(self):
         self._good = pathlib.Path(tempfile.mkdtemp()) / "0"
-        with plsc_tf.strategy(1).scope():
-            layers = [
-                keras.Input((8, 8, 3)),
-                keras.layers.Conv2D(2, 3, activation="relu"),
-                keras.layers.BatchNormalization(),
-                keras.layers.Flatten(),
-                keras.layers.Dropout(0.1),
-                keras.layers.Dense(4),
-            ]
-            head = plsc_tf.ShardedHead(5, loss=plsc_tf.AdaFace())
-            self._model = plsc_tf.Classifier(keras.Sequential(layers), head)
-            self._model.compile(plsc_tf.Momentum(0.1), loss_scale=plsc_tf.LossScale(8))
+        self._model = checkpointed.build(1, loss=plsc_tf.ADAFACE)
+        scale = plsc_tf.LossScale(8)
+        self._model.compile(self._model.optimizer, loss_scale=scale)
         extra = {"flags": {"model_name": "lenet", "num_classes": 5}, "run": "x"}
         state.save(str(self._good), self._model, extra)
         self._opened = []

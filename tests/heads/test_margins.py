@@ -19,21 +19,16 @@ from plsc_tf.heads.adaptive_margins import (
 from plsc_tf.heads.margins import SPHEREFACE, InterclassFilter, Margins
 from tests.conformance import head_case
 
-# Loss, the oracle's name for it, what the oracle must be told.
-LOSSES = {
-    "softmax cosines": (Margins(), "combined", {}),
-    "adaface, other settings": (AdaFace(0.5, 0.9), "adaface", {"m": 0.5, "h": 0.9}),
-    "curricularface, other settings": (
-        CurricularFace(0.7),
-        "curricularface",
-        {"m": 0.7},
-    ),
-    "magface, other settings": (
-        MagFace(5, 60, 0.2, 0.7, 20),
-        "magface",
-        {"l_a": 5, "u_a": 60, "l_m": 0.2, "u_m": 0.7, "lambda_g": 20},
-    ),
+# Other settings than the published ones.
+OTHER_SETTINGS = {
+    "adaface": (AdaFace, {"m": 0.5, "h": 0.9}),
+    "curricularface": (CurricularFace, {"m": 0.7}),
+    "magface": (MagFace, {"l_a": 5, "u_a": 60, "l_m": 0.2, "u_m": 0.7, "lambda_g": 20}),
 }
+# Loss, the oracle's name for it, what the oracle must be told.
+LOSSES = {"softmax cosines": (Margins(), "combined", {})}
+for name, (kind, given) in OTHER_SETTINGS.items():
+    LOSSES[f"{name}, other settings"] = kind(**given), name, given
 for name, (options, given) in head_case.LOSSES.items():
     if name != "softmax" and not name.startswith(("filtered", "smoothed")):
         others = {key: value for key, value in given.items() if key != "loss"}

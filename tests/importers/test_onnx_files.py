@@ -17,9 +17,9 @@ from plsc_tf.jobs.evaluate.command import evaluate
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.strategy import strategy
 from plsc_tf.serving.client import Client
-from plsc_tf.serving.plsc_server import PLSCServer
 from plsc_tf.training import weight_rules
 from tests import programs, required
+from tests.server.server_tools import served
 
 for name in ("onnx", "onnxruntime"):
     pytest.importorskip(name, reason="needs pip install 'plsc_tf[onnx]'")
@@ -144,11 +144,8 @@ def test_another_network_is_used_as_it_is(tmp_path):
     lists = (str(tmp_path / "pairs.txt"),)
     rows = evaluate(Settings.from_values(saved_model=str(path), pair_lists=lists))
     assert dict(rows)["pairs: accuracy"].startswith("1.0")
-    server = PLSCServer().with_model(path)
-    server.run(port=0, block=False)
-    with Client(f"127.0.0.1:{server.port}") as client:
+    with served(path) as server, Client(f"127.0.0.1:{server['port']}") as client:
         found = client.encode([(tmp_path / name).read_bytes() for name in names[:4]])
-    server.stop()
     np.testing.assert_allclose(found, (colors[:4] - 127.5) / 127.5, atol=0.03)
     write(path, conv(), kernel=KERNEL)
     with pytest.raises(ValueError, match=r"other.onnx must return \[images, size\]"):

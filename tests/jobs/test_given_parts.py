@@ -106,12 +106,9 @@ def test_a_resume_without_its_parts_is_an_error(finished, left_out, message):
 
 def test_data_of_unknown_length_trains_unless_the_rate_needs_it(tmp_path, caplog):
     def left_open(**options):
-        asked = settings(
-            tmp_path, num_epochs=1, num_replicas=2, batch_size=5, **options
-        )
-        asked = asked.replace(
-            num_sample_per_epoch=Settings().dataset.num_sample_per_epoch
-        )
+        options |= {"num_epochs": 1, "num_replicas": 2, "batch_size": 5}
+        unknown = Settings().dataset.num_sample_per_epoch
+        asked = settings(tmp_path, num_sample_per_epoch=unknown, **options)
         return dataclasses.replace(asked, given=asked.given - {"num_sample_per_epoch"})
 
     for depends in ({"learning_rate_decay_type": "cosine"}, {"warmup_epochs": 0.5}):

@@ -2,13 +2,11 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
 
-from plsc_tf.evaluation import report
 from plsc_tf.jobs.builders.reporting import RunReporter
-from plsc_tf.jobs.memory_plan import activations
-from plsc_tf.options import effects
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
 from tests.jobs.tiny_run import TINY, as_flags, settings
@@ -57,10 +55,13 @@ def test_a_store_out_of_reach_is_waited_for_once(caplog):
     assert "Could not write metrics, logs and report in nosuch://" in caplog.text
 
 
-# Functions of libraries that a run describes itself with.
-OF_LIBRARIES = {
+# Functions that a run describes itself with.
+FAILING = {
     "tensorflow.config.experimental.tensor_float_32_execution_enabled": ValueError(),
     "matplotlib.figure.Figure.savefig": TypeError("no canvas"),
+    "plsc_tf.evaluation.report.format_table": ValueError("no table"),
+    "plsc_tf.options.effects.data_facts": KeyError("examples"),
+    "plsc_tf.jobs.memory_plan.activations.kernels": KeyError("Conv2D"),
 }
 # What then cannot be written, beside the files.
 UNTOLD = (
@@ -75,17 +76,8 @@ UNTOLD = (
 def test_facts_that_cannot_be_told_leave_the_rest_of_the_report(
     tmp_path, logical_devices, monkeypatch
 ):
-    def failing(error):
-        def fail(*args, **options):
-            raise error
-
-        return fail
-
-    for name, error in OF_LIBRARIES.items():
-        monkeypatch.setattr(name, failing(error))
-    monkeypatch.setattr(report, "format_table", failing(ValueError("no table")))
-    monkeypatch.setattr(effects, "data_facts", failing(KeyError("examples")))
-    monkeypatch.setattr(activations, "kernels", failing(KeyError("Conv2D")))
+    for name, error in FAILING.items():
+        monkeypatch.setattr(name, mock.Mock(side_effect=error))
     folder = tmp_path / "run"
     folder.mkdir()
     # What a hand or another program has left: JSON, but not the facts of a run.

@@ -66,16 +66,10 @@ def modules(**options):
     """
     library = types.ModuleType("plsc")
     library.Entry = functools.partial(plsc_tf.Entry, **{**SMALL, **options})
-    names = ("models", "models.base_model", "utils", "utils.base64_reader")
-    return {
-        "plsc": library,
-        "plsc_serving.run": plsc_tf,
-        "plsc_serving": plsc_tf,
-        "face_service": plsc_tf,
-        **{
-            f"plsc.{name}": importlib.import_module(f"plsc_tf.{name}") for name in names
-        },
-    }
+    found = dict.fromkeys(("plsc_serving.run", "plsc_serving", "face_service"), plsc_tf)
+    for name in ("models", "models.base_model", "utils", "utils.base64_reader"):
+        found[f"plsc.{name}"] = importlib.import_module(f"plsc_tf.{name}")
+    return {"plsc": library, **found}
 
 
 def write_library(folder):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from server_tools import picture
 
+from plsc_tf.parallel.addresses import free_addresses
 from plsc_tf.serving.client import Client, FaceService, ServiceError
 
 
@@ -99,12 +100,6 @@ def silent():
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def unused():
-    """An address that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 def busy(path, body):
     return 503, {"error": "too many"}, {"Retry-After": "30"}
 
@@ -112,7 +107,7 @@ def busy(path, body):
 def test_turns_and_failures(server, pictures, expected):
     good = f"127.0.0.1:{server['port']}"
     with silent() as slow, listening(busy) as (full, paths):
-        service = FaceService(unused(), slow, full, good, timeout=0.7)
+        service = FaceService(*free_addresses(1), slow, full, good, timeout=0.7)
         for _ in range(8):
             found = service.encode(pictures[:1])
             np.testing.assert_allclose(found, expected[:1], atol=1e-5)
@@ -133,7 +128,8 @@ def test_servers_take_turns():
 
 
 def test_no_server_answers(pictures):
-    with listening(busy) as (full, _), Client(unused(), full, timeout=1.0) as client:
+    nobody = free_addresses(1)
+    with listening(busy) as (full, _), Client(*nobody, full, timeout=1.0) as client:
         with pytest.raises(ServiceError, match="refused.*503: .*too many"):
             client.encode(pictures)
     with pytest.raises(ServiceError, match="connect"):

@@ -1,15 +1,14 @@
 """New versions are served as they appear; nobody notices but by the answers."""
 
-import contextlib
 import os
 import shutil
-import socket
 import sys
 
 import numpy as np
 import pytest
 import server_tools as tools
 
+from plsc_tf.parallel.addresses import free_addresses, split
 from plsc_tf.serving.client import FaceService
 from plsc_tf.serving.plsc_server import PLSCServer
 from tests import programs
@@ -137,16 +136,15 @@ plsc_tf.PLSCServer().with_model("face").run_multi([0, 0], [8010, 8011])
 
 @pytest.mark.slow
 def test_a_process_for_each_port(versions, pictures):
-    with contextlib.ExitStack() as stack:
-        free = [stack.enter_context(socket.create_server(("", 0))) for _ in range(2)]
-        ports = [one.getsockname()[1] for one in free]
+    addresses = free_addresses(2)
+    ports = [split(address)[1] for address in addresses]
     server = PLSCServer().with_model(versions)
     server.run_multi([0, 0], ports, block=False)
     try:
         for port in ports:
             tools.wait_for(lambda port=port: tools.is_listened_at(port))
         with FaceService() as service:
-            service.connect_all_server([f"127.0.0.1:{port}" for port in ports])
+            service.connect_all_server(addresses)
             expected = tools.direct(versions / "2", pictures)
             for _ in range(2):
                 found = service.encode(pictures)

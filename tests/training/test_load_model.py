@@ -29,6 +29,20 @@ def saved(model, tmp_path_factory):
     return folder, model.embed(IMAGES), model.head.weights_as_numpy()
 
 
+@pytest.fixture
+def forged(saved, tmp_path):
+    """(a copy of the checkpoint, the content of its manifest)."""
+    shutil.copytree(saved[0] / "1", tmp_path / "1")
+    return tmp_path / "1", manifest.read(str(tmp_path / "1"))
+
+
+def assert_refused(path, content, message):
+    """A manifest whose checksums are right."""
+    seal(path, content)
+    with pytest.raises(ValueError, match=message):
+        plsc_tf.load_model(path)
+
+
 def assert_is(found, saved):
     np.testing.assert_allclose(found.embed(IMAGES), saved[1], atol=1e-5)
     np.testing.assert_array_equal(found.head.weights_as_numpy(), saved[2])
@@ -177,15 +191,12 @@ def test_a_network_computes_nothing_when_it_is_built():
             model_config.make_network(json.dumps(network))
 
 
-def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
-    shutil.copytree(saved[0] / "1", tmp_path / "1")
-    content = manifest.read(str(tmp_path / "1"))
+def test_a_network_larger_than_its_weights_is_not_built(forged):
+    path, content = forged
     network = content["state"]["network"]
     content["state"]["network"] = network.replace('"units": 6', f'"units": {2**40}')
     assert content["state"]["network"] != network
-    seal(tmp_path / "1", content)
-    with pytest.raises(ValueError, match=r"dense.*\[.*6\] in the checkpoint"):
-        plsc_tf.load_model(tmp_path / "1")
+    assert_refused(path, content, r"dense.*\[.*6\] in the checkpoint")
     # No later scope creates what was refused.
     with keras.StatelessScope():
         pass
@@ -197,16 +208,12 @@ def test_a_network_larger_than_its_weights_is_not_built(saved, tmp_path):
     hidden["build_config"] = {"input_shape": [None, 2**20]}
     described["config"]["layers"][1]["inbound_nodes"][0]["kwargs"]["training"] = hidden
     content["state"]["network"] = json.dumps(described)
-    seal(tmp_path / "1", content)
-    with pytest.raises(ValueError, match="describes weights outside of its network"):
-        plsc_tf.load_model(tmp_path / "1")
+    assert_refused(path, content, "describes weights outside of its network")
 
 
 # Memory was taken for what a manifest of some kilobytes claims.
-def test_no_model_is_built_for_files_that_are_smaller_than_claimed(saved, tmp_path):
-    path, classes = tmp_path / "1", 2**40
-    shutil.copytree(saved[0] / "1", path)
-    content = manifest.read(str(path))
+def test_no_model_is_built_for_files_that_are_smaller_than_claimed(forged):
+    (path, content), classes = forged, 2**40
     content["state"]["num_classes"] = classes
     for array in content["arrays"].values():
         array["shape"][0] = classes
@@ -225,13 +232,10 @@ def test_no_model_is_built_for_files_that_are_smaller_than_claimed(saved, tmp_pa
 
 
 # Each class of a head takes a row that is as long as an embedding of the network.
-def test_a_network_of_longer_embeddings_is_refused(saved, tmp_path):
-    shutil.copytree(saved[0] / "1", tmp_path / "1")
-    content = manifest.read(str(tmp_path / "1"))
+def test_a_network_of_longer_embeddings_is_refused(forged):
+    path, content = forged
     content["state"]["embedding_size"] = content["arrays"]["weight"]["shape"][1] = 3
-    seal(tmp_path / "1", content)
-    with pytest.raises(ValueError, match="describes another embedding size"):
-        plsc_tf.load_model(tmp_path / "1")
+    assert_refused(path, content, "describes another embedding size")
 
 
 @pytest.mark.parametrize("in_use", [True, False])

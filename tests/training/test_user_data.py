@@ -130,9 +130,8 @@ def test_evaluating_our_own_data_is_in_the_order_of_the_files(model, numbered):
     assert model.evaluate(ours) == pytest.approx(expected, rel=1e-5)
 
 
-def test_evaluating_does_not_depend_on_which_replica_sees_what(model, numbered):
-    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
-    labels = numbered[1]
+def test_evaluating_does_not_depend_on_which_replica_sees_what(model, pictures):
+    images, labels = pictures
     model.fit(images, labels, batch_size=4, epochs=2, verbose=0)
     swapped = np.arange(20).reshape(5, 2, 2)[:, ::-1].reshape(-1)
     model.trainer.statistics_differ = True
@@ -170,12 +169,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_mistakes_are_told_whatever_the_container(model, kind):
-    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+def test_mistakes_are_told_whatever_the_container(model, pictures, kind):
     change, message = BAD[kind]
-    x, y, w = change(images, np.arange(20) % 5, np.ones(20, np.float32))
+    x, y, w = change(*pictures, np.ones(20, np.float32))
     data = batched((x, y, w), 10)
-    model.evaluate(images, np.arange(20) % 5)  # averages the batch-norm statistics
+    model.evaluate(*pictures)  # averages the batch-norm statistics
     model.trainer.position.global_step = 3
     before = snapshot(model)
     for call in (

@@ -13,19 +13,26 @@ from tests import programs
 
 MOST_S = 120
 
-# Reading from a queue that stays empty waits in C++, as a collective does.
-HANGING = """
-import types
+PRELUDE = """
+import sys, time, types
 import tensorflow as tf
-from plsc_tf.parallel.group import SingleWorker
+from plsc_tf.parallel.cluster import Cluster
+from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.training.watchdog import Watchdog
 
-watchdog = Watchdog(1.0, SingleWorker())
-position = types.SimpleNamespace(global_step=57)
-trainer = types.SimpleNamespace(position=position)
-watchdog.set_model(types.SimpleNamespace(trainer=trainer))
-watchdog.on_train_begin()
-watchdog.on_train_batch_begin(0)
+def watching(timeout_s, group, step):
+    detector = Watchdog(timeout_s, group)
+    trainer = types.SimpleNamespace(position=types.SimpleNamespace(global_step=step))
+    detector.set_model(types.SimpleNamespace(trainer=trainer))
+    return detector
+"""
+
+
+# Reading from a queue that stays empty waits in C++, as a collective does.
+HANGING = """
+detector = watching(1.0, SingleWorker(), 57)
+detector.on_train_begin()
+detector.on_train_batch_begin(0)
 def training_step():
     tf.queue.FIFOQueue(1, tf.float32).dequeue()
 training_step()
@@ -34,16 +41,9 @@ training_step()
 
 # A worker whose training makes no progress: addresses, index, what it does meanwhile.
 WORKER = """
-import sys, time, types
-from plsc_tf.parallel.cluster import Cluster
-from plsc_tf.parallel.group import Group
-from plsc_tf.training.watchdog import Watchdog
-
 addresses, index, activity = sys.argv[1:]
 cluster = Cluster(tuple(addresses.split(",")), int(index), "test")
-detector = Watchdog(3, Group(cluster, timeout_s=30, grace_s=1))
-trainer = types.SimpleNamespace(position=types.SimpleNamespace(global_step=7))
-detector.set_model(types.SimpleNamespace(trainer=trainer))
+detector = watching(3, Group(cluster, timeout_s=30, grace_s=1), 7)
 detector.on_train_batch_begin(0)
 detector.on_train_batch_end(0)
 if activity == "step":
@@ -56,7 +56,7 @@ stall()
 
 
 def test_a_step_that_hangs_in_tensorflow_ends_with_the_stacks():
-    done = programs.run("-c", HANGING, status=75, timeout=MOST_S)
+    done = programs.run("-c", PRELUDE + HANGING, status=75, timeout=MOST_S)
     assert re.search(r"made no progress for \d+ s in: step 58\.", done.err)
     assert "in training_step" in done.err
 
@@ -69,7 +69,7 @@ def test_the_worker_that_holds_up_the_others_is_named_by_all():
         r"preparing step 8 \(for \d+ s; last .*\); the others wait in: step 8\."
     )
     workers = [
-        ("-c", WORKER, ",".join(addresses), index, activity)
+        ("-c", PRELUDE + WORKER, ",".join(addresses), index, activity)
         for index, activity in enumerate(("step", "preparing"))
     ]
     for done in programs.run_together(workers, status=75, timeout=MOST_S):
@@ -92,10 +92,6 @@ def test_progress_and_the_end_of_training_are_no_stalls():
 
 def test_a_process_that_was_suspended_has_not_stalled():
     script = """
-import time
-from plsc_tf.parallel.group import SingleWorker
-from plsc_tf.training.watchdog import Watchdog
-
 detector = Watchdog(2.0, SingleWorker())
 detector.start()
 print("ready", flush=True)
@@ -103,7 +99,7 @@ for _ in range(5):
     time.sleep(0.1)
 detector.stop()
 """
-    with programs.start("-c", script) as process:
+    with programs.start("-c", PRELUDE + script) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGSTOP)
         time.sleep(3)
