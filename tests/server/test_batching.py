@@ -48,17 +48,11 @@ def run(model, work, **options):
     return asyncio.run(main())
 
 
-async def begun(batcher, *values, pixels=0):
-    """A task that asks for a batch, and waits for its answer."""
-    call = batcher.run(rows(*values), [pixels] * len(values))
-    task = asyncio.create_task(call)
-    await asyncio.sleep(0.05)
-    return task
-
-
 async def together(batcher, model, *batches):
     """Asks for batches at the same time; returns their results or errors."""
-    tasks = [await begun(batcher, *values) for values in batches]
+    calls = [batcher.run(rows(*values), [0] * len(values)) for values in batches]
+    tasks = [asyncio.create_task(call) for call in calls]
+    await asyncio.sleep(0.05)
     model.gate.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -127,7 +121,9 @@ def test_a_full_queue_refuses_and_says_when_to_come_again():
     model = Doubling({1: 3.0, 2: 6.0, 4: 12.0}, held=True)
 
     async def work(batcher):
-        first, second = await begun(batcher, 0), await begun(batcher, 1, 2)
+        first = asyncio.create_task(batcher.run(rows(0), [0]))
+        second = asyncio.create_task(batcher.run(rows(1, 2), [0, 0]))
+        await asyncio.sleep(0.05)
         with pytest.raises(RequestError) as caught:
             await batcher.run(rows(3, 4), [0, 0])
         model.gate.set()
@@ -146,8 +142,10 @@ def test_a_costly_request_gives_way_to_others(small, computed):
     model = Doubling(held=True)
 
     async def work(batcher):
-        costly = await begun(batcher, 1, 2, 3, 4, pixels=16e6)
-        other = await begun(batcher, *small, pixels=1e4)
+        costly = asyncio.create_task(batcher.run(rows(1, 2, 3, 4), [16e6] * 4))
+        await asyncio.sleep(0.05)
+        other = asyncio.create_task(batcher.run(rows(*small), [1e4] * len(small)))
+        await asyncio.sleep(0.05)
         model.gate.set()
         await asyncio.wait([costly])
         return await other
@@ -164,7 +162,8 @@ def test_a_keys_requests_wait_for_each_other():
         tasks = []
         for number, key in enumerate("aaaab"):
             client.set(key)
-            tasks.append(await begun(batcher, number))
+            tasks.append(asyncio.create_task(batcher.run(rows(number), [0])))
+            await asyncio.sleep(0.05)
         model.gate.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -200,7 +199,10 @@ def test_who_waits_too_long_is_told_so_and_not_computed():
     model = Doubling(held=True)
 
     async def work(batcher):
-        first, second = await begun(batcher, 0), await begun(batcher, 1)
+        first = asyncio.create_task(batcher.run(rows(0), [0]))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(batcher.run(rows(1), [0]))
+        await asyncio.sleep(0.01)
         second.cancel()
         with pytest.raises(RequestError) as caught:
             await batcher.run(rows(2), [0])
@@ -211,7 +213,7 @@ def test_who_waits_too_long_is_told_so_and_not_computed():
             await asyncio.sleep(0.01)
         return caught.value
 
-    assert run(model, work, answer_timeout=0.3).status == 504
+    assert run(model, work, answer_timeout=0.1).status == 504
     assert model.batches == [[0]]
 
 
