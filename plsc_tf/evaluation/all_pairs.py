@@ -11,6 +11,7 @@ import itertools
 import time
 
 import numpy as np
+from absl import logging
 
 from plsc_tf.evaluation import roc
 from plsc_tf.evaluation.verification import lengths
@@ -109,6 +110,8 @@ class PairCounter:
             shard: see `load`.
         """
         counts, blocks = self.load(path, shard)
+        if files.exists(path):
+            logging.warning("Using the counts in %s. Delete it to count again.", path)
         unit = f"blocks of {BLOCK} x {BLOCK} pairs"
         progress = Progress("comparing all pairs", len(blocks), unit)
         held, left, saved = None, len(blocks), time.monotonic()

@@ -78,9 +78,9 @@ def align(settings):
         outputs.require_absent(folder, "output_dir")
         outputs.require_absent(f"{folder}.png")
     outputs.require_own(folder)
+    finder = FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         outputs.require_own(folder)
-        finder = FaceFinder(options.detector, most, points, options.min_face_size)
         done = _begin_report(report, facts)
         if done < len(names):
             cut = functools.partial(_cut, settings, folder, names, model)

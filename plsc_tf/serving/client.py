@@ -327,7 +327,8 @@ class _Server:
             qualities = np.array(found, np.float32).reshape(len(array))
         except (TypeError, ValueError, OverflowError, LookupError):
             array = np.zeros(0, np.float32)
-        if array.ndim != 2 or len(array) != count:
+        # A server sends null for NaN.
+        if array.ndim != 2 or len(array) != count or not np.isfinite(array).all():
             what = "embeddings and qualities" if rated else "embeddings"
             raise _Unavailable(f"the answer does not have {count} {what}")
         return array, qualities

@@ -150,7 +150,9 @@ def test_wrong_requests_go_nowhere_else(server):
 
 
 def test_answers_that_are_none(pictures):
-    for answer in ({}, {"instance": [{}]}, {"instance": [{"embedding": ["a"]}]}, 3):
+    kinds = (["a"], [None])  # a server sends null for NaN
+    wrong = ({"instance": [{"embedding": one}]} for one in kinds)
+    for answer in ({}, {"instance": [{}]}, *wrong, 3):
         with listening(lambda path, body, a=answer: (200, a, {})) as (address, _):
             with Client(address) as client, pytest.raises(ServiceError):
                 client.encode(pictures[:1])
