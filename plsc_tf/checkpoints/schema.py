@@ -134,9 +134,11 @@ def check(content: dict) -> None:
         # Other names lead outside.
         below = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
         _require(below, "files", f"be below the folder, not {name!r:.80}")
+    # Of a file's bytes, those that no part needs.
+    left = {name: entry["bytes"] for name, entry in content["files"].items()}
     for place, name, least in needs:
-        fits = name in content["files"] and least <= content["files"][name]["bytes"]
-        _require(fits, place, f"fit into a listed file, not {name!r:.80}")
+        left[name] = left.get(name, -1) - least
+        _require(left[name] >= 0, place, f"fit into a listed file, not {name!r:.80}")
 
 
 def _part_sizes(place, array):

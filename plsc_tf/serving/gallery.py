@@ -22,6 +22,8 @@ _BLOCK_NUMBERS = 1 << 22
 _KEPT_SCORES = 1 << 18
 # Maximum number of characters of a name; gallery.sql has that of its bytes.
 LONGEST_NAME = 256
+# Faces of a person: searches wait while they are removed, 0.3 s for so many.
+MOST_FACES = 10_000
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."
 _RESTORE = "Restore gallery.db from a backup, or enroll again in a new folder."
@@ -221,10 +223,13 @@ class Gallery(contextlib.AbstractContextManager):
                 query = "INSERT OR IGNORE INTO people (name) VALUES (?)"
                 self._base.execute(query, (name,))
                 person = self._person(name)
+                count = self._faces(person) + len(rows)
+                rule = f"A person may have at most {MOST_FACES} faces"
+                require(count <= MOST_FACES, rule, faces=count)
                 faces = [(person, d, _sum_of(person, name, d)) for d in data]
                 self._base.executemany("INSERT INTO faces VALUES (?, ?, ?)", faces)
             self._append(person, rows)
-            return self._faces(person)
+            return count
 
     def remove(self, name: str) -> int:
         """Removes a person and returns how many faces were removed.

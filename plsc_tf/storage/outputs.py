@@ -6,8 +6,8 @@ import re
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# W&B puts links to this log, in the user's cache, into the folder of a run.
-_WANDB_LOG = re.compile(r".*/core-debug-\w+\.log").fullmatch
+# W&B puts links to a log in the user's cache into the folder of a run.
+_WANDB_LINK = re.compile(r".*/wandb/[^/]+/logs/debug-core\.log").fullmatch
 
 
 def require_absent(path: str, option: str = "") -> None:
@@ -42,9 +42,9 @@ def require_closed(folder: str, root: str = "") -> None:
         root: the folder in which links may lead; "" for the same one.
     """
     root = os.path.realpath(root or folder)
-    targets = {link: os.path.realpath(link) for link in _links(folder)}
-    away = {k: v for k, v in targets.items() if os.path.commonpath([root, v]) != root}
-    out = [link for link, target in away.items() if not _WANDB_LOG(target)]
+    links = [k for k in _links(folder) if os.path.isdir(k) or not _WANDB_LINK(k)]
+    targets = {link: os.path.realpath(link) for link in links}
+    out = [k for k, v in targets.items() if os.path.commonpath([root, v]) != root]
     require(not out, f"Links must not lead out of {root!r}. Remove them", links=out[:3])
 
 

@@ -149,7 +149,7 @@ def test_nothing_is_lost_or_half_there_after_a_kill(tmp_path):
 
 
 def test_a_full_disk_changes_nothing(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(2**14, 64))
+    rows = np.random.default_rng(0).normal(size=(10_000, 64))
     with mounted(tmp_path, "1m") as folder, Gallery(folder, 64) as gallery:
         gallery.enrol("a", np.eye(64)[:1])
         with pytest.raises(OSError, match="disk is full") as error:
@@ -204,6 +204,10 @@ def test_wrong_arguments(tmp_path):
         for wrong in ("", "a" * 257):
             with pytest.raises(ValueError, match="name must be a string of 1 to 256"):
                 gallery.enrol(wrong, np.ones(4))
+        # Their removal would keep others from being identified for seconds.
+        with pytest.raises(ValueError, match="at most 10000 faces"):
+            gallery.enrol("x", np.ones((10_001, 4)))
+        assert len(gallery) == 0
         with pytest.raises(ValueError, match="count"):
             gallery.identify(np.ones(4), count=0)
         # With NaN, a stranger would be the nearest person, whatever the cosine.

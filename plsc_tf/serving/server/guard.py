@@ -6,6 +6,7 @@ takes to read its answer.
 
 import asyncio
 import math
+import select
 
 from aiohttp import web
 
@@ -137,6 +138,16 @@ class Protocol(web.RequestHandler):
     def body_received(self) -> None:
         """Keeps the connection open until the answer."""
         self._phase, self._num_bytes, self._line_ends = _REQUEST, 0, 0
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the client has disconnected.
+
+        While a further request waits, nothing is read that would show it.
+        """
+        poll = select.poll()
+        poll.register(self._link.get_extra_info("socket"), select.POLLRDHUP)
+        return self._link.is_closing() or bool(poll.poll(0))
 
     def abort(self) -> None:
         """Closes the connection at once."""

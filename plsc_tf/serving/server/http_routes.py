@@ -272,6 +272,9 @@ class GalleryRoutes:
         # Until its turn, it ends with its client: those of clients that are gone would
         # pile up.
         await self._turns[key].acquire()
+        if request.protocol.is_gone:
+            self._turns[key].release()
+            raise ConnectionError
         # Then it is finished and recorded even if the client disconnects, and must not
         # be answered with 503. Its images are no longer in memory.
         self._app.bodies.hold(0)
