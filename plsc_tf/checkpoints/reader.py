@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError, naming_damage
 from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.requirements import listed, require
 from plsc_tf.storage import checksums, files
+from plsc_tf.storage.paths import local_path
 
 THREADS = 2
 # Size of an HDF5 value of variable length, which refers to its bytes.
@@ -65,6 +67,11 @@ def check_sizes(path: str, content: dict, with_head: bool = True) -> None:
     names = [content["backbone"]["file"], *(part["file"] for part in parts)]
     for problem in filter(None, (_size_problem(path, content, one) for one in names)):
         raise DamagedCheckpointError(path, problem)
+    if files.is_local(path):
+        # Links of a few bytes would claim the bytes of one file again and again.
+        found = {os.stat(local_path(files.join(path, name))).st_ino for name in names}
+        if len(found) < len(names):
+            raise DamagedCheckpointError(path, "several of its files are links to one")
 
 
 def _size_problem(path, content, name):

@@ -154,11 +154,20 @@ def cut_faces(
     halves = np.outer(np.hypot(back[:, 0], back[:, 3]), middle)
     boxes = np.concatenate([centers - halves, centers + halves], axis=1)
     away = np.mean(points, axis=1) - np.array(photo.shape[1::-1]) / 2
+    # The part of the photograph around each face: all of it takes 20 ms to convert.
+    most_xy = np.array(photo.shape[1::-1])
+    reach = np.nan_to_num(np.stack([centers - 1.5 * halves, centers + 1.5 * halves]))
+    low = np.clip(np.floor(reach[0]) - 2, 0, most_xy - 1).astype(int)
+    high = np.clip(np.ceil(reach[1]) + 3, low + 1, most_xy).astype(int)
+    back[:, [2, 5]] -= low
     order = np.argsort(np.linalg.norm(away, axis=1) if central else -halves[:, 0])
-    return [
-        Face(points[k], boxes[k], operations.warp(photo, back[k], 0, size).numpy())
-        for k in order[:most].tolist()
-    ]
+    faces = []
+    for k in order[:most].tolist():
+        (left, top), (right, bottom) = low[k], high[k]
+        part = photo[top:bottom, left:right]
+        pixels = operations.warp(part, back[k], 0, size).numpy()
+        faces.append(Face(points[k], boxes[k], pixels))
+    return faces
 
 
 def sharpness(face: np.ndarray) -> float:

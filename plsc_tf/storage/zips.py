@@ -36,7 +36,9 @@ def stat(path, _):
     """See `local.stat`."""
     archive, name = _find(path)
     if member := archive.NameToInfo.get(name):
-        return FileStat(False, member.file_size, 0)
+        # No time in nanoseconds, but larger for later ones.
+        time = int("".join(f"{part:02}" for part in member.date_time))
+        return FileStat(False, member.file_size, time)
     is_dir = not name or any(True for _ in archive.names_in(name))
     return FileStat(True, 0, 0) if is_dir else None
 

@@ -6,10 +6,12 @@ import stat
 import struct
 import zipfile
 
+import numpy as np
 import pytest
 
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.readers.base64_text import encode_line
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.jobs.embed.image_list import list_images
 from plsc_tf.storage import files
@@ -118,6 +120,24 @@ def test_damaged_archives_are_named(tmp_path, damage):
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(Exception, match=message):
         list(opened("folder", tmp_path / "a.zip").records())
+
+
+def test_labels_that_were_corrected_in_an_archive_are_read(tmp_path):
+    line, name = encode_line(IMAGES[0], 3), "base64_rank_0"
+    index = io.BytesIO()
+    np.save(index, np.array([[0, len(line) - 3, 2]]))
+    for minute in (0, 1):
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            member = zipfile.ZipInfo(name, (2026, 1, 1, 0, 1, 0))
+            archive.writestr(member, line)
+            archive.writestr("file_list.txt", f"{name}\n")
+            member = zipfile.ZipInfo(
+                f"{name}.index.npy", (2026, 1, 1, 0, 2 * minute, 0)
+            )
+            archive.writestr(member, index.getvalue())
+        # An index that is not older than its file is used.
+        source = opened("base64_text", tmp_path / "a.zip")
+        assert source.labels.tolist() == [2 if minute else 3]
 
 
 def test_addresses_lead_to_archives(tmp_path):

@@ -231,6 +231,24 @@ def test_no_model_is_built_for_files_that_are_smaller_than_claimed(forged):
         plsc_tf.load_model(path, with_head=False)
 
 
+# Ten megabytes and links to them would need gigabytes.
+def test_links_claim_no_further_bytes(forged):
+    (path, content), again = forged, "rows/again.npy"
+    weight = content["arrays"]["weight"]
+    name, size = weight["parts"][0]["file"], content["state"]["num_classes"]
+    (path / again).hardlink_to(path / name)
+    content["files"][again] = content["files"][name]
+    parts = (name, 0, size - 1), (again, size, 2 * size - 1)
+    weight["parts"] = [
+        dict(zip(("file", "first", "last"), p, strict=True)) for p in parts
+    ]
+    content["arrays"] = {"weight": weight}
+    content["state"]["num_classes"] = weight["shape"][0] = 2 * size
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    with pytest.raises(manifest.DamagedCheckpointError, match="are links to one"):
+        plsc_tf.load_model(path)
+
+
 # Each class of a head takes a row that is as long as an embedding of the network.
 def test_a_network_of_longer_embeddings_is_refused(forged):
     path, content = forged
