@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import os
+import posixpath
 import re
 
 import numpy as np
@@ -57,9 +58,9 @@ def align(settings):
     listed = image_list.list_images(given.images, given.image_dir, given.landmarks)
     names, paths, points = listed
     # A list may come from a stranger, and faces are written under its names.
-    outside = list(filter(leads_outside, names))
-    rule = "Names in images must be relative, without '..'"
-    require(not outside, rule, names=outside[:3])
+    wrong = [n for n in names if leads_outside(n) or posixpath.normpath(n) != n]
+    rule = "Names in images must be relative, without '..', './' and '//'"
+    require(not wrong, rule, names=wrong[:3])
     known = set(names)
     taken = [name for name in names if (face := _FACE(name)) and face[1] in known]
     rule = "A photograph must not have the name of a face of another one. Rename it"

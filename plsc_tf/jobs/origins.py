@@ -17,7 +17,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs.run_report import PASSWORD
 from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.serving import versions
-from plsc_tf.storage import files
+from plsc_tf.storage import files, zips
 
 NAME = "DATASET.toml"
 _KEYS = ("name", "license", "source", "sha256")
@@ -49,7 +49,8 @@ def read_statement(place: str, options: Any = None) -> dict[str, str]:
     content, path = b"", NAME
     if place and files.exists(place):
         folder = place if files.is_dir(place) else files.parent(place)
-        path = files.join(folder, NAME)
+        inside = files.join(zips.address(place), NAME)
+        path = inside if files.exists(inside) else files.join(folder, NAME)
         content = files.read_limited(path, _MOST_BYTES) if files.exists(path) else b""
     with prefix_errors(f"{path} must be a TOML file", RecursionError):
         stated = tomllib.loads(content.decode())

@@ -52,7 +52,7 @@ class VisualDL(Sink):
         logs = sorted(fnmatch.filter(files.list_dir(self.output), "vdlrecords.*.log"))
         name = logs[-1] if logs else f"vdlrecords.{int(time.time()):010d}.log"
         path = files.join(self.output, name)
-        kept = _length_until(files.read(path), step) if logs else 0
+        kept = _length_until(files.read_limited(path, 1 << 30), step) if logs else 0
         self._file = open(path, "ab", opener=local.without_links)
         self._file.truncate(kept)
         if not kept:

@@ -97,8 +97,7 @@ def test_work_from_an_archive_is_not_gone_on_with(tmp_path):
     for path in work.glob("*/*0"):
         path.write_bytes(path.read_bytes()[::-1])
     killed.convert("base64", paths, tmp_path / "out", shuffle=False)
-    found = drawn.read_base64(tmp_path / "out")
-    assert found[:30] == EXAMPLES[:30]
+    assert drawn.read_base64(tmp_path / "out")[:30] == EXAMPLES[:30]
 
 
 def test_other_options_start_anew(tmp_path):

@@ -169,7 +169,9 @@ def test_nothing_is_no_face_or_a_mistake(photos, align, monkeypatch, found):
     assert ("no face" in result.out) if found else "lists=0" in result.err
 
 
-@pytest.mark.parametrize("name", ["../1.png", "{}/in/ann/1.png", "a/../../1.png"])
+@pytest.mark.parametrize(
+    "name", ["../1.png", "{}/in/ann/1.png", "a/../../1.png", "./1.png"]
+)
 def test_names_of_a_list_stay_in_the_folder_of_faces(photos, align, name):
     (photos / "in/list.txt").write_text(name.format(photos))
     result = align("--output_dir=faces", "--images=in/list.txt")

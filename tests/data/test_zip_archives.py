@@ -123,21 +123,15 @@ def test_damaged_archives_are_named(tmp_path, damage):
 
 
 def test_labels_that_were_corrected_in_an_archive_are_read(tmp_path):
-    line, name = encode_line(IMAGES[0], 3), "base64_rank_0"
-    index = io.BytesIO()
+    line, name, index = encode_line(IMAGES[0], 3), "base64_rank_0", io.BytesIO()
     np.save(index, np.array([[0, len(line) - 3, 2]]))
-    for minute in (0, 1):
+    members = {"file_list.txt": name, name: line, f"{name}.index.npy": index.getvalue()}
+    for minutes, label in ((0, 1, 0), 3), ((0, 1, 2), 2):
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-            member = zipfile.ZipInfo(name, (2026, 1, 1, 0, 1, 0))
-            archive.writestr(member, line)
-            archive.writestr("file_list.txt", f"{name}\n")
-            member = zipfile.ZipInfo(
-                f"{name}.index.npy", (2026, 1, 1, 0, 2 * minute, 0)
-            )
-            archive.writestr(member, index.getvalue())
-        # An index that is not older than its file is used.
-        source = opened("base64_text", tmp_path / "a.zip")
-        assert source.labels.tolist() == [2 if minute else 3]
+            for minute, member in zip(minutes, members, strict=True):
+                member = zipfile.ZipInfo(member, (2026, 1, 1, 0, minute, 0))
+                archive.writestr(member, members[member.filename])
+        assert opened("base64_text", tmp_path / "a.zip").labels.tolist() == [label]
 
 
 def test_addresses_lead_to_archives(tmp_path):

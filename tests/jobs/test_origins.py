@@ -1,6 +1,7 @@
 """Origins and licenses of data and models: stated once, and passed on."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -119,6 +120,8 @@ def test_a_conversion_passes_on_what_is_stated(tmp_path):
         )
         found = origins.read_statement(str(output))
         assert found == {"license": "CC0-1.0", "source": 'Zoë’s "camera"'}
+    archive = shutil.make_archive(str(tmp_path / "zip"), "zip", tmp_path / "photos")
+    assert origins.read_statement(archive) == found
 
 
 def test_a_file_to_import_must_have_the_stated_checksum(tmp_path):

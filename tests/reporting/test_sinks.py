@@ -1,6 +1,7 @@
 """Files and logs of figures: their content, and what a resumed run removes."""
 
 import contextlib
+import os
 import struct
 import time
 
@@ -13,7 +14,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
 )
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
-from plsc_tf.reporting import projector, visualdl
+from plsc_tf.reporting import metrics_files, projector, visualdl
 from plsc_tf.reporting.metrics_files import MetricsFiles
 from plsc_tf.reporting.tensorboard import TensorBoard
 from plsc_tf.reporting.visualdl import Record, VisualDL
@@ -33,6 +34,13 @@ def test_links_are_not_followed(tmp_path, kind):
                 path.symlink_to(tmp_path / "precious")
             begin(1)
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_sparse_file_fills_no_memory(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    os.truncate(tmp_path / "metrics.jsonl", 1 << 30)
+    with pytest.raises(ValueError, match="bytes"):
+        metrics_files.read(str(tmp_path / "metrics.jsonl"))
 
 
 def write(kind, folder, begin, losses):

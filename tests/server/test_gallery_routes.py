@@ -114,9 +114,7 @@ def held(monkeypatch, action):
     return calls, continues
 
 
-@pytest.mark.parametrize(
-    "next_one", ["", "GET /gallery HTTP/1.1\r\nHost: [::1]\r\n\r\n"]
-)
+@pytest.mark.parametrize("next_one", ["", "GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n"])
 def test_changes_of_clients_that_are_gone_pile_up_nowhere(
     model_dir, tmp_path, monkeypatch, next_one
 ):
@@ -127,8 +125,7 @@ def test_changes_of_clients_that_are_gone_pile_up_nowhere(
     head = f"POST /gallery/enrol HTTP/1.1\r\nHost: [::1]\r\nContent-Length: {len(body)}"
     head += "\r\nContent-Type: application/json\r\n\r\n"
     with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
-        sent = (head + body + next_one).encode()
-        links = [connect(server, sent) for _ in range(6)]
+        links = [connect(server, (head + body + next_one).encode()) for _ in range(6)]
         wait_for(lambda: calls)
         wait_for_images(server, 6)
         for link in links:
