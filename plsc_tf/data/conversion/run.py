@@ -180,7 +180,7 @@ class _Conversion:
             if journal == journal | self._id and os.path.isdir(self._shards):
                 logging.info("Resuming the conversion in %s.", self._folder)
                 return journal["state"]
-            text = "Starting over: the one in %s has other inputs or options, or moved"
+            text = "Starting over: %s has other inputs or options, or is a copy"
             logging.warning(text, self._folder)
             os.remove(path)
         return None

@@ -73,8 +73,8 @@ def edit(settings):
         lock.acquire(options.edit_dir)
         # Another command may have written its checkpoint meanwhile.
         outputs.require_absent(labels_map)
-        labels.write(labels_map, names, added_names)
         editing.edit(source, target, changes, weights_only=options.edit_weights_only)
+        labels.write(labels_map, names, added_names)
     table = _table(source, target, labels, unnamed) + [("labels map", labels_map)]
     if dominant is not None:
         table += dominant_table(dominant)

@@ -16,8 +16,8 @@ from plsc_tf.serving.server.turns import Turns
 
 # Seconds in which most messages of gRPC have arrived.
 _AT_ONCE_SECONDS = 0.1
-# Requests with more bytes or values are parsed outside the event loop, even if each
-# takes a few milliseconds: hundreds may arrive at once. Such answers are sent in parts.
+# Requests with more bytes or values are parsed outside the event loop: hundreds that
+# take milliseconds may arrive at once. Answers with more bytes are sent in parts.
 _LARGE, FEW = 64 * 1024, 64
 
 

@@ -145,9 +145,11 @@ class Protocol(web.RequestHandler):
 
         While a further request waits, nothing is read that would show it.
         """
+        if self._link.is_closing():
+            return True
         poll = select.poll()
         poll.register(self._link.get_extra_info("socket"), select.POLLRDHUP)
-        return self._link.is_closing() or bool(poll.poll(0))
+        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """Closes the connection at once."""
