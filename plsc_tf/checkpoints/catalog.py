@@ -41,6 +41,13 @@ def find_all(directory: str) -> list[tuple[int, str]]:
     return _look(directory)[0]
 
 
+def is_run(directory: str) -> bool:
+    """Returns whether a folder contains checkpoints, which may be damaged."""
+    checkpoints, problems = _look(directory)
+    names = (files.join(problem.path, manifest.NAME) for problem in problems)
+    return bool(checkpoints) or any(map(files.exists, names))
+
+
 def newest(
     directory: str, *, on_damaged: str = "stop", group: Any = None
 ) -> str | None:
@@ -102,6 +109,8 @@ def resolve(path: str) -> str:
     checkpoints, problems = _look(path)
     if problems and not checkpoints:
         raise problems[0]
+    for problem in problems:
+        logging.warning("%s The newest of the others is used.", problem)
     if not checkpoints:
         raise FileNotFoundError(
             f"checkpoint_dir '{path}' is not a checkpoint (it has no {manifest.NAME}) "

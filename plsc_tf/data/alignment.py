@@ -161,13 +161,12 @@ def cut_faces(
     high = np.clip(np.ceil(reach[1]) + 3, low + 1, most_xy).astype(int)
     back[:, [2, 5]] -= low
     order = np.argsort(np.linalg.norm(away, axis=1) if central else -halves[:, 0])
-    faces = []
-    for k in order[:most].tolist():
-        (left, top), (right, bottom) = low[k], high[k]
-        part = photo[top:bottom, left:right]
-        pixels = operations.warp(part, back[k], 0, size).numpy()
-        faces.append(Face(points[k], boxes[k], pixels))
-    return faces
+    boxed = zip(low, high, strict=True)
+    parts = [photo[y:y_end, x:x_end] for (x, y), (x_end, y_end) in boxed]
+    return [
+        Face(points[k], boxes[k], operations.warp(parts[k], back[k], 0, size).numpy())
+        for k in order[:most].tolist()
+    ]
 
 
 def sharpness(face: np.ndarray) -> float:

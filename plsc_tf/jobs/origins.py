@@ -118,7 +118,7 @@ def find_exports(path: str) -> dict[int, str]:
 
     An export is a program; a checkpoint must not bring one along.
     """
-    if catalog.find_all(path) or files.exists(files.join(path, manifest.NAME)):
+    if catalog.is_run(path) or files.exists(files.join(path, manifest.NAME)):
         return {}
     return versions.find_models(path, "teacher")
 

@@ -65,8 +65,8 @@ def find(storage: Checkpoints) -> str:
         FileNotFoundError: there is no checkpoint.
     """
     fs_options.set_user(storage)
-    if checkpoints := catalog.find_all(storage.model_save_dir):
-        _, newest = checkpoints[-1]
+    if catalog.find_all(storage.model_save_dir):
+        newest = catalog.resolve(storage.model_save_dir)
         flags = manifest.read(newest)["state"].get("flags", {})
         if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
             return newest

@@ -143,7 +143,10 @@ class Client(contextlib.AbstractContextManager):
         parts = [self._ask("embeddings", texts[k : k + size], rated) for k in starts]
         if not parts:
             return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
-        return tuple(map(np.concatenate, zip(*parts, strict=True)))
+        arrays, qualities, models = zip(*parts, strict=True)
+        if len(set(filter(None, models))) > 1:
+            raise ServiceError("The model changed meanwhile: encode the images again.")
+        return np.concatenate(arrays), np.concatenate(qualities)
 
     def encode_faces(self, photos: Iterable[bytes]) -> list[list[dict]]:
         """Finds the faces in photographs; the server must run with --detect.
@@ -260,7 +263,7 @@ class _Server:
             self._unused.popleft().close()
 
     def embeddings(self, texts, rated):
-        """Returns embeddings and, if `rated`, the qualities of base64-encoded images.
+        """Returns what `_rows` does, of base64-encoded images.
 
         Raises:
             _Unavailable: the server did not answer.
@@ -316,7 +319,7 @@ class _Server:
         return answer.get(key) or ()
 
     def _rows(self, status, answer, key, count, rated):
-        """Returns the embeddings and the qualities in a reply."""
+        """Returns the embeddings, the qualities, and the model's name in a reply."""
         rows = self._items(status, answer, key)
         try:
             # Of a hostile server's answer, objects may take sixty times the bytes.
@@ -331,7 +334,7 @@ class _Server:
         if array.ndim != 2 or len(array) != count or not np.isfinite(array).all():
             what = "embeddings and qualities" if rated else "embeddings"
             raise _Unavailable(f"the answer does not have {count} {what}")
-        return array, qualities
+        return array, qualities, str(answer.get("model", ""))[:99]
 
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""

@@ -34,19 +34,6 @@ def test_a_manifest_names_only_its_own_files(path, tmp_path, name, listed):
         entry["file"] = before
 
 
-# A few megabytes would be read a hundred thousand times, and need terabytes.
-def test_the_parts_of_an_array_are_not_one_file(path):
-    content = manifest.read(str(path))
-    state, weight = content["state"], content["arrays"]["weight"]
-    size = state["num_classes"]
-    parts = [{"first": k * size, "last": (k + 1) * size - 1} for k in range(9)]
-    weight["parts"] = [{"file": FILES[2], **part} for part in parts]
-    state["num_classes"] = weight["shape"][0] = 9 * size
-    seal(path, content)
-    with pytest.raises(DamagedCheckpointError, match="parts must fit into"):
-        manifest.read(str(path))
-
-
 # As above, by HDF5's own ways to refer to other files.
 @pytest.mark.parametrize("kind", ["external", "virtual", "link", "folder link", "soft"])
 def test_weights_come_from_their_own_file(path, tmp_path, kind):

@@ -16,7 +16,6 @@ from plsc_tf.training.ending import Votes
 from tests.networks import convolved
 from tests.training.checkpointed import Watch
 
-JOIN_S = 120
 CLASSES = 11  # divides by none of 2, 3 and 4
 # Arguments of `losses`.
 CASES = {
@@ -79,7 +78,7 @@ def losses(  # noqa: PLR0913 - a case is what it is
 def main(addresses, index):
     """Runs every case as one worker of a cluster."""
     cluster = Cluster(tuple(addresses.split(",")), int(index), "the test")
-    group = Group(cluster, timeout_s=JOIN_S)
+    group = Group(cluster, timeout_s=120)
     strategy = cluster_strategy(cluster)
     curves = {name: losses(strategy, group, **case) for name, case in CASES.items()}
     sys.stdout.write(json.dumps(curves) + "\n")

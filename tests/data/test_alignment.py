@@ -56,8 +56,7 @@ def test_faces_at_the_edges_are_those_of_the_whole_photograph():
     small = rng.integers(0, 256, (30, 40, 3), np.uint8)
     photo = np.array(tf.image.resize(small, (300, 400))).astype(np.uint8)
     for scale, x, y in [(1, -50, -50), (3, 200, 100), (0.1, 390, 5), (2, 380, 280)]:
-        turned = (alignment.REFERENCE - 56) @ [[0.6, 0.8], [-0.8, 0.6]]
-        points = scale * turned + [x, y]
+        points = scale * (alignment.REFERENCE - 56) @ [[0.6, 0.8], [-0.8, 0.6]] + [x, y]
         (face,) = alignment.cut_faces(photo, points[None], (112, 112))
         expected = plsc_tf.align_face(photo, points)
         np.testing.assert_allclose(face.pixels, expected, atol=1)

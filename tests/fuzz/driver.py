@@ -16,7 +16,6 @@ import shutil
 import sys
 
 SECONDS_PER_FILE = 30
-MEGABYTE = 2**20
 # TensorFlow refuses pictures of more than 512 MB, which it does allocate.
 ALLOWED_MB = 1536
 # A place within a file; or what is said of a file as a whole.
@@ -106,7 +105,7 @@ def _limit_memory():
     """Allows so much more address space than is in use now."""
     status = pathlib.Path("/proc/self/status").read_text()
     used = int(re.search(r"VmSize:\s+(\d+) kB", status).group(1)) * 1024
-    limit = used + ALLOWED_MB * MEGABYTE
+    limit = used + ALLOWED_MB * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 

@@ -19,11 +19,10 @@ TINY = (
     "--model_name=lenet --model_options= --dropout=0 --image_shape=3,16,16 "
     "--emb_size=8 --num_replicas=1 --export_at_end=false --tensorboard=false"
 )
-STAGES = {1: "imagenet_resnet50_stage1.cfg", 2: "imagenet_resnet50_stage2.cfg"}
 
 
 def recipe(stage):
-    return cli.parse([f"--flagfile={ROOT}/hparams/{STAGES[stage]}"])
+    return cli.parse([f"--flagfile={ROOT}/hparams/imagenet_resnet50_stage{stage}.cfg"])
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from tests.conformance import guide_commands
 from tests.programs import ROOT
 
 GUIDE = ROOT / "docs" / "public_server.md"
-EMPTY = {"base64_string": []}
 KEYS = {"app": "embed", "gate": "embed,identify", "desk": "identify,enrol"}
 KEYS |= {"probe": "admin", "slow": "embed,admin 0.01"}
 
@@ -135,7 +134,7 @@ def test_rights(keyed):
         ("GET", "/nothing"): "admin",
     }
     for (method, path), right in routes.items():
-        body = {"name": "", **EMPTY} if method == "POST" else None
+        body = {"name": "", "base64_string": []} if method == "POST" else None
         for name in (None, "unknown", "app", "gate", "desk", "probe"):
             status = ask(keyed, method, path, body, bearer(name))[0]
             expected = {401} if name not in KEYS else {403}
@@ -330,10 +329,9 @@ def test_small_records_of_tls_end_the_connection(keyed):
 
     assert answer(500).startswith(b"HTTP/1.1 200")
     assert not answer(1) and not answer(70)
-    short = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     with secured(keyed) as link:
         for _ in range(200):
-            link.sendall(short)
+            link.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert link.recv(1000).startswith(b"HTTP/1.1 200")
 
 

@@ -150,12 +150,22 @@ def test_wrong_requests_go_nowhere_else(server):
 
 
 def test_answers_that_are_none(pictures):
-    kinds = (["a"], [None])  # a server sends null for NaN
-    wrong = ({"instance": [{"embedding": one}]} for one in kinds)
-    for answer in ({}, {"instance": [{}]}, *wrong, 3):
+    rows = {}, {"embedding": ["a"]}, {"embedding": [None]}  # a server's NaN is null
+    for answer in ({}, *({"instance": [row]} for row in rows), 3):
         with listening(lambda path, body, a=answer: (200, a, {})) as (address, _):
             with Client(address) as client, pytest.raises(ServiceError):
                 client.encode(pictures[:1])
+
+
+def test_images_of_a_call_are_embedded_by_one_model(pictures):
+    # Embeddings of two models cannot be compared.
+    row, names = {"instance": [{"embedding": [1.0]}]}, iter("aab")
+    with listening(lambda *_: (200, row | {"model": next(names)}, {})) as (address, _):
+        with Client(address, batch_images=1) as client:
+            assert client.encode(pictures[:2]).tolist() == [[1.0]] * 2
+            with pytest.raises(ServiceError, match="model changed"):
+                names = iter("ab")
+                client.encode(pictures[:2])
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import pytest
 from server_tools import ask, b64, connect, export, picture, served, wait_for
 
 from plsc_tf.serving.gallery import Gallery
+from plsc_tf.serving.server.guard import Protocol
 from tests.server.test_access import bearer, line
 from tests.small_disk import mounted
 
@@ -136,6 +137,15 @@ def test_changes_of_clients_that_are_gone_pile_up_nowhere(
         continues.set()
         assert post(server, "enrol", name="ada", base64_string=faces(2))[0] == 200
     assert [name for name, _ in calls] == ["eve", "ada"]
+
+
+def test_a_change_that_fails_gives_back_its_turn(model_dir, tmp_path, monkeypatch):
+    # Clients that vanished over TLS at a certain moment ended all later changes.
+    with served(model_dir, gallery_dir=str(tmp_path / "people")) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(Protocol, "is_gone", property(lambda _: 1 / 0))
+            assert post(server, "remove", name="ada")[0] == 500
+        assert post(server, "remove", name="ada")[0] == 404
 
 
 def test_a_key_that_searches_keeps_no_other_waiting(model_dir, tmp_path, monkeypatch):

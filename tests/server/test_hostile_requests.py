@@ -55,10 +55,9 @@ def test_a_path_of_many_folders_is_refused(server):
 def test_names_of_hosts_are_judged_at_once():
     # To put such characters in order takes 30 ms, also without a key.
     host = "\u0345" * 2000 + "\u0301" * 2000
-    judge = Access(Server()).is_ours
     for headers in ({"Host": host}, {"Host": "x", "Origin": f"http://{host}"}):
         begin = time.thread_time()
-        judge(headers)
+        Access(Server()).is_ours(headers)
         assert time.thread_time() - begin < 0.005
 
 

@@ -31,7 +31,7 @@ def test_plsc(server, pictures, expected):
     body = {"base64_string": [b64(one) for one in pictures]}
     status, answer, _ = ask(server, "POST", PLSC, body)
     assert status == 200
-    assert list(answer) == ["instance"]
+    assert list(answer) == ["instance", "model"]
     assert [list(row) for row in answer["instance"]] == [["embedding"]] * 3
     found = np.array([row["embedding"] for row in answer["instance"]])
     assert found == close_to(expected)

@@ -19,7 +19,6 @@ import time
 
 from plsc_tf.storage.writer_lock import FolderInUseError, WriterLock
 
-RENEW_S = 0.05
 # Who had to wait for the first would never come; the second is longer than a busy
 # machine stops a process.
 LEASE_S = {"one": 600.0, "two": 3.0}
@@ -28,7 +27,7 @@ FORK = multiprocessing.get_context("fork")
 
 def take(folder, options, go, pipe):
     """Takes the lock when all are ready, and keeps it until it is told."""
-    lock = WriterLock(renew_s=RENEW_S, **options)
+    lock = WriterLock(renew_s=0.05, **options)
     go.wait()
     try:
         lock.acquire(folder)

@@ -12,7 +12,6 @@ from tests.marks import slow
 from tests.networks import flat
 
 FEATURES = 12  # pictures of 2 × 2
-STATEFUL = ("adaface", "curricularface")
 
 
 def make_model(case, parts):
@@ -71,7 +70,7 @@ def test_parts_of_a_batch_equal_the_oracle(case, parts, size):
         inputs, labels, weights = batch
         # Equal parts of what every replica gets.
         index = np.arange(size)
-        if case.loss in STATEFUL:
+        if case.loss in ("adaface", "curricularface"):
             cut = index.reshape(case.replicas, parts, -1)
             order = [cut[:, part].ravel() for part in range(parts)]
         else:

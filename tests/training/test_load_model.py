@@ -231,21 +231,23 @@ def test_no_model_is_built_for_files_that_are_smaller_than_claimed(forged):
         plsc_tf.load_model(path, with_head=False)
 
 
-# Ten megabytes and links to them would need gigabytes.
-def test_links_claim_no_further_bytes(forged):
+# Ten megabytes, read again and again, or by links to them, would become gigabytes.
+@pytest.mark.parametrize("kind", ["name", "link"])
+def test_parts_are_not_the_same_bytes(forged, kind):
     (path, content), again = forged, "rows/again.npy"
-    weight = content["arrays"]["weight"]
-    name, size = weight["parts"][0]["file"], content["state"]["num_classes"]
+    weight, size = content["arrays"]["weight"], content["state"]["num_classes"]
+    name = weight["parts"][0]["file"]
     (path / again).hardlink_to(path / name)
     content["files"][again] = content["files"][name]
-    parts = (name, 0, size - 1), (again, size, 2 * size - 1)
-    weight["parts"] = [
-        dict(zip(("file", "first", "last"), p, strict=True)) for p in parts
+    names = [name] * 9 if kind == "name" else [name, again]
+    parts = [
+        {"first": k * size, "last": k * size + size - 1} for k in range(len(names))
     ]
+    weight["parts"] = [{"file": n, **p} for n, p in zip(names, parts, strict=True)]
     content["arrays"] = {"weight": weight}
-    content["state"]["num_classes"] = weight["shape"][0] = 2 * size
+    content["state"]["num_classes"] = weight["shape"][0] = len(names) * size
     (path / manifest.NAME).write_bytes(manifest.encode(content))
-    with pytest.raises(manifest.DamagedCheckpointError, match="are links to one"):
+    with pytest.raises(manifest.DamagedCheckpointError, match="fit into|links to one"):
         plsc_tf.load_model(path)
 
 

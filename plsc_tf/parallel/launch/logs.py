@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from plsc_tf.parallel.worker_lost import WRITE_S
+from plsc_tf.requirements import require
 
 _STANDARD_OUTPUT = 1
 _TAIL_BYTES = 1 << 16
@@ -28,10 +29,8 @@ class Log:
         # In a folder that others may write to, a link could lead to any file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         place = os.open(path, flags, 0o666) if path else None
-        if place and os.fstat(place).st_nlink > 1:
-            raise ValueError(
-                f"{path} has other names (hard links). Replace it by a copy."
-            )
+        own, rule = not place or os.fstat(place).st_nlink == 1, "has other names"
+        require(own, f"{path} {rule} (hard links)", "Replace it by a copy")
         self._file = open(place, "a+b") if place else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 

@@ -145,10 +145,10 @@ class Protocol(web.RequestHandler):
 
         While a further request waits, nothing is read that would show it.
         """
-        if self._link.is_closing():
+        socket, poll = self._link.get_extra_info("socket"), select.poll()
+        if socket is None or self._link.is_closing():
             return True
-        poll = select.poll()
-        poll.register(self._link.get_extra_info("socket"), select.POLLRDHUP)
+        poll.register(socket, select.POLLRDHUP)
         return bool(poll.poll(0))
 
     def abort(self) -> None:

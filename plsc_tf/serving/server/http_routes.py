@@ -104,8 +104,9 @@ class Routes:
 
     async def plsc(self, request: web.Request) -> web.Response:
         """Handles PLSC's `FaceClassifyService`: base64 images to embeddings."""
-        body = await self._app.read_images(request)
-        return _json(instance=await self._models.get().embed(body["base64_string"]))
+        body, model = await self._app.read_images(request), self._models.get()
+        rows = await model.embed(body["base64_string"])
+        return _json(instance=rows, model=model.fingerprint)
 
     async def tensorflow(self, request: web.Request) -> web.Response:
         """Handles TF Serving's REST interface."""
@@ -272,13 +273,16 @@ class GalleryRoutes:
         # Until its turn, it ends with its client: those of clients that are gone would
         # pile up.
         await self._turns[key].acquire()
-        if request.protocol.is_gone:
+        try:
+            if request.protocol.is_gone:
+                raise ConnectionError
+            # Now it is finished and recorded even if the client disconnects, and must
+            # not be answered with 503. Its images are no longer in memory.
+            self._app.bodies.hold(0)
+            work = self._writer.submit(audit.record, folder, change, who, *arguments)
+        except BaseException:
             self._turns[key].release()
-            raise ConnectionError
-        # Then it is finished and recorded even if the client disconnects, and must not
-        # be answered with 503. Its images are no longer in memory.
-        self._app.bodies.hold(0)
-        work = self._writer.submit(audit.record, folder, change, who, *arguments)
+            raise
         record = asyncio.ensure_future(self._result(work))
         record.add_done_callback(lambda _: self._turns[key].release())
         return await asyncio.shield(record)
