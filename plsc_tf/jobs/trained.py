@@ -9,7 +9,6 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, reader
 from plsc_tf.data import load as data_load
-from plsc_tf.flags.checkpoints import Checkpoints
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
 from plsc_tf.heads.heads import ShardedHead
@@ -55,8 +54,8 @@ class Trained:
     run: Settings
 
 
-def find(storage: Checkpoints) -> str:
-    """Returns the path of the checkpoint that the `checkpoints` options select.
+def find(settings: Settings) -> str:
+    """Returns the path of the checkpoint that the settings' `checkpoints` select.
 
     A run's flags.cfg names both the run and the checkpoint that it started from. In
     that case, the run's newest checkpoint is selected, not the one it started from.
@@ -64,8 +63,11 @@ def find(storage: Checkpoints) -> str:
     Raises:
         FileNotFoundError: there is no checkpoint.
     """
+    storage = settings.checkpoints
     fs_options.set_user(storage)
-    if catalog.find_all(storage.model_save_dir):
+    # The default folder may hold another run that started from the checkpoint.
+    is_run = "model_save_dir" in settings.given or not storage.checkpoint_dir
+    if is_run and catalog.find_all(storage.model_save_dir):
         newest = catalog.resolve(storage.model_save_dir)
         flags = manifest.read(newest)["state"].get("flags", {})
         if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
@@ -122,7 +124,7 @@ def open_checkpoint(
         ValueError: the checkpoint's options are not valid, or name Python code that
             neither `settings` nor `parts` name: a checkpoint by itself runs no code.
     """
-    path = find(settings.checkpoints)
+    path = find(settings)
     content = manifest.read(path)
     stored = content["state"]
     run = run_settings(path, stored.get("flags", {}), settings, parts)

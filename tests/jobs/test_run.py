@@ -1,6 +1,7 @@
 """Tests training, resuming, evaluation and export on small synthetic images."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -14,6 +15,7 @@ from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.cli import parse
+from plsc_tf.options.settings import Settings
 from tests import commands
 from tests.checkpoints.small import seal
 from tests.classes.tiny import rows_of as stored_rows
@@ -124,18 +126,12 @@ def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
         assert not (tmp_path / "flags.cfg").exists()
 
 
-def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(finished):
+def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
+    finished, monkeypatch
+):
     folder, _ = finished
-    used, outcome = train.train(
-        settings(
-            folder,
-            restart=True,
-            checkpoint_dir=str(folder),
-            stop_at_step=1,
-            learning_rate=0.0,
-            weight_decay=0.0,
-        )
-    )
+    options = dict(restart=True, stop_at_step=1, learning_rate=0.0, weight_decay=0.0)
+    used, outcome = train.train(settings(folder, checkpoint_dir=str(folder), **options))
     # A restart begins in a fresh folder.
     assert used.checkpoints.model_save_dir == f"{folder}-2"
     assert outcome["checkpoint_dir"] == f"{folder}-2/step_00000001"
@@ -147,9 +143,12 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(finish
     )
     # flags.cfg of the new run names both folders; the new run's checkpoint is used.
     flags = parse([f"--flagfile={folder}-2/flags.cfg"])
-    assert trained.find(flags.checkpoints) == outcome["checkpoint_dir"]
-    other = flags.checkpoints.__class__(checkpoint_dir=str(folder / "0"))
-    assert trained.find(other) == str(folder / "0")
+    assert trained.find(flags) == outcome["checkpoint_dir"]
+    # Without it, what is in the default folder does not matter.
+    monkeypatch.chdir(folder.parent)
+    os.symlink(f"{folder}-2", "output")
+    named = Settings.from_values(checkpoint_dir=str(folder))
+    assert trained.find(named) == str(folder / "1")
 
 
 def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished):
