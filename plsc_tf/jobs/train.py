@@ -237,7 +237,7 @@ def _load_weights(model, plan, checkpoints):
         logging.info(f"Resuming {plan.checkpoint} at {place}.")
         return start
     if plan.settings.checkpoints.checkpoint_dir:
-        start_from(model, plan.settings)
+        start_from(model, plan.settings, checkpoints.extra["data"]["contents"])
     return {"initial_epoch": 0, "initial_step": 0}
 
 

@@ -257,12 +257,13 @@ def _head(path, content, strategy, with_head):
     return ShardedHead(classes, loss=loss)
 
 
-def start_from(model: Classifier, settings: Settings) -> None:
+def start_from(model: Classifier, settings: Settings, contents: str) -> None:
     """Loads the weights in `checkpoint_dir`; task_type=finetune loads those that fit.
 
     Args:
         model: the `Classifier`.
         settings: the `Settings`.
+        contents: `Source.contents` of the data.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
@@ -271,7 +272,7 @@ def start_from(model: Classifier, settings: Settings) -> None:
     path = catalog.resolve(settings.checkpoints.checkpoint_dir)
     content = manifest.read(path)
     if settings.training.task_type == "finetune":
-        _load_matching(path, content, model, settings)
+        _load_matching(path, content, model, settings, contents)
         return
     stored = content["state"]["num_classes"]
     wanted, advice = model.head.num_classes, "set task_type=finetune to start a new one"
@@ -282,7 +283,7 @@ def start_from(model: Classifier, settings: Settings) -> None:
     logging.info("Starting from the weights of %s.", path)
 
 
-def _load_matching(path, content, model, settings):
+def _load_matching(path, content, model, settings, contents):
     """Loads the backbone's weights that fit, and the head if its classes are equal."""
     loaded, kept, unused = reader.load_matching(path, model.backbone)
     model.trainer.statistics_differ = False
@@ -290,8 +291,9 @@ def _load_matching(path, content, model, settings):
     flags, dataset = stored.get("flags", {}), settings.dataset
     # The head can be reused only if class n of the checkpoint is class n here.
     names, shape = ("dataset_name", "dataset_dir"), model.head.arrays()["weight"].shape
-    same = all(flags.get(name) == getattr(dataset, name) for name in names)
-    with_head = same and bool(arrays) and tuple(arrays["weight"]["shape"]) == shape
+    known = [*map(flags.get, names), stored.get("data", {}).get("contents", contents)]
+    own = [*(getattr(dataset, name) for name in names), contents]
+    with_head = known == own and arrays and tuple(arrays["weight"]["shape"]) == shape
     if with_head:
         reader.restore(path, arrays=model.head.arrays())
         state.restore_head_state(model, stored)

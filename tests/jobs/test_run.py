@@ -126,9 +126,7 @@ def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
         assert not (tmp_path / "flags.cfg").exists()
 
 
-def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
-    finished, monkeypatch
-):
+def test_warm_start_takes_weights_and_evaluate_means_the_new_run(finished, monkeypatch):
     folder, _ = finished
     options = dict(restart=True, stop_at_step=1, learning_rate=0.0, weight_decay=0.0)
     used, outcome = train.train(settings(folder, checkpoint_dir=str(folder), **options))
@@ -138,9 +136,8 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
     assert json.loads((folder / "results.json").read_text())["steps"] == 10
     assert outcome["steps"] == 1  # not the steps of the run it starts from
     # A step at learning rate 0 does not change the loaded weights.
-    np.testing.assert_array_equal(
-        stored_rows(outcome["checkpoint_dir"]), stored_rows(folder / "1")
-    )
+    rows = stored_rows(outcome["checkpoint_dir"])
+    np.testing.assert_array_equal(rows, stored_rows(folder / "1"))
     # flags.cfg of the new run names both folders; the new run's checkpoint is used.
     flags = parse([f"--flagfile={folder}-2/flags.cfg"])
     assert trained.find(flags) == outcome["checkpoint_dir"]
@@ -152,13 +149,19 @@ def test_warm_start_takes_the_weights_and_evaluate_then_means_the_new_run(
 
 
 def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished):
-    asked = settings(
-        tmp_path / "f", checkpoint_dir=str(finished[0]), num_classes=9, stop_at_step=1
-    )
+    options = {"checkpoint_dir": str(finished[0]), "stop_at_step": 1}
+    options |= {"learning_rate": 0.0, "weight_decay": 0.0}
+    asked = settings(tmp_path / "f", num_classes=9, **options)
     with pytest.raises(ValueError, match="7 classes.*finetune.*num_classes=9"):
         train.train(asked)
     _, outcome = train.train(asked.replace(task_type="finetune"))
     assert stored_rows(outcome["checkpoint_dir"]).shape == (9, 8)
+    # Else, the classes of other images would begin as those of others.
+    for number in (42, 40):
+        asked = settings(tmp_path / f"{number}", num_sample_per_epoch=number, **options)
+        _, outcome = train.train(asked.replace(task_type="finetune"))
+        rows = stored_rows(outcome["checkpoint_dir"])
+        assert np.array_equal(rows, stored_rows(finished[0] / "1")) == (number == 42)
 
 
 def test_stopping_early_does_not_change_the_schedule(tmp_path):
