@@ -153,12 +153,12 @@ def cut_faces(
     centers = back[:, :6].reshape(-1, 2, 3) @ [*middle, 1]
     halves = np.outer(np.hypot(back[:, 0], back[:, 3]), middle)
     boxes = np.concatenate([centers - halves, centers + halves], axis=1)
-    away = np.mean(points, axis=1) - np.array(photo.shape[1::-1]) / 2
+    whole = np.array(photo.shape[1::-1])
+    away = np.mean(points, axis=1) - whole / 2
     # The part of the photograph around each face: all of it takes 20 ms to convert.
-    most_xy = np.array(photo.shape[1::-1])
-    reach = np.nan_to_num(np.stack([centers - 1.5 * halves, centers + 1.5 * halves]))
-    low = np.clip(np.floor(reach[0]) - 2, 0, most_xy - 1).astype(int)
-    high = np.clip(np.ceil(reach[1]) + 3, low + 1, most_xy).astype(int)
+    near, far = np.nan_to_num([centers - 1.5 * halves - 2, centers + 1.5 * halves + 3])
+    low = np.clip(near, 0, whole - 1).astype(int)
+    high = np.clip(far, low + 1, whole).astype(int)
     back[:, [2, 5]] -= low
     order = np.argsort(np.linalg.norm(away, axis=1) if central else -halves[:, 0])
     boxed = zip(low, high, strict=True)
