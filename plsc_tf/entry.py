@@ -216,6 +216,8 @@ class Entry:
         settings = self.settings
         effects.log_unused(settings)
         settings, outcome = run.train(settings, parts=self._parts())
+        # A restart begins in another folder.
+        self._values["model_save_dir"] = settings.checkpoints.model_save_dir
         if outcome is not None:
             sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
         return outcome

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.checkpoints import catalog, manifest, reader
+from plsc_tf.checkpoints import catalog, editing, manifest, reader
 from plsc_tf.data import load as data_load
 from plsc_tf.flags.head import Head
 from plsc_tf.heads import margins
@@ -291,7 +291,8 @@ def _load_matching(path, content, model, settings, contents):
     flags, dataset = stored.get("flags", {}), settings.dataset
     # The head can be reused only if class n of the checkpoint is class n here.
     names, shape = ("dataset_name", "dataset_dir"), model.head.arrays()["weight"].shape
-    known = [*map(flags.get, names), stored.get("data", {}).get("contents", contents)]
+    default = stored.get(editing.EDITED) or contents
+    known = [*map(flags.get, names), stored.get("data", {}).get("contents", default)]
     own = [*(getattr(dataset, name) for name in names), contents]
     with_head = known == own and arrays and tuple(arrays["weight"]["shape"]) == shape
     if with_head:

@@ -208,8 +208,9 @@ def _fingerprint(variables, card):
     """Returns a digest of what embeddings depend on; it is the same in every export."""
     names = "model_name", "preprocessing", "image_size", "normalize"
     digest = hashlib.sha256(repr([card.get(name) for name in names]).encode())
-    for variable in variables:
-        digest.update(np.ascontiguousarray(variable.numpy()))
+    parts = (hashlib.sha256(np.ascontiguousarray(v.numpy())) for v in variables)
+    # Their order differs from process to process.
+    digest.update(b"".join(sorted(part.digest() for part in parts)))
     return digest.hexdigest()
 
 

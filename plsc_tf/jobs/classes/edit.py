@@ -43,6 +43,8 @@ def edit(settings):
     source, content, settings, run = trained.open_checkpoint(settings)
     outputs.require_absent(options.edit_dir)
     editing.check_centers(source, content, options.drop_sub_centers)
+    if options.new_list:
+        images.require_own_data(settings, content["state"])
     listing = functools.partial(images.open_listing, settings)
     report.check_output(options.new_list, "new_list", listing)
     old = content["state"]["num_classes"]

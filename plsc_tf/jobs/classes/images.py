@@ -9,6 +9,7 @@ from plsc_tf.data.checks.findings import Findings
 from plsc_tf.evaluation.embedding_store import unit
 from plsc_tf.jobs import trained
 from plsc_tf.jobs.builders import data
+from plsc_tf.requirements import require
 
 
 def class_names(settings, state):
@@ -32,6 +33,13 @@ def class_names(settings, state):
     if len(names) != state["num_classes"]:
         return (), f"the data set has {len(names)} class names"
     return names, ""
+
+
+def require_own_data(settings, state):
+    """Raises a ValueError if the labels in the data are those before an edit."""
+    fits = "dataset_dir" in settings.given or not state.get(editing.EDITED)
+    rule = "The checkpoint's classes were edited, so those of its data differ"
+    require(fits, rule, "Set dataset_dir to data with the new labels")
 
 
 def embeddings(settings, path, source):

@@ -17,6 +17,7 @@ from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import data
+from plsc_tf.jobs.classes.images import require_own_data
 from plsc_tf.jobs.evaluate import all_pairs, protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
@@ -317,6 +318,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
             reader.verify(loaded.checkpoint, content, names)
             evaluation.class_rows = StoredRows(loaded.checkpoint, weight)
     if test is not None:
+        require_own_data(settings, manifest.read(loaded.checkpoint)["state"])
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
     if test is not None:
