@@ -65,7 +65,16 @@ class Membership:
             f"{given.communication} and worker_timeout={given.worker_timeout:g}"
         )
         if self._group is not None:
-            return self._checked(terms)
+            if self._error is not None:
+                raise RuntimeError(
+                    "This process has left its cluster after an error, and it cannot "
+                    f"join again. Restart the script. The error was {self._error}"
+                )
+            if self._group.lost:
+                raise self._group.lost
+            rule = "All runs of a process must use the first run's cluster: "
+            require(terms == self._terms, f"{rule}{self._terms}", cluster=terms)
+            return self._group
         logging.info(
             f"Worker {cluster.index} of {cluster.size} ({cluster.address}, from "
             f"{cluster.source}): waiting up to {given.join_timeout:g} s for the others."
@@ -94,18 +103,6 @@ class Membership:
         """
         self._error = f"{type(error).__name__}: {error}"
         atexit.unregister(self._group.leave)
-
-    def _checked(self, terms):
-        if self._error is not None:
-            raise RuntimeError(
-                "This process has left its cluster after an error, and it cannot join "
-                f"again. Restart the script. The error was {self._error}"
-            )
-        if self._group.lost:
-            raise self._group.lost
-        rule = f"All runs of a process must use the first run's cluster: {self._terms}"
-        require(terms == self._terms, rule, cluster=terms)
-        return self._group
 
 
 # The process's only membership; a process has one TensorFlow server.

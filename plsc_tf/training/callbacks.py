@@ -164,7 +164,13 @@ class TrainingLog(keras.callbacks.Callback):
         self._epoch_steps = self.model.trainer.position.step
         if self.model.trainer.step_result:  # empty if the step was skipped
             self._since_line.append(self.model.trainer.step_result)
-        self._count(seconds, step)
+        self._of_epoch.append(seconds)
+        self._steps += 1
+        if self._steps > 1:  # the first step counts only while it is the only one
+            self._seconds += seconds
+            self._of_line.append(seconds)
+        timed = max(self._steps - 1, 1), self._seconds or seconds
+        self.images_per_second = self._speed(*timed)
         due = self.wants(step)
         if self._since_line and (line := self._line):
             self._shown(lambda: line.show(step, lambda: self._text(step), due))
@@ -199,15 +205,6 @@ class TrainingLog(keras.callbacks.Callback):
         if values:
             self.recorder.scalars(self.model.trainer.position.global_step, values)
         self.recorder.flush()
-
-    def _count(self, seconds, step):
-        self._of_epoch.append(seconds)
-        self._steps += 1
-        if self._steps > 1:  # the first step counts only while it is the only one
-            self._seconds += seconds
-            self._of_line.append(seconds)
-        timed = max(self._steps - 1, 1), self._seconds or seconds
-        self.images_per_second = self._speed(*timed)
 
     def _speed(self, steps, seconds):
         return self.global_batch_size * steps / max(seconds, 1e-9)

@@ -4,6 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from plsc_tf.data.augmentation.operations import in_box
 from plsc_tf.heads.base import Head, HeadStep
 from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
@@ -121,10 +122,7 @@ def _paste(images, others, share, seed):
     center = tf.random.stateless_uniform([2], seed) * sides
     first = tf.clip_by_value(tf.round(center - half), 0, sides)
     last = tf.clip_by_value(tf.round(center + half), 0, sides)
-    rows, columns = (tf.range(side) for side in tf.unstack(sides))
-    down = (rows >= first[0]) & (rows < last[0])
-    across = (columns >= first[1]) & (columns < last[1])
-    inside = (down[:, None] & across[None, :])[None, :, :, None]
+    inside = in_box(tf.stack([first, last]), images[0])
     left = 1 - tf.reduce_prod((last - first) / sides)
     return tf.where(inside, others, images), left
 

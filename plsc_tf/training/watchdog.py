@@ -2,21 +2,20 @@
 
 import threading
 
-import keras
-
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.worker_lost import STALL_STATUS, end_process
+from plsc_tf.reporting.recorder import StepCallback
 from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
 
-class Watchdog(keras.callbacks.Callback):
+class Watchdog(StepCallback):
     """Ends the process if a step or any other activity takes too long.
 
     It prints the stacks of all threads, and in a cluster, the chief says which workers
     the others wait for. All workers end with status 75. Put the watchdog before other
     callbacks, so that their work between two steps does not count as part of a step. It
-    watches from the first step on.
+    watches from the first step on, and a call of several steps as one activity.
 
     Args:
         timeout_s: longest allowed time between two signs of progress, in seconds. It
@@ -42,13 +41,6 @@ class Watchdog(keras.callbacks.Callback):
         """Installs `heartbeat` in the trainer, for long activities to call."""
         super().set_model(model)
         model.trainer.heartbeat = self.heartbeat
-
-    def wants(self, step: int) -> bool:
-        """Returns False: a call of several steps is watched as one activity.
-
-        See `several_steps`.
-        """
-        return False
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Reports that a step begins, and starts to watch."""

@@ -93,8 +93,20 @@ def build(source: Source, make: Callable[[], keras.Model]) -> tuple:
     """
     with private_apis.delayed_weights():
         backbone = make()
-        matched = _matched(source, backbone)
-    return backbone, _assign(source, backbone, *matched)
+        weights = FORMATS[source.format].standard(source.backbone)
+        found = layers.match(backbone, weights)
+        places = layers.places(backbone, found)
+        arrays = layers.unfold(backbone, found, weights)
+        problems = layers.differences(places, arrays)
+        rule = f"{source.backbone_file} does not contain the weights of "
+        rule += f"'{backbone.name}'"
+        require(not problems, f"{rule}: {problems}", _hint(source))
+    for place in places:
+        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
+    if source.prove is not None:
+        source.prove(backbone)
+    names = [name for name, theirs in found.items() if theirs.endswith(layers.FOLDED)]
+    return backbone, names
 
 
 def assign(source: Source, backbone: keras.Model) -> list[str]:
@@ -113,28 +125,7 @@ def assign(source: Source, backbone: keras.Model) -> list[str]:
             weights that are missing, unknown or of a different shape, and nothing was
             assigned. Or the network gives other embeddings than an ONNX file.
     """
-    return _assign(source, backbone, *_matched(source, backbone))
-
-
-def _assign(source, backbone, found, places, arrays):
-    """Assigns the result of `_matched`; returns what `assign` does."""
-    for place in places:
-        place.variable.assign(place.convert(np.asarray(arrays[place.name])))
-    if source.prove is not None:
-        source.prove(backbone)
-    return [name for name, theirs in found.items() if theirs.endswith(layers.FOLDED)]
-
-
-def _matched(source, backbone):
-    """Returns (`layers.match`, `layers.places`, arrays by their names), or raises."""
-    weights = FORMATS[source.format].standard(source.backbone)
-    found = layers.match(backbone, weights)
-    places = layers.places(backbone, found)
-    arrays = layers.unfold(backbone, found, weights)
-    problems = layers.differences(places, arrays)
-    rule = f"{source.backbone_file} does not contain the weights of '{backbone.name}'"
-    require(not problems, f"{rule}: {problems}", _hint(source))
-    return found, places, arrays
+    return build(source, lambda: backbone)[1]
 
 
 def _hint(source):

@@ -99,7 +99,7 @@ def keep_box(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
         box: float `[2, 2]`, the first row and column of the rectangle, and the row and
             column after its last ones.
     """
-    return tf.where(_inside(box, image), image, tf.zeros_like(image))
+    return tf.where(in_box(box, image), image, tf.zeros_like(image))
 
 
 def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
@@ -109,10 +109,10 @@ def cut_out(image: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
         image: uint8 `[h, w, 3]` of static size.
         box: float `[2, 2]`, see `keep_box`; an empty rectangle changes nothing.
     """
-    return tf.where(_inside(box, image), tf.constant(GREY, tf.uint8), image)
+    return tf.where(in_box(box, image), tf.constant(GREY, tf.uint8), image)
 
 
-def _inside(box, image):
+def in_box(box, image):
     """Returns which pixels are in a rectangle, bool `[h, w, 1]`."""
     (top, left), (bottom, right) = (tf.unstack(corner) for corner in tf.unstack(box))
     height, width = map(float, image.shape[:2])
@@ -143,7 +143,7 @@ def erase(image: tf.Tensor, seed: tf.Tensor, probability: float) -> tf.Tensor:
         lengths = tf.round(tf.stack([tf.sqrt(size * aspect), tf.sqrt(size / aspect)]))
         lengths = tf.clip_by_value(lengths, 1, sides)
         first = tf.floor(tf.stack(place) * (sides - lengths + 1))
-        inside = _inside(tf.stack([first, first + lengths]), image)
+        inside = in_box(tf.stack([first, first + lengths]), image)
         # Use a different seed than for the rectangle.
         noise = tf.random.stateless_uniform(image.shape, seed + 1, 0, 256, tf.int32)
         return tf.where(inside, tf.cast(noise, tf.uint8), image)

@@ -221,8 +221,5 @@ def gathered(blocks, dtype=np.float32):
     Returns:
         (embeddings `[n, embedding_size]`, norms float64 `[n]`).
     """
-    embeddings, norms = [], []
-    for block, lengths in blocks:
-        embeddings.append(block.astype(dtype))
-        norms.append(lengths)
-    return np.concatenate(embeddings), np.concatenate(norms)
+    pairs = ((block.astype(dtype), norms) for block, norms in blocks)
+    return tuple(map(np.concatenate, zip(*pairs, strict=True)))
