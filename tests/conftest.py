@@ -15,10 +15,10 @@ the suite is selected, with `-n0`, or without pytest-xdist, all tests run in pyt
 own process.
 """
 
-import dataclasses
 import functools
 import os
 import pathlib
+import types
 
 import pytest
 
@@ -85,23 +85,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: ranks.get(unit(files[item]), len(ranks)))
 
 
-@dataclasses.dataclass(frozen=True)
-class FinishedRun:
-    """The folder and the results of a finished training run."""
-
-    folder: pathlib.Path
-    outcome: dict
-
-
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory, logical_devices):
-    """A `FinishedRun` with the settings of `tests/jobs/tiny_run.py` and `FULL`."""
+    """The folder and the outcome of a run of `tests/jobs/tiny_run.py` with `FULL`."""
     from plsc_tf.jobs import train
     from tests.jobs.tiny_run import FULL, settings
 
     folder = tmp_path_factory.mktemp("finished") / "run"
     _, outcome = train.train(settings(folder, **FULL))
-    return FinishedRun(folder, outcome)
+    return types.SimpleNamespace(folder=folder, outcome=outcome)
 
 
 @pytest.fixture(scope="session", autouse=True)

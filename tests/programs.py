@@ -1,7 +1,7 @@
 """Runs Python programs in processes of their own."""
 
+import collections
 import contextlib
-import dataclasses
 import os
 import pathlib
 import subprocess
@@ -10,13 +10,8 @@ import sys
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """The exit status of a program, and what it wrote."""
-
-    status: int
-    out: str
-    err: str
+# The exit status of a program, and what it wrote.
+Result = collections.namedtuple("Result", ("status", "out", "err"))
 
 
 def start(*words, cwd=ROOT, **environ):

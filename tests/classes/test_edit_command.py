@@ -74,6 +74,13 @@ def test_new_classes_are_the_means_of_their_pictures(trained, edited):
     np.testing.assert_allclose(np.linalg.norm(row), usual, rtol=1e-5)
 
 
+def test_a_list_of_other_labels_is_refused(edited, tmp_path):
+    # The data still has those from before the edit.
+    paths = f"--edit_dir={tmp_path / 'e'}", f"--new_list={tmp_path / 'l.txt'}"
+    with pytest.raises(ValueError, match="classes were edited"):
+        run_command(f"--checkpoint_dir={edited[0] / 'edited/0'}", *paths)
+
+
 def test_the_map_and_the_list_have_the_new_labels(edited):
     root, _ = edited
     lines = (root / "edited" / "labels_map.txt").read_text().splitlines()

@@ -11,7 +11,6 @@ import sys
 import time
 
 CABLE = "cable"
-TOOLS = ("ip", "unshare", "nsenter")
 
 
 class NotPermittedError(Exception):
@@ -99,7 +98,7 @@ def two_hosts():
     """
     if not sys.platform.startswith("linux"):
         raise NotPermittedError("network namespaces are Linux's")
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing = [t for t in ("ip", "unshare", "nsenter") if shutil.which(t) is None]
     if missing:
         raise NotPermittedError(f"there is no command {', '.join(missing)}")
     with contextlib.ExitStack() as made:

@@ -14,8 +14,6 @@ from tests.conformance import guide_commands as guides
 PAGE = guides.ROOT / "docs" / "getting_started.md"
 # Whose photographs become one with two people.
 GUESTS = "Elijah_Wood", "Kate_Winslet"
-TURNED = 6  # EXIF: the stored pixels must be turned to the right
-ORIENTATION = 0x0112
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def here(data_dir, tmp_path, monkeypatch):
 def _save_turned(photo, path):
     """As a telephone held upright does."""
     exif = Image.Exif()
-    exif[ORIENTATION] = TURNED
+    exif[0x0112] = 6  # the stored pixels must be turned to the right
     photo.rotate(90, expand=True).save(path, quality=95, exif=exif)
 
 

@@ -17,8 +17,6 @@ from plsc_tf.training import state
 from tests.marks import slow
 
 CLASSES = 3
-# Loss scales of 128, 32, 8, 2 and 1.
-MOST_STEPS = 5
 # What is saved and exported in every run of the tests; the others with `-m slow`.
 QUICK = {"lenet"}
 # A step of one of each family besides that, operation by operation.
@@ -81,7 +79,8 @@ def trained(name, dtype="float32", replicas=1, **changes):
             )
         model.compile(optimizer(), loss_scale=loss_scale)
     images = np.random.default_rng(0).integers(0, 256, (4, size, size, 3), np.uint8)
-    for _ in range(MOST_STEPS if loss_scale else 1):
+    # At most with loss scales of 128, 32, 8, 2 and 1.
+    for _ in range(5 if loss_scale else 1):
         result = model.train_on_batch(images, np.arange(4) % CLASSES)
         assert np.isfinite(result["loss"])
         if result.get("finite", True):

@@ -18,7 +18,6 @@ from plsc_tf.evaluation.verification import PairScores, People
 from tests.programs import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
-ENDS = "_low", "", "_high"
 
 
 def pairs_report(num_pairs=600, far=0.1, samples=50, name="faces"):
@@ -75,7 +74,7 @@ def test_the_det_curve_counts_errors_on_axes_of_normal_deviates():
         limit = others[int(rate * len(others) + 1e-3)]  # rates have six digits
         expected = np.mean(scores.distances[scores.same] >= limit)
         assert missed == pytest.approx(expected, rel=1e-5)
-    low, value, high = (np.array(det[f"fnmr{end}"]) for end in ENDS)
+    low, value, high = (np.array(det[f"fnmr{end}"]) for end in ("_low", "", "_high"))
     assert np.all(low < value) and np.all(value < high)
     report.compared = {"other": {"curves": {"det": det | {"fnmr": [0.5] * 60}}}}
     axes = set_charts.all_of(report)["det"].figure().axes[0]

@@ -156,12 +156,17 @@ def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished)
         train.train(asked)
     _, outcome = train.train(asked.replace(task_type="finetune"))
     assert stored_rows(outcome["checkpoint_dir"]).shape == (9, 8)
-    # Else, the classes of other images would begin as those of others.
-    for number in (42, 40):
-        asked = settings(tmp_path / f"{number}", num_sample_per_epoch=number, **options)
-        _, outcome = train.train(asked.replace(task_type="finetune"))
-        rows = stored_rows(outcome["checkpoint_dir"])
-        assert np.array_equal(rows, stored_rows(finished[0] / "1")) == (number == 42)
+    # Else, classes of other images, or before an edit, would begin as those of others.
+    path, options["task_type"] = finished[0] / "1", "finetune"
+    for count, edited in ((42, False), (40, False), (42, True)):
+        content = manifest.read(str(path))
+        if edited:
+            content["state"]["class_edits"] = content["state"].pop("data") != {}
+            seal(path, content)
+        folder = tmp_path / f"{count}{edited}"
+        used = train.train(settings(folder, num_sample_per_epoch=count, **options))[1]
+        same = np.array_equal(stored_rows(used["checkpoint_dir"]), stored_rows(path))
+        assert same == (count == 42 and not edited)
 
 
 def test_stopping_early_does_not_change_the_schedule(tmp_path):

@@ -1,10 +1,9 @@
 """A small model, and one small run with everything on that is resumed after a kill."""
 
-import dataclasses
 import io
 import json
-import pathlib
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -18,16 +17,6 @@ from plsc_tf.options.settings import Settings
 from tests import commands
 from tests.networks import compiled
 from tests.reporting.seen_options import OPTIONS
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """What a run has left: folder, log of its first process, results."""
-
-    folder: pathlib.Path
-    log: str
-    outcome: dict
-    logs_devices: bool
 
 
 def rows_of(folder):
@@ -56,7 +45,9 @@ def seen(tmp_path_factory, logical_devices):
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
     stores.undo()
-    return Run(folder, log.getvalue(), outcome, tf.debugging.get_log_device_placement())
+    told = {"log": log.getvalue(), "outcome": outcome, "folder": folder}
+    logs_devices = tf.debugging.get_log_device_placement()
+    return types.SimpleNamespace(**told, logs_devices=logs_devices)
 
 
 def network():

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -82,6 +83,18 @@ def test_the_folder_holds_what_tensorflow_serving_expects(exported):
     card = tiny.read(folder, "model_card.json")
     told = card["image_size"], card["embedding_size"], card["normalize"]
     assert told == (list(SIZE), tiny.EMBEDDING, True)
+
+
+def test_all_exports_of_a_model_have_its_fingerprint(tmp_path):
+    # A gallery and a client take another one for another model.
+    def fingerprint():
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Flatten(), *map(keras.layers.Dense, range(3, 9))]
+        network = keras.Sequential([keras.Input((2, 2, 3)), *layers])
+        folder = export_saved_model(network, tmp_path, image_size=(2, 2))
+        return tiny.read(folder, "model_card.json")["fingerprint"]
+
+    assert fingerprint() == fingerprint()
 
 
 class Classifier:
