@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 
 from plsc_tf.boost import pca
+from plsc_tf.parallel.rows import TiledRows
 
 ROWS, SIZE, WANTED = 9, 1000, 5
-
-
-class Row:
-    """A row of a matrix in memory."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def read(self, low, high):
-        return self.values[low:high]
 
 
 @pytest.fixture
@@ -34,7 +25,7 @@ def small_blocks(monkeypatch):
 
 
 def components(matrix, wanted=WANTED):
-    rows = [Row(values) for values in matrix]
+    rows = [TiledRows({0: [values]}) for values in matrix]
     found = pca.decompose(rows, matrix.shape[1], wanted)
     return found, projected(rows, found[0])
 
@@ -73,7 +64,7 @@ def test_signs_are_settled(matrix):
 def test_rows_are_made_orthonormal_again(matrix):
     found, _ = components(matrix)
     skewed = found[0] + 0.05 * np.roll(found[0], 1, 0)
-    rows = [Row(values) for values in matrix]
+    rows = [TiledRows({0: [values]}) for values in matrix]
     product = pca.square(projected(rows, skewed))
     assert pca.deviation(product) > 0.01
     exact = projected(rows, pca.orthonormal(skewed, product))
