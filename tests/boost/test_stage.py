@@ -1,7 +1,6 @@
 """Both stages as the command runs them."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from plsc_tf.jobs.parts import Parts
 from plsc_tf.options.settings import Settings
 from tests.cluster.plain_network import network
 from tests.jobs.tiny_run import TINY
+from tests.reporting.conftest import rows_of
 
 COMMON = {
     **TINY,
@@ -48,18 +48,12 @@ def second(first, folder, **values):
     return train(**{**given, "weight_load_dir": f"{first}/snapshots", **values})
 
 
-def searches(folder):
-    """What the run there has written of each step."""
-    lines = (folder / "line_search.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def test_both_stages(first, tmp_path):
     snapshots = catalog.find_all(str(first / "snapshots"))
     assert [step for step, _ in snapshots] == list(range(1, 9))
     folder = tmp_path / "stage_2"
     outcome = second(first, folder, num_epochs=1)
-    assert [row["step"] for row in searches(folder)] == [1, 2, 3, 4]
+    assert [row["step"] for row in rows_of(folder, "line_search.jsonl")] == [1, 2, 3, 4]
     assert outcome["steps"] == 4
     assert np.load(folder / "pca_mat.npy").shape[0] == 4
     # The projection serves another run, without the snapshots.
@@ -70,7 +64,7 @@ def test_both_stages(first, tmp_path):
     # And the run itself, when it goes on.
     assert second(first, folder, num_epochs=2)["steps"] == 8
     assert (folder / "pca_mat.npy").stat().st_mtime_ns == made
-    assert len(searches(folder)) == 8
+    assert len(rows_of(folder, "line_search.jsonl")) == 8
 
 
 @pytest.mark.parametrize(

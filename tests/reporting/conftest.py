@@ -19,9 +19,9 @@ from tests.networks import compiled
 from tests.reporting.seen_options import OPTIONS
 
 
-def rows_of(folder):
-    """The rows of metrics.jsonl."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
+def rows_of(folder, name="metrics.jsonl"):
+    """The rows of a file of JSON lines."""
+    lines = (folder / name).read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
