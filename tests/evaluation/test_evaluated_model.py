@@ -135,23 +135,17 @@ def sums(model, framed):
 def aligned(pixels, points):
     """Cut out as training images are, of 112 pixels, and framed like them."""
     frame = preprocessing.build("inception", (SIZE, SIZE))
-    return np.stack(
-        [frame.evaluate(plsc_tf.align_face(image, points)) for image in pixels]
-    )
+    faces = (plsc_tf.align_face(image, points) for image in pixels)
+    return np.stack([*map(frame.evaluate, faces)])
 
 
 @pytest.fixture(scope="module")
 def evaluated(trained, tmp_path_factory):
     """(the table, the folder with the card) of the trained model."""
     folder, card_dir = trained[0], tmp_path_factory.mktemp("card")
-    table = evaluate_run(
-        folder / "run",
-        val_targets=(str(folder / "pairs.txt"),),
-        card_dir=str(card_dir),
-        card_far=0.4,
-        bootstrap_samples=20,
-    )
-    return table, card_dir
+    options = {"card_dir": str(card_dir), "card_far": 0.4, "bootstrap_samples": 20}
+    pairs = (str(folder / "pairs.txt"),)
+    return evaluate_run(folder / "run", val_targets=pairs, **options), card_dir
 
 
 def test_the_card_of_a_trained_model(trained, evaluated):
@@ -178,6 +172,15 @@ def test_the_card_of_a_trained_model(trained, evaluated):
     assert card["model"]["weights_sha256"] == digest
     assert card["data"]["examples"] == 34
     assert (card_dir / "card.html").read_text().count("data:image/jpeg;base64,") == 32
+
+
+def test_images_are_compared_with_the_data_that_options_name(trained, tmp_path):
+    # A forged checkpoint could name any other.
+    options = {"card_dir": str(tmp_path / "c"), "bootstrap_samples": 2}
+    options |= {"val_targets": (f"{trained[0]}/pairs.txt",), "dataset_dir": "nowhere"}
+    evaluate_run(trained[0] / "run", **options)
+    card = json.loads((tmp_path / "c/card.json").read_text())
+    assert "note" in card["sets"]["pairs"]["duplicates"]["training set"]
 
 
 def test_the_card_of_a_trained_model_repeats_its_evaluation(evaluated):

@@ -117,9 +117,8 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
     network = {"model_name": "iresnet", "model_options": "depths=1-1,width=8,head=gap"}
     options = {**SMALL, **network, "dropout": None, "num_replicas": 2}
     entry = plsc_tf.Entry(**options)
-    entry.set_optimizer(
-        keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.5, 6))
-    )
+    rate = keras.optimizers.schedules.CosineDecay(0.5, 6)
+    entry.set_optimizer(keras.optimizers.SGD(rate))
     entry.set_model_save_dir("sgd")
     entry.set_log_period(1)
     entry.test_reader = lambda: (
@@ -131,6 +130,15 @@ def test_optimizer_and_test_reader(folder, monkeypatch):
     entry = plsc_tf.Entry(**options, model_save_dir="sgd")
     with pytest.raises(ValueError, match="with optimizer from Python"):
         entry.train()
+
+
+def test_what_follows_a_restart_is_of_the_new_run(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    options = {**SMALL, "model_save_dir": "one", "stop_at_step": 1}
+    plsc_tf.Entry(**options).train()
+    entry = plsc_tf.Entry(**options, restart=True)
+    entry.train()
+    assert entry.convert_for_prediction()["checkpoint"].startswith("one-2/")
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ class _Evaluation:
         """
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(model)
-        data = model.run if self.scoring.card_duplicates else None
+        data = model.settings if self.scoring.card_duplicates else None
         shared = provenance.overlaps(self.images, data)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
