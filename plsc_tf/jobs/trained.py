@@ -291,6 +291,7 @@ def _load_matching(path, content, model, settings, contents):
     flags, dataset = stored.get("flags", {}), settings.dataset
     # The head can be reused only if class n of the checkpoint is class n here.
     names, shape = ("dataset_name", "dataset_dir"), model.head.arrays()["weight"].shape
+    # An edited checkpoint does not say which data its classes are of.
     default = stored.get(editing.EDITED) or contents
     known = [*map(flags.get, names), stored.get("data", {}).get("contents", default)]
     own = [*(getattr(dataset, name) for name in names), contents]
