@@ -66,12 +66,11 @@ def find(settings: Settings) -> str:
     storage = settings.checkpoints
     fs_options.set_user(storage)
     # The default folder may hold another run that started from the checkpoint.
-    is_run = "model_save_dir" in settings.given or not storage.checkpoint_dir
-    if is_run and catalog.find_all(storage.model_save_dir):
-        newest = catalog.resolve(storage.model_save_dir)
-        flags = manifest.read(newest)["state"].get("flags", {})
-        if storage.checkpoint_dir in ("", flags.get("checkpoint_dir")):
-            return newest
+    both = storage.checkpoint_dir and "model_save_dir" in settings.given
+    if both and (checkpoints := catalog.find_all(storage.model_save_dir)):
+        flags = manifest.read(checkpoints[-1][1])["state"].get("flags", {})
+        if storage.checkpoint_dir == flags.get("checkpoint_dir"):
+            return catalog.resolve(storage.model_save_dir)
     return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 

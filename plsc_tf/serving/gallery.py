@@ -22,7 +22,7 @@ _BLOCK_NUMBERS = 1 << 22
 _KEPT_SCORES = 1 << 18
 # Maximum number of characters of a name; gallery.sql has that of its bytes.
 LONGEST_NAME = 256
-# Faces of a person: searches wait while they are removed, 0.3 s for so many.
+# Maximum number of a person's faces: removing them takes 0.3 s, and searches wait.
 MOST_FACES = 10_000
 # What to do with a folder that cannot be used.
 _ENROLL = "Enroll the faces again in a new folder."

@@ -72,7 +72,7 @@ def list_folder(tmp_path):
 
 @contextlib.contextmanager
 def bounded(most=200e6):
-    """Fails if its body takes so many bytes, 200 MB unless told."""
+    """Fails if the block uses more than `most` bytes of memory."""
     tracemalloc.start()
     yield
     _, peak = tracemalloc.get_traced_memory()

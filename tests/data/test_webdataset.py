@@ -25,7 +25,7 @@ def test_shards_are_chosen_by_split_or_pattern(tmp_path):
 
 
 def test_labels_are_those_of_the_shards(tmp_path):
-    # An index beside a shard would give its images other labels.
+    # A forged index beside a shard could give its images other labels.
     write_shards(tmp_path)
     source = opened("webdataset", tmp_path)
     size = (tmp_path / "train-0.tar").stat().st_size

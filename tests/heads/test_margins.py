@@ -25,7 +25,7 @@ OTHER_SETTINGS = {
     "curricularface": (CurricularFace, {"m": 0.7}),
     "magface": (MagFace, {"l_a": 5, "u_a": 60, "l_m": 0.2, "u_m": 0.7, "lambda_g": 20}),
 }
-# Loss, the oracle's name for it, what the oracle must be told.
+# {case: (loss, the oracle's name for it, the oracle's options)}
 LOSSES = {"softmax cosines": (Margins(), "combined", {})}
 for name, (kind, given) in OTHER_SETTINGS.items():
     LOSSES[f"{name}, other settings"] = kind(**given), name, given

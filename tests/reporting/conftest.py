@@ -45,9 +45,9 @@ def seen(tmp_path_factory, logical_devices):
     options |= dict.fromkeys(off, False)
     _, outcome = train.train(Settings.from_values(**options))
     stores.undo()
-    told = {"log": log.getvalue(), "outcome": outcome, "folder": folder}
+    result = {"log": log.getvalue(), "outcome": outcome, "folder": folder}
     logs_devices = tf.debugging.get_log_device_placement()
-    return types.SimpleNamespace(**told, logs_devices=logs_devices)
+    return types.SimpleNamespace(**result, logs_devices=logs_devices)
 
 
 def network():

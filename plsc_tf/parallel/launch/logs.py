@@ -29,8 +29,8 @@ class Log:
         # In a folder that others may write to, a link could lead to any file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         place = os.open(path, flags, 0o666) if path else None
-        own, rule = not place or os.fstat(place).st_nlink == 1, "has other names"
-        require(own, f"{path} {rule} (hard links)", "Replace it by a copy")
+        alone = not place or os.fstat(place).st_nlink == 1
+        require(alone, f"{path} has other names (hard links)", "Replace it by a copy")
         self._file = open(place, "a+b") if place else tempfile.TemporaryFile("a+b")
         self._start = self._shown = 0
 

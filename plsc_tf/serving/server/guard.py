@@ -24,7 +24,7 @@ _IDLE, _HEAD, _BODY, _REQUEST, _REST = range(5)
 _HEAD_BYTES = 32 * 1024
 # Bytes of a request's path: to find its handler, aiohttp tries all parents of it.
 _PATH_BYTES = 1024
-# A head, or a body in chunks, may have this many line ends, plus one per so many bytes.
+# Line ends that a head or a chunked body may have, and bytes that allow one more.
 # aiohttp takes 2 microseconds for a chunk, and 10 for a read of 8 KB.
 _LINE_ENDS, _LINE_BYTES = 1000, 64
 # Bytes that asyncio receives at once.
