@@ -94,8 +94,7 @@ def distribution(text, fan_in, fan_out):
     initializer, center = parse(text), 0.0
     given = vars(initializer)
     if "scale" in given:
-        average = (fan_in + fan_out) / 2
-        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": average}
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
         variance = initializer.scale / max(1.0, fans[initializer.mode])
         kind = initializer.distribution.removeprefix("untruncated_")
         spread = math.sqrt(3 * variance if kind == "uniform" else variance)

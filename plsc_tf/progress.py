@@ -41,8 +41,7 @@ class ProgressLine:
         if terminal and (due or now - self._drawn >= REDRAW_S):
             width, bar = shutil.get_terminal_size().columns, ""
             if self._total:
-                marks = min(round(BAR * done / self._total), BAR)
-                bar = f"[{'=' * marks:<{BAR}}] "
+                bar = f"[{'=' * min(round(BAR * done / self._total), BAR):<{BAR}}] "
             sys.stderr.write(f"\r\x1b[K{f'{bar}{text()}'[: max(width - 1, BAR)]}")
             sys.stderr.flush()
             self._open, self._drawn = True, now

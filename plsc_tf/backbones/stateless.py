@@ -21,7 +21,6 @@ def with_values(
     before = [scope.get_current_value(v) for v in variables]
     with scope:
         result = function()
-    after = [scope.get_current_value(v) for v in variables]
-    pairs = zip(before, after, strict=True)
+    pairs = zip(before, [scope.get_current_value(v) for v in variables], strict=True)
     states = [None if new is old else new for old, new in pairs]
     return result, states, scope.losses

@@ -18,7 +18,8 @@ from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# Key of a state whose labels are no longer those of the training data.
+# Key of a state whose labels are no longer those of the training data. The value is the
+# `Source.contents` of that data, or True if they are unknown.
 EDITED = "class_edits"
 
 
@@ -135,7 +136,8 @@ def _edited_rows(source, content, changes, name):
 def _state(content, changes, weights_only):
     count = changes.labels.num_classes
     state = {**content["state"], "num_classes": count, **changes.state}
-    state.pop("data", None)  # It doesn't describe the images of the edited classes.
+    # It doesn't describe the images of the edited classes.
+    before = state.pop("data", {}).get("contents", state.get(EDITED, True))
     if "flags" in state:
         state["flags"] = {**state["flags"], "num_classes": count, **changes.flags}
     if changes.dominant is not None and "head" in state:
@@ -145,7 +147,7 @@ def _state(content, changes, weights_only):
             state.pop(name, None)
     labels = changes.labels.new_labels
     if changes.labels.added or not np.array_equal(labels, np.arange(len(labels))):
-        state[EDITED] = True
+        state[EDITED] = before
     return state
 
 

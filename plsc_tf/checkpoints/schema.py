@@ -175,8 +175,7 @@ def _check_types(value, kind, place):
         _require(needed <= value.keys(), place, f"have {sorted(needed - value.keys())}")
         for key, item in value.items():
             inner = kind.get(key, kind.get(f"{key}?", kind.get(OTHERS, ANYTHING)))
-            inside = f"{place}.{reprlib.repr(key)[1:-1]}".lstrip(".")
-            _check_types(item, inner, inside)
+            _check_types(item, inner, f"{place}.{reprlib.repr(key)[1:-1]}".lstrip("."))
 
 
 def _require(fits, place, rule):

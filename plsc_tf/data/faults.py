@@ -133,8 +133,7 @@ def without_bad_records(
 
     def block(index):
         item = source.read({"index": index})
-        labels = checked_labels(item["label"], source.num_classes)
-        return prepare(item["image"]), labels
+        return prepare(item["image"]), checked_labels(item["label"], source.num_classes)
 
     def good_from(index):
         for step in range(source.num_examples):

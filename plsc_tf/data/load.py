@@ -96,8 +96,7 @@ def find_layout(name: str, request: DataRequest) -> layouts.Layout:
         request = _with_records(request)
         if request.train_files:
             own_name = module.__name__.removeprefix(f"{_PACKAGE}.")
-            classes = info(name).num_classes
-            return layouts.records(request, own_name, classes, parse_fn)
+            return layouts.records(request, own_name, info(name).num_classes, parse_fn)
     if hasattr(module, "layout"):
         return module.layout(request)
     rule = f"The data set {name!r} reads only TFRecord files, for the train split"

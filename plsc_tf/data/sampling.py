@@ -193,8 +193,7 @@ def per_identity(
     number = _within(groups)
     # Group j of a class with J groups gets a random time in the j-th of J equal parts
     # of the epoch.
-    moments = (number + random.random(len(number), np.float32)) / groups[owner]
-    turn = np.argsort(moments)
+    turn = np.argsort((number + random.random(len(number), np.float32)) / groups[owner])
     turn = turn[: -(-len(grouped) // images_per_identity)]
     owner, number = owner[turn], number[turn]
     places = number[:, np.newaxis] * images_per_identity
@@ -206,8 +205,7 @@ def per_identity(
 
 def _within(counts):
     """Returns 0, 1, ... counts[0] - 1, 0, 1, ... counts[1] - 1 and so on."""
-    firsts = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) - np.repeat(firsts, counts)
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _grouped(labels, random):

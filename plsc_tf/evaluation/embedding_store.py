@@ -98,8 +98,7 @@ class EmbeddingStore:
         geometric mean of the two within-class mean cosines (Spearman's correction for
         attenuation), so classes with few or scattered images are not penalized.
         """
-        counts = np.maximum(self.counts[low:high], 1)
-        scale = counts * np.sqrt(self.agreement[low:high])
+        scale = np.maximum(self.counts[low:high], 1) * np.sqrt(self.agreement[low:high])
         return self.sums[low:high] / scale[:, np.newaxis].astype(np.float32)
 
     def own(self, rows, labels):
@@ -108,8 +107,7 @@ class EmbeddingStore:
         Each embedding is compared with the center of the *other* images of its class;
         NaN if there are none.
         """
-        rest = self.sums[labels] - rows
-        found = np.einsum("ij,ij->i", rows, unit(rest))
+        found = np.einsum("ij,ij->i", rows, unit(self.sums[labels] - rows))
         return np.where(self.counts[labels] > 1, found, np.nan)
 
 
@@ -122,5 +120,4 @@ def check_labels(labels: np.ndarray, num_classes: int) -> None:
 
 def unit(rows: np.ndarray) -> np.ndarray:
     """Normalizes one row or several to length 1; rows of zeros stay zero."""
-    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return rows / np.maximum(norms, 1e-12)
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)

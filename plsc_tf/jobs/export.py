@@ -71,6 +71,12 @@ def export_checkpoint(
     if card:
         sha256 = provenance.of_model(loaded)["weights_sha256"]
         card.check_weights(sha256, loaded.checkpoint)
+        exported, evaluated = (one.as_dict() for one in (loaded.settings, loaded.run))
+        evaluated |= dict(card.content.get("options", {}))
+        for name in ("ema_in_use", "preprocessing_name"):
+            rule = f"The model in {card.path} has {name}={evaluated[name]}"
+            same = evaluated[name] == exported[name]
+            require(same, rule, "Use the same", **{name: exported[name]})
     settings = loaded.settings.replace(model_save_dir=files.parent(loaded.checkpoint))
     # Default verification sets may be missing here; sets that the user named may not.
     required, load = "val_targets" in settings.given, data.load_pairs

@@ -14,7 +14,7 @@ import datetime
 
 from absl import logging
 
-from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.flags.head import FIELDS
 from plsc_tf.jobs.builders import heads
 from plsc_tf.jobs.builders.data import preprocessing_name
@@ -76,9 +76,13 @@ def find(checkpoint, stored, settings, data=None):
         for name in flags
         if name in before and before[name] != now[name] and _is_recorded(known[name])
     }
-    if data and stored.get("data", data) != data:
-        then = _data_text(stored["data"], stored["num_classes"])
-        changes["data"] = [then, _data_text(data, settings.dataset.num_classes)]
+    if data:
+        old_data = stored.get("data", data)
+        new_data = _data_text(data, settings.dataset.num_classes)
+        if old_data != data:
+            changes["data"] = [_data_text(old_data, stored["num_classes"]), new_data]
+        if stored.get(editing.EDITED) == data["contents"]:
+            changes["data"] = ["the new labels of edited classes", new_data]
     meaning = MEANING - allowed
     refused = [n for n in changes if n in meaning and _means_another(n, old, settings)]
     then = ", ".join(f"{name}={changes[name][0]}" for name in refused)

@@ -78,15 +78,16 @@ def choose_folder(settings, num_replicas, group=None, given=(), lock=None):
         return settings.replace(global_batch_size=batch, **changes), None
     on_damaged = settings.checkpoints.on_damaged_checkpoint
     checkpoint = catalog.newest(save_dir, on_damaged=on_damaged, group=group)
-    if checkpoint is not None:
-        batch = _resumed_batch(settings, checkpoint, batch, given)
-    return settings.replace(global_batch_size=batch), checkpoint
+    if checkpoint is None:
+        return settings.replace(global_batch_size=batch), None
+    return _resumed(settings, checkpoint, batch, given), checkpoint
 
 
-def _resumed_batch(settings, checkpoint, batch, given):
-    """Returns the global batch of a resumed run after checking that it can resume."""
+def _resumed(settings, checkpoint, batch, given):
+    """Returns the settings of a resumed run after checking that it can resume."""
     stored = manifest.read(checkpoint)["state"]
-    run_batch = stored.get("flags", {}).get("global_batch_size")
+    flags, start = stored.get("flags", {}), settings.checkpoints.checkpoint_dir
+    run_batch = flags.get("global_batch_size")
     advice = f"start a new run from these weights: --checkpoint_dir={checkpoint} "
     advice += "--model_save_dir=<another folder>"
     rule = f"This command cannot resume {checkpoint}, which a Python script saved"
@@ -99,7 +100,13 @@ def _resumed_batch(settings, checkpoint, batch, given):
     if batch != run_batch:
         message = "The resume keeps the run's global batch of %d images instead of %d."
         logging.warning(message, run_batch, batch)
-    return run_batch
+    settings = settings.replace(global_batch_size=run_batch)
+    if start in ("", before := flags.get("checkpoint_dir", "")):
+        return settings
+    message = "checkpoint_dir=%s has no effect: the run resumes from %s."
+    logging.warning(message, start, checkpoint)
+    # flags.cfg must name the checkpoint that the run started from, see `trained.find`.
+    return settings.replace(checkpoint_dir=before)
 
 
 def make_plan(settings: Settings, checkpoint: str | None, batches) -> Plan:

@@ -58,7 +58,8 @@ def find(settings: Settings) -> str:
     """Returns the path of the checkpoint that the settings' `checkpoints` select.
 
     A run's flags.cfg names both the run and the checkpoint that it started from. In
-    that case, the run's newest checkpoint is selected, not the one it started from.
+    that case, the run's newest checkpoint is selected, not the one it started from,
+    unless the command line names that one (see `plsc_tf.options.cli`).
 
     Raises:
         FileNotFoundError: there is no checkpoint.
@@ -291,7 +292,7 @@ def _load_matching(path, content, model, settings, contents):
     # The head can be reused only if class n of the checkpoint is class n here.
     names, shape = ("dataset_name", "dataset_dir"), model.head.arrays()["weight"].shape
     # An edited checkpoint does not say which data its classes are of.
-    default = stored.get(editing.EDITED) or contents
+    default = None if editing.EDITED in stored else contents
     known = [*map(flags.get, names), stored.get("data", {}).get("contents", default)]
     own = [*(getattr(dataset, name) for name in names), contents]
     with_head = known == own and arrays and tuple(arrays["weight"]["shape"]) == shape

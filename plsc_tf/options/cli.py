@@ -151,7 +151,10 @@ def _read_settings(argv, groups):
         values.pop("global_batch_size", None)
     values |= line
     assumed = other_systems.fastnn_assumptions(values)
-    return Settings.build({**assumed, **values}, values)
+    given = set(values)
+    if "checkpoint_dir" in line:  # it is meant, and not the run that a flag file names
+        given.discard("model_save_dir")
+    return Settings.build({**assumed, **values}, given)
 
 
 def _read_arguments(arguments):

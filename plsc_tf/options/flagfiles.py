@@ -109,7 +109,8 @@ def write_flags(settings, path, remark=""):
     texts += [f"# {remark}\n"] if remark else []
     for item in filter(lambda item: item.saved, select(ALL)):
         value, title = values[item.name], f"\n# {item.group}\n"
-        changed = item.name in settings.given or value != item.default
+        given = item.name in settings.given or item.name == "model_save_dir"
+        changed = given or value != item.default
         lines = texts if changed else defaults
         lines += [title] if title not in lines else []
         mark = "" if changed else "# "

@@ -62,8 +62,7 @@ def install(host: str, port: int) -> None:
             socket.send_fds(own, [b"x"], [listener])
         finally:
             os.close(listener)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("", port))
         if probe.getsockname()[0] != host:

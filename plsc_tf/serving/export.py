@@ -251,8 +251,7 @@ def _compare(signatures, loaded, written, extras):
         if name in signatures.functions
     ]
     before = extras.accuracy(network) if extras.accuracy else {}
-    parts = {"images": (None, exported), **written}
-    for name, (_, embed) in parts.items():
+    for name, (_, embed) in {"images": (None, exported), **written}.items():
         row = proof.compare(name, embed(images), expected, LEAST_COSINES.get(name))
         if before:
             after, allowed = extras.accuracy(embed), extras.accuracy_loss

@@ -178,8 +178,7 @@ class WriterLock(contextlib.AbstractContextManager):
         """Waits until no other claim counts; this process is the writer afterwards."""
         seen = {}
         while True:
-            others = [self._may_be_active(*claim, seen) for claim in self._others()]
-            if not any(others):
+            if not any([self._may_be_active(*claim, seen) for claim in self._others()]):
                 with self._mutex:
                     # The claim is missing if this process was suspended for so long
                     # that another process considered it dead.

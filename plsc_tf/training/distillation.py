@@ -109,8 +109,7 @@ class Distillation:
             losses = self.temperature**2 * self.divergence(embeddings, target)
         else:
             own = embeddings if self.branch is None else self.branch(embeddings)
-            cosines = tf.reduce_sum(normalize(own)[0] * normalize(target)[0], axis=1)
-            losses = 1 - cosines
+            losses = 1 - tf.reduce_sum(normalize(own)[0] * normalize(target)[0], axis=1)
         return self.weight * tf.reduce_sum(sample_weights * losses)
 
 

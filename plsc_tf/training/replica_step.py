@@ -169,8 +169,7 @@ def update(
     """
     figures = {"loss": passes.loss}
     for name, k in model.ranked_metrics.items():
-        weighted = name in model.weighted_metrics
-        share = passes.sample_weights if weighted else passes.real
+        share = passes.sample_weights if name in model.weighted_metrics else passes.real
         figures[name] = tf.reduce_sum(share * tf.cast(passes.ranks < k, share.dtype))
     if model.weighted_metrics:
         figures["weights"] = tf.reduce_sum(passes.sample_weights)

@@ -31,8 +31,7 @@ def test_the_file_is_plain_numpy(projections, whole):
 
 def test_it_is_the_same_when_made_again(projections, whole, folder, tmp_path):
     path = str(tmp_path / "again.npy")
-    found = trajectory.open_folder(folder, whole, 5)
-    projection.make(path, found, whole, 5)
+    projection.make(path, trajectory.open_folder(folder, whole, 5), whole, 5)
     names = {place.name for place in tmp_path.iterdir()}
     assert names == {"again.npy", "again.npy.json", "again.svg"}
     np.testing.assert_array_equal(np.load(path), np.load(projections["backbone"]))
@@ -66,8 +65,7 @@ def test_wrong_matrices_are_refused(whole, tmp_path):
     with pytest.raises(ValueError, match="matrix of floats"):
         projection.read(path)
     np.save(path, np.eye(3, size, dtype=np.float32))
-    content = (tmp_path / "wrong.npy").read_bytes()
-    for damaged in (content[:1000], b"no numpy file"):
+    for damaged in ((tmp_path / "wrong.npy").read_bytes()[:1000], b"no numpy file"):
         (tmp_path / "wrong.npy").write_bytes(damaged)
         with pytest.raises(ValueError, match="wrong.npy is not a .npy file of numbers"):
             projection.read(path)

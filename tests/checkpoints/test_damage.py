@@ -142,8 +142,7 @@ def test_only_the_files_that_are_asked_for_are_looked_at(path):
     """Weights can be taken from a checkpoint whose optimizer is damaged."""
     flip(path / "training.npz")
     target = Target()
-    arrays = {"weight": target.rows}
-    reader.restore(str(path), network=target.network, arrays=arrays)
+    reader.restore(str(path), network=target.network, arrays={"weight": target.rows})
     assert not target.is_untouched()
     with pytest.raises(DamagedCheckpointError, match=r"training\.npz"):
         Target().restore(path)

@@ -54,8 +54,7 @@ def test_names_that_keras_makes_up_are_matched_by_place(tmp_path):
 # Otherwise, only the last block is loaded, and no line says so.
 def test_layers_of_the_same_name_in_models_within_the_network(tmp_path):
     def blocks():
-        parts = [network(4, 4) for _ in range(3)]
-        return keras.Sequential([keras.Input((4,)), *parts])
+        return keras.Sequential([keras.Input((4,)), *[network(4, 4) for _ in range(3)]])
 
     values, other = save(tmp_path / "0", blocks()), blocks()
     loaded, _, _ = reader.load_matching(str(tmp_path / "0"), other)

@@ -94,11 +94,13 @@ def test_the_state_knows_whether_labels_are_still_those_of_the_data(
     tmp_path, labels, edited
 ):
     new, newer = str(tmp_path / "new"), str(tmp_path / "newer")
-    editing.edit(source(tmp_path / "old"), new, Edit(LabelsMap(7, **labels)))
+    old = source(tmp_path / "old", data={"images": 7, "contents": "before"})
+    editing.edit(old, new, Edit(LabelsMap(7, **labels)))
     classes = manifest.read(new)["state"]["num_classes"]
     editing.edit(new, newer, Edit(LabelsMap(classes)))
     for path in (new, newer):
-        assert manifest.read(path)["state"].get(editing.EDITED, False) == edited
+        found = manifest.read(path)["state"].get(editing.EDITED, False)
+        assert found == (edited and "before")
 
 
 @pytest.mark.parametrize(

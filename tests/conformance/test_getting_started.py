@@ -21,8 +21,7 @@ def here(data_dir, tmp_path, monkeypatch):
     """The working directory, with photos/, party.jpg, my.cfg, and the lists."""
     pytest.importorskip("mtcnn")
     pytest.importorskip("aiohttp")
-    people = [p for p in (data_dir / "lfw250_sample").iterdir() if p.is_dir()]
-    for person in people:
+    for person in [p for p in (data_dir / "lfw250_sample").iterdir() if p.is_dir()]:
         shutil.copytree(person, tmp_path / "photos" / person.name)
     firsts = [min((tmp_path / "photos" / guest).iterdir()) for guest in GUESTS]
     opened = [Image.open(first).convert("RGB") for first in firsts]

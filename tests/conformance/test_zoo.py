@@ -103,8 +103,7 @@ def test_trains_saves_loads_and_exports(name, tmp_path):
     has_auxiliary_logits = name in ENTRIES and ENTRIES[name].auxiliary is not None
     assert (model.auxiliary is not None) == has_auxiliary_logits
     if has_auxiliary_logits:
-        logits = model.auxiliary.branch.get_layer("auxiliary_logits")
-        assert np.any(logits.bias != 0)
+        assert np.any(model.auxiliary.branch.get_layer("auxiliary_logits").bias != 0)
     expected = model.embed(images)
     assert np.isfinite(expected).all()
     state.save(str(tmp_path / "step"), model, {})

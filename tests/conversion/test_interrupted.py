@@ -107,8 +107,7 @@ def test_other_options_start_anew(tmp_path):
     (work / "shards/base64_rank_0").write_bytes(b"old")
     (work / "journal-3.json").write_text('{"fingerprint": "another", "state": {}}')
     out = str(tmp_path / "out")
-    plan = run.ConversionPlan(out, output_format="base64", shuffle=False)
-    run.convert(source, plan)
+    run.convert(source, run.ConversionPlan(out, output_format="base64", shuffle=False))
     assert drawn.read_base64(tmp_path / "out") == EXAMPLES
 
 

@@ -52,8 +52,7 @@ def test_faces_are_cut_out_as_large_as_those_of_training():
 
 
 def test_faces_at_the_edges_are_those_of_the_whole_photograph():
-    rng = np.random.default_rng(0)
-    small = rng.integers(0, 256, (30, 40, 3), np.uint8)
+    small = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
     photo = np.array(tf.image.resize(small, (300, 400))).astype(np.uint8)
     for scale, x, y in [(1, -50, -50), (3, 200, 100), (0.1, 390, 5), (2, 380, 280)]:
         points = scale * (alignment.REFERENCE - 56) @ [[0.6, 0.8], [-0.8, 0.6]] + [x, y]

@@ -40,8 +40,7 @@ def write_lmdb(folder, **changes):
             keys = [b"%08d" % number for number in range(len(LABELS))]
             for key, image, label in zip(keys, IMAGES, LABELS, strict=True):
                 transaction.put(key, msgpack.packb((image, b"feature", label)))
-            entries = {"__keys__": keys, "__classnum__": 3, **changes}
-            for key, value in entries.items():
+            for key, value in {"__keys__": keys, "__classnum__": 3, **changes}.items():
                 transaction.put(key.encode(), msgpack.packb(value))
 
 

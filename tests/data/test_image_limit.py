@@ -96,8 +96,7 @@ def test_the_scans_of_a_jpeg_are_limited():
 
 # A kilobyte held one of the server's two threads for ten seconds.
 def test_arithmetic_coding_has_the_usual_scans_only():
-    data = encode(Image.new("L", (64, 64)), "JPEG", progressive=True)
-    more = data + 12 * b"\xff\xda"
+    more = encode(Image.new("L", (64, 64)), "JPEG", progressive=True) + 12 * b"\xff\xda"
     assert num_pixels(more) == 4096
     assert num_pixels(more.replace(b"\xff\xc2", b"\xff\xca")) is None
 

@@ -266,8 +266,7 @@ def test_whole_pictures_need_no_frame(name):
 def _calfw(folder, lines, named="aligned images"):
     """CALFW's layout: all pictures in one folder beside the pairs."""
     (folder / named).mkdir(parents=True)
-    names = dict.fromkeys(line.split()[0] for line in lines)
-    for number, name in enumerate(names):
+    for number, name in enumerate(dict.fromkeys(line.split()[0] for line in lines)):
         Image.new("RGB", (4, 4), (number, 0, 0)).save(folder / named / name, "PNG")
     (folder / "pairs_CALFW.txt").write_text("\n".join(lines) + "\n")
     return folder / "pairs_CALFW.txt"

@@ -183,8 +183,7 @@ def test_a_cache_is_of_one_folder_and_one_numbering(list_folder, tmp_path, monke
     for place in (tmp_path / "a", tmp_path / "b"):
         shutil.copytree(list_folder, place / "data")
         monkeypatch.chdir(place)
-        made = Batches(image_list("data"), 6, options=options)
-        found.append(_numbers(made.epoch(0)))
+        found.append(_numbers(Batches(image_list("data"), 6, options=options).epoch(0)))
         first, *others = sorted((list_folder / "images").iterdir())
         for path in others:
             shutil.copy(first, path)

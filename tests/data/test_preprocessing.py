@@ -129,8 +129,7 @@ def test_inception_evaluates_the_middle_and_crops_by_area():
         "inception", (28, 28), Augmentation(crop_scale=(0.25, 0.25))
     )
     # 0.875 of 40 x 30 leaves rows 2...38 and columns 1...28 or so, by central_crop.
-    middle = tf.image.central_crop(PIXELS, 0.875)
-    expected = images.resize(middle, (28, 28))
+    expected = images.resize(tf.image.central_crop(PIXELS, 0.875), (28, 28))
     np.testing.assert_array_equal(made.evaluate(PIXELS), expected)
     # A quarter of the area at ratio 1 of 100 x 120 pixels: 54.77 -> 55 pixels square;
     # the place is 0.5 of what is left, floor(0.5 * 46) and floor(0.5 * 66).

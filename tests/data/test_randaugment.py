@@ -106,6 +106,5 @@ def test_layers_choose_every_operation_with_both_signs_equally_often():
 
 def test_a_layer_carries_out_what_was_chosen():
     for place, name in enumerate(randaugment.OPERATIONS):
-        arguments = map(tf.constant, (PIXELS, place, 0.5))
-        done = randaugment.apply(*arguments)
+        done = randaugment.apply(*map(tf.constant, (PIXELS, place, 0.5)))
         np.testing.assert_array_equal(done, _operation(name, 0.5), name)

@@ -110,8 +110,7 @@ def test_what_is_particular_to_a_couple():
 
 def test_the_interval_of_a_threshold_holds_for_all_that_accept_the_same_pairs():
     scores, sides = scores_of(seed=0), np.tile(np.arange(400) % 30, (2, 1))
-    options = Options(200, far=0.1)
-    report = set_report.of_pairs("", scores, People(sides, ""), options)
+    report = set_report.of_pairs("", scores, People(sides, ""), Options(200, far=0.1))
     names = ("squared_l2", "squared_l2_low", "squared_l2_high")
     value, low, high = map(report.threshold.get, names)
     accepted = max(x for x in scores.distances[~scores.same] if x < value)

@@ -117,8 +117,7 @@ def test_the_card_has_the_calibration(tmp_path, attributes):
 
 def test_pairs_that_cannot_be_calibrated_are_not_available():
     cosines, same, sides, _ = simulated(60)
-    distances = 2 - 2 * (0.1 * cosines + 0.5 * same)
-    easy = PairScores(distances, same, np.ones(sides.shape))
+    easy = PairScores(2 - 2 * (0.1 * cosines + 0.5 * same), same, np.ones(sides.shape))
     options = Options(far=0.1, calibrate="logistic")
     report = set_report.of_pairs("easy", easy, People(sides, ""), options)
     assert "no threshold separates" in str(report.figures["cllr"])

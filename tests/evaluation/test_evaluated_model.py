@@ -183,6 +183,17 @@ def test_images_are_compared_with_the_data_that_options_name(trained, tmp_path):
     assert "note" in card["sets"]["pairs"]["duplicates"]["training set"]
 
 
+def test_folders_of_other_names_may_be_other_classes(trained, tmp_path, caplog):
+    for split in "train", "test":
+        shutil.copytree(trained[0] / "train", tmp_path / split)
+    options = {"val_targets": ("test",), "dataset_dir": str(tmp_path)}
+    for name in "n00", "z":
+        for split in "train", "test":
+            (tmp_path / split / "n00").rename(tmp_path / split / name)
+        evaluate_run(trained[0] / "run", **options)
+        assert ("labels of the test split may be wrong" in caplog.text) == (name == "z")
+
+
 def test_the_card_of_a_trained_model_repeats_its_evaluation(evaluated):
     assert repeat(evaluated[1] / "card.json").startswith("yes, all ")
 

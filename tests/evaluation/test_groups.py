@@ -37,8 +37,7 @@ def test_rates_of_groups_at_one_threshold():
     sides[1, ::2] = sides[0, ::2]
     same, of = sides[0] == sides[1], np.array(["x", "y", "y", ""])[sides % 4]
     scores = PairScores(rng.normal(np.where(same, 1.0, 1.6), 0.3), same, None)
-    people = People(sides, "", of)
-    found = groups.rates_of_groups(scores, 1.3, people, Options(100))
+    found = groups.rates_of_groups(scores, 1.3, People(sides, "", of), Options(100))
     rejected = scores.distances >= 1.3
     for error, kind, wrong in ("fnmr", same, rejected), ("fmr", ~same, ~rejected):
         assert found[error]["groups"].keys() == {"x", "y"}

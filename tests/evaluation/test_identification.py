@@ -49,8 +49,7 @@ def test_search_equals_sorting_all_scores(monkeypatch, entries_each, by_entry):
 
 def test_ties_count_against_the_model():
     same, ids = np.ones((5, 4), np.float32), np.arange(5)
-    found = identification.search(same, ids, same, ids)
-    assert found.ranks.tolist() == [5] * 5
+    assert identification.search(same, ids, same, ids).ranks.tolist() == [5] * 5
 
 
 def test_rates_by_hand():

@@ -26,8 +26,7 @@ class Checkpoint:
     def __init__(self):
         self._good = pathlib.Path(tempfile.mkdtemp()) / "0"
         self._model = checkpointed.build(1, loss=plsc_tf.ADAFACE)
-        scale = plsc_tf.LossScale(8)
-        self._model.compile(self._model.optimizer, loss_scale=scale)
+        self._model.compile(self._model.optimizer, loss_scale=plsc_tf.LossScale(8))
         extra = {"flags": {"model_name": "lenet", "num_classes": 5}, "run": "x"}
         state.save(str(self._good), self._model, extra)
         self._opened = []

@@ -111,8 +111,7 @@ def change_json(content, dice):
 
 def _places(value):
     """Yields (object or list, key) of all values in a JSON value."""
-    keys = value if isinstance(value, dict) else range(len(value))
-    for key in keys:
+    for key in value if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):
             yield from _places(value[key])

@@ -58,8 +58,7 @@ class Network:
         x = self.prelu(x, "prelu")
         for stage, (depth, width) in enumerate(zip(depths, widths, strict=True), 1):
             for block in range(depth):
-                stride = 1 if block else 2
-                x = self.block(x, f"layer{stage}.{block}.", width, stride)
+                x = self.block(x, f"layer{stage}.{block}.", width, 1 if block else 2)
         x = self.norm(x, "bn2")
         x = x.reshape(len(x), -1)
         weight, bias = self.name("fc", "fc")[:2]

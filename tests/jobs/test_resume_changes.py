@@ -136,6 +136,17 @@ def test_data_may_move_but_not_change(tmp_path):
     assert resume(asked("there")) == {}
 
 
+def test_labels_from_before_an_edit_are_refused(finished):
+    asked, checkpoint = choose_folder(settings(finished), 1)
+    stored = manifest.read(checkpoint)["state"]
+    data = stored.pop("data")
+    stored["class_edits"] = data["contents"]
+    with pytest.raises(ValueError, match="data=the new labels of edited classes"):
+        resume_changes.find(checkpoint, stored, asked, data)
+    other = {**data, "contents": "other"}
+    assert "data" not in resume_changes.find(checkpoint, stored, asked, other)
+
+
 def test_restore_compares_the_loss(tmp_path):
     model = build(1)
     fit(model, plsc_tf.Checkpoint(tmp_path), epochs=1)

@@ -139,8 +139,14 @@ def test_warm_start_takes_weights_and_evaluate_means_the_new_run(finished, monke
     rows = stored_rows(outcome["checkpoint_dir"])
     np.testing.assert_array_equal(rows, stored_rows(folder / "1"))
     # flags.cfg of the new run names both folders; the new run's checkpoint is used.
-    flags = parse([f"--flagfile={folder}-2/flags.cfg"])
-    assert trained.find(flags) == outcome["checkpoint_dir"]
+    flags = [f"--flagfile={folder}-2/flags.cfg"]
+    assert trained.find(parse(flags)) == outcome["checkpoint_dir"]
+    # But the command line means what it says.
+    named = [*flags, f"--checkpoint_dir={folder}"]
+    assert trained.find(parse(named)) == str(folder / "1")
+    # A resume starts from nothing else, so it must not write another name to flags.cfg.
+    resumed, _ = choose_folder(parse([*flags, "--checkpoint_dir=other"]), 1)
+    assert resumed.checkpoints.checkpoint_dir == str(folder)
     # Without it, what is in the default folder does not matter.
     monkeypatch.chdir(folder.parent)
     os.symlink(f"{folder}-2", "output")

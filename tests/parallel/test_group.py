@@ -317,6 +317,5 @@ def test_one_that_has_gone_may_come_again(clusters):
 
 
 def test_a_port_that_becomes_free_within_seconds_is_taken(clusters):
-    holder = socket.create_server(split(clusters[1].address))
-    threading.Timer(0.5, holder.close).start()
+    threading.Timer(0.5, socket.create_server(split(clusters[1].address)).close).start()
     joining.listen(clusters[1]).close()

@@ -21,8 +21,7 @@ from tests.reporting.seen_options import OPTIONS
 
 def rows_of(folder, name="metrics.jsonl"):
     """The rows of a file of JSON lines."""
-    lines = (folder / name).read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="session")

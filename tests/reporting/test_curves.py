@@ -28,8 +28,7 @@ def test_charts_are_of_what_rows_hold():
     loss = curves.chart("Loss", rows)
     assert loss.curves == {"loss": [(1.0, 2.0), (3.0, 1.0)]}
     # A set of such a name would end an evaluation after its last step.
-    named = dataclasses.replace(loss, curves={r"a$\bad$": [(1, 2)]})
-    assert r"a$\bad$" in named.svg()
+    assert r"a$\bad$" in dataclasses.replace(loss, curves={r"a$\bad$": [(1, 2)]}).svg()
     accuracy = curves.all_of(rows)[1]
     assert list(accuracy.curves) == ["accuracy", "verification lfw accuracy"]
     assert curves.chart("Loss", []) is None and curves.all_of([]) == []

@@ -73,8 +73,7 @@ def test_tensorboard_lists_the_series_with_the_same_values(events, rows):
 def test_tensorboard_has_histograms_and_pictures(events):
     histogram = events.Tensors("angles/own_centre")
     assert [event.step for event in histogram] == [4, 8]
-    counts = tf.make_ndarray(histogram[0].tensor_proto)[:, 2]
-    assert counts.sum() == 10  # a batch
+    assert tf.make_ndarray(histogram[0].tensor_proto)[:, 2].sum() == 10  # a batch
     width, height, *images = events.Tensors("input")[0].tensor_proto.string_val
     assert (width, height, len(images)) == (b"16", b"16", 5)
     assert images[0].startswith(b"\x89PNG")

@@ -24,8 +24,7 @@ FILES = resource.RLIMIT_NOFILE
 
 def frame(kind, flags, stream, content=b""):
     """A frame of HTTP/2."""
-    head = struct.pack(">IBBI", len(content), kind, flags, stream)
-    return head[1:] + content
+    return struct.pack(">IBBI", len(content), kind, flags, stream)[1:] + content
 
 
 FACE = b"\n\x06\n\x04face"
@@ -167,8 +166,7 @@ def test_answers_that_are_never_read_keep_nobody_out(model_dir):
                 link.sendall(call(stream, method, size, content))
             while b"application/grpc" not in link.recv(1 << 16):
                 pass
-            address = f"127.0.0.1:{server['grpc_port']}"
-            with grpc.insecure_channel(address) as channel:
+            with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
                 assert channel.unary_unary(STATUS)(content, 10)
             # And their connections come to an end.
             with contextlib.suppress(ConnectionError):
@@ -232,8 +230,7 @@ def test_a_connection_is_read_in_small_parts_and_not_ahead():
         answers = web.Server(lambda request: asyncio.sleep(60))
         make, loop = lambda: Recorder(answers, Server(), {}), asyncio.get_running_loop()
         server = await loop.create_server(make, "127.0.0.1")
-        place = server.sockets[0].getsockname()
-        _, writer = await asyncio.open_connection(*place)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(48 * (LONG_HEAD + b"\r\n"))
         for _ in range(500):
             await asyncio.sleep(0.001)

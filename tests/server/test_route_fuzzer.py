@@ -108,8 +108,7 @@ def answer_to(port, data):
 
 def wrong_http(port, good, number):
     """Sends a request; returns what is wrong with its answer, or None."""
-    data = http_request(random.Random(number), good)
-    answer = answer_to(port, data)
+    answer = answer_to(port, http_request(random.Random(number), good))
     if answer is None or answer[0] < 400:
         return None
     status, body = answer

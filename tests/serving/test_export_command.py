@@ -73,6 +73,11 @@ def test_the_card_of_another_checkpoint_is_refused(run, tmp_path):
         told = f"must describe the exported model, .*Received: .*_sha256={received}"
         with pytest.raises(ValueError, match=told):
             export.export_checkpoint(asked)
+    # With the same checkpoint, the card may still be that of another model.
+    options = content["options"] | {"ema_in_use": False}
+    (tmp_path / "card.json").write_text(json.dumps({**content, "options": options}))
+    with pytest.raises(ValueError, match="has ema_in_use=False.*ema_in_use=True"):
+        export.export_checkpoint(asked)
     assert not (tmp_path / "export").exists()
 
 

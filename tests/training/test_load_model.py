@@ -159,8 +159,7 @@ def test_networks_of_too_many_layers_or_models_are_refused():
         called = keras.Model(image, outputs)
     long = keras.Sequential([image, *(keras.layers.ReLU() for _ in range(200))])
     uncalled = [{"class_name": "ReLU", "config": {}}] * 5001
-    texts = called.to_json(), long.to_json(), json.dumps({"layers": uncalled})
-    for text in texts:
+    for text in called.to_json(), long.to_json(), json.dumps({"layers": uncalled}):
         with pytest.raises(ValueError, match="layers are called over 5000 times"):
             model_config.make_network(text)
     for _ in range(12):

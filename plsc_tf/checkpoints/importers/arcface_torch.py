@@ -165,7 +165,6 @@ def _centers(kind, path):
         state = state.get("state_dict_softmax_fc")
     weight = state.get("weight") if isinstance(state, dict) else None
     rule = f"{path} must have class centers, a 'weight' [classes, embedding size]"
-    fits = isinstance(weight, np.ndarray) and weight.ndim == 2 and weight.size
-    require(fits, rule)
+    require(isinstance(weight, np.ndarray) and weight.ndim == 2 and weight.size, rule)
     torch_files.check_size(path, weight.nbytes)
     return weight

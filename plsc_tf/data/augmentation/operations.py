@@ -223,8 +223,7 @@ def low_resolution(image: tf.Tensor, size: tf.Tensor, methods: tf.Tensor) -> tf.
         size: int32 `[2]`, height and width of the small image.
         methods: int32 `[2]`, indices into `METHODS` for shrinking and enlarging.
     """
-    small = _resize(image, size, methods[0])
-    large = _resize(small, list(image.shape[:2]), methods[1])
+    large = _resize(_resize(image, size, methods[0]), list(image.shape[:2]), methods[1])
     return tf.ensure_shape(large, image.shape)
 
 

@@ -154,8 +154,7 @@ def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tenso
 
 
 def _moved(image, matrix, move=(0.0, 0.0)):
-    transform = ops.affine(matrix, move, tuple(image.shape[:2]))
-    return ops.warp(image, transform, ops.GREY)
+    return ops.warp(image, ops.affine(matrix, move, tuple(image.shape[:2])), ops.GREY)
 
 
 def _blended(pixels, other, amount):

@@ -250,8 +250,7 @@ class _Conversion:
             for number in range(state["shards"], len(paths)):
                 start, end = starts[number], starts[number + 1]
                 shard = shards.RecordFile(paths[number], header_bytes)
-                pieces = self._gather(start, min(end, count))
-                for records, table in _prefetched(pieces):
+                for records, table in _prefetched(self._gather(start, min(end, count))):
                     shard.add(records, table)
                     progress.add(len(records))
                 shard.sync()

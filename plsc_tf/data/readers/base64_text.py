@@ -94,8 +94,7 @@ def listed_files(
             f"is no {' or '.join(tried)}. {paths.names_in(folder)}"
         )
     # As patterns, the names could match the files of the whole machine many times.
-    names = map(glob.escape, paths.read_names(place))
-    return paths.expand(names, folder, flag=place)
+    return paths.expand(map(glob.escape, paths.read_names(place)), folder, flag=place)
 
 
 def parse_line(line: bytes) -> tuple[bytes, int]:

@@ -136,8 +136,7 @@ def read_records(
         ValueError: the file ends within a record, or a length is damaged.
     """
     file = _ReadAhead(path)
-    places = _places(file, position, number)
-    for count, (begin, length) in enumerate(places, number):
+    for count, (begin, length) in enumerate(_places(file, position, number), number):
         end = begin + length + FOOTER
         yield count, end, file.read(begin - HEADER, end - begin + HEADER)
 

@@ -88,8 +88,7 @@ def _embedded(source, rate, options, images, skipped):
     advice = "Replace or remove it, or skip such images: --skip_bad_records."
     batches = source.rows(paths, points, skipped, advice)
     progress = Progress("embedding", len(paths), "images")
-    over = progress.over(batches, lambda batch: len(batch[0]))
-    for rows, embeddings, norms in over:
+    for rows, embeddings, norms in progress.over(batches, lambda batch: len(batch[0])):
         lines = [names[row] for row in rows]
         if rate:
             qualities = rate(norms)

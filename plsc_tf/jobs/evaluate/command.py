@@ -17,7 +17,7 @@ from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import data
-from plsc_tf.jobs.classes.images import require_own_data
+from plsc_tf.jobs.classes.images import class_names, require_own_data
 from plsc_tf.jobs.evaluate import all_pairs, protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
@@ -89,8 +89,7 @@ def _check_files(scoring):
         files.make_dirs(folder)
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         require(writable, "Files cannot be written into this folder", folder=folder)
-    lists = *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups
-    for path in lists:
+    for path in *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups:
         if path not in ("", "folders", protocols.OWN) and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
     folders = [("template_dirs", path, "meta") for path in scoring.template_dirs]
@@ -189,8 +188,7 @@ class _Evaluation:
             self.images[name] = provenance.fingerprints(pairs.images), pairs.files
             shown = [provenance.short_name(path) for path in pairs.files]
             shown = shown or range(len(pairs.images))
-            read = pairs.images.__getitem__
-            provenance.add_worst(report, scores, sides, shown, read)
+            provenance.add_worst(report, scores, sides, shown, pairs.images.__getitem__)
         self._add_leaks(report, scores, people)
         self.add(report)
 
@@ -318,7 +316,12 @@ def _evaluate_model(evaluation, settings, parts, joined):
             reader.verify(loaded.checkpoint, content, names)
             evaluation.class_rows = StoredRows(loaded.checkpoint, weight)
     if test is not None:
-        require_own_data(settings, manifest.read(loaded.checkpoint)["state"])
+        state = manifest.read(loaded.checkpoint)["state"]
+        require_own_data(settings, state)
+        # The labels of class folders depend on the names of all of them.
+        named = hasattr(test.source, "class_names")
+        if named and (reason := class_names(settings, state)[1]):
+            logging.warning("The labels of the test split may be wrong: %s", reason)
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
     if test is not None:

@@ -240,8 +240,7 @@ def _template_pairs(name, path, ids, rows, subjects, options):
     rule = f"{path} must contain pairs with label 1 (same person) and with label 0"
     require(same.any() and not same.all(), rule, only_label=int(same[0]))
     numbers = np.array([subjects.get(one, -1) for one in ids.tolist()])
-    listed = np.unique(np.concatenate([left, right]))
-    if (numbers[listed] >= 0).all():
+    if (numbers[np.unique(np.concatenate([left, right]))] >= 0).all():
         numbers, basis = np.unique(numbers, return_inverse=True)[1], SUBJECTS
     else:
         numbers = bootstrap.linked(len(ids), left[same], right[same])

@@ -11,8 +11,7 @@ def open_log(folder: str):
 
     So it can be rotated. Raises OSError if it cannot be written.
     """
-    path = os.path.join(folder, "audit.log")
-    return open(path, "ab+", opener=_private)
+    return open(os.path.join(folder, "audit.log"), "ab+", opener=_private)
 
 
 def _private(path, flags):

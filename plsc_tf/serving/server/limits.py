@@ -35,5 +35,4 @@ def check_image(index: int, data: bytes, options) -> int:
         raise invalid(f"Image {index} is not a JPEG, PNG or GIF.")
     if pixels > limit:
         raise too_large(f"Image {index} has {pixels} pixels; the limit is {limit}.")
-    texts = _PIXELS_PER_TEXT * num_texts(data)
-    return max(pixels, _PIXELS_PER_BYTE * len(data), texts)
+    return max(pixels, _PIXELS_PER_BYTE * len(data), _PIXELS_PER_TEXT * num_texts(data))
