@@ -144,8 +144,7 @@ class Client(contextlib.AbstractContextManager):
         if not parts:
             return np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         arrays, qualities, models = zip(*parts, strict=True)
-        if len(set(filter(None, models))) > 1:
-            raise ServiceError("The model changed meanwhile: encode the images again.")
+        _require_one_model(models)
         return np.concatenate(arrays), np.concatenate(qualities)
 
     def encode_faces(self, photos: Iterable[bytes]) -> list[list[dict]]:
@@ -164,7 +163,9 @@ class Client(contextlib.AbstractContextManager):
         Raises:
             ValueError, ServiceError: see `encode`.
         """
-        return [self._ask("faces", text) for text in _texts(photos)]
+        parts = [self._ask("faces", text) for text in _texts(photos)]
+        _require_one_model(model for _, model in parts)
+        return [faces for faces, _ in parts]
 
     def verify(self, first: bytes, second: bytes) -> dict:
         """Compares two images; the export must have a calibration.
@@ -234,6 +235,15 @@ def _texts(images):
     return [base64.b64encode(image).decode("ascii") for image in images]
 
 
+def _model(answer):
+    return str(answer.get("model", ""))[:99]
+
+
+def _require_one_model(names):
+    if len(set(filter(None, names))) > 1:
+        raise ServiceError("The model changed meanwhile: encode the images again.")
+
+
 class _Unavailable(Exception):
     """This server cannot answer now; another might."""
 
@@ -299,13 +309,15 @@ class _Server:
             raise _Unavailable("the answer does not have a comparison") from None
 
     def faces(self, text):
-        """Returns the faces in a base64-encoded photograph; see `embeddings`."""
-        reply = self._post(_FACES_PATH, {"base64_string": [text]})
-        found, keys = self._items(*reply, "instance"), ("box", "points", "embedding")
+        """Returns (faces in a base64-encoded photograph, model); see `embeddings`."""
+        status, answer = self._post(_FACES_PATH, {"base64_string": [text]})
+        found = self._items(status, answer, "instance")
+        keys = "box", "points", "embedding"
         try:
             (faces,) = [one["faces"] for one in found]
             keys += ("quality",) * all("quality" in face for face in faces)
-            return [{k: np.array(face[k], np.float32) for k in keys} for face in faces]
+            faces = [{k: np.array(f[k], np.float32) for k in keys} for f in faces]
+            return faces, _model(answer)
         except (TypeError, ValueError, OverflowError, LookupError):
             raise _Unavailable("the answer does not have faces") from None
 
@@ -334,7 +346,7 @@ class _Server:
         if array.ndim != 2 or len(array) != count or not np.isfinite(array).all():
             what = "embeddings and qualities" if rated else "embeddings"
             raise _Unavailable(f"the answer does not have {count} {what}")
-        return array, qualities, str(answer.get("model", ""))[:99]
+        return array, qualities, _model(answer)
 
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""

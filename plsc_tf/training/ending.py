@@ -274,10 +274,9 @@ def rescue(
         logging.error("%s", failure)
         return
     if saved_ones and model.trainer.group.is_chief:
-        flags = files.join(save_dir, "flags.cfg")
         logging.info(
             f"{saved_ones[-1][1]} is saved. The same command resumes from it: python "
-            f"-m plsc_tf.train --flagfile={flags}"
+            f"-m plsc_tf.train --flagfile={files.join(save_dir, 'flags.cfg')}"
         )
 
 

@@ -251,13 +251,12 @@ class Calls:
 
     def _goes_on(self):
         """Returns whether to launch a call before the results of the last are read."""
-        last = self._trainer.position.global_step + self.unreported
         return (
             self._warm
             and len(self._calls) == 1
             and self._calls[0].proceed is not None
             and not self._model.stop_training
-            and not self._wanted([last])
+            and not self._wanted([self._trainer.position.global_step + self.unreported])
         )
 
     def _read(self):

@@ -159,13 +159,14 @@ def test_answers_that_are_none(pictures):
 
 def test_images_of_a_call_are_embedded_by_one_model(pictures):
     # Embeddings of two models cannot be compared.
-    row, names = {"instance": [{"embedding": [1.0]}]}, iter("aab")
+    row, names = {"instance": [{"embedding": [1.0], "faces": []}]}, iter("aab")
     with listening(lambda *_: (200, row | {"model": next(names)}, {})) as (address, _):
         with Client(address, batch_images=1) as client:
             assert client.encode(pictures[:2]).tolist() == [[1.0]] * 2
-            with pytest.raises(ServiceError, match="model changed"):
+            for encode in client.encode, client.encode_faces:
                 names = iter("ab")
-                client.encode(pictures[:2])
+                with pytest.raises(ServiceError, match="model changed"):
+                    encode(pictures[:2])
 
 
 @contextlib.contextmanager

@@ -122,11 +122,10 @@ def overlaps(sets, settings=None):
     training = {"note": "not compared: --card_duplicates=false"}
     if settings and sets:
         training = _training(settings)
-    others = {"training set": (training, ()), **sets}
     return {
         name: {
             other: _shared(own, hashes, names)
-            for other, (hashes, _) in others.items()
+            for other, (hashes, _) in {"training set": (training, ()), **sets}.items()
             if other != name
         }
         for name, (own, names) in sets.items()

@@ -49,18 +49,20 @@ class FaceRoute:
         """Finds and embeds faces, the largest of a photograph first.
 
         The request is {"base64_string": [photographs]}; the answer is {"instance":
-        [{"faces": [{"box", "points", "embedding"}]}]}, with "quality" in each face if
-        the model knows it.
+        [{"faces": [{"box", "points", "embedding"}]}], "model": its fingerprint}, with
+        "quality" in each face if the model knows it.
         """
         photos = (await self._app.read_images(request))["base64_string"]
         check_count(len(photos), _MOST)
         found = (await self._queue.run(photos, map(len, photos)))["found"]
         faces = [face for photo in found for face in photo.faces]
         cut = [face.pop("pixels") for face in faces]
-        rows = await self._app.models.get().embed(cut) if cut else ()
+        model = self._app.models.get()
+        rows = await model.embed(cut) if cut else ()
         for face, row in zip(faces, rows, strict=True):
             face |= row
-        return answer(rest.write_json({"instance": list(map(vars, found))}))
+        photos = {"instance": list(map(vars, found)), "model": model.fingerprint}
+        return answer(rest.write_json(photos))
 
     def run(self, _, photos: list[bytes]) -> dict[str, np.ndarray]:
         """Finds the faces in a photograph, and cuts them out as PNGs.
