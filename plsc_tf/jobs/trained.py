@@ -62,16 +62,21 @@ def find(settings: Settings) -> str:
     unless the command line names that one (see `plsc_tf.options.cli`).
 
     Raises:
+        DamagedCheckpointError: all checkpoints of the run are damaged.
         FileNotFoundError: there is no checkpoint.
     """
     storage = settings.checkpoints
     fs_options.set_user(storage)
     # The default folder may hold another run that started from the checkpoint.
     both = storage.checkpoint_dir and "model_save_dir" in settings.given
-    if both and (checkpoints := catalog.find_all(storage.model_save_dir)):
-        flags = manifest.read(checkpoints[-1][1])["state"].get("flags", {})
+    if both and catalog.is_run(storage.model_save_dir):
+        path = catalog.resolve(storage.model_save_dir)
+        flags = manifest.read(path)["state"].get("flags", {})
         if storage.checkpoint_dir == flags.get("checkpoint_dir"):
-            return catalog.resolve(storage.model_save_dir)
+            return path
+    elif both:  # it may have been renamed
+        message = "%s contains no checkpoint: using checkpoint_dir=%s."
+        logging.warning(message, storage.model_save_dir, storage.checkpoint_dir)
     return catalog.resolve(storage.checkpoint_dir or storage.model_save_dir)
 
 

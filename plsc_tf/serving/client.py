@@ -348,15 +348,22 @@ class _Server:
             raise _Unavailable(f"the answer does not have {count} {what}")
         return array, qualities, _model(answer)
 
+    def _connection(self):
+        """Returns (a connection, whether it was used before)."""
+        with contextlib.suppress(IndexError):
+            # After a fork, either process could get the other one's answers.
+            while (connection := self._unused.pop()).pid != os.getpid():
+                connection.close()
+            return connection, True
+        connection = self._connect()
+        connection.response_class, connection.pid = Response, os.getpid()
+        return connection, False
+
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""
         body = json.dumps(value).encode()
         while True:
-            try:
-                connection, used = self._unused.pop(), True
-            except IndexError:
-                connection, used = self._connect(), False
-                connection.response_class = Response
+            connection, used = self._connection()
             try:
                 if used:
                     connection.sock.settimeout(connection.timeout)

@@ -150,7 +150,7 @@ def export_saved_model(  # noqa: PLR0913 - every one has a default
         if signatures.percentiles:
             norms = {"norm_percentiles": signatures.percentiles}
             card["quality"] = {"images": len(extras.validation), **norms}
-        card["fingerprint"] = _fingerprint(signatures.module.read_variables, card)
+        card["fingerprint"] = _fingerprint(signatures, card)
         return _write(export_dir, signatures, card, extras)
 
     # In a strategy's scope, new and loaded variables would be mirrored, and loading
@@ -204,14 +204,29 @@ def _write(export_dir, signatures, card, extras):
             files.remove_tree(hidden)
 
 
-def _fingerprint(variables, card):
+def _fingerprint(signatures, card):
     """Returns a digest of what embeddings depend on; it is the same in every export."""
-    names = "model_name", "preprocessing", "image_size", "normalize"
-    digest = hashlib.sha256(repr([card.get(name) for name in names]).encode())
-    parts = (hashlib.sha256(np.ascontiguousarray(v.numpy())) for v in variables)
+    names, variables = ["image_size", "normalize"], signatures.module.read_variables
+    parts = [np.ascontiguousarray(v.numpy()) for v in variables]
+    if card["preprocessing"] == "custom" or "model_name" not in card:
+        # Nothing names what is computed.
+        graph = signatures.functions["serving_default"].get_concrete_function().graph
+        graph = graph.as_graph_def()
+        nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+        parts += [f"{node.op} {_attributes(node)}".encode() for node in nodes]
+    else:
+        names += ["model_name", "preprocessing"]
+    digest = hashlib.sha256(repr([card[name] for name in names]).encode())
     # Their order differs from process to process.
-    digest.update(b"".join(sorted(part.digest() for part in parts)))
+    digest.update(b"".join(sorted(hashlib.sha256(part).digest() for part in parts)))
     return digest.hexdigest()
+
+
+def _attributes(node):
+    """Returns a node's attributes, except names of functions and those of a machine."""
+    texts = sorted((name, str(value)) for name, value in node.attr.items())
+    other = "_", "config_proto"
+    return [x for x in texts if not x[0].startswith(other) and "func {" not in x[1]]
 
 
 def _noise(count, image_size):

@@ -104,6 +104,7 @@ class Gallery(contextlib.AbstractContextManager):
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
                 self.dim = self._checked_dim(dim, model)
+                self._version = self._one("PRAGMA data_version")
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
@@ -171,7 +172,14 @@ class Gallery(contextlib.AbstractContextManager):
             with self._lock, self._base:
                 yield
         except sqlite3.OperationalError as error:
+            # SQLite has read its file again, which counts as a change.
+            self._version = self._one("PRAGMA data_version")
             raise self._os_error("write", error) from error
+
+    def _require_unchanged(self):
+        """Raises OSError if the file has changed: its people may have other numbers."""
+        if self._one("PRAGMA data_version") != self._version:
+            raise self._os_error("use", "another program changed it. Open it anew")
 
     def _error(self, problem):
         return ValueError(f"The gallery {self._folder!r} {problem}")
@@ -283,6 +291,7 @@ class Gallery(contextlib.AbstractContextManager):
             scores, people = nearest(unit[start : start + step], rows, owner, count)
             pairs = zip(scores.tolist(), people.tolist(), strict=True)
             with self._lock:  # once, as it may have to wait for a change each time
+                self._require_unchanged()
                 found += [self._matches(*pair, count, least) for pair in pairs]
         return found
 
@@ -308,6 +317,7 @@ class Gallery(contextlib.AbstractContextManager):
         self.close()
 
     def _person(self, name):
+        self._require_unchanged()
         return self._one("SELECT id FROM people WHERE name = ?", name)
 
     def _faces(self, person):

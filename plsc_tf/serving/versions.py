@@ -1,5 +1,6 @@
 """Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
+import contextlib
 import re
 
 from plsc_tf.requirements import require
@@ -50,6 +51,13 @@ def read_card(folder: str) -> dict:
     rule = f"{folder} must be an export of plsc_tf, with {CARD} about its images"
     require(files.exists(path), rule)
     return files.read_json(path)
+
+
+def stamp(folder: str):
+    """Returns what changes if another model gets a version's number; None on errors."""
+    path = folder if folder.endswith(".onnx") else files.join(folder, _MODEL)
+    with contextlib.suppress(OSError):
+        return files.stat(path)
 
 
 def _is_model(folder):

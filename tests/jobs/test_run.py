@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.checkpoints import manifest
+from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.data.sampling import Order
 from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
@@ -126,7 +127,9 @@ def test_results_that_cannot_be_read_are_told_before_the_training(tmp_path):
         assert not (tmp_path / "flags.cfg").exists()
 
 
-def test_warm_start_takes_weights_and_evaluate_means_the_new_run(finished, monkeypatch):
+def test_warm_start_takes_weights_and_evaluate_means_the_new_run(
+    finished, monkeypatch, caplog
+):
     folder, _ = finished
     options = dict(restart=True, stop_at_step=1, learning_rate=0.0, weight_decay=0.0)
     used, outcome = train.train(settings(folder, checkpoint_dir=str(folder), **options))
@@ -152,6 +155,14 @@ def test_warm_start_takes_weights_and_evaluate_means_the_new_run(finished, monke
     os.symlink(f"{folder}-2", "output")
     named = Settings.from_values(checkpoint_dir=str(folder))
     assert trained.find(named) == str(folder / "1")
+    # If the new run is damaged or gone, the start is not its model.
+    options = parse(flags)
+    os.truncate(f"{outcome['checkpoint_dir']}/manifest.json", 9)
+    with pytest.raises(DamagedCheckpointError):
+        trained.find(options)
+    os.rename(f"{folder}-2", f"{folder}-3")
+    assert trained.find(options) == str(folder / "1")
+    assert f"{folder}-2 contains no checkpoint" in caplog.text
 
 
 def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished):

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import http.server
 import json
+import os
 import socket
 import threading
 
@@ -167,6 +168,26 @@ def test_images_of_a_call_are_embedded_by_one_model(pictures):
                 names = iter("ab")
                 with pytest.raises(ServiceError, match="model changed"):
                     encode(pictures[:2])
+
+
+def test_after_a_fork_each_process_gets_its_own_answers():
+    def size_of(_, body):
+        [text] = body["base64_string"]
+        return 200, {"instance": [{"embedding": [len(text)]}]}, {}
+
+    def all_right(size):
+        found = [client.encode([bytes(3 * size)])[0, 0] for _ in range(50)]
+        return found == [4 * size] * 50
+
+    with listening(size_of) as (address, _), Client(address) as client:
+        assert all_right(1)
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                os._exit(not all_right(2))
+            os._exit(2)
+        assert all_right(3)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 @contextlib.contextmanager

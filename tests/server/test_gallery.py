@@ -264,6 +264,19 @@ def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path):
     assert refused > 50
 
 
+# Otherwise, faces get the names of other people.
+def test_a_backup_copied_into_an_open_gallery_is_noticed(tmp_path):
+    bob, path = np.eye(4)[1], tmp_path / "gallery.db"
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("ada", np.eye(4)[0])
+        backup = path.read_bytes()
+        gallery.enrol("bob", bob)
+        path.write_bytes(backup)
+        for use in lambda: gallery.enrol("eve", -bob), lambda: gallery.identify(bob):
+            with pytest.raises(OSError, match="another program changed it"):
+                use()
+
+
 # Otherwise, a server whose database was deleted lets nobody in, and no error says why.
 @pytest.mark.parametrize("how", ["deleted", "emptied"])
 def test_a_lost_database_is_not_a_new_gallery(tmp_path, how):

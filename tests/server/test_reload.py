@@ -56,7 +56,9 @@ def test_a_new_version_takes_over_without_a_lost_request(versions, tmp_path, pic
     assert by_new[-1]
 
 
-def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
+def test_a_broken_version_is_reported_and_the_old_one_stays(
+    versions, tmp_path, pictures
+):
     folder = tmp_path / "face"
     add(versions, "1", folder)
     with tools.served(folder) as server:
@@ -76,6 +78,16 @@ def test_a_broken_version_is_reported_and_the_old_one_stays(versions, tmp_path):
         shutil.rmtree(folder / "2")
         tools.wait_for(lambda: states(server) == {"1": "AVAILABLE"})
         assert tools.ask(server, "GET", "/healthz")[0] == 200
+        # The next export may get the number of one that was removed.
+        shutil.rmtree(folder / "1")
+        shutil.copytree(versions / "2", folder / ".new")
+        (folder / ".new").rename(folder / "1")
+        new = tools.direct(versions / "2", pictures)
+        with tools.asking(server, pictures) as answers:
+            tools.wait_for(
+                lambda: any(np.allclose(x, new, atol=1e-5) for _, x in answers)
+            )
+        assert {status for status, _ in answers} == {200}
 
 
 def test_several_versions(versions, tmp_path, pictures):

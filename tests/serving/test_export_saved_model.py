@@ -87,14 +87,21 @@ def test_the_folder_holds_what_tensorflow_serving_expects(exported):
 
 def test_all_exports_of_a_model_have_its_fingerprint(tmp_path):
     # A gallery and a client take another one for another model.
-    def fingerprint():
+    def fingerprint(share=1.0, activation="relu"):
+        def prepare(encoded):
+            image = tf.image.central_crop(image_ops.decode(encoded), share)
+            return image_ops.resize(image, (2, 2))
+
         keras.utils.set_random_seed(0)
-        layers = [keras.layers.Flatten(), *map(keras.layers.Dense, range(3, 9))]
-        network = keras.Sequential([keras.Input((2, 2, 3)), *layers])
-        folder = export_saved_model(network, tmp_path, image_size=(2, 2))
+        dense = [keras.layers.Dense(size, activation) for size in range(3, 9)]
+        layers = [keras.Input((2, 2, 3)), keras.layers.Flatten(), *dense]
+        options = {"image_size": (2, 2), "prepare": prepare}
+        folder = export_saved_model(keras.Sequential(layers), tmp_path, **options)
         return tiny.read(folder, "model_card.json")["fingerprint"]
 
     assert fingerprint() == fingerprint()
+    # Otherwise, a gallery would compare embeddings that cannot be compared.
+    assert len({fingerprint(), fingerprint(0.5), fingerprint(1.0, "elu")}) == 3
 
 
 class Classifier:

@@ -57,7 +57,7 @@ def read_keys(path: str) -> list[Key]:
     with # are skipped.
 
     Raises:
-        ValueError: a line is malformed, a name or key is repeated, or there is no key.
+        ValueError: a line is malformed, or a name or key is repeated.
         OSError: the file cannot be read.
     """
     keys = []
@@ -75,8 +75,8 @@ def read_keys(path: str) -> list[Key]:
             require(rate and rights <= set(RIGHTS), rule, advice)
             keys.append(Key(match[1], match[2], rights, rate))
     names, digests = {key.name for key in keys}, {key.digest for key in keys}
-    if not keys or len(names) != len(keys) or len(digests) != len(keys):
-        raise ValueError(f"{path} must contain keys, and no name or key twice.")
+    if len(names) != len(keys) or len(digests) != len(keys):
+        raise ValueError(f"{path} must contain no name or key twice.")
     return keys
 
 
@@ -103,6 +103,7 @@ class Access:
             # Take the version first: a change after it is then read again.
             self._version = _version(self._path)
             self._keys = read_keys(self._path)
+            require(self._keys, f"{self._path} must contain keys")
             if not (options.local or options.tls_certificate):
                 logging.warning(
                     "Keys and faces cross the network unencrypted: set tls_certificate "

@@ -15,7 +15,9 @@ def open_log(folder: str):
 
 
 def _private(path, flags):
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    os.fchmod(file, 0o600)  # a backup or a rotation may have made it readable
+    return file
 
 
 def record(folder: str, change: Callable, who: dict, person: str, *arguments) -> int:

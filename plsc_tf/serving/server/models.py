@@ -50,6 +50,7 @@ class LoadedModel:
         fingerprint: the model card's; models with the same fingerprint compute the same
             embeddings.
         seconds: {batch size: measured seconds per batch}.
+        stamp: `versions.stamp` of the folder.
         threshold: the model card's threshold {"cosine", "far", "set", ...}, where
             "cosine" is the smallest cosine of two faces of the same person; None if the
             card has no threshold.
@@ -69,6 +70,7 @@ class LoadedModel:
             ValueError, OSError, tf.errors.OpError: the version cannot be loaded.
         """
         self.version, self.seconds, self._options = version, {}, options
+        self.stamp = versions.stamp(folder)
         card, self._loaded, self.signature_defs = _open(folder)
         self._inputs = {name: _input(d) for name, d in self.signature_defs.items()}
         both = QUALITY_SIGNATURE, DEFAULT_SIGNATURE
@@ -199,14 +201,12 @@ def _input(definition):
 
 
 def _open(path):
-    """Returns (model card or {}, model with `signatures`, their definitions)."""
+    """Returns (model card, model with `signatures`, their definitions)."""
     if path.endswith(".onnx"):
         model = exported.OnnxModel(path)
         return {"fingerprint": model.fingerprint}, model, model.signature_defs
     definitions = _signature_defs(files.read(files.join(path, "saved_model.pb")))
-    card = files.join(path, versions.CARD)
-    card = files.read_json(card) if files.exists(card) else {}
-    copy = transfer.LocalFolder(path)
+    card, copy = versions.read_card(path), transfer.LocalFolder(path)
     return card, tf.saved_model.load(copy.downloaded()), definitions
 
 
@@ -233,6 +233,14 @@ def _collect():
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+async def _finish(models):
+    """Frees models that get no new requests when they have answered the others."""
+    while not all(model.idle for model in models):
+        await asyncio.sleep(0.01)
+    models.clear()
+    await asyncio.to_thread(_collect)
 
 
 class Models:
@@ -284,7 +292,9 @@ class Models:
         folders = await asyncio.to_thread(versions.find_models, path)
         keep = []
         for version in sorted(folders, reverse=True):
-            if version not in self._served:
+            stamp = await asyncio.to_thread(versions.stamp, folders[version])
+            # The next export after a removal may have the same number.
+            if version not in self._served or stamp != self._served[version].stamp:
                 await self._load(folders[version], version)
             # In place of a version that cannot be loaded, serve the one before it.
             keep += [version] if version in self._served else []
@@ -295,7 +305,8 @@ class Models:
         # If no folder is left, keep the newest version.
         keep = keep or sorted(self._served)[-1:]
         for version in set(self._served) - set(keep):
-            await self._unload(version)
+            await _finish([self._served.pop(version)])
+            logging.info("Version %d of %s is no longer served", version, self.name)
 
     async def _load(self, folder, version):
         """Loads a version, unless that has failed not long ago."""
@@ -314,18 +325,13 @@ class Models:
             logging.error("Cannot load version %d: %s", version, error)
             return
         await asyncio.to_thread(_collect)
+        replaced = [self._served[version]] if version in self._served else []
         self._served[version] = model
         self._failures.pop(version, None)
         self._metrics.loads.labels("ok").inc()
         logging.info("Serving version %d of %s", version, self.name)
-
-    async def _unload(self, version):
-        model = self._served.pop(version)
-        while not model.idle:
-            await asyncio.sleep(0.01)
-        del model
-        await asyncio.to_thread(_collect)
-        logging.info("Version %d of %s is no longer served", version, self.name)
+        if replaced:
+            await _finish(replaced)
 
     @property
     def failed(self) -> dict[str, dict[str, str]]:
