@@ -21,6 +21,8 @@ from plsc_tf.storage import files
 # Key of a state whose labels are no longer those of the training data. The value is the
 # `Source.contents` of that data, or True if they are unknown.
 EDITED = "class_edits"
+# The end of the name of an average of rows, see `training.average`.
+_AVERAGE = "/average"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +105,8 @@ def _edited(source, content, changes, weights_only):
         _check_slots(source, content)
         training = copied("training", "variables")
     names = [n for n in content["arrays"] if "/" not in n or not weights_only]
-    missing = sorted({*names} - {"weight", *changes.fills})
+    missing = {name.removesuffix(_AVERAGE) for name in names}
+    missing = sorted(missing - {"weight", *changes.fills})
     unknown = f"The initial {', '.join(missing)} of new classes is unknown"
     rule = f"{unknown}: {source} does not name its optimizer"
     require(not (missing and changes.labels.added), rule, "Set --edit_weights_only")
@@ -118,6 +121,7 @@ def _edited_rows(source, content, changes, name):
     dtype = stored.stored_dtype
     if changes.dominant is not None:
         stored = rows.one_center(stored, changes.dominant)
+    name = name.removesuffix(_AVERAGE)
     merge, added = functools.partial(np.mean, axis=0), changes.added
     if name == "bias":
         merge = np.logaddexp.reduce  # adds up the classes' softmax probabilities

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from plsc_tf import classes
-from plsc_tf.checkpoints import editing
+from plsc_tf.checkpoints import editing, manifest
 from plsc_tf.data import figures
 from plsc_tf.jobs import train, trained as trained_models
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
+from tests.checkpoints.small import seal
 from tests.classes.tiny import PICTURES, SIZE, draw_classes, rows_of, run_command
 from tests.folders import contents
 
@@ -79,6 +80,21 @@ def test_a_list_of_other_labels_is_refused(edited, tmp_path):
     paths = f"--edit_dir={tmp_path / 'e'}", f"--new_list={tmp_path / 'l.txt'}"
     with pytest.raises(ValueError, match="classes were edited"):
         run_command(f"--checkpoint_dir={edited[0] / 'edited/0'}", *paths)
+
+
+def test_averages_are_lost_on_request_only(trained, tmp_path):
+    place = tmp_path / "0"
+    shutil.copytree(trained[0] / "0", place)
+    content = manifest.read(str(place))
+    seal(place, content | {"state": content["state"] | {"averages": [None]}})
+    edit = (
+        f"--checkpoint_dir={place}",
+        f"--edit_dir={tmp_path}/e",
+        "--edit_weights_only",
+    )
+    with pytest.raises(ValueError, match="averages of the weights in .* would be lost"):
+        run_command(*edit)
+    assert run_command(*edit, "--ema_in_use=false")["checkpoint"] == f"{tmp_path}/e/0"
 
 
 def test_the_map_and_the_list_have_the_new_labels(edited):

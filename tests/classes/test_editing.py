@@ -62,6 +62,16 @@ def test_probabilities_of_softmax_add_up_in_a_merged_bias(tmp_path):
     np.testing.assert_allclose(np.exp(merged), np.exp(biases).sum(), rtol=1e-6)
 
 
+def test_averages_are_edited_as_the_weights_are(tmp_path):
+    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
+    content.arrays["weight/average"] = make_rows(3, WEIGHT)
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    writer.save(old, content)
+    changes = Edit(LabelsMap(7, merged=[[0, 6]], added=2), added=ones)
+    editing.edit(old, new, changes)
+    np.testing.assert_array_equal(rows_of(new, "weight/average"), rows_of(new))
+
+
 def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
     monkeypatch.setattr(rows, "PIECE_BYTES", 4 * 100)
     old = np.random.default_rng(0).normal(size=(1000, 2)).astype(np.float32)

@@ -43,6 +43,10 @@ def edit(settings):
     source, content, settings, run = trained.open_checkpoint(settings)
     outputs.require_absent(options.edit_dir)
     editing.check_centers(source, content, options.drop_sub_centers)
+    averaged = settings.optimizer.ema_in_use and "averages" in content["state"]
+    rule = f"The averages of the weights in {source} would be lost"
+    advice = "Leave out edit_weights_only, or set --ema_in_use=false to do without them"
+    require(not (options.edit_weights_only and averaged), rule, advice)
     if options.new_list:
         images.require_own_data(settings, content["state"])
     listing = functools.partial(images.open_listing, settings)
