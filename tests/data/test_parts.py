@@ -262,10 +262,11 @@ def test_fingerprints_tell_data_apart_and_not_machines(tmp_path, picture):
     others = [
         fingerprint("fewer", examples[1:]),
         fingerprint("turned", examples[::-1]),
+        fingerprint("labels", [(image, 4 - label) for image, label in examples]),
         fingerprint("batch", examples, 3),
         fingerprint("seed", examples, seed=1),
     ]
-    assert len({here, *others}) == 5
+    assert len({here, *others}) == 6
 
 
 def test_fingerprints_of_lists_and_streams(list_folder, picture):

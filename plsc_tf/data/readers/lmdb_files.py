@@ -77,6 +77,10 @@ class LmdbRecords(Records):
         require(len({*self._keys}) == len(self._keys), f"{path} has a key twice")
         super().__init__([path], [len(self._keys)])
 
+    def contents(self) -> str:
+        """See `Records.contents`."""
+        return super().contents() + self.sample
+
     def read(self, indices: np.ndarray) -> list[bytes]:
         """See `Records.read`."""
         return self._get([self._keys[k] for k in indices.tolist()], self._names[0])
