@@ -11,8 +11,7 @@ _of_pairs = option_if("pair_lists or template_dirs or protocol or no embeddings"
 
 def _is_part(text):
     number, _, parts = text.partition("/")
-    decimal = number.isdecimal() and parts.isdecimal()
-    return decimal and 1 <= int(number) <= int(parts)
+    return number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)
 
 
 class Evaluation(OptionGroup):

@@ -91,10 +91,9 @@ def _bounds(needed, sizes):
         # begin, if no block exceeds the limit.
         least = [(0, [0])]
         for end, tensors in enumerate(kept[1:], 1):
-            starts = range(bisect_left(totals, totals[end] - limit), end)
             memory, start = min(
                 (least[i][0] + sum(size for made, size in tensors if made > i), i)
-                for i in starts
+                for i in range(bisect_left(totals, totals[end] - limit), end)
             )
             least.append((memory, [*least[start][1], end]))
         memory, bounds = least[-1]
@@ -145,8 +144,7 @@ def _run(block, inputs, compiled):
             with tf.GradientTape() as tape:
                 tape.watch(floats)
                 outputs, losses, _ = once(again)
-            ends = [*outputs, *losses]
-            gradients = iter(tape.gradient(ends, floats, list(upstream)))
+            gradients = iter(tape.gradient([*outputs, *losses], floats, list(upstream)))
             return [next(gradients) if t.dtype.is_floating else None for t in again]
 
         return results, backward

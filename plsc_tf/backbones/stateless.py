@@ -22,5 +22,4 @@ def with_values(
     with scope:
         result = function()
     pairs = zip(before, [scope.get_current_value(v) for v in variables], strict=True)
-    states = [None if new is old else new for old, new in pairs]
-    return result, states, scope.losses
+    return result, [None if new is old else new for old, new in pairs], scope.losses

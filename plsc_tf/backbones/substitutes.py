@@ -74,8 +74,7 @@ def _batch_norm(layer, x):
     normalize = _normalize_together if layer.synchronized else _normalize
     y, mean, variance = normalize(x, scale, offset, layer.epsilon)
     for moving, value in (layer.moving_mean, mean), (layer.moving_variance, variance):
-        old = moving.value * layer.momentum
-        moving.assign(old + value * (1.0 - layer.momentum))
+        moving.assign(moving.value * layer.momentum + value * (1.0 - layer.momentum))
     return y
 
 

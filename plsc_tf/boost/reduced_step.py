@@ -244,15 +244,11 @@ class ReducedStepper:
             pending = pending | {"tiles": []}
         cut = updater.space.cut(tf.cast(flat, keras.config.floatx()), rows)
         unhealthy = tf.cast(~passes.healthy, keras.config.floatx())
-        loss, unhealthy, projected = collectives.all_sum(
-            [passes.loss, unhealthy, updater.space.project(cut)]
-        )
+        parts = [passes.loss, unhealthy, updater.space.project(cut)]
+        loss, unhealthy, projected = collectives.all_sum(parts)
         healthy = (unhealthy < 0.5) & tf.reduce_all(tf.math.is_finite(projected))
-        passes = passes._replace(
-            gradients=[passes.gradients[i] for i in updater.left],
-            pending=pending,
-            healthy=healthy,
-        )
+        left = [passes.gradients[i] for i in updater.left]
+        passes = passes._replace(gradients=left, pending=pending, healthy=healthy)
         return {"loss": loss, "healthy": healthy, "projected": projected}, passes, cut
 
     def _direction(self, passes, cut, projected, wanted):

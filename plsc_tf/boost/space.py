@@ -84,10 +84,8 @@ class Space:
 
     def slots(self):
         """Returns the arrays to store in a checkpoint, `{name: ShardedRows}`."""
-        return {
-            f"dim_reduce/residual{'_' if name else ''}{name}": rows
-            for name, rows in self._residual.items()
-        }
+        kept, first = self._residual.items(), "dim_reduce/residual"
+        return {f"{first}_{name}" if name else first: rows for name, rows in kept}
 
     def cut(self, flat, gradients):
         """Returns the calling replica's part of a gradient: a list, tile by tile.
@@ -132,12 +130,9 @@ class Space:
         moves = [one[:, 0] for one in lifted]
         if not self._residual:
             return moves, []
-        tiles = zip(_local(self._residual), own, lifted, strict=True)
-        residuals = [
-            gamma * tf.reshape(old, [-1]) + (values - one[:, 1])
-            for old, values, one in tiles
-        ]
-        return moves, residuals
+        old = [gamma * tf.reshape(tile, [-1]) for tile in _local(self._residual)]
+        tiles = zip(old, own, lifted, strict=True)
+        return moves, [kept + (values - one[:, 1]) for kept, values, one in tiles]
 
     def gather(self, pieces):
         """Gathers all replicas' tiles into one `[n]` for the replicated weights.

@@ -139,17 +139,14 @@ class Snapshot:
         arrays = [_class_rows(path, content, piece) for piece in classes]
         names = [part["file"] for array in arrays for part in array["parts"]]
         reader.verify(path, content, [content["backbone"]["file"], *names])
-        self._parts = [
-            (piece, functools.partial(_of_rows, StoredRows(path, array)))
-            for piece, array in zip(classes, arrays, strict=True)
-        ]
+        stored = [StoredRows(path, array) for array in arrays]
+        reads = [functools.partial(_of_rows, rows) for rows in stored]
+        self._parts = list(zip(classes, reads, strict=True))
         name = files.join(path, content["backbone"]["file"])
         with h5py.File(reader.open_weights(path, content)) as file:
-            self._parts += [
-                (piece, functools.partial(_of_file, name, *self._place(file, piece)))
-                for piece in layout.pieces
-                if not piece.rows
-            ]
+            for piece in [piece for piece in layout.pieces if not piece.rows]:
+                read = functools.partial(_of_file, name, *self._place(file, piece))
+                self._parts.append((piece, read))
         heartbeat()
 
     def read(self, low, high):
@@ -182,8 +179,7 @@ def _of_rows(rows, low, high):
     """Reads elements `[low, high)` from stored rows, which are read whole."""
     width = int(np.prod(rows.shape[1:], dtype=np.int64))
     first, end = low // width, -(-high // width)
-    whole = rows.read(first, end).reshape(-1)
-    return whole[low - first * width : high - first * width]
+    return rows.read(first, end).reshape(-1)[low - first * width : high - first * width]
 
 
 def _class_rows(path, content, piece):

@@ -97,8 +97,5 @@ def make_images(
     if sizes is None:
         return in_general()
     # An image of known size needs no branch that resizes it.
-    return tf.cond(
-        tf.reduce_all(sizes == size),
-        lambda: map_rows(one_of_size, (stored, decisions)),
-        in_general,
-    )
+    same = tf.reduce_all(sizes == size)
+    return tf.cond(same, lambda: map_rows(one_of_size, (stored, decisions)), in_general)

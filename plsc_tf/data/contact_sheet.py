@@ -29,14 +29,12 @@ def draw(
             `[h, w, 3]`.
         columns: number of rows to place side by side.
     """
-    require(
-        any(len(row) for _, row in rows), "A contact sheet needs at least one image"
-    )
+    rule = "A contact sheet needs at least one image"
+    require(any(len(row) for _, row in rows), rule)
     height = max(picture.shape[0] for _, row in rows for picture in row) + _GAP
     width = max(picture.shape[1] for _, row in rows for picture in row) + _GAP
-    most = max(len(row) for _, row in rows)
     down = -(-len(rows) // columns)
-    across = _TITLE_WIDTH + most * width
+    across = _TITLE_WIDTH + max(len(row) for _, row in rows) * width
     sheet = Image.new("RGB", (columns * across, down * height), "white")
     pen = ImageDraw.Draw(sheet)
     for number, (title, row) in enumerate(rows):

@@ -157,10 +157,8 @@ def jpeg_sizes(images: tf.Tensor) -> tf.Tensor:
     four = tf.fill(tf.shape(lengths), 4)
 
     def two_numbers(place):
-        content = tf.strings.substr(images, tf.minimum(place, lengths), four)
-        numbers = tf.io.decode_raw(
-            content, tf.uint16, little_endian=False, fixed_length=4
-        )
+        part = tf.strings.substr(images, tf.minimum(place, lengths), four)
+        numbers = tf.io.decode_raw(part, tf.uint16, little_endian=False, fixed_length=4)
         return tf.cast(numbers, tf.int32)
 
     def is_in(marker, kinds):

@@ -61,10 +61,8 @@ def load(
     for field in fields.keys() - set.union(*known):
         hint = did_you_mean(field, set.union(*known))
         raise ValueError(f"load has no argument {field!r}.{hint}")
-    options, request = (
-        kind(**{key: fields[key] for key in names & fields.keys()})
-        for kind, names in zip(kinds, known, strict=True)
-    )
+    given = [{key: fields[key] for key in names & fields.keys()} for names in known]
+    options, request = PipelineOptions(**given[0]), DataRequest(**given[1])
     return Batches(open_source(name, request), batch_size, options=options)
 
 

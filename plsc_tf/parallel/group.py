@@ -96,9 +96,8 @@ class Group:
         self._chiefs_silence_s = 0.0
         self.lost: WorkerLostError | None = None
         self._has_failed = self._has_left = self._has_ended = False
-        self._chief = None
-        if cluster.is_chief:
-            self._chief = Chief(self.names, silence_s, self._announce)
+        chief = cluster.is_chief
+        self._chief = Chief(self.names, silence_s, self._announce) if chief else None
         self._connections: dict[int, wire.Connection] = {}
         joined: concurrent.futures.Future = concurrent.futures.Future()
         self._thread = threading.Thread(  # runs the event loop

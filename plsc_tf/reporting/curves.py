@@ -46,11 +46,8 @@ def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | 
     names = dict.fromkeys(name for row in rows for name in row)
     curves = {}
     for name in [*filter(re.compile(pattern).fullmatch, names)][:_MOST_CURVES]:
-        points = [
-            (float(row["step"]), float(row[name]))
-            for row in rows
-            if row.get(name) is not None and math.isfinite(row[name])
-        ]
+        known = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
+        points = [(float(x), float(y)) for x, y in known if math.isfinite(y)]
         if points:
             label = name.removeprefix("angles/").replace("/", " ").replace("_", " ")
             groups = np.array_split(np.array(points), min(len(points), POINTS))

@@ -102,10 +102,9 @@ def _load_libraries():
     libjvm = _existing(java, "lib/server/libjvm.so", "jre/lib/*/server/libjvm.so")
     # For a bare file name, the loader searches LD_LIBRARY_PATH.
     libraries = libjvm or "libjvm.so", libhdfs or "libhdfs.so"
-    needs = (
-        ("Java's libjvm.so", "JAVA_HOME to the folder of a Java 17"),
-        ("libhdfs.so of Hadoop", "HADOOP_HDFS_HOME to Hadoop's folder"),
-    )
+    java_home = "JAVA_HOME to the folder of a Java 17"
+    hadoop_home = "HADOOP_HDFS_HOME to Hadoop's folder"
+    needs = ("Java's libjvm.so", java_home), ("libhdfs.so of Hadoop", hadoop_home)
     for path, (piece, advice) in zip(libraries, needs, strict=True):
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)

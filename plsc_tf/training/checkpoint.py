@@ -286,11 +286,8 @@ class Checkpoint(keras.callbacks.Callback):
         # Accuracies on the classes in training say nothing about embeddings.
         trained = self.model.ranked_metrics
         others = {*trained, *(f"val_{name}" for name in trained)}
-        verified = [
-            value
-            for name, value in logs.items()
-            if name.endswith("_accuracy") and name not in others and value is not None
-        ]
+        names = [n for n in logs if n.endswith("_accuracy") and n not in others]
+        verified = [logs[name] for name in names if logs[name] is not None]
         if not verified:
             logging.warning(
                 f"Epoch {epoch} cannot be the best: it is not verified yet. Put a "

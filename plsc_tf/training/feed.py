@@ -68,11 +68,9 @@ class Position:
     def means(self, weighted: Iterable[str] = ()) -> dict[str, float]:
         """Returns the epoch's means so far; `weighted` as in `add`."""
         totals = {name: max(self.sums.get(name, 0.0), 1e-12) for name in COUNTS}
-        return {
-            name: value / totals[WEIGHTS if name in weighted else EXAMPLES]
-            for name, value in self.sums.items()
-            if name not in totals
-        }
+        sums = {name: value for name, value in self.sums.items() if name not in totals}
+        kinds = {name: WEIGHTS if name in weighted else EXAMPLES for name in sums}
+        return {name: value / totals[kinds[name]] for name, value in sums.items()}
 
 
 def batches_of_epoch(

@@ -301,12 +301,9 @@ def stacked_statistics(model: Classifier) -> list[tuple[keras.Variable, np.ndarr
     differing = statistics(model)
     if not differing:
         return []
-    columns = [copies(model, variable) for variable in differing]
+    rows = zip(*[copies(model, variable) for variable in differing], strict=True)
     # Gather them in one message, because latency dominates the transfer time.
-    flat = [
-        np.concatenate([column[i].numpy().ravel() for column in columns])[None]
-        for i in range(len(local_replicas(model.strategy)))
-    ]
+    flat = [np.concatenate([one.numpy().ravel() for one in row])[None] for row in rows]
     ends = np.cumsum([math.prod(variable.shape) for variable in differing])
     parts = np.split(gather(model.strategy, flat), ends[:-1], axis=1)
     pairs = zip(differing, parts, strict=True)

@@ -62,10 +62,8 @@ class TwoPasses:
         with tf.GradientTape() as tape:
             tape.watch([t for t in tensors if t.dtype.is_floating])
             self._structure = function(*tensors)
-            ends, others = (
-                [tf.identity(t) for t in tf.nest.flatten(part) if t is not None]
-                for part in self._structure
-            )
+            flat = map(tf.nest.flatten, self._structure)
+            ends, others = ([tf.identity(t) for t in x if t is not None] for x in flat)
         self._results = [*ends, *others]
         self._upstream = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in ends]
         gradients = tape.gradient(ends, tensors, self._upstream)

@@ -79,11 +79,8 @@ _POOLINGS = {
     "max": (layers.MaxPooling2D, 2, "valid"),
     "pool": (layers.MaxPooling2D, 2, "same"),
 }
-_STRIDES = {
-    "halve": {"stride": 2},
-    "valid": {"padding": "valid"},
-    "reduce": {"stride": 2, "padding": "valid"},
-}
+_STRIDES = {"halve": {"stride": 2}, "valid": {"padding": "valid"}}
+_STRIDES["reduce"] = _STRIDES["halve"] | _STRIDES["valid"]
 
 
 def inception(table: dict, image, arguments: NetworkArguments):
@@ -112,9 +109,8 @@ def _branch(x, steps, name):
 
 def _step(x, step, name):
     if " + " in step:
-        sides = [
-            _step(x, side, f"{name}_{i}") for i, side in enumerate(step.split(" + "))
-        ]
+        parts = enumerate(step.split(" + "))
+        sides = [_step(x, side, f"{name}_{i}") for i, side in parts]
         return layers.Concatenate(name=name)(sides)
     word, *rest = step.split()
     if word == "separable":

@@ -100,8 +100,7 @@ def _read_meta(folder):
 def _read_variables(folder, names):
     variables = {}
     for name in sorted(names):
-        pickled = name.endswith(paddle_files.PICKLED)
-        if not pickled and not re.search(r"[wb]_\d+", name):
+        if not name.endswith(paddle_files.PICKLED) and not re.search(r"[wb]_\d+", name):
             continue  # Counters, learning rates and programs are not imported.
         path = os.path.join(folder, name)
         for variable in paddle_files.variables(path):
@@ -167,7 +166,6 @@ def _rows(variables, meta):
     total = meta.get("num_classes", sum(shape[0] for _, shape, _ in shards))
     share, others = -(-total // len(shards)), len(shards) - 1
     row = shards[0][1][1:]
-    if meta and row:
-        row = (meta["emb_dim"],)
+    row = (meta["emb_dim"],) if meta and row else row
     sizes = [share] * others + [total - share * others]
     return layers.sharded_rows(shards, sizes, row, META if meta else "")

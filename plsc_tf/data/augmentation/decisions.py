@@ -63,13 +63,8 @@ def apply(
     """
     if options is None:
         return image
-    moves = {
-        "warp": ops.warp,
-        "mirror": ops.mirror,
-        "shift": ops.shift,
-        "box": ops.keep_box,
-    }
-    for name, move in moves.items():
+    moves = ops.warp, ops.mirror, ops.shift, ops.keep_box
+    for name, move in zip(("warp", "mirror", "shift", "box"), moves, strict=True):
         if name in decision:
             image = move(image, decision[name])
     for layer in range(int(options.randaugment_layers)):

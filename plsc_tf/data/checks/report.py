@@ -18,16 +18,13 @@ _LINES = 4096
 def rows(report: dict) -> list[tuple[str, str]]:
     """Returns the rows of the table: statistics, then errors, then warnings."""
     classes = report["classes"]
-    table = [
-        ("data set", f"{report['data_set']}: {report['read']}"),
-        ("images", f"{report['pictures']:,}"),
-    ]
+    read = f"{report['data_set']}: {report['read']}"
+    table = [("data set", read), ("images", f"{report['pictures']:,}")]
     if classes:
         count = f"{classes['num_classes']:,}, {classes['empty']:,} of them empty"
         histogram = [f"{k}: {n:,}" for k, n in classes["histogram"].items() if n]
         spread = "min {min:,}  median {median:,.6g}  max {max:,}".format(**classes)
-        table.append(("classes", count))
-        table.append(("images per class", spread))
+        table += [("classes", count), ("images per class", spread)]
         table.append(("classes by images", "  ".join(histogram)))
     else:
         table.append(("classes", "none: no label could be read"))
@@ -41,9 +38,7 @@ def rows(report: dict) -> list[tuple[str, str]]:
             lines.append(f"  {' '.join(text.splitlines())}")
         lines += ["  ..."] * (len(kind["first"]) > _SHOWN)
         table.append((f"{kind['severity']}: {kind['kind']}", "\n".join(lines)))
-    table.append(("errors", f"{report['errors']:,}"))
-    table.append(("warnings", f"{report['warnings']:,}"))
-    return table
+    return table + [(kind, f"{report[kind]:,}") for kind in ("errors", "warnings")]
 
 
 def write_report(path: str, report: dict) -> None:

@@ -24,11 +24,9 @@ from plsc_tf.progress import Progress
 
 # Marks a label that cannot be read.
 NO_LABEL = -(2**63)
+_HASHES = ("byte_hash", "pixel_hash", "near_hash")
 # A row of the table; `removed` is whether a cleaned list omits the image.
-ROW = np.dtype(
-    [("label", "i8"), ("removed", "?")]
-    + [(name, "u8") for name in ("byte_hash", "pixel_hash", "near_hash")]
-)
+ROW = np.dtype([("label", "i8"), ("removed", "?"), *((name, "u8") for name in _HASHES)])
 # Formats to open with Pillow. Its readers for other formats are not needed: some of
 # them start other programs, and that of TIFF makes 80 bytes of each zero byte.
 _KNOWN = ("JPEG", "PNG", "GIF", "BMP", "PPM", "WEBP", "JPEG2000")
