@@ -16,10 +16,8 @@ from collections.abc import Callable
 
 from plsc_tf.requirements import did_you_mean
 
-_SWITCH = {
-    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
-    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
-}
+_SWITCH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
+_SWITCH |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _PLURALS = {int: "whole numbers", float: "numbers", str: "names"}
 # Characters of the longest text: some checks take quadratic time.

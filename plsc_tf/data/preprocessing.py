@@ -118,8 +118,7 @@ class PadAndCrop(CropOrPad):
         # An image smaller than the output size gets more padding.
         lacking = tf.maximum(tf.constant(self.image_size) - tf.shape(image)[:2], 0)
         before = self.padding + lacking // 2
-        after = 2 * self.padding + lacking - before
-        around = tf.stack([before, after], axis=1)
+        around = tf.stack([before, 2 * self.padding + lacking - before], axis=1)
         image = tf.pad(image, tf.pad(around, [[0, 1], [0, 0]]))
         room = tf.shape(image)[:2] - self.image_size + 1
         start = tf.cast(decision["place"] * tf.cast(room, tf.float32), tf.int32)
@@ -206,8 +205,7 @@ def _cropped(image, box, place, size):
     """
     shape = tf.shape(image)[:2]
     box = tf.clip_by_value(tf.cast(tf.round(box), tf.int32), 1, shape)
-    room = tf.cast(shape - box + 1, tf.float32)
-    start = tf.cast(tf.stack(place) * room, tf.int32)
+    start = tf.cast(tf.stack(place) * tf.cast(shape - box + 1, tf.float32), tf.int32)
     part = tf.slice(image, tf.concat([start, [0]], 0), tf.concat([box, [3]], 0))
     return images.resize(tf.ensure_shape(part, [None, None, 3]), size)
 

@@ -135,16 +135,12 @@ def _content(settings, source, backbone, origin):
 
 def _table(settings, source, backbone, path):
     size = f"{backbone.count_params():,} weights in {len(source.backbone)} arrays"
-    rows = [
-        ("format", source.format),
-        ("read", settings.importing.import_from),
-        ("backbone", f"{settings.model.model_name}: {size}"),
-    ]
+    rows = [("format", source.format), ("read", settings.importing.import_from)]
+    rows.append(("backbone", f"{settings.model.model_name}: {size}"))
     for name, array in source.arrays.items():
         shape = " x ".join(f"{size:,}" for size in array.shape)
         rows.append((f"head: {name}", f"{shape}, from {source.ranks} rank(s)"))
     if not source.arrays:
         rows.append(("head", "none; train with --task_type=finetune to create one"))
-    rows.append(("skipped", "\n".join(source.left) or "nothing"))
-    rows.append(("checkpoint", path))
-    return rows
+    skipped = "\n".join(source.left) or "nothing"
+    return [*rows, ("skipped", skipped), ("checkpoint", path)]

@@ -308,9 +308,8 @@ class Group:
         logging.warning("%s Ending this process.", self.lost)
         time.sleep(self._grace_s)
         own_fault = self._has_failed and self.lost.index == self.index
-        status = FAILED_STATUS if own_fault else self.lost.exit_status
         worker_lost.end_process(
-            status,
+            FAILED_STATUS if own_fault else self.lost.exit_status,
             self.lost,
             f"This process did not end by itself within {self._grace_s:g} s. The "
             "stacks of its threads are above.",

@@ -95,8 +95,7 @@ def _branch(shape, num_classes, name):
     window = [min(5, side) for side in x.shape[1:3]]
     x = layers.AveragePooling2D(window, 3, name="auxiliary_pool")(x)
     x = conv_norm_relu(x, 128, 1, name="auxiliary_1")
-    whole = tuple(x.shape[1:3])
-    x = conv_norm_relu(x, 768, whole, padding="valid", name="auxiliary_2")
+    x = conv_norm_relu(x, 768, tuple(x.shape[1:3]), padding="valid", name="auxiliary_2")
     x = layers.Flatten(name="auxiliary_flatten")(x)
     x = layers.Dense(num_classes, name="auxiliary_logits")(x)
     return keras.Model(features, x, name=name)

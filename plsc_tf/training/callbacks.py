@@ -131,8 +131,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._seconds = 0.0
         self._of_line: list[float] = []
         self._of_epoch: list[float] = []
-        self._steps = 0
-        self._epoch_steps = 0
+        self._steps = self._epoch_steps = 0
         self._last = 0.0
         self._paused = True
 

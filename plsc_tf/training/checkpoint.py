@@ -141,9 +141,8 @@ class Checkpoint(keras.callbacks.Callback):
             changes = self.on_damaged == "previous" and group.is_chief
             free = contextlib.nullcontext()
             with self.lock.holding(self.directory) if changes else free:
-                path = catalog.newest(
-                    self.directory, on_damaged=self.on_damaged, group=group
-                )
+                options = {"on_damaged": self.on_damaged, "group": group}
+                path = catalog.newest(self.directory, **options)
         if path is not None and model.trainer.updater is None:
             stored = state.restore_weights(path, model)
             state.restore_head_state(model, stored)
@@ -223,8 +222,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.wait()
         # Weights without training state are for inference, so save the averages.
         averaged = self.weights_only and self.averages
-        unchanged = contextlib.nullcontext()
-        with self.model.trainer.averaged() if averaged else unchanged:
+        with self.model.trainer.averaged() if averaged else contextlib.nullcontext():
             path, content = files.join(self.directory, name), self._content(logs)
             write = functools.partial(self._write, path, content)
             if self.background:

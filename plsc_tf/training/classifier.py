@@ -187,10 +187,8 @@ class Classifier(keras.Model):
             policy = self.dtype_policy.name
             optimizer, loss_scale = from_keras(optimizer, loss_scale, policy)
             super().compile(optimizer=optimizer, auto_scale_loss=False)
-        self.steps_per_execution = steps_per_execution
-        self.loss_scale = loss_scale
-        self.accumulation_steps = gradient_accumulation_steps
-        self.mixing = mixing
+        self.steps_per_execution, self.loss_scale = steps_per_execution, loss_scale
+        self.accumulation_steps, self.mixing = gradient_accumulation_steps, mixing
         self.ranked_metrics = metrics | weighted
         self.weighted_metrics = tuple(weighted)
         head, factors, decays = self.head, rate_factors or {}, weight_decay_on or {}

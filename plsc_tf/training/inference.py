@@ -93,9 +93,8 @@ def predict(
         x, size = np.asarray(x), batch_size or BATCH
         count = -(-len(x) // _padded(model, size, x))
         parts = model.embed_in_parts(x, size) if len(x) else [model.embed(x)]
-    bar = keras.utils.Progbar(
-        count if count > 0 else None, verbose=1 if verbose == "auto" else verbose
-    )
+    total = count if count > 0 else None
+    bar = keras.utils.Progbar(total, verbose=1 if verbose == "auto" else verbose)
     embeddings = []
     for part in parts:
         embeddings.append(part)
@@ -192,14 +191,9 @@ def evaluate_step(
     weights = tf.cast(weights, dtype)
     real = weights if real is None else tf.cast(real, dtype)
     embeddings = tf.cast(model(images, training=False), dtype)
-    outcome = model.head.loss_and_gradients(
-        embeddings,
-        labels,
-        weights,
-        bool(model.ranked_metrics),
-        step=tf.convert_to_tensor(model.optimizer.iterations),
-        gradients=False,
-    )
+    given = embeddings, labels, weights, bool(model.ranked_metrics)
+    step = tf.convert_to_tensor(model.optimizer.iterations)
+    outcome = model.head.loss_and_gradients(*given, step=step, gradients=False)
     sums = {
         EXAMPLES: tf.reduce_sum(real),
         WEIGHTS: tf.reduce_sum(weights),

@@ -238,11 +238,11 @@ class Updater:
             for variable, old, new in [*change(), *states]:
                 variable.assign(tf.where(finite, new, old))
         else:
-            tf.cond(
-                finite,
-                lambda: _assign((variable, new) for variable, _, new in change()),
-                lambda: _assign(zip(*undo, strict=True)),
-            )
+
+            def apply():
+                return _assign((variable, new) for variable, _, new in change())
+
+            tf.cond(finite, apply, lambda: _assign(zip(*undo, strict=True)))
         return finite, factors
 
     def _check(self, gradients, allowed, scale, squares):

@@ -116,18 +116,11 @@ def _weights(state, path):
     require(isinstance(state, dict), rule)
     # The numbers of batches that layers have seen are single numbers. As float32, bytes
     # would take four times the file.
-    state = {
-        name: one
-        for name, one in state.items()
-        if isinstance(name, str) and isinstance(one, np.ndarray) and one.ndim
-        if one.itemsize > 1
-    }
+    arrays = {n: x for n, x in state.items() if isinstance(x, np.ndarray) and x.ndim}
+    state = {n: x for n, x in arrays.items() if isinstance(n, str) and x.itemsize > 1}
     torch_files.check_size(path, sum(one.nbytes for one in state.values()))
     # DistributedDataParallel adds the prefix "module." to every name.
-    weights = {
-        name.removeprefix("module."): np.asarray(value, np.float32)
-        for name, value in state.items()
-    }
+    weights = {n.removeprefix("module."): np.asarray(x, "f4") for n, x in state.items()}
     weights.pop("mask_token", None)  # A vit uses it only in training.
     first = next(iter(weights.values()), np.empty((0, 0)))
     # `match` relies on the order. Sorted by name, biases or other layers come first.

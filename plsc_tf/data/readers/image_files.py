@@ -153,9 +153,8 @@ def class_folders(
     require(good, rule, num_classes=num_classes)
     if images is not None:
         classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
-    table = paths.PathTable(
-        folder, (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
-    )
+    below = (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
+    table = paths.PathTable(folder, below)
     source = IndexedSource(
         folder,
         np.repeat(np.arange(len(names)), [len(classes[name]) for name in names]),

@@ -53,9 +53,8 @@ class StreamSource(Source):
 
         def named(*entry):
             # Entries have a weight only if there is a part.
-            (position, (index, (image, label))), weight = (
-                (entry, 1.0) if order.part is None else entry
-            )
+            entry, weight = (entry, 1.0) if order.part is None else entry
+            position, (index, (image, label)) = entry
             item = {"image": image, "label": tf.cast(label, tf.int64), "index": index}
             return {**item, "position": position, "weight": weight}
 
@@ -131,9 +130,8 @@ def from_generator(
     spec = tf.TensorSpec([], tf.string)
     if not isinstance(first[0], bytes):
         spec = tf.TensorSpec([None, None, first[0].shape[-1]], tf.uint8)
-    examples = tf.data.Dataset.from_generator(
-        converted, output_signature=(spec, tf.TensorSpec([], tf.int64))
-    )
+    signature = spec, tf.TensorSpec([], tf.int64)
+    examples = tf.data.Dataset.from_generator(converted, output_signature=signature)
     return StreamSource(name, examples, **counts)
 
 

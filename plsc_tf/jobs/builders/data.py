@@ -229,11 +229,9 @@ def preprocessing_options(settings) -> dict:
         {"image_size", "preprocessing", "augmentation"}.
     """
     name, given = preprocessing_name(settings), settings.preprocessing
-    return {
-        "image_size": given.image_size,
-        "preprocessing": name,
-        "augmentation": _changed(own_augmentation(name) or Augmentation(), given),
-    }
+    changed = _changed(own_augmentation(name) or Augmentation(), given)
+    chosen = {"preprocessing": name, "augmentation": changed}
+    return {"image_size": given.image_size, **chosen}
 
 
 def framing(settings) -> preprocessing.Preprocessing:

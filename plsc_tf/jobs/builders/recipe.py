@@ -215,10 +215,8 @@ def build_backbone(settings, backbone=None):
         ValueError: options of the library's networks are set for the user's own.
     """
     model = settings.model
-    arguments = {
-        "embedding_size": model.emb_size,
-        "image_shape": (*settings.preprocessing.image_size, 3),
-    }
+    shape = (*settings.preprocessing.image_size, 3)
+    arguments = {"embedding_size": model.emb_size, "image_shape": shape}
     if backbone is None and "." in model.model_name:
         backbone = model.model_name
     if backbone is not None:

@@ -121,9 +121,8 @@ def read_groups(text):
 def _fills(content, run, weights_only):
     """Returns the initial values of biases and optimizer slots for new classes."""
     fills = {"bias": run.head.head_initial_bias}
-    if weights_only or content["kind"] != "training":
-        return fills
-    if "optimizer" not in content["state"].get("flags", {}):
+    resumable = content["kind"] == "training" and not weights_only
+    if not resumable or "optimizer" not in content["state"].get("flags", {}):
         return fills
     optimizer, _ = optimizers.build(run.optimizer, 0.1)
     arrays = content["arrays"]
@@ -138,11 +137,10 @@ def _fills(content, run, weights_only):
 def _table(source, target, labels, unnamed):
     old = len(labels.new_labels)
     merged = sum(len(group) for group in labels.groups.values())
-    removed = int(np.count_nonzero(labels.new_labels < 0))
     table = [
         ("source", source),
         ("classes", f"{old:,} -> {labels.num_classes:,}"),
-        ("removed", f"{removed:,}"),
+        ("removed", f"{np.count_nonzero(labels.new_labels < 0):,}"),
         ("merged", f"{merged:,} into {len(labels.groups):,}"),
         ("added", f"{labels.added:,}"),
         ("checkpoint", target),

@@ -50,9 +50,8 @@ def list_images(
 
 def _names_below(folder):
     """Returns the names of all images below a folder, sorted."""
-    root = folder.rstrip("/") + "/"
     found = sorted(
-        f"{place.rstrip('/')}/{name}".removeprefix(root)
+        f"{place.rstrip('/')}/{name}".removeprefix(folder.rstrip("/") + "/")
         for place, _, file_names in files.walk(folder)
         for name in file_names
     )

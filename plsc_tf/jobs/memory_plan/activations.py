@@ -45,12 +45,8 @@ def trace(
             embeddings, _, extra = (forward or model.forward)(images, labels, shares)
             outputs = [embeddings] if extra is None else [embeddings, extra]
         first_pass.extend(embeddings.graph.get_operations())
-        ones = (tf.ones_like(loss) for loss in outputs[1:])
-        gradients = tape.gradient(
-            outputs,
-            model.trained_network_variables(),
-            output_gradients=[tf.cast(upstream, outputs[0].dtype), *ones],
-        )
+        above = [tf.cast(upstream, outputs[0].dtype), *map(tf.ones_like, outputs[1:])]
+        gradients = tape.gradient(outputs, model.trained_network_variables(), above)
         weight_gradients.extend(g for g in gradients if isinstance(g, tf.Tensor))
         return gradients
 

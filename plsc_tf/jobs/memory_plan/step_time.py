@@ -33,8 +33,7 @@ def bound(job) -> dict[str, float]:
         peak = max(gpu.float32, TENSOR_CORES * getattr(gpu, kind))
         return max(flops / (1e12 * peak), moved / (COPIES * 1e9 * gpu.bandwidth))
 
-    link = COPIES * 1e9 * gpu.link
-    sent = {one.name: one.sent / link for one in job.collectives()}
+    sent = {one.name: one.sent / (COPIES * 1e9 * gpu.link) for one in job.collectives()}
     passes = sum(seconds(*kernel) for kernel in backbone.kernels)
     found = {
         "backbone": head.own_batch / backbone.traced_images * passes,

@@ -107,7 +107,8 @@ def text(job: Job) -> str:
 
 def as_json(job: Job) -> str:
     """Returns the plan of a `Job` as a JSON object on one line."""
-    found = [] if job.fits() else suggestions(job)
+    fitting = [] if job.fits() else suggestions(job)
+    found = [{"options": k, "total_bytes": one.total()} for k, one in fitting]
     summary = {
         "fits": job.fits(),
         "num_classes": job.head.num_classes,
@@ -124,10 +125,7 @@ def as_json(job: Job) -> str:
             "kept": job.head.kept_tiles,
         },
         "collectives": [vars(one) for one in job.collectives()],
-        "suggestions": [
-            {"options": options, "total_bytes": changed.total()}
-            for options, changed in found
-        ],
+        "suggestions": found,
     }
     if job.devices.gpu:
         summary["device_name"] = job.devices.gpu.name
@@ -160,10 +158,8 @@ def _notes(job):
 
 def _step_time(job):
     found = step_time.bound(job)
-    rows = [
-        (f"at least, on {job.devices.gpu.name}", f"{'ms per step':>12}"),
-        *((name, f"{1e3 * size:12.2f}") for name, size in found.items()),
-    ]
+    times = ((name, f"{1e3 * size:12.2f}") for name, size in found.items())
+    rows = [(f"at least, on {job.devices.gpu.name}", f"{'ms per step':>12}"), *times]
     speed = job.head.global_batch / found["step"]
     return (
         f"largest batch_size that fits with the other options: {job.most_images():,}"
