@@ -153,8 +153,7 @@ def test_gradients_reach_every_trainable_variable(name, options):
         embedding = tf.math.l2_normalize(network(x, training=False), axis=1)
         loss = tf.reduce_sum(embedding * embedding[::-1, ::-1])
     variables = network.trainable_variables
-    for variable, gradient in zip(
-        variables, tape.gradient(loss, variables), strict=True
-    ):
+    gradients = tape.gradient(loss, variables)
+    for variable, gradient in zip(variables, gradients, strict=True):
         assert gradient is not None, variable.path
         assert np.any(gradient), variable.path

@@ -62,11 +62,8 @@ def test_batch_normalisations_can_stay_in_float32():
 
 
 def test_lists_go_by_class_and_a_layers_own_name_counts_more():
-    precision = Precision(
-        "bfloat16",
-        white=("embedding_dense", "stem_prelu"),
-        black=("PReLU", "stem_conv"),
-    )
+    white, black = ("embedding_dense", "stem_prelu"), ("PReLU", "stem_conv")
+    precision = Precision("bfloat16", white=white, black=black)
     found = computes(apply(small(), precision))
     assert found["embedding_dense"] == found["stem_prelu"] == "bfloat16"
     assert found["stem_conv"] == "float32"

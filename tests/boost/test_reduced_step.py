@@ -35,11 +35,8 @@ def run(model, steps, pictures, count=STEPS):
     for _ in range(count):
         results.append(model.train_on_batch(*pictures))
         searches.append(dict(steps.last))
-    return (
-        [result["loss"] for result in results],
-        [result["step_size"] for result in results],
-        searches,
-    )
+    losses = [result["loss"] for result in results]
+    return losses, [result["step_size"] for result in results], searches
 
 
 def assert_clear(searches):
@@ -175,11 +172,8 @@ def test_trials_draw_the_same_dropout_and_move_no_statistics(
     reference = make_model(dropout=0.5, rate=0.02)
     start(reference)
     reference.train_on_batch(*pictures)
-    pairs = zip(
-        model.backbone.non_trainable_variables,
-        reference.backbone.non_trainable_variables,
-        strict=True,
-    )
+    networks = model.backbone, reference.backbone
+    pairs = zip(*(one.non_trainable_variables for one in networks), strict=True)
     # Random states too: one draw. Statistics move by 0.01 of those of the batch, which
     # are means of 24 x 7 x 7 sums of 27 products of up to 1: 1203 roundings.
     atol = 0.01 * 1203 * 2.0**-24

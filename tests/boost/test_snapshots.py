@@ -57,13 +57,9 @@ def test_several_steps_per_call_end_at_a_snapshot(
     assert train(several, pictures, tmp_path / "2", **options) == steps
     whole = trajectory.layout_of(single, "all")
     for step in steps:
-        values = [
-            trajectory.Snapshot(f"{tmp_path}/{n}/step_{step:08d}", whole).read(
-                0, whole.size
-            )
-            for n in (1, 2)
-        ]
-        np.testing.assert_array_equal(*values)
+        places = [f"{tmp_path}/{n}/step_{step:08d}" for n in (1, 2)]
+        found = [trajectory.Snapshot(place, whole) for place in places]
+        np.testing.assert_array_equal(*(one.read(0, whole.size) for one in found))
 
 
 def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):

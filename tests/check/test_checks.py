@@ -42,10 +42,8 @@ def test_progress_is_the_share_of_what_was_examined(
     files = [f"{k % 4}/{k}.png" for k in range(400)]
     for k in range(4):
         (write_list({}, []) / "images" / str(k)).mkdir()
-    folder = write_list(
-        {file: encode(pixels(0)) for file in files},
-        [f"images/{file} {k % 4}" for k, file in enumerate(files)],
-    )
+    lines = [f"images/{file} {k % 4}" for k, file in enumerate(files)]
+    folder = write_list({file: encode(pixels(0)) for file in files}, lines)
     run(folder / "images" if name == "folder" else folder, name)
     told = [line for line in caplog.messages if line.startswith("checking: ")]
     assert len(told) > 10 and "192 of 400 images (48%)" in told[5]

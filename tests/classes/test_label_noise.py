@@ -35,10 +35,8 @@ def drawn(tmp_path):
     counts = random.integers(1, 9, 23)
     counts[[4, 11]] = 0, 1
     labels = random.permutation(np.repeat(np.arange(23), counts))
-    rows = unit(
-        random.normal(size=(23, 6))[labels] + random.normal(size=(len(labels), 6))
-    )
-    rows = rows.astype(np.float16).astype(np.float32)
+    rows = random.normal(size=(23, 6))[labels] + random.normal(size=(len(labels), 6))
+    rows = unit(rows).astype(np.float16).astype(np.float32)
     return make_store(tmp_path, rows, labels, 23), rows, labels
 
 
@@ -68,9 +66,8 @@ def test_pairs_are_those_of_the_whole_matrix(drawn, small_blocks):
     found = label_noise.closest_pairs(store)
     listed = list(zip(found.first.tolist(), found.second.tolist(), strict=True))
     assert set(listed) == set(expected) and len(listed) > 5
-    np.testing.assert_allclose(
-        found.similarity, [expected[k] for k in listed], rtol=1e-4
-    )
+    wanted = [expected[pair] for pair in listed]
+    np.testing.assert_allclose(found.similarity, wanted, rtol=1e-4)
     assert np.all(np.diff(found.similarity) <= 0)
     # Few of them may be kept, and they are the best ones.
     few = label_noise.closest_pairs(store, most=3)

@@ -72,11 +72,8 @@ def test_the_model_of_the_dominant_centers_is_loaded(centers, dropped):
 )
 def test_what_needs_one_center_says_so(centers, tmp_path, monkeypatch, values, message):
     monkeypatch.chdir(tmp_path)
-    given = {
-        "model_save_dir": str(centers / "run"),
-        "edit_dir": str(tmp_path / "edited"),
-        **values,
-    }
+    folders = {"model_save_dir": centers / "run", "edit_dir": tmp_path / "edited"}
+    given = {name: str(folder) for name, folder in folders.items()} | values
     with pytest.raises(ValueError, match=message):
         classes.main(Settings.from_values(**given))
     assert not list(tmp_path.iterdir())

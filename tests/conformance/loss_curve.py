@@ -46,9 +46,7 @@ def losses(  # noqa: PLR0913 - a case is what it is
     keras.config.set_floatx(dtype)
     keras.config.set_dtype_policy(dtype)
     keras.utils.set_random_seed(1)
-    norm = []
-    if synchronized:
-        norm = [keras.layers.BatchNormalization(synchronized=True)]
+    norm = [keras.layers.BatchNormalization(synchronized=True)] if synchronized else []
     with strategy.scope():
         layers = [*norm, keras.layers.PReLU(shared_axes=[1, 2])]
         backbone = convolved((16, 16, 3), 16, *layers)

@@ -55,23 +55,16 @@ def names_in(path):
     """Names of the tests of a file that run without `-m slow`."""
     tree = ast.parse(path.read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    return {
-        one.name
-        for one in functions
-        if one.name.startswith("test_")
-        and "pytest.mark.slow" not in map(ast.unparse, one.decorator_list)
-    }
+    tests = {one.name: one for one in functions if one.name.startswith("test_")}
+    marks = {name: map(ast.unparse, one.decorator_list) for name, one in tests.items()}
+    return {name for name in tests if "pytest.mark.slow" not in marks[name]}
 
 
 ROWS = list(rows())
 
 
 def test_no_row_is_missing():
-    expected = [
-        f"{group}{number + 1}"
-        for group, count in GROUPS.items()
-        for number in range(count)
-    ]
+    expected = [f"{group}{n + 1}" for group in GROUPS for n in range(GROUPS[group])]
     assert [name for name, _, _ in ROWS] == expected
 
 

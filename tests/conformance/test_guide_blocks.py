@@ -137,11 +137,8 @@ def _rows_and_names(world, here):
 def _exported(world, here):
     """The files that the page's commands make, and what its last blocks speak of."""
     encoded = [guide_folder.jpeg(0, number) for number in range(4)]
-    extras = Extras(
-        formats=("saved_model", "tflite_int8", "onnx"),
-        calibration=world.pictures,
-        pictures=encoded,
-    )
+    formats = ("saved_model", "tflite_int8", "onnx")
+    extras = Extras(formats=formats, calibration=world.pictures, pictures=encoded)
     shutil.rmtree("serving")
     plsc_tf.export_saved_model(world.model, "serving/face", extras=extras)
     return {"model": world.model, "images": world.pictures, "encoded": encoded}

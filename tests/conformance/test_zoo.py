@@ -107,9 +107,8 @@ def test_trains_saves_loads_and_exports(name, tmp_path):
     expected = model.embed(images)
     assert np.isfinite(expected).all()
     state.save(str(tmp_path / "step"), model, {})
-    again = recipe.build_model(
-        settings_of(name), make_strategy(1), Precision("float32")
-    )
+    plain = Precision("float32")
+    again = recipe.build_model(settings_of(name), make_strategy(1), plain)
     with again.strategy.scope():
         again.compile(optimizer())
     state.restore(str(tmp_path / "step"), again)

@@ -80,10 +80,8 @@ def test_arrays_become_pngs_of_the_same_pixels(tmp_path, layout):
     pictures = [rng.integers(0, 256, (4, 5 + k % 2, 1), np.uint8) for k in range(10)]
     source = from_generator(lambda: ((p, 1) for p in pictures), num_examples=10)
     converted(SourceInput(source, {}), tmp_path / "out", layout, shuffle=False)
-    found = [
-        np.array(Image.open(io.BytesIO(image)))
-        for image, _ in drawn.read(tmp_path / "out", layout)
-    ]
+    written = (io.BytesIO(image) for image, _ in drawn.read(tmp_path / "out", layout))
+    found = [np.array(Image.open(file)) for file in written]
     assert all((a == b[..., 0]).all() for a, b in zip(found, pictures, strict=True))
 
 

@@ -47,11 +47,8 @@ def _block(options, chance, image=PIXELS):
     """Changes copies of an image, one for each row of random numbers."""
     copies = tf.repeat(image[np.newaxis], tf.shape(chance)[0], axis=0)
     decisions = decide(chance, options, image.shape[:2])
-    return tf.map_fn(
-        lambda item: apply(*item, options),
-        (copies, decisions),
-        fn_output_signature=tf.uint8,
-    )
+    items, change = (copies, decisions), lambda item: apply(*item, options)
+    return tf.map_fn(change, items, fn_output_signature=tf.uint8)
 
 
 def _rows(*arguments):

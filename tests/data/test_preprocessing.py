@@ -38,10 +38,8 @@ def test_names_are_fastnns_and_ours():
 def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
     made = preprocessing.build(name, (24, 20))
     random = np.random.default_rng(1)
-    pictures = [
-        random.integers(0, 256, (*shape, 3), np.uint8)
-        for shape in ((40, 30), (24, 20), (10, 50), (9, 9))
-    ]
+    shapes = (40, 30, 3), (24, 20, 3), (10, 50, 3), (9, 9, 3)
+    pictures = [random.integers(0, 256, shape, np.uint8) for shape in shapes]
     chance = tf.stack([_chance(seed) for seed in range(4)])
 
     def block(data, numbers):
@@ -52,11 +50,8 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
             fn_output_signature=spec,
         )
         evaluated = tf.map_fn(made.evaluate, data, fn_output_signature=spec)
-        kept = tf.map_fn(
-            made.decode_for_cache,
-            data,
-            fn_output_signature=tf.TensorSpec([None] * 3, tf.uint8),
-        )
+        any_size = tf.TensorSpec([None] * 3, tf.uint8)
+        kept = tf.map_fn(made.decode_for_cache, data, fn_output_signature=any_size)
         return trained, evaluated, kept
 
     data = [images.encode(picture) for picture in pictures]
@@ -102,12 +97,8 @@ def test_cifarnet_pads_four_pixels_and_crops_at_random():
     seen = set()
     for seed in range(60):
         result = _train(made, PIXELS, _chance(seed))
-        places = [
-            (top, left)
-            for top in range(9)
-            for left in range(9)
-            if np.array_equal(result, padded[top : top + 40, left : left + 30])
-        ]
+        parts = {p: padded[p[0] :, p[1] :][:40, :30] for p in np.ndindex(9, 9)}
+        places = [p for p, part in parts.items() if np.array_equal(result, part)]
         assert len(places) == 1
         seen.add(places[0])
     assert {top for top, _ in seen} == set(range(9)) == {left for _, left in seen}
@@ -125,9 +116,8 @@ def test_cifarnet_changes_brightness_and_contrast():
 
 
 def test_inception_evaluates_the_middle_and_crops_by_area():
-    made = preprocessing.build(
-        "inception", (28, 28), Augmentation(crop_scale=(0.25, 0.25))
-    )
+    quarter = Augmentation(crop_scale=(0.25, 0.25))
+    made = preprocessing.build("inception", (28, 28), quarter)
     # 0.875 of 40 x 30 leaves rows 2...38 and columns 1...28 or so, by central_crop.
     expected = images.resize(tf.image.central_crop(PIXELS, 0.875), (28, 28))
     np.testing.assert_array_equal(made.evaluate(PIXELS), expected)

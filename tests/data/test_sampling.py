@@ -22,10 +22,8 @@ def indices(labels, **order):
 
 
 def _orders(**options):
-    return [
-        indices(LABELS, seed=seed, epoch=epoch, **options)
-        for seed, epoch in ((1, 0), (1, 0), (1, 1), (2, 0))
-    ]
+    chosen = (1, 0), (1, 0), (1, 1), (2, 0)
+    return [indices(LABELS, seed=seed, epoch=n, **options) for seed, n in chosen]
 
 
 @pytest.mark.parametrize("name", sampling.SAMPLINGS)

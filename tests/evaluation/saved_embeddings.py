@@ -21,10 +21,8 @@ def write_lists(folder, names, ids, scale=7):
     a, b = np.random.default_rng(1).integers(0, len(names), (2, 600))
     b = np.where(np.arange(600) % 2 == 0, a - a % 4 + (a + 1) % 4, b)
     keep = a != b
-    lines = [
-        f"{names[i]} {names[j]} {int(ids[i] == ids[j])}"
-        for i, j in zip(a[keep], b[keep], strict=True)
-    ]
+    sides = zip(a[keep], b[keep], strict=True)
+    lines = [f"{names[i]} {names[j]} {int(ids[i] == ids[j])}" for i, j in sides]
     (folder / "pairs.txt").write_text("\n".join(lines))
     known = [f"{names[i]} {ids[i]}" for i in range(0, len(names), 4) if ids[i] % 2]
     sought = [f"{names[i]} {ids[i]}" for i in range(len(names)) if i % 4]
@@ -36,10 +34,8 @@ def write_lists(folder, names, ids, scale=7):
     media = [f"{name} {i // 2} {i // 2 + i % 4 // 3}" for i, name in enumerate(names)]
     (meta / "x_face_tid_mid.txt").write_text("\n".join(media))
     points = " ".join(f"{value:.5f}" for value in alignment.REFERENCE.ravel() / scale)
-    faces = [
-        f"{name} {points} {score}"
-        for name, score in zip(names, detected(names), strict=True)
-    ]
+    scores = zip(names, detected(names), strict=True)
+    faces = [f"{name} {points} {score}" for name, score in scores]
     (meta / "x_name_5pts_score.txt").write_text("\n".join(faces))
     count = len(names) // 2
     pairs = [

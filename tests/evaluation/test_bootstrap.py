@@ -51,10 +51,8 @@ def test_weighted_folds_follow_the_protocol():
     for test in np.array_split(np.arange(len(weights)), 10):
         train = np.setdiff1d(np.arange(len(weights)), test)
         grid = np.arange(0, 4, 0.01)
-        hits = [
-            weights[train] @ ((scores.distances[train] < t) == scores.same[train])
-            for t in grid
-        ]
+        distances, same = scores.distances[train], scores.same[train]
+        hits = [weights[train] @ ((distances < t) == same) for t in grid]
         right = (scores.distances[test] < grid[np.argmax(hits)]) == scores.same[test]
         accuracies.append(np.average(right, weights=weights[test]))
         negatives = train[~scores.same[train]]

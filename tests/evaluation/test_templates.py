@@ -12,10 +12,8 @@ def plain_pooling(features, templates, media):
     pooled = []
     for template in np.unique(templates):
         inside = templates == template
-        means = [
-            features[inside & (media == one)].mean(axis=0)
-            for one in np.unique(media[inside])
-        ]
+        rows = [inside & (media == one) for one in np.unique(media[inside])]
+        means = [features[one].mean(axis=0) for one in rows]
         total = np.sum(means, axis=0)
         pooled.append(total / np.linalg.norm(total))
     return np.array(pooled)

@@ -35,10 +35,8 @@ def next_state(loss, cosine, norms, example_weights, state, **given):
         if len(norms) > 0:
             new["norm_mean"] = share * norms.mean() + (1 - share) * state["norm_mean"]
         if len(norms) > 1:
-            spread = norms.std(ddof=1)
-            new["norm_deviation"] = (
-                share * spread + (1 - share) * state["norm_deviation"]
-            )
+            spread = share * norms.std(ddof=1)
+            new["norm_deviation"] = spread + (1 - share) * state["norm_deviation"]
     if loss == "curricularface" and real.any():
         share = given["momentum"]
         new["t"] = share * cosine[real].mean() + (1 - share) * state["t"]

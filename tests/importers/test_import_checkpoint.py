@@ -125,10 +125,9 @@ def test_a_backbone_alone_makes_a_checkpoint_without_a_head(arcface_torch):
 def test_nothing_is_overwritten(plsc, tmp_path):
     taken = tmp_path / "there"
     taken.mkdir()
+    asked = settings(plsc[0], checkpoint_dir=str(taken))
     with pytest.raises(FileExistsError, match="is not overwritten"):
-        import_checkpoint.import_checkpoint(
-            settings(plsc[0], checkpoint_dir=str(taken))
-        )
+        import_checkpoint.import_checkpoint(asked)
     assert os.listdir(taken) == []
 
 

@@ -68,9 +68,8 @@ class Network:
     def block(self, x, prefix, width, stride):
         y = self.conv(self.norm(x, prefix + "bn1"), prefix + "conv1", width)
         y = self.prelu(self.norm(y, prefix + "bn2"), prefix + "prelu")
-        y = self.norm(
-            self.conv(y, prefix + "conv2", width, stride=stride), prefix + "bn3"
-        )
+        y = self.conv(y, prefix + "conv2", width, stride=stride)
+        y = self.norm(y, prefix + "bn3")
         if stride != 1 or x.shape[1] != width:
             x = self.conv(x, prefix + "downsample.0", width, 1, stride)
             x = self.norm(x, prefix + "downsample.1")

@@ -152,11 +152,9 @@ def bad_optimizer():
     ],
 )
 def test_what_does_not_go_together_is_told(tmp_path, given, flags, message):
+    own = {name: make() for name, make in given.items()}
     with pytest.raises((ValueError, TypeError), match=message):
-        train.train(
-            settings(tmp_path, **flags),
-            parts=parts(**{k: v() for k, v in given.items()}),
-        )
+        train.train(settings(tmp_path, **flags), parts=parts(**own))
 
 
 def test_val_targets_that_pairs_replace_are_named(caplog):

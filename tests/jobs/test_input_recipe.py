@@ -13,9 +13,8 @@ from tests.seeds.plsc_folder import make_train_data
 
 
 def _options(dataset_name="mock", **flags):
-    return preprocessing_options(
-        Settings.from_values(dataset_name=dataset_name, **flags)
-    )
+    settings = Settings.from_values(dataset_name=dataset_name, **flags)
+    return preprocessing_options(settings)
 
 
 def test_without_flags_the_data_set_decides():

@@ -17,10 +17,8 @@ from plsc_tf.jobs.builders import optimizers, recipe
 from plsc_tf.jobs.memory_plan import activations, planner, table
 from tests.jobs import tiny_run
 
-IRESNET = {
-    **{"model_name": "iresnet", "model_options": "depths=2-2,width=8,head=gap"},
-    **{"num_classes": 50, "batch_size": 1400},
-}
+IRESNET = {"model_name": "iresnet", "model_options": "depths=2-2,width=8,head=gap"}
+IRESNET |= {"num_classes": 50, "batch_size": 1400}
 settings = functools.partial(tiny_run.settings, num_classes=1001, device_memory_gb=1.0)
 
 
@@ -141,10 +139,8 @@ def test_the_fullest_moment_of_a_head_by_hand(replicas):
 def test_parts_repeat_the_graph_and_shrink_the_activations(tmp_path):
     asked = {**IRESNET, "num_classes": 1001, "batch_size": 64, "num_replicas": 1}
     job = planner.plan(settings(tmp_path, **asked))
-    whole, half, parts = (
-        one.items()
-        for one in (job, job.with_head(global_batch=32), job.with_head(parts=4))
-    )
+    jobs = job, job.with_head(global_batch=32), job.with_head(parts=4)
+    whole, half, parts = (one.items() for one in jobs)
     assert whole["activations"] == job.backbone.activations
     assert half["activations"] == pytest.approx(whole["activations"] / 2, rel=0.01)
     assert parts["activations"] == pytest.approx(whole["activations"] / 4, rel=0.01)

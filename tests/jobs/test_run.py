@@ -198,10 +198,8 @@ def test_stopping_early_does_not_change_the_schedule(tmp_path):
     train.train(tiny_run.settings(folder, stop_at_step=7, **smooth))
     saved = sorted(p.name for p in folder.iterdir() if p.is_dir())
     assert saved == ["0", "step_00000005", "step_00000007"]
-    flags = parse(
-        [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
-    )
-    used, parts = train.train(flags)
+    flags = [f"--flagfile={folder}/flags.cfg", "--stop_at_step=0", "--num_replicas=1"]
+    used, parts = train.train(parse(flags))
     assert used.training.global_batch_size == 10
     assert parts["steps"] == whole["steps"] == 10
     np.testing.assert_allclose(

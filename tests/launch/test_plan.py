@@ -154,10 +154,8 @@ def test_gpus_that_cannot_be_split_are_an_error(
 )
 def test_the_culprit(exits, index):
     names = ("index", "status", "signaled")
-    ended = [
-        SimpleNamespace(**dict(zip(names, (*one, False), strict=False)))
-        for one in exits
-    ]
+    known = [zip(names, (*one, False), strict=False) for one in exits]
+    ended = [SimpleNamespace(**dict(one)) for one in known]
     found = supervise.first_failure(ended)
     assert (None if found is None else found.index) == index
 

@@ -21,11 +21,8 @@ HOSTS, IPV6 = ("a:1", "b:2", "c:3"), "[fe80::1]:9"
 
 def tf_config(kind="worker", index=1, **cluster):
     cluster = cluster or {"worker": list(HOSTS)}
-    return {
-        "TF_CONFIG": json.dumps(
-            {"cluster": cluster, "task": {"type": kind, "index": index}}
-        )
-    }
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    return {"TF_CONFIG": json.dumps(config)}
 
 
 def slurm_step(procid, localid, node):
@@ -41,10 +38,8 @@ def slurm_step(procid, localid, node):
 
 def test_the_workers_share_a_secret_that_others_cannot_read(tmp_path):
     path = tmp_path / "secret"
-    options = [
-        Options(cluster_node_ips=HOSTS, task_index=i, cluster_secret_file=str(path))
-        for i in range(3)
-    ]
+    shared = {"cluster_node_ips": HOSTS, "cluster_secret_file": str(path)}
+    options = [Options(task_index=i, **shared) for i in range(3)]
     (secret,) = {resolve(one, {}).secret for one in options}
     assert len(secret) == 64 and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["secret"]

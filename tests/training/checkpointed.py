@@ -46,9 +46,8 @@ def snapshot(model):
     found = {name: rows.read(0, rows.shape[0]) for name, rows in arrays.items()}
     variables = [*model.backbone.variables, *model.optimizer.variables]
     for number, variable in enumerate(variables):
-        for i, copy in enumerate(
-            model.strategy.experimental_local_results(variable.value)
-        ):
+        local = model.strategy.experimental_local_results(variable.value)
+        for i, copy in enumerate(local):
             found[f"{number} {variable.path} {i}"] = copy.numpy()
     return found
 

@@ -54,10 +54,8 @@ def model_of(replicas=1, weight=0.4, *, smoothing=0.0, optimizer=None):
 def test_the_loss_is_the_heads_and_the_weighted_cross_entropy(small_zoo):
     """The step's loss and update, against a tape."""
     model = model_of(smoothing=0.1, optimizer="sgd")
-    middle = keras.Model(
-        model.backbone.inputs[0],
-        [model.backbone.outputs[0], model.backbone.get_layer("middle").output],
-    )
+    outputs = [model.backbone.outputs[0], model.backbone.get_layer("middle").output]
+    middle = keras.Model(model.backbone.inputs[0], outputs)
     variables = model.trained_network_variables()
     targets = np.eye(CLASSES, dtype=np.float32)[LABELS]
     with tf.GradientTape() as tape:

@@ -95,10 +95,8 @@ def test_a_checkpoint_resumes_with_another_kind_of_learning_rate(
     before, after = (checkpointed.build(1, optimizer=kind) for kind in kinds)
     checkpointed.fit(before, plsc_tf.Checkpoint(tmp_path), epochs=1)
     plsc_tf.Checkpoint(tmp_path).restore(after)
-    slots = [
-        [v.numpy() for v in model.optimizer.variables if "velocity" in v.path]
-        for model in (before, after)
-    ]
+    both = before.optimizer.variables, after.optimizer.variables
+    slots = [[v.numpy() for v in each if "velocity" in v.path] for each in both]
     np.testing.assert_equal(*slots)
     assert after.optimizer.iterations.numpy() == before.optimizer.iterations.numpy()
 
@@ -128,10 +126,8 @@ def test_a_network_with_layers_of_ones_own_is_asked_for(tmp_path):
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
     with plsc_tf.strategy(1).scope():
-        layers = [
-            keras.Input((8, 8, 3)),
-            keras.layers.Lambda(lambda images: images[:, 0, :, 0]),
-        ]
+        code = keras.layers.Lambda(lambda images: images[:, 0, :, 0])
+        layers = [keras.Input((8, 8, 3)), code]
         model = plsc_tf.Classifier(keras.Sequential(layers), plsc_tf.ShardedHead(3))
     state.save(str(tmp_path / "weights"), model, {}, weights_only=True)
     with pytest.raises(ValueError, match="does not hold its network"):

@@ -24,9 +24,8 @@ class Told(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         step = self.model.trainer.position.global_step
-        self.steps.append(
-            (batch, step, dict(self.model.trainer.step_result), dict(logs))
-        )
+        result = dict(self.model.trainer.step_result)
+        self.steps.append((batch, step, result, dict(logs)))
         if self.wants(step):
             self.kernels[step] = self.model.backbone.layers[0].kernel.numpy()
         self.untold.append(self.model.trainer.calls.unreported)
@@ -52,9 +51,8 @@ class Plain(keras.callbacks.Callback):
 def trained(make_model, folder, count, bad_step, callbacks, scaled=False, **options):
     if scaled:
         options["loss_scale"] = plsc_tf.LossScale(64.0, decr_every_n_nan_or_inf=1)
-    model = make_model(
-        batch_norm=True, dropout=0.3, steps_per_execution=count, **options
-    )
+    options |= {"dropout": 0.3, "steps_per_execution": count}
+    model = make_model(batch_norm=True, **options)
     options = {"sentinel": Sentinel(folder, "skip"), "stop_at_step": 9}
     model.fit(dataset(bad_step), verbose=0, callbacks=callbacks, **options)
     scale = model.loss_scale.state() if scaled else None

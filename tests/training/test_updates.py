@@ -75,10 +75,8 @@ class Shards:
         size, tiles = self.rows.tile_rows, self.rows.local()
         starts = [index * size for index in range(len(tiles))]
         own = [pending["gradient"][first : first + size] for first in starts]
-        each = [
-            ({"weight": tile}, None, {"gradient": one})
-            for tile, one in zip(tiles, own, strict=True)
-        ]
+        pairs = zip(tiles, own, strict=True)
+        each = [({"weight": tile}, None, {"gradient": one}) for tile, one in pairs]
         return each, starts, {"rows": tf.zeros([], tf.int64)}
 
     def weight_gradients(self, arrays, part):
