@@ -141,7 +141,7 @@ class Checkpoint(keras.callbacks.Callback):
             changes = self.on_damaged == "previous" and group.is_chief
             free = contextlib.nullcontext()
             with self.lock.holding(self.directory) if changes else free:
-                options = {"on_damaged": self.on_damaged, "group": group}
+                options: dict = {"on_damaged": self.on_damaged, "group": group}
                 path = catalog.newest(self.directory, **options)
         if path is not None and model.trainer.updater is None:
             stored = state.restore_weights(path, model)
