@@ -103,9 +103,8 @@ class Order:
         elif self.sampling == "class_balanced":
             indices = class_balanced(labels(), random)
         else:
-            indices = per_identity(
-                labels(), random, self.images_per_identity, self.batch_size
-            )
+            sizes = self.images_per_identity, self.batch_size
+            indices = per_identity(labels(), random, *sizes)
         return indices[self.start :]
 
     def examples(self, total: int) -> int:

@@ -107,9 +107,8 @@ class Source:
         Args:
             **order: attributes of an `Order`.
         """
-        blocks = self.blocks(16, Order(**order)).map(
-            without_autograph(self.read), num_parallel_calls=4
-        )
+        read = without_autograph(self.read)
+        blocks = self.blocks(16, Order(**order)).map(read, num_parallel_calls=4)
         return blocks.prefetch(4).unbatch()
 
 
@@ -258,10 +257,8 @@ def map_rows(function: Callable, rows) -> tf.Tensor:
     """
     tensors = tf.nest.flatten(rows)
     if tf.executing_eagerly():
-        each = (
-            tf.nest.pack_sequence_as(rows, row) for row in zip(*tensors, strict=True)
-        )
-        return tf.stack([function(row) for row in each])
+        flat = zip(*tensors, strict=True)
+        return tf.stack([function(tf.nest.pack_sequence_as(rows, row)) for row in flat])
 
     def is_ragged(tensor):
         return isinstance(tensor, tf.RaggedTensor)
@@ -308,9 +305,8 @@ def dataset_options() -> tf.data.Options:
     # Autotuning runs in a thread that must finish before an epoch can end, which took
     # up to two minutes. The degrees of parallelism are options anyway.
     options.autotune.enabled = False
-    options.experimental_distribute.auto_shard_policy = (
-        tf.data.experimental.AutoShardPolicy.OFF
-    )
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = off
     return options
 
 

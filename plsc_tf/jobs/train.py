@@ -182,6 +182,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
         The `keras.callbacks.History`.
     """
     settings, before = plan.settings, model.trainer.position.global_step
+    save_dir = settings.checkpoints.model_save_dir
     limit = settings.cluster.step_timeout
     watchdog = [Watchdog(limit, model.trainer.group)] if limit else []
     try:
@@ -191,9 +192,7 @@ def _fit(model, batches, plan, callbacks, start, rescue):
             verbose=0,
             callbacks=[*watchdog, *callbacks],
             stop_at_step=settings.training.stop_at_step or None,
-            sentinel=Sentinel(
-                settings.checkpoints.model_save_dir, settings.precision.on_nonfinite
-            ),
+            sentinel=Sentinel(save_dir, settings.precision.on_nonfinite),
             **start,
         )
     except BaseException as error:

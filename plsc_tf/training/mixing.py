@@ -123,8 +123,7 @@ def _paste(images, others, share, seed):
     first = tf.clip_by_value(tf.round(center - half), 0, sides)
     last = tf.clip_by_value(tf.round(center + half), 0, sides)
     inside = in_box(tf.stack([first, last]), images[0])
-    left = 1 - tf.reduce_prod((last - first) / sides)
-    return tf.where(inside, others, images), left
+    return tf.where(inside, others, images), 1 - tf.reduce_prod((last - first) / sides)
 
 
 def of_both_labels(

@@ -275,15 +275,10 @@ def _part(model, part, share, backward, **of_head):
     # Penalties are the same on every replica and in every part, so each part
     # contributes an equal share of their sum.
     share = scale / (collectives.num_replicas() * model.accumulation_steps)
-    gradients = tape.gradient(
-        [embeddings, *extras.values(), *penalties],
-        model.trained_network_variables(),
-        output_gradients=[
-            tf.cast(scale * outcome.embedding_gradients, embeddings.dtype),
-            *(scale for _ in extras),
-            *(share for _ in penalties),
-        ],
-    )
+    targets = [embeddings, *extras.values(), *penalties]
+    above = [tf.cast(scale * outcome.embedding_gradients, embeddings.dtype)]
+    above += [scale] * len(extras) + [share] * len(penalties)
+    gradients = tape.gradient(targets, model.trained_network_variables(), above)
     if not model.head.sharded:
         of_head = model.head.second_pass.whole_gradients(outcome.pending)
         gradients += [scale * gradient for gradient in of_head]

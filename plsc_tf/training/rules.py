@@ -241,12 +241,10 @@ def _pairs(arrays, slots, changed):
 
 def _make_twin(optimizer, arrays):
     """Returns stand-ins of one row for the arrays, and the twin built on them."""
-    stand_ins = {
-        name: keras.Variable(
-            np.zeros((1, *rows.shape[1:]), rows.dtype), name=f"head_{name}"
-        )
-        for name, rows in arrays.items()
+    zeros = {
+        n: np.zeros((1, *rows.shape[1:]), rows.dtype) for n, rows in arrays.items()
     }
+    stand_ins = {n: keras.Variable(row, name=f"head_{n}") for n, row in zeros.items()}
     twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.0})
     private_apis.copy_exclusions(optimizer, twin)
     twin.whole = False  # read by LARS

@@ -169,8 +169,7 @@ def _decay(options, rate, steps_per_epoch, total, warmup):
         power = options.polynomial_power
         return schedules.PolynomialDecay(rate, total, end, power=power), {}
     if kind == "linear":
-        decay = schedules.PolynomialDecay(rate, total - warmup, end)
-        return decay, {"start": warmup}
+        return schedules.PolynomialDecay(rate, total - warmup, end), {"start": warmup}
     if kind == "cosine":
         return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0)), {}
     if kind == "exponential":

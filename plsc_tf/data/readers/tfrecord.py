@@ -98,8 +98,7 @@ def _checked_pair(returned):
         image, label = returned
         encoded = image.dtype == tf.string and image.shape.rank == 0
         pixels = image.dtype == tf.uint8 and image.shape.rank in (2, 3)
-        whole = label.dtype.is_integer and label.shape.rank == 0
-        good = (encoded or pixels) and whole
+        good = (encoded or pixels) and label.dtype.is_integer and label.shape.rank == 0
     rule = "parse_fn must return (image, label): encoded bytes or uint8 pixels [h, w, "
     require(good, f"{rule}channels], and a whole number", returned=returned)
     return returned
