@@ -10,6 +10,7 @@ from plsc_tf.requirements import prefix_errors
 
 # {loss: {its option: the fields of the loss that it sets}}; see heads/margins.py.
 _GRADIENT = {"margin_gradient": "gradient"}
+_RANGES = {"magface_norms": "l_a u_a", "magface_margins": "l_m u_m"}
 FIELDS: dict[str, dict[str, str]] = {
     "softmax": {},
     "arcface": {"margin1": "m1", "margin": "m2", "margin3": "m3", **_GRADIENT},
@@ -17,11 +18,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "sphereface": {"margin1": "m1", **_GRADIENT},
     "adaface": {"margin": "m", "adaface_h": "h", "adaface_t_alpha": "t_alpha"},
     "curricularface": {"margin": "m"},
-    "magface": {
-        "magface_norms": "l_a u_a",
-        "magface_margins": "l_m u_m",
-        "magface_lambda_g": "lambda_g",
-    },
+    "magface": {**_RANGES, "magface_lambda_g": "lambda_g"},
 }
 _sharded = option_if("loss_type=dist_*")
 _cosines = option_if("no loss_type=softmax")

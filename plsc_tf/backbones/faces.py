@@ -117,15 +117,14 @@ def residual(  # noqa: PLR0913 - options of the family
     )
     x = style.conv(image, filters[0], 3, stride=stride, name="stem_conv")
     if is_iresnet:
-        dropout = 0.0
         x = style.norm_prelu(x, name="stem")
         x = _stages(x, blocks.basic_block, depths, filters, style)
         x = style.norm(x, name="features_bn")
     else:
-        dropout = 0.4
         x = layers.ReLU(name="stem_relu")(style.norm(x, name="stem_bn"))
         x = _stages(x, blocks.relu_block, depths, filters, style)
-    size, share = arguments.embedding_size, arguments.dropout_or(dropout)
+    size, dropout = arguments.embedding_size, 0.0 if is_iresnet else 0.4
+    share = arguments.dropout_or(dropout)
     return style.embedding(x, size, share, head, bias=is_iresnet, scale=False)
 
 

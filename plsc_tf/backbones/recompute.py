@@ -120,9 +120,8 @@ def _run(block, inputs, compiled):
         outputs, states, losses = with_values(
             lambda: block(tensors[:count], training=True), variables, tensors[count:]
         )
-        pairs = [
-            pair for pair in zip(variables, states, strict=True) if pair[1] is not None
-        ]
+        both = zip(variables, states, strict=True)
+        pairs = [(variable, new) for variable, new in both if new is not None]
         changed[:] = [variable for variable, _ in pairs]
         return tf.nest.flatten(outputs), losses, [state for _, state in pairs]
 

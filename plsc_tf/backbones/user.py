@@ -58,8 +58,9 @@ class BaseModel:
         image = keras.Input(checked_image_shape(image_shape), name="image")
         name = type(self).__name__
         embedding = self.build_network(image, None, None)
-        what = f"{name}.build_network"
-        embedding = _checked_embedding(embedding, embedding_size, what)
+        embedding = _checked_embedding(
+            embedding, embedding_size, f"{name}.build_network"
+        )
         return keras.Model(image, embedding, name=name)
 
 

@@ -237,9 +237,8 @@ class ReducedStepper:
         rows, pending = {}, passes.pending
         if self.plan.layout.with_head and model.head.sharded:
             gradients = model.head.second_pass.whole_gradients(passes.pending)
-            rows = dict(zip(model.head.arrays(), gradients, strict=True))
-            pending = None
-        if pending is not None:
+            rows, pending = dict(zip(model.head.arrays(), gradients, strict=True)), None
+        elif pending is not None:
             # The number of tiles whose logits are kept depends on the replica.
             pending = pending | {"tiles": []}
         cut = updater.space.cut(tf.cast(flat, keras.config.floatx()), rows)

@@ -28,8 +28,7 @@ class DamagedCheckpointError(ValueError):
     """
 
     def __init__(self, path: str, problem: str):
-        self.path = path
-        self.problem = problem
+        self.path, self.problem = path, problem
         super().__init__(f"Checkpoint {path} is damaged: {problem}.")
 
 

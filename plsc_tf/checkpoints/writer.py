@@ -169,9 +169,7 @@ def save(
     begin = functools.partial(_begin, path) if group.is_chief else None
     target = agree(group, f"begin {path}", begin)[0]
     try:
-        write = functools.partial(
-            _write_share, target, content, group.is_chief, heartbeat
-        )
+        write = functools.partial(_write, target, content, group.is_chief, heartbeat)
         shares = agree(group, f"write {path}", write)
         finish = functools.partial(_finish, path, target, content, shares)
         agree(group, f"finish {path}", finish if group.is_chief else None)
@@ -214,7 +212,7 @@ def _begin(path):
     return target
 
 
-def _write_share(target, content, is_chief, heartbeat):
+def _write(target, content, is_chief, heartbeat):
     """Writes this worker's share; returns its files and its parts of the arrays."""
     jobs, parts = {}, {}
     if is_chief:

@@ -15,15 +15,9 @@ from plsc_tf.requirements import require
 
 # Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
 # (insightface, recognition/arcface_torch/eval_ijbc.py).
-REFERENCE = np.array(
-    [
-        [38.2946, 51.6963],
-        [73.5318, 51.5014],
-        [56.0252, 71.7366],
-        [41.5493, 92.3655],
-        [70.7299, 92.2041],
-    ]
-)
+_X = [38.2946, 73.5318, 56.0252, 41.5493, 70.7299]
+_Y = [51.6963, 51.5014, 71.7366, 92.3655, 92.2041]
+REFERENCE = np.stack([_X, _Y], axis=1)
 _REFERENCE_SIDE = 112
 
 

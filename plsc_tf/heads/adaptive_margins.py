@@ -64,12 +64,9 @@ class AdaFace(MarginLoss):
         mean, count = _mean(norms, weights)
         square, _ = _mean(tf.square(norms - mean), weights)
         deviation = tf.sqrt(square * count / tf.maximum(count - 1.0, 1.0))
-        return {
-            "norm_mean": _moved(state["norm_mean"], mean, self.t_alpha, count > 0),
-            "norm_deviation": _moved(
-                state["norm_deviation"], deviation, self.t_alpha, count > 1
-            ),
-        }
+        mean = _moved(state["norm_mean"], mean, self.t_alpha, count > 0)
+        deviation = _moved(state["norm_deviation"], deviation, self.t_alpha, count > 1)
+        return {"norm_mean": mean, "norm_deviation": deviation}
 
     def target(self, cosine: tf.Tensor, norms: tf.Tensor, state: dict) -> Target:
         """See `MarginLoss.target`."""

@@ -134,14 +134,11 @@ class Head(tf.Module):
         replicas, kind = strategy.num_replicas_in_sync, device_kind(strategy)
         self._make_passes(embedding_size, replicas, kind, self.logits_mb * 1e6)
         with strategy.scope():
+            state, dtype = self.loss.initial_state(), keras.config.floatx()
+            scalar = collectives.replicated_scalar
             self.state_variables = {
-                name: tf.Variable(
-                    tf.cast(value, keras.config.floatx()),
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                    name=f"head_{name}",
-                )
-                for name, value in self.loss.initial_state().items()
+                name: scalar(value, dtype, f"head_{name}")
+                for name, value in state.items()
             }
         self.weight = self._make_rows(strategy, self.initial_weight, "head_weight")
         self.bias = None

@@ -87,5 +87,4 @@ class Divergence:
         exchange = self._heads[0].exchange
         overall = tf.reduce_max(exchange.gather(largest[None]), axis=0)
         total = exchange.total(tf.exp(largest - overall) * total)
-        log_sum = (overall + tf.math.log(total[:, :1]))[:, 0]
-        return log_sum, total[:, 1:] / total[:, :1]
+        return (overall + tf.math.log(total[:, :1]))[:, 0], total[:, 1:] / total[:, :1]

@@ -236,8 +236,7 @@ class Kernels:
             others = tf.where(hit, tf.cast(LOWEST, value.dtype), logits)
             largest = tf.maximum(maximum, tf.reduce_max(others, axis=0))
             exponential = tf.exp(others - largest)
-            result["maximum"] = largest
-            result["shrink"] = tf.exp(maximum - largest)
+            result |= {"maximum": largest, "shrink": tf.exp(maximum - largest)}
         result["numerator"] = self._inward(exponential, slope, row_scalar, winner)
         if self.on_gpu or slope is not None:
             result["total"] = tf.reduce_sum(exponential, axis=0)

@@ -58,12 +58,9 @@ class LinearCrossEntropy(keras.layers.Layer):
             fits = isinstance(tied_to, keras.layers.Embedding)
         given = {"num_classes": num_classes, "tied_to": tied_to}
         require(fits, rule + "a Keras Embedding", **given)
-        self.num_classes = num_classes
-        self.tied_to = tied_to
-        self.use_bias = use_bias
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.logits_mb = logits_mb
+        self.num_classes, self.tied_to = num_classes, tied_to
+        self.use_bias, self.ignore_index = use_bias, ignore_index
+        self.label_smoothing, self.logits_mb = label_smoothing, logits_mb
         # TensorFlow's products are faster on CPUs than XLA's.
         self.supports_jit = False
         self.supports_masking = True

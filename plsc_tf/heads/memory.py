@@ -112,11 +112,10 @@ class HeadLoad(HeadLayout):
 
 def held(load: HeadLoad) -> dict[str, int]:
     """Returns `{item: bytes}` held throughout a step on the fullest replica."""
-    kept_rows = sum(load.tiles[: load.kept_tiles])
     return {
         "head weights": load.rows * load.row_bytes,
         "head slots": load.rows * load.slot_bytes,
-        "kept logits": kept_rows * load.logit_row_bytes,
+        "kept logits": sum(load.tiles[: load.kept_tiles]) * load.logit_row_bytes,
         "gathered batch": BATCH_TENSORS * load.batch * load.embedding_size * FLOAT,
         # The rows as drawn, in the hash table that finds duplicates, and sorted.
         "sampling": 72 * load.working_rows if load.sample_rate < 1 else 0,

@@ -32,6 +32,15 @@ def local_copy(variable: tf.Variable) -> tf.Variable:
     return copies[replica_id() % len(copies)]
 
 
+def replicated_scalar(value: float, dtype: Any, name: str) -> tf.Variable:
+    """Returns a variable of which every replica computes the same value.
+
+    So the strategy can use the first replica's.
+    """
+    first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+    return tf.Variable(tf.cast(value, dtype), False, name=name, aggregation=first)
+
+
 def num_replicas() -> int:
     """Returns how many replicas run the calling function."""
     return tf.distribute.get_replica_context().num_replicas_in_sync

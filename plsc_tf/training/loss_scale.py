@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf.parallel.collectives import local_copy, replica_id
+from plsc_tf.parallel.collectives import local_copy, replica_id, replicated_scalar
 from plsc_tf.requirements import require
 
 # Paddle's rule never goes below this scale, and MindSpore refuses a smaller one.
@@ -69,9 +69,9 @@ class LossScale:
         ratio = self.decr_ratio
         require(0 < ratio < 1, "decr_ratio must be between 0 and 1", decr_ratio=ratio)
         self._variables = {
-            "scale": _scalar(self.initial, tf.float32, "loss_scale"),
-            "good_steps": _scalar(0, tf.int64, "good_steps"),
-            "bad_steps": _scalar(0, tf.int64, "bad_steps"),
+            "scale": replicated_scalar(self.initial, tf.float32, "loss_scale"),
+            "good_steps": replicated_scalar(0, tf.int64, "good_steps"),
+            "bad_steps": replicated_scalar(0, tf.int64, "bad_steps"),
         }
 
     def value(self) -> tf.Tensor:
@@ -177,9 +177,3 @@ def from_keras(
     return optimizer.inner_optimizer, LossScale(
         initial, incr_every_n_steps=growth_steps, decr_every_n_nan_or_inf=1
     )
-
-
-def _scalar(value, dtype, name):
-    # Every replica computes the same value, so the strategy can use the first one's.
-    first = tf.VariableAggregation.ONLY_FIRST_REPLICA
-    return tf.Variable(value, False, dtype=dtype, name=name, aggregation=first)
