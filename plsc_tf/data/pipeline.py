@@ -332,6 +332,8 @@ class Batches:
                 return cache.in_memory(self.source, blocks)
             purpose = "training" if options.training else "evaluation"
             steps = f"{options.preprocessing}, for {purpose}, {size}"
+            if options.skip_bad_records:  # others take the place of those too large
+                steps += f", at most {options.max_megapixels} megapixels"
             return cache.on_disk(self.source, blocks, options.cache_dir, steps)
         except faults.READ_ERRORS as error:
             where = self.source, FILE_ORDER, self._decoded, self.num_classes, 2**40

@@ -52,7 +52,7 @@ def convert(settings):
     source.max_megapixels = settings.server.max_megapixels
     effects.log_unused(settings, facts)
     content, existed = run.convert(source, plan)
-    place = options.data_dir or settings.dataset.dataset_dir
+    place = options.data_dir or origins.place_of(settings.dataset)
     origins.write_statement(plan.output_dir, place, settings.provenance)
     return _table(plan.output_dir, content, existed) + rows
 

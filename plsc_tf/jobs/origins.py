@@ -14,6 +14,7 @@ from typing import Any
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
+from plsc_tf.data import paths
 from plsc_tf.jobs.run_report import PASSWORD
 from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.serving import versions
@@ -138,6 +139,19 @@ def of_edit(path: str, class_images: str) -> list[dict]:
     return merge(of_checkpoint(path), [added] if class_images else [])
 
 
+def place_of(dataset) -> str:
+    """Returns the folder of the data, of several the one with the narrowest license.
+
+    Args:
+        dataset: the option group `dataset`.
+    """
+    places = [dataset.dataset_dir]
+    if dataset.train_files:
+        places = paths.expand(dataset.train_files, dataset.dataset_dir)
+        places = {files.parent(path) or "." for path in places}
+    return max(places, key=lambda one: USES.index(use_of(read_statement(one))))
+
+
 def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
     """Returns and logs the origins of a run: data, what it starts from, and teacher.
 
@@ -151,7 +165,7 @@ def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
         ValueError: they do not permit what `require_license` asks for.
     """
     dataset, contents, before = settings.dataset, source.contents(), []
-    place = "" if own or dataset.dataset_name == "mock" else dataset.dataset_dir
+    place = "" if own or dataset.dataset_name == "mock" else place_of(dataset)
     # The name of a source may be a path, which an export must not publish.
     data = {"kind": "data set", "name": files.name(source.name)}
     data |= read_statement(place, settings.provenance) | {"contents": contents}

@@ -1,6 +1,7 @@
 """The `train` command: trains, verifies, saves and exports a model; writes a report."""
 
 import functools
+import json
 import threading
 
 import tensorflow as tf
@@ -262,6 +263,8 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     saved, checkpoint = checkpoints[-1] if checkpoints else (0, None)
     if "loss" not in figures and earlier.get("steps") == steps:
         outcome |= earlier  # nothing was trained, so the figures still apply
+        if not _is_own_export(outcome["export_dir"] or "", settings, checkpoint):
+            outcome["export_dir"] = None
         outcome.pop("unsaved_steps", None)
     else:
         speed, loss = log.images_per_second, (figures.get("loss") or [None])[-1]
@@ -286,6 +289,20 @@ def _note(outcome, plan, model, history, log, verify, earlier):
         outcome["unsaved_steps"] = steps - saved
     outcome["verification"] = results.verification_figures(verify.results)
     outcome["checkpoint_dir"] = checkpoint
+
+
+def _is_own_export(path, settings, checkpoint):
+    """Returns whether this run made an export with these options, not one it copies."""
+    options, values = settings.export, settings.as_dict()
+    save_dir = settings.checkpoints.model_save_dir
+    own = options.export_dir or files.join(save_dir, "export")
+    before = manifest.read(checkpoint)["state"].get("flags", {}) if checkpoint else {}
+    names = vars(options).keys() - {"export_at_end"}
+    # As JSON, in which a tuple is a list.
+    old, new = (
+        json.dumps([one.get(name) for name in names]) for one in (before, values)
+    )
+    return old == new and files.parent(path) == own.rstrip("/") and files.exists(path)
 
 
 def _finish(outcome, settings, model, verify, test):

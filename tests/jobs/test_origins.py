@@ -61,6 +61,16 @@ def test_wrong_statements_are_refused(tmp_path, text, message):
         origins.read_statement(str(tmp_path))
 
 
+def test_files_have_the_license_of_their_own_folder(tmp_path):
+    for name, license in ("sets", "MIT"), ("a", "MIT"), ("b", "CC-BY-NC-4.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "DATASET.toml").write_text(f"license = '{license}'")
+        (tmp_path / name / "1.tfrecord").write_bytes(b"")
+    names = str(tmp_path / "[ab]" / "*.tfrecord"), "1.tfrecord"
+    asked = Settings.from_values(dataset_dir=str(tmp_path / "sets"), train_files=names)
+    assert origins.place_of(asked.dataset) == str(tmp_path / "b")
+
+
 def settings(folder, photos, **changes):
     data = {"dataset_name": "folder", "dataset_dir": str(photos), "num_classes": 2}
     return on_one_replica(folder, **{**data, "num_epochs": 1, **changes})

@@ -82,12 +82,17 @@ def test_links_lead_nowhere_out_of_a_run(finished, tmp_path, name):
 
 def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     folder, outcome = finished
-    flags = f"--flagfile={folder}/flags.cfg"
-    _, again = train.train(parse([flags, f"--model_save_dir={folder}"]))
+    flags = [f"--flagfile={folder}/flags.cfg", f"--model_save_dir={folder}"]
+    _, again = train.train(parse(flags))
     assert again["steps"] == 10 and again["loss"] == outcome["loss"]
+    # The results that were copied name an export of the other run.
+    assert again["export_dir"] == str(folder / "export" / "2")
+    _, again = train.train(parse(flags))
+    assert not (folder / "export" / "3").exists()
+    _, other = train.train(parse([*flags, "--export_normalized"]))
+    assert other["export_dir"] == str(folder / "export" / "3")
     found, expected = (each["verification"]["mock"] for each in (again, outcome))
     assert found["accuracy"] == pytest.approx(expected["accuracy"])
-    assert not (folder / "export" / "2").exists()
 
 
 def failing(*_, **__):
