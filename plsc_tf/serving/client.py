@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.serving.limited_response import MOST_BYTES, Response
+from plsc_tf.serving.limited_response import MOST_BYTES, Response, parsed
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After.
@@ -33,10 +33,6 @@ _BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
 # length is negative.
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
-# Numbers, lists and strings of the longest answer.
-_MOST_PARTS = 5 << 18
-# Bytes of the longest answer that holds no embeddings.
-_MOST_OTHER_BYTES = 1 << 16
 # The results of a comparison.
 _VERIFIED = {"score": float, "llr": float, "probability": float, "decision": bool}
 
@@ -388,17 +384,7 @@ class _Server:
             avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
-        # As objects of Python, a few bytes may take a hundred; in a text with one
-        # character beyond ASCII, each takes four. Only embeddings are long.
-        parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
-        has_embeddings = response.status == 200 and b"\\" not in data
-        most = MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
-        if len(data) > most or parts > _MOST_PARTS or not data.isascii():
-            return response.status, None
-        try:
-            return response.status, json.loads(data)
-        except (ValueError, RecursionError):
-            return response.status, None
+        return response.status, parsed(response.status, data)
 
 
 def _printable(text):

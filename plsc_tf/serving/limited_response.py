@@ -2,10 +2,15 @@
 
 import http.client
 import io
+import json
 import time
 
 # Bytes of the longest answer.
 MOST_BYTES = 1 << 26
+# Bytes of the longest answer that holds no embeddings.
+_MOST_OTHER_BYTES = 1 << 16
+# Numbers, lists and strings of the longest answer.
+_MOST_PARTS = 5 << 18
 # Seconds to wait for an answer without a timeout.
 _WITHOUT_TIMEOUT = 1e6
 
@@ -49,3 +54,18 @@ class Response(http.client.HTTPResponse):
     def __init__(self, sock, *arguments, **options):
         super().__init__(sock, *arguments, **options)
         self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
+
+
+def parsed(status: int, data: bytes):
+    """Returns the JSON value of an answer; None if it is none, or may be too large."""
+    # As objects of Python, a few bytes may take a hundred; in a text with one
+    # character beyond ASCII, each takes four. Only embeddings are long.
+    parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
+    has_embeddings = status == 200 and b"\\" not in data
+    most = MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
+    if len(data) > most or parts > _MOST_PARTS or not data.isascii():
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
