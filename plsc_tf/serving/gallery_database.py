@@ -6,8 +6,9 @@ import os
 import sqlite3
 import stat
 
-# The gallery's own files; those that SQLite makes beside them begin alike.
-_FILES = ("lock", "audit.log", "gallery.db")
+# The gallery's own files, with those that SQLite makes beside its own.
+_ENDS = ("", "-journal", "-wal", "-shm")
+_FILES = ("lock", "audit.log", *(f"gallery.db{end}" for end in _ENDS))
 # The end of a journal that names a file, which SQLite then removes. Only a transaction
 # over several databases writes one.
 _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
@@ -22,7 +23,7 @@ def foreign_file(folder: str) -> str:
     if os.stat(folder).st_uid not in (0, os.geteuid()):
         return "is a folder of another user, who can exchange its files"
     for entry in os.scandir(folder):
-        if not entry.name.startswith(_FILES):
+        if entry.name not in _FILES:
             continue
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:

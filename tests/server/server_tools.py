@@ -91,13 +91,13 @@ def is_listened_at(port):
         return link.connect_ex(("127.0.0.1", port)) == 0
 
 
-def export(folder, seed, extras=None):
+def export(folder, seed, extras=None, size=(16, 12)):
     """Writes a version of a small network with weights of its own."""
     import keras
 
     from plsc_tf.serving.export import export_saved_model
 
-    inputs = keras.Input((16, 12, 3))
+    inputs = keras.Input((*size, 3))
     dense = keras.layers.Dense(EMBEDDING_SIZE)
     model = keras.Model(inputs, dense(keras.layers.Flatten()(inputs / 255)))
     dense.kernel.assign(np.random.default_rng(seed).normal(0, 0.1, dense.kernel.shape))

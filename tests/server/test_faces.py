@@ -4,7 +4,7 @@ import concurrent.futures
 
 import numpy as np
 import pytest
-from server_tools import PLSC, ask, b64, direct, picture, served, wait_for
+from server_tools import PLSC, ask, b64, direct, export, picture, served, wait_for
 
 import plsc_tf
 from plsc_tf.data.alignment import REFERENCE
@@ -54,6 +54,21 @@ def test_boxes_and_embeddings_of_all_faces(finding, model_dir):
     cut = [encode(plsc_tf.align_face(photos[0], face, CUT)) for face in FACES[::-1]]
     for face, embedding in zip(found[0], direct(model_dir / "1", cut), strict=True):
         np.testing.assert_allclose(face["embedding"], embedding, atol=1e-5)
+
+
+def test_faces_have_the_size_for_a_new_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(detectors, "faces", {302: FACES[:1]})
+    export(tmp_path, 1)
+    cut = encode(plsc_tf.align_face(photo(302), FACES[0], CUT[::-1]))
+    with served(tmp_path, detect="tests.detectors:detect") as server:
+        assert post(server, photo(302))[0] == 200
+        expected = direct(export(tmp_path, 1, size=(12, 16)), [cut])[0]
+
+        def is_as_expected():
+            (face,) = post(server, photo(302))[1]["instance"][0]["faces"]
+            return np.allclose(face["embedding"], expected, atol=1e-5)
+
+        wait_for(is_as_expected)
 
 
 def test_what_is_refused(finding, server):

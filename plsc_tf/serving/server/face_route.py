@@ -38,8 +38,7 @@ class FaceRoute:
     def __init__(self, app):
         self._app, self._most = app, app.options.max_request_images
         self._detect, self.seconds = find_detector(app.options.detect), {}
-        *_, shape = app.models.get().input("images")
-        self._size = stored_size(shape[1:3])
+        self._size = None
         one = {"max_batch_images": 1, "parallel_batches": 1}
         options = dataclasses.replace(app.options, **one, queue_images=_MOST_WAITING)
         thread = ThreadPoolExecutor(1, "faces")  # each thread has memory of its own
@@ -54,15 +53,26 @@ class FaceRoute:
         """
         photos = (await self._app.read_images(request))["base64_string"]
         check_count(len(photos), _MOST)
-        found = (await self._queue.run(photos, map(len, photos)))["found"]
+        model, found = await self._find(photos)
         faces = [face for photo in found for face in photo.faces]
         cut = [face.pop("pixels") for face in faces]
-        model = self._app.models.get()
         rows = await model.embed(cut) if cut else ()
         for face, row in zip(faces, rows, strict=True):
             face |= row
-        photos = {"instance": list(map(vars, found)), "model": model.fingerprint}
-        return answer(rest.write_json(photos))
+        photos = [{"faces": photo.faces} for photo in found]
+        value = {"instance": photos, "model": model.fingerprint}
+        return answer(rest.write_json(value))
+
+    async def _find(self, photos):
+        """Returns (model, the photographs' faces, cut out at the size for it)."""
+        while True:
+            model = self._app.models.get()
+            *_, shape = model.input("images")
+            size = self._size = stored_size(shape[1:3])
+            found = (await self._queue.run(photos, map(len, photos)))["found"]
+            # Otherwise, a new version with another size came meanwhile.
+            if all(photo.size == size for photo in found):
+                return model, found
 
     def run(self, _, photos: list[bytes]) -> dict[str, np.ndarray]:
         """Finds the faces in a photograph, and cuts them out as PNGs.
@@ -70,9 +80,12 @@ class FaceRoute:
         Raises:
             ValueError: it cannot be decoded.
         """
-        pixels = open_photo(photos[0], self._app.options.max_megapixels)
+        pixels, size = (
+            open_photo(photos[0], self._app.options.max_megapixels),
+            self._size,
+        )
         (points,) = self._detect([pixels])
-        faces = cut_faces(pixels, points, self._size, most=self._most)
+        faces = cut_faces(pixels, points, size, most=self._most)
         faces = [one._replace(pixels=encode(one.pixels))._asdict() for one in faces]
         # As a list, it would become an array.
-        return {"found": np.array([types.SimpleNamespace(faces=faces)])}
+        return {"found": np.array([types.SimpleNamespace(faces=faces, size=size)])}
