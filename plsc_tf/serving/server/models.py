@@ -294,7 +294,9 @@ class Models:
         for version in sorted(folders, reverse=True):
             stamp = await asyncio.to_thread(versions.stamp, folders[version])
             # The next export after a removal may have the same number.
-            if version not in self._served or stamp != self._served[version].stamp:
+            if version in self._served and stamp == self._served[version].stamp:
+                self._failures.pop(version, None)
+            else:
                 await self._load(folders[version], version)
             # In place of a version that cannot be loaded, serve the one before it.
             keep += [version] if version in self._served else []
