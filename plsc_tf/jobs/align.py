@@ -70,6 +70,8 @@ def align(settings):
     inside = os.path.commonpath([place, os.path.abspath(folder)]) == place
     require(not inside, "output_dir must not be in the folder of the photographs")
     facts = {**dataclasses.asdict(options), "landmarks": given.landmarks}
+    facts["points"] = given.landmarks and files.checksum(given.landmarks)
+    facts["max_megapixels"] = settings.server.max_megapixels
     facts |= {"model": given.saved_model, "min_quality": given.min_quality}
     facts["folders"] = [given.images, given.image_dir]
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()

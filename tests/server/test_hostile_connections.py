@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import resource
 import socket
@@ -250,9 +251,17 @@ def test_what_takes_long_to_parse_ends_its_connection(server, content):
             assert not link.recv(1)
 
 
-def test_a_method_that_is_not_utf8_ends_only_its_call(server):
+def test_unknown_methods_end_only_their_calls(server, model_dir):
     # One call, without a key, ended gRPC for all until the server was restarted.
     with grpc.insecure_channel(f"127.0.0.1:{server['grpc_port']}") as channel:
         with pytest.raises(grpc.RpcError, match="Method not found"):
             channel.unary_unary(b"/\xff")(b"", 10)
         assert channel.unary_unary(STATUS)(FACE, 10)
+    # A hundred ended that of all clients of a proxy, until Python collected its garbage.
+    with served(model_dir, grpc_port=0) as other:
+        with grpc.insecure_channel(f"127.0.0.1:{other['grpc_port']}") as channel:
+            gc.disable()
+            for _ in range(100):
+                with pytest.raises(grpc.RpcError, match="Method not found"):
+                    channel.unary_unary("/a")(b"", 10)
+            gc.enable()

@@ -1,5 +1,7 @@
 """A checkpoint's training images: the names of classes, embeddings and lists."""
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -37,7 +39,11 @@ def class_names(settings, state):
 
 def require_own_data(settings, state):
     """Raises a ValueError if the labels in the data are those before an edit."""
-    fits = "dataset_dir" in settings.given or not state.get(editing.EDITED)
+    if not (before := state.get(editing.EDITED)):
+        return
+    fits = "dataset_dir" in settings.given
+    with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
+        fits = fits and data.open_source(settings).contents() != before
     rule = "The checkpoint's classes were edited, so those of its data differ"
     require(fits, rule, "Set dataset_dir to data with the new labels")
 

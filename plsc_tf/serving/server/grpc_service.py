@@ -132,7 +132,12 @@ class Services:
 
     async def refuse(self, context: grpc.aio.ServicerContext) -> None:
         """Answers a call of another method with an error."""
-        await self._call("", None, None, context)
+        try:
+            await self._call("", None, None, context)
+        except grpc.aio.AbortError as error:
+            # The call keeps the error, whose frames would keep the call, and with it
+            # one of its connection's streams.
+            error.with_traceback(None)
 
     async def _call(self, name, kind, _, context):
         """Calls a method, answers with errors and counts.
