@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+from plsc_tf.checkpoints import catalog
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training.checkpoint import Checkpoint
@@ -83,11 +84,12 @@ class Snapshots(Checkpoint):
         self._give_up()
 
     def _save(self, name, logs):
-        """Saves a snapshot unless an interrupted run has already saved it."""
+        """Saves a snapshot; one that an interrupted run saved may be of other steps."""
         self.wait()
-        exists = self._is_chief() and files.exists(files.join(self.directory, name))
-        if not self.model.trainer.group.gather(f"snapshot {name}", exists)[0]:
-            super()._save(name, logs)
+        path = files.join(self.directory, name)
+        if self._is_chief() and files.exists(path):
+            catalog.remove(path)
+        super()._save(name, logs)
 
     def _content(self, logs):
         content = super()._content(logs)

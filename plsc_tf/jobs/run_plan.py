@@ -10,7 +10,7 @@ from plsc_tf.jobs.parts import check_resumed
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, outputs
+from plsc_tf.storage import files, fs_options, outputs
 from plsc_tf.training import schedules
 
 
@@ -107,6 +107,35 @@ def _resumed(settings, checkpoint, batch, given):
     logging.warning(message, start, checkpoint)
     # flags.cfg must name the checkpoint that the run started from, see `trained.find`.
     return settings.replace(checkpoint_dir=before)
+
+
+def check_remote(settings: Settings, checkpoint: str | None) -> None:
+    """Checks the folders on another file system, before anything is trained.
+
+    Args:
+        settings: the `Settings` as they will be used.
+        checkpoint: folder of the checkpoint to resume from, or None.
+
+    Raises:
+        ValueError: fs_dir_for_save holds another run, whose results would be replaced;
+            or checkpoint_dir holds a newer checkpoint than those of fs_checkpoint_dir.
+    """
+    storage = settings.checkpoints
+    saved = fs_options.remote_dir(storage, "fs_dir_for_save")
+    stored = [path for _, path in catalog.find_all(saved)][-1:] if saved else []
+    paths = [*stored, *filter(None, [checkpoint])]
+    runs = [manifest.read(path)["state"].get("run") for path in paths]
+    same = not stored or (checkpoint and runs[0] == runs[1])
+    rule = "fs_dir_for_save must not hold another run"
+    require(same, rule, "Choose another folder", fs_dir_for_save=saved)
+    source = fs_options.remote_dir(storage, "fs_checkpoint_dir")
+    if source and not checkpoint:
+        start = catalog.resolve(storage.checkpoint_dir)
+        copied = files.exists(files.join(source, files.name(start), manifest.NAME))
+        rule = f"The newest checkpoint in checkpoint_dir must be one of {source}"
+        advice = "Remove the others, or choose another checkpoint_dir"
+        same = copied or start == storage.checkpoint_dir
+        require(same, rule, advice, checkpoint_dir=start)
 
 
 def make_plan(settings: Settings, checkpoint: str | None, batches) -> Plan:

@@ -14,7 +14,7 @@ from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.jobs.origins import of_run as origins_of_run
 from plsc_tf.jobs.parts import NONE
 from plsc_tf.jobs.run_facts import log_run
-from plsc_tf.jobs.run_plan import choose_folder, make_plan
+from plsc_tf.jobs.run_plan import check_remote, choose_folder, make_plan
 from plsc_tf.jobs.teachers import load_distillation
 from plsc_tf.jobs.trained import start_from
 from plsc_tf.options.flagfiles import write_flags
@@ -160,6 +160,7 @@ def _open(settings, joined, parts, lock):
     settings, checkpoint = choose_folder(
         settings, replicas, group=group, given=parts.given(), lock=lock
     )
+    check_remote(settings, checkpoint)
     if group.size > 1:
         workers.check_shared(group, settings.checkpoints.model_save_dir)
     source, size = parts.open_source(settings), settings.training.global_batch_size

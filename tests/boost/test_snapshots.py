@@ -9,8 +9,8 @@ from plsc_tf.checkpoints import catalog, manifest
 from tests.marks import slow
 
 
-def train(model, pictures, path, epochs=3, **options):
-    model.trainer.position.global_step = 0
+def train(model, pictures, path, epochs=3, first=0, **options):
+    model.trainer.position.global_step = first
     keep = snapshots.Snapshots(path, **options)
     model.fit(*pictures, batch_size=6, epochs=epochs, callbacks=[keep], shuffle=False)
     return [step for step, _ in catalog.find_all(str(path))]
@@ -98,3 +98,11 @@ def test_another_trainings_folder_is_refused(model, make_model, pictures, tmp_pa
     other = make_model(rate=0.01)
     with pytest.raises(ValueError, match="snapshots of another run"):
         train(other, pictures, tmp_path, epochs=1, every_n_steps=2)
+
+
+def test_a_resume_saves_the_snapshots_of_its_steps_again(model, pictures, tmp_path):
+    # Those that are there may be of steps that were given up.
+    train(model, pictures, tmp_path, epochs=1, every_n_steps=2)
+    before = manifest.read(str(tmp_path / "step_00000004"))["files"]
+    train(model, pictures, tmp_path, epochs=1, first=2, every_n_steps=2)
+    assert manifest.read(str(tmp_path / "step_00000004"))["files"] != before

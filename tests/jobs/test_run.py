@@ -14,7 +14,7 @@ from plsc_tf.data.sampling import Order
 from plsc_tf.jobs import export, results, train, trained
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.data import load_batches
-from plsc_tf.jobs.run_plan import choose_folder
+from plsc_tf.jobs.run_plan import check_remote, choose_folder
 from plsc_tf.options.cli import parse
 from plsc_tf.options.settings import Settings
 from tests import commands
@@ -189,6 +189,23 @@ def test_other_classes_need_finetune_which_starts_a_new_head(tmp_path, finished)
         used = train.train(settings(folder, num_sample_per_epoch=count, **options))[1]
         same = np.array_equal(stored_rows(used["checkpoint_dir"]), stored_rows(path))
         assert same == (count == 42 and not edited)
+
+
+def test_other_runs_in_remote_folders_are_found_before_the_training(finished, tmp_path):
+    folder, start = finished[0], tmp_path / "start"
+    there = {"fs_name": f"file://{tmp_path}", "fs_dir_for_save": "a"}
+    # Its results would be replaced.
+    with pytest.raises(ValueError, match="must not hold another run"):
+        train.train(settings(tmp_path / "b", **there))
+    check_remote(settings(folder, **there), str(folder / "1"))
+    # A checkpoint that is left over would be the newest.
+    shutil.copytree(folder / "1", start / "7")
+    there |= {"fs_dir_for_save": "", "fs_checkpoint_dir": "a"}
+    asked = settings(tmp_path / "c", **there, checkpoint_dir=str(start))
+    with pytest.raises(ValueError, match="must be one of .*start/7"):
+        check_remote(asked, None)
+    (start / "7").rename(start / "1")
+    check_remote(asked, None)
 
 
 def test_stopping_early_does_not_change_the_schedule(tmp_path):

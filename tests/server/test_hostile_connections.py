@@ -257,7 +257,7 @@ def test_unknown_methods_end_only_their_calls(server, model_dir):
         with pytest.raises(grpc.RpcError, match="Method not found"):
             channel.unary_unary(b"/\xff")(b"", 10)
         assert channel.unary_unary(STATUS)(FACE, 10)
-    # A hundred ended that of all clients of a proxy, until Python collected its garbage.
+    # A hundred ended that of all clients of a proxy, until garbage was collected.
     with served(model_dir, grpc_port=0) as other:
         with grpc.insecure_channel(f"127.0.0.1:{other['grpc_port']}") as channel:
             gc.disable()
