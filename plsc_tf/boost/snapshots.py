@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from plsc_tf.checkpoints import catalog
+from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 from plsc_tf.training.checkpoint import Checkpoint
@@ -27,6 +27,8 @@ class Snapshots(Checkpoint):
         start_epoch: number of epochs to complete before the first snapshot.
         max_to_keep: number of newest snapshots to keep; 0 keeps all.
         scope: "backbone" or "all".
+        of_run: name of the training, `Checkpoint.run`, which a resume keeps; None if it
+            is not known. Then the snapshots of others count as its own in a resume.
         Others: see `Checkpoint`.
 
     Raises:
@@ -44,12 +46,13 @@ class Snapshots(Checkpoint):
     start_epoch: int = 0
     max_to_keep: int = 40
     scope: str = "backbone"
+    of_run: str | None = None
     weights_only: bool = dataclasses.field(default=True, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._epoch_steps: Any = None
-        self._run = None  # snapshots of an interrupted run count as well
+        self.run = self.of_run
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks the options and rejects a folder with another run's snapshots."""
@@ -58,6 +61,12 @@ class Snapshots(Checkpoint):
         advice, count = "Set snapshot_every_n_steps instead", self.per_epoch
         require(not count or self._epoch_steps, rule, advice, snapshots_per_epoch=count)
         self._continues = bool(self._step())
+        if self._continues and self.run and self._is_chief():
+            files.prepare(self.directory)
+            found = [path for _, path in catalog.find_all(self.directory)]
+            runs = {manifest.read(path)["state"].get("run") for path in found}
+            rule = f"{self.directory} holds snapshots of another run"
+            require(runs <= {self.run}, rule, "Set another snapshot_dir")
         super().on_train_begin(logs)
 
     def wants(self, step: int) -> bool:

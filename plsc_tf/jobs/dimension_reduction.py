@@ -48,13 +48,14 @@ def begin(model, settings):
     return plan
 
 
-def callbacks(model, settings, plan):
+def callbacks(model, settings, plan, run):
     """Returns the Keras callbacks of both stages, and sets the step of stage 2.
 
     Args:
         model: the compiled `Classifier`.
         settings: the `Settings` as they will be used.
         plan: the result of `begin`.
+        run: name of the training, `Checkpoint.run`.
     """
     boost, found = settings.boost, []
     save_dir = settings.checkpoints.model_save_dir
@@ -72,6 +73,7 @@ def callbacks(model, settings, plan):
             start_epoch=boost.snapshot_start_epoch,
             max_to_keep=boost.snapshot_max,
             scope=boost.dim_reduce_scope,
+            of_run=run,
             background=settings.checkpoints.save_in_background,
             on_error=settings.checkpoints.on_save_error,
             extra={"flags": settings.as_dict()},

@@ -106,7 +106,7 @@ def _train(settings, joined, termination, parts, lock):
     )
     verify.set_model(model)
     others = [verify, *reporter.callbacks()]
-    others += dimension_reduction.callbacks(model, settings, reduction)
+    others += dimension_reduction.callbacks(model, settings, reduction, checkpoints.run)
     others.append(checkpoints)
     log = _training_log(plan, reporter, others)
     callbacks = [*losses, termination, log, *others]

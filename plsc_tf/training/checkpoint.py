@@ -83,8 +83,8 @@ class Checkpoint(keras.callbacks.Callback):
         self.lock = WriterLock(f"Wait until it ends, or set another {self.option}.")
         self._took_lock = False
         self.saved_step: int | None = None
-        # Identifies this training in the states of its checkpoints.
-        self._run: str | None = secrets.token_hex(8)
+        # Names this training in the states of its checkpoints.
+        self.run: str | None = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
         self._best: dict | None = None  # {"epoch", "accuracy"}
@@ -153,7 +153,7 @@ class Checkpoint(keras.callbacks.Callback):
             if not allow_changes:
                 model_config.check_head(path, stored, model.head)
             state.restore(path, model, verified=True)
-            self._run = stored.get("run")  # older checkpoints have none
+            self.run = stored.get("run")  # older checkpoints have none
             self._best = stored.get("best")
             self.saved_step = model.trainer.position.global_step
             self._continues = True
@@ -241,7 +241,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _content(self, logs):
         logs = {k: None if v is None else float(v) for k, v in (logs or {}).items()}
-        stored = {**self.extra, "logs": logs, "run": self._run, "best": self._best}
+        stored = {**self.extra, "logs": logs, "run": self.run, "best": self._best}
         options = {"weights_only": self.weights_only, "held": self.background}
         return state.snapshot(self.model, stored, **options)
 
@@ -259,7 +259,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_chief():
             seconds = time.perf_counter() - start
             logging.info("Saved %s: %.1f MB in %.1f s", path, size / 1e6, seconds)
-            catalog.prune(self.directory, self.max_to_keep, self._run)
+            catalog.prune(self.directory, self.max_to_keep, self.run)
 
     def _settle(self, function):
         """Calls a function that may raise a save's error; returns whether it didn't."""

@@ -98,6 +98,9 @@ def test_another_trainings_folder_is_refused(model, make_model, pictures, tmp_pa
     other = make_model(rate=0.01)
     with pytest.raises(ValueError, match="snapshots of another run"):
         train(other, pictures, tmp_path, epochs=1, every_n_steps=2)
+    # A resume would remove them.
+    with pytest.raises(ValueError, match="snapshots of another run"):
+        train(other, pictures, tmp_path, first=2, every_n_steps=2, of_run="other")
 
 
 def test_a_resume_saves_the_snapshots_of_its_steps_again(model, pictures, tmp_path):
