@@ -129,6 +129,7 @@ class IndexedSource(Source):
         stamp: function that returns a string that changes when the files change.
         contents: function that returns a string that is the same for all copies of the
             files.
+        labels_in_records: whether `labels` are copies, which may be missing.
 
     Attributes:
         largest: function of indices, int64 `[block]`, that returns the size of the
@@ -147,10 +148,11 @@ class IndexedSource(Source):
         describe: Callable[[int], str] | None = None,
         stamp: Callable[[], str] | None = None,
         contents: Callable[[], str] | None = None,
+        labels_in_records: bool = False,
     ):
         self.name, self.num_classes = name, num_classes
         self.largest: Callable[[np.ndarray], int] | None = None
-        self._fetch = fetch
+        self._fetch, self._labels_in_records = fetch, labels_in_records
         if describe is not None:
             self.describe = describe
         self._stamp, self._contents = stamp, contents
@@ -222,13 +224,13 @@ class IndexedSource(Source):
         return self._digest(text, self._contents, self._stamp)
 
     def contents(self) -> str:
-        """See `Source.contents`; a digest of the labels and `contents`."""
+        """See `Source.contents`; a digest of `contents` and the labels."""
         return self._digest(f"{self.num_examples}", self._contents)
 
     def _digest(self, text, *details):
         digest = hashlib.sha256(text.encode())
-        # Labels that are read from the records later do not affect it.
-        if self._labels is not None:
+        # Otherwise, it would depend on whether an index is there.
+        if self._labels is not None and not self._labels_in_records:
             digest.update(memoryview(self.labels))
         for one in filter(None, details):
             digest.update(one().encode())

@@ -199,7 +199,8 @@ def packed_source(
         num_examples=len(packed),
         describe=packed.describe,
         stamp=lambda: f"{labels_offset} {packed.stamp()}",
-        contents=packed.contents,
+        contents=lambda: f"{labels_offset} {packed.contents()}",
+        labels_in_records=labeled,
     )
 
 
