@@ -164,6 +164,8 @@ def _check_slots(source, content):
     shapes = [one["shape"] for one in arrays.values()]
     slots = [n for n in variables if variables[n]["shape"] in shapes]
     among = any(name.startswith("optimizer/") for name in slots)
+    places = content["state"].get("averages", ())
+    among = among or any(f"{place}".startswith("head") for place in places)
     rule = f"The optimizer's slots of the replicated head in {source} cannot be edited"
     sharded = any("/" in name for name in arrays)
     require(sharded or not among, rule, "Leave them out: --edit_weights_only")

@@ -111,7 +111,8 @@ def _with_records(request):
     if request.split != "train" or request.train_files:
         return request
     names = paths.listing(request.dataset_dir)
-    if not names or "label.txt" in names or any(name.endswith("/") for name in names):
+    listed = files.exists(paths.join(request.dataset_dir, "label.txt"))
+    if not names or listed or any(name.endswith("/") for name in names):
         return request
     records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]

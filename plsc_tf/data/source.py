@@ -129,9 +129,9 @@ class IndexedSource(Source):
         stamp: function that returns a string that changes when the files change.
         contents: function that returns a string that is the same for all copies of the
             files.
-        labels_in_records: whether `labels` are copies, which may be missing.
 
     Attributes:
+        labels_in_records: whether `labels` are copies, which may be missing.
         largest: function of indices, int64 `[block]`, that returns the size of the
             largest of these records in bytes, for blocks of large records to be split;
             None does not split them.
@@ -148,11 +148,10 @@ class IndexedSource(Source):
         describe: Callable[[int], str] | None = None,
         stamp: Callable[[], str] | None = None,
         contents: Callable[[], str] | None = None,
-        labels_in_records: bool = False,
     ):
         self.name, self.num_classes = name, num_classes
         self.largest: Callable[[np.ndarray], int] | None = None
-        self._fetch, self._labels_in_records = fetch, labels_in_records
+        self._fetch, self.labels_in_records = fetch, False
         if describe is not None:
             self.describe = describe
         self._stamp, self._contents = stamp, contents
@@ -230,7 +229,7 @@ class IndexedSource(Source):
     def _digest(self, text, *details):
         digest = hashlib.sha256(text.encode())
         # Otherwise, it would depend on whether an index is there.
-        if self._labels is not None and not self._labels_in_records:
+        if self._labels is not None and not self.labels_in_records:
             digest.update(memoryview(self.labels))
         for one in filter(None, details):
             digest.update(one().encode())

@@ -30,10 +30,12 @@ def ones(low, high):
     return np.ones((high - low, 2), np.float32)
 
 
-def test_slots_among_the_optimizers_variables_are_left_out_on_request(tmp_path):
+@pytest.mark.parametrize("name", ["optimizer/0000", "average/0000"])
+def test_slots_among_other_variables_are_left_out_on_request(tmp_path, name):
     old, new = tmp_path / "old", tmp_path / "new"
-    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7)
-    content.training = writer.variables_file({"optimizer/0000": SLOT})
+    state = {"averages": ["head 0"] if name.startswith("average") else [0]}
+    content = make_content(5, array=make_rows(3, WEIGHT), num_classes=7, **state)
+    content.training = writer.variables_file({name: SLOT})
     writer.save(str(old), content)
     edit = Edit(LabelsMap(7, removed=[1]))
     with pytest.raises(ValueError, match="replicated head .* --edit_weights_only"):

@@ -191,7 +191,7 @@ def packed_source(
             return images, found - labels_offset
         return (strings, *numbers) if labeled else strings
 
-    return IndexedSource(
+    source = IndexedSource(
         name,
         None if labels is None else labels - labels_offset,
         fetch,
@@ -200,8 +200,9 @@ def packed_source(
         describe=packed.describe,
         stamp=lambda: f"{labels_offset} {packed.stamp()}",
         contents=lambda: f"{labels_offset} {packed.contents()}",
-        labels_in_records=labeled,
     )
+    source.labels_in_records = labeled
+    return source
 
 
 def find_packed(
