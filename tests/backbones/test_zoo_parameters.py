@@ -85,9 +85,7 @@ def total(network, kind, size):
     return sum(size(layer) for layer in network.layers if isinstance(layer, kind))
 
 
-def test_inception_v4_has_the_parameters_of_pytorchs_but_for_unused_scales(
-    sketches, counts
-):
+def test_inception_v4_has_pytorchs_parameters_but_for_unused_scales(sketches, counts):
     # pretrained-models.pytorch and timm: 42,679,816 with a scale per channel.
     norms = keras.layers.BatchNormalization
     scales = total(sketches("inception_v4"), norms, lambda x: x.moving_mean.shape[0])
@@ -95,9 +93,7 @@ def test_inception_v4_has_the_parameters_of_pytorchs_but_for_unused_scales(
 
 
 @pytest.mark.slow
-def test_resnet_v1_200_has_the_parameters_of_pytorchs_and_keras_biases(
-    sketches, counts
-):
+def test_resnet_v1_200_has_pytorchs_parameters_and_keras_biases(sketches, counts):
     # timm's resnet200: 64,673,832 without biases, which Keras's ResNets have.
     biases = total(sketches("resnet_v1_200"), keras.layers.Conv2D, lambda x: x.filters)
     assert counts("resnet_v1_200", 1000)[0] - biases == 64_673_832

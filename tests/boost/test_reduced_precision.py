@@ -25,9 +25,7 @@ def prepare(reduce):
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("float16", 11), slow("bfloat16", 8)])
-def test_a_step_begins_with_the_loss_of_the_accepted_trial(
-    prepare, pictures, dtype, bits
-):
+def test_a_step_begins_with_the_accepted_trials_loss(prepare, pictures, dtype, bits):
     # Without a residual, each step begins where the last one's trial was.
     model, steps = prepare(dtype, 1, "all", alpha=0.0)
     _, sizes, searches = run(model, steps, pictures, 4)
@@ -41,9 +39,7 @@ def test_a_step_begins_with_the_loss_of_the_accepted_trial(
 @pytest.mark.parametrize(
     ("scope", "replicas"), [("all", 1), slow("all", 2), slow("backbone", 2)]
 )
-def test_an_overflow_moves_nothing_and_lowers_the_scale(
-    prepare, pictures, scope, replicas
-):
+def test_an_overflow_only_lowers_the_scale(prepare, pictures, scope, replicas):
     model, steps = prepare("float16", replicas, scope)
     run(model, steps, pictures, 2)
     before, weights = snapshot(model), vector(model, "all")

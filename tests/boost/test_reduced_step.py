@@ -82,9 +82,7 @@ def start(folder):
         slow("backbone", [(2, ShardedHead), (4, ShardedHead)]),
     ],
 )
-def test_any_replicas_and_head_take_the_same_path(
-    reduce, on_two, pictures, scope, others
-):
+def test_any_replicas_and_head_take_one_path(reduce, on_two, pictures, scope, others):
     def path(replicas, head):
         if (scope, replicas) == ("all", 2):
             model, steps = on_two
@@ -124,9 +122,7 @@ def test_the_accepted_point_is_lower_by_armijos_bound(reduce, pictures, projecti
             assert search["loss"] == pytest.approx(trial, rel=ROUNDING)
 
 
-def test_a_step_is_that_of_the_equations(
-    reduce, make_model, start, pictures, projections
-):
+def test_a_step_follows_the_equations(reduce, make_model, start, pictures, projections):
     # The loss scale is divided out first.
     model, steps = reduce(compiled={"loss_scale": lambda: plsc_tf.LossScale(1024.0)})
     plain = gradient(make_model, start, pictures)
@@ -152,9 +148,7 @@ def gradient(make_model, start, pictures):
     return before - vector(model, "backbone")
 
 
-def test_trials_draw_the_same_dropout_and_move_no_statistics(
-    reduce, make_model, start, pictures
-):
+def test_trials_share_dropout_and_keep_statistics(reduce, make_model, start, pictures):
     # The bias before a batch norm changes nothing: all trials have the batch's loss.
     model, steps = reduce(dropout=0.5)
     assert model.backbone.trainable_variables[1].path.endswith("bias")

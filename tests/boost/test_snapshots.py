@@ -81,9 +81,7 @@ def test_the_numbers_are_those_of_the_weights(model, pictures, tmp_path):
         np.testing.assert_array_equal(part, everything[100:-3])
 
 
-def test_a_large_head_is_left_out_unless_asked_for(
-    model, pictures, tmp_path, monkeypatch
-):
+def test_a_large_head_is_left_out_unless_asked(model, pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(model.backbone, "count_params", lambda: 10)
     train(model, pictures, tmp_path, epochs=1, every_n_steps=4)
     path = str(tmp_path / "step_00000004")

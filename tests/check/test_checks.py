@@ -35,9 +35,7 @@ def run(folder, name="image_list", options=(), **fields):
 
 
 @pytest.mark.parametrize("name", ["image_list", "folder"])
-def test_progress_is_the_share_of_what_was_examined(
-    write_list, name, caplog, monkeypatch
-):
+def test_progress_is_the_share_that_was_examined(write_list, name, caplog, monkeypatch):
     monkeypatch.setattr("plsc_tf.progress.LOG_EVERY_S", 0)
     files = [f"{k % 4}/{k}.png" for k in range(400)]
     for k in range(4):

@@ -80,9 +80,7 @@ def test_nothing_is_overwritten(path):
     assert target.holds(5)
 
 
-def test_the_manifest_is_written_last_and_then_the_folder_gets_its_name(
-    tmp_path, monkeypatch
-):
+def test_the_manifest_is_written_last_then_the_folder_is_named(tmp_path, monkeypatch):
     seen = {}
 
     def watch(name):
@@ -122,9 +120,7 @@ def test_an_error_in_any_file_leaves_nothing(tmp_path, monkeypatch, file):
     assert not list(tmp_path.iterdir())
 
 
-def test_where_a_rename_is_not_atomic_the_manifest_makes_the_checkpoint(
-    tmp_path, monkeypatch
-):
+def test_without_atomic_renames_the_manifest_makes_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "atomic_rename", lambda path: False)
     small.save_run(tmp_path, (10, 20))
     assert catalog.newest(str(tmp_path)) == str(tmp_path / "step_00000020")

@@ -102,9 +102,7 @@ def test_rows_are_read_and_handed_on_in_small_pieces(monkeypatch):
     ("labels", "edited"),
     [({}, False), ({"removed": [6]}, True), ({"merged": [[0, 6]]}, True)],
 )
-def test_the_state_knows_whether_labels_are_still_those_of_the_data(
-    tmp_path, labels, edited
-):
+def test_the_state_knows_whether_labels_are_those_of_the_data(tmp_path, labels, edited):
     new, newer = str(tmp_path / "new"), str(tmp_path / "newer")
     old = source(tmp_path / "old", data={"images": 7, "contents": "before"})
     editing.edit(old, new, Edit(LabelsMap(7, **labels)))

@@ -39,9 +39,7 @@ def test_another_number_of_centers_is_an_error_that_names_the_shapes(centers):
         train.train(settings)
 
 
-def test_the_dominant_centers_stay_and_far_images_leave_the_list(
-    centers, expected, dropped
-):
+def test_dominant_centers_stay_and_far_images_leave_a_list(centers, expected, dropped):
     old, new = centers / "run" / "0", centers / "one" / "0"
     every = np.arange(CLASSES)
     for name in ("weight", "weight/accumulator"):

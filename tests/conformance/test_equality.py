@@ -71,9 +71,7 @@ def test_loss_curves_are_equal(curves, case, replicas):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", TOLERANCES)
 @pytest.mark.parametrize("workers", WORKERS)
-def test_workers_train_like_the_replicas_of_one_process(
-    curves, cluster_curves, workers, case
-):
+def test_workers_train_like_one_process(curves, cluster_curves, workers, case):
     for index in range(workers):
         found, rows = cluster_curves[workers, index][case]
         expected, all_rows = curves(case, workers)

@@ -233,9 +233,7 @@ def test_lines_of_base64_hold_images_only(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "root of a disk", "here"])
-def test_a_folder_that_cannot_be_replaced_is_told_before_the_work(
-    tmp_path, parts, kind
-):
+def test_a_folder_that_cannot_be_replaced_is_told_before_work(tmp_path, parts, kind):
     target = tmp_path / "out"
     target.mkdir()
     for part in parts.glob("*0"):

@@ -61,9 +61,7 @@ def test_the_order_follows_from_the_seed_and_not_from_the_memory(numbered, tmp_p
 
 @pytest.mark.parametrize("layout", ["base64", "tfrecord"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_padding_makes_shares_equal_and_is_drawn_from_the_set(
-    tmp_path, layout, shuffle
-):
+def test_padding_makes_shares_equal_and_is_from_the_set(tmp_path, layout, shuffle):
     examples = drawn.images(41)
     source = inputs("base64", tmp_path / "in", examples)
     options = {"num_shards": 8, "shuffle": shuffle, "pad": True, "seed": 2}

@@ -72,9 +72,7 @@ def _check(made, workers, epoch=1, start_step=0, parts_made=None):
         (1, 2, 17),  # a worker has padding only
     ],
 )
-def test_parts_are_slices_of_the_padded_batches(
-    list_folder, batch_size, workers, start_step
-):
+def test_parts_slice_the_padded_batches(list_folder, batch_size, workers, start_step):
     made = _batches(image_list(str(list_folder)), batch_size)
     _check(made, workers, start_step=start_step)
 

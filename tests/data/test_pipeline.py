@@ -129,9 +129,7 @@ def test_explain_walks_the_epoch_that_failed(batches, list_folder):
 
 
 @pytest.mark.parametrize("use_caching", [False, slow(True)])
-def test_bad_records_are_replaced_by_the_next_good_ones(
-    batches, list_folder, caplog, use_caching
-):
+def test_the_next_good_record_replaces_a_bad(batches, list_folder, caplog, use_caching):
     (list_folder / "images/11.png").write_bytes(b"no image")
     # One that is not looked for when the list is opened.
     (list_folder / "images/12.png").unlink()

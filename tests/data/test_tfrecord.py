@@ -53,9 +53,7 @@ def test_label_out_of_range_names_file_and_record(files):
         list(Batches(tfrecords(files, num_classes=3), 4, options=SMALL))
 
 
-def test_labels_that_were_corrected_count_though_a_copied_index_is_newer(
-    tmp_path, picture
-):
+def test_corrected_labels_count_though_a_copied_index_is_newer(tmp_path, picture):
     path = tmp_path / "part"
     for right in (0, 1):
         drawn.write_file(path, [(picture(k, k), right) for k in range(3)])

@@ -36,9 +36,7 @@ def test_the_handler_of_sigterm_runs_after_hdfs_was_used(driver, folder):
     assert seen() == [signal.SIGTERM]
 
 
-def test_permission_denied_is_reported_as_that(
-    driver, folder, written_by_another_client
-):
+def test_permission_denied_is_told_as_that(driver, folder, written_by_another_client):
     written_by_another_client(f"{folder}/of_another_user", "x")
     with pytest.raises(RemoteCallError, match="Permission denied") as caught:
         driver.call("hdfs_checks:write", f"{folder}/mine", "x")

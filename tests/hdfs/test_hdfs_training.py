@@ -94,9 +94,7 @@ def test_losses_are_not_added_to_a_file_on_hdfs(driver, folder, seen_by_another_
     assert seen_by_another_client(folder) == {}
 
 
-def test_a_namenode_that_is_down_is_no_empty_run(
-    runs, driver, hdfs, seen_by_another_client
-):
+def test_a_namenode_down_is_no_empty_run(runs, driver, hdfs, seen_by_another_client):
     before = seen_by_another_client(runs["folder"])
     hdfs.kill("namenode")
     options = {"model_save_dir": runs["folder"], "num_epochs": 2}

@@ -55,9 +55,7 @@ def environment(hdfs_servers, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_ticket_opens_the_store_and_without_one_there_is_an_error(
-    environment, tmp_path
-):
+def test_a_ticket_opens_the_store_and_none_is_an_error(environment, tmp_path):
     path = f"{environment['PLSC_TF_HDFS']}/run/a"
     driver = hdfs_driver.Driver(environment, tmp_path / "log.txt")
     assert driver.call("hdfs_checks:write", path, "text")["bytes"] == 4

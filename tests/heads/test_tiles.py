@@ -156,9 +156,7 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
         slow("float16", 11, "CPU", False),
     ],
 )
-def test_half_precision_products_are_close_to_float32(
-    dtype, bits, kind, compiled, monkeypatch
-):
+def test_half_precision_is_close_to_float32(dtype, bits, kind, compiled, monkeypatch):
     monkeypatch.setattr(base, "device_kind", lambda strategy: kind)
     case = Case("arcface", 2, "kept")
     example = head_case.make_example(case)

@@ -237,9 +237,7 @@ def test_shards_that_do_not_fit_are_named(torch, tmp_path, rows):
         (100, 2, r"gpu_1.pt must .*\[5, 3\].*shape=\[5, 2\]"),
     ],
 )
-def test_files_of_another_step_or_embedding_size_are_named(
-    tmp_path, step, size, problem
-):
+def test_another_step_or_embedding_size_is_named(tmp_path, step, size, problem):
     for rank, (one, shape) in enumerate([(100, (6, 3)), (step, (5, size))]):
         content = {"global_step": one, "state_dict_backbone": {}}
         content["state_dict_softmax_fc"] = {"weight": _tensor(0, shape, (3, 1))}

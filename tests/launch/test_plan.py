@@ -129,9 +129,7 @@ def test_a_machine_without_gpus_has_those_of_its_environment_only(tmp_path):
         ((), 2, None, "Set selected_gpus"),
     ],
 )
-def test_gpus_that_cannot_be_split_are_an_error(
-    selected, count, visible, message, tmp_path
-):
+def test_unsplittable_gpus_are_an_error(selected, count, visible, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         split_four(selected, count, visible, tmp_path)
 

@@ -101,9 +101,7 @@ def test_one_whose_value_is_late_is_named(chief, announced):
         ),
     ],
 )
-def test_after_a_stall_those_are_named_for_whom_the_others_wait(
-    chief, announced, beats, expected
-):
+def test_a_stall_names_those_for_whom_others_wait(chief, announced, beats, expected):
     for beat in beats:
         if beat is None:
             chief.check(12)

@@ -195,9 +195,7 @@ def test_flags_that_contradict_tf_config_are_an_error():
     ("procid", "localid", "node", "own"),
     [(0, 0, "n2", "n2:7"), (1, 1, "n2", "n2:8"), (2, 0, "n10", "n10:7")],
 )
-def test_a_worker_of_slurm_is_found_by_its_node(
-    procid, localid, node, own, monkeypatch
-):
+def test_a_slurm_worker_is_found_by_its_node(procid, localid, node, own, monkeypatch):
     for name, value in slurm_step(procid, localid, node).items():
         monkeypatch.setenv(name, value)
     found = resolve(Options(node_port=7), os.environ)

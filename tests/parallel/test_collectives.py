@@ -73,9 +73,7 @@ def test_four_tensors_travel_in_one_collective(found, place, replicas):
 
 @every_place
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_reduce_scatter_adds_in_the_order_of_the_replicas(
-    found, place, replicas, dtype
-):
+def test_reduce_scatter_adds_in_the_order_of_replicas(found, place, replicas, dtype):
     total = np.zeros((2, 3), dtype)
     for replica in range(replicas):
         total += worker.drawn(replica, (2 * replicas, 3))[:2].astype(dtype)

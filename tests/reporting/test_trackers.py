@@ -103,9 +103,7 @@ def test_wandb_has_the_resumed_run_as_one(seen):
 
 @pytest.mark.parametrize("name", TRACKERS)
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_tracker_that_fails_is_logged_once(
-    tmp_path, monkeypatch, caplog, name, silent
-):
+def test_a_failing_tracker_is_logged_once(tmp_path, monkeypatch, caplog, name, silent):
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         variables = {"MLFLOW_TRACKING_URI": url, "WANDB_BASE_URL": url}

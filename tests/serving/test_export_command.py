@@ -94,9 +94,7 @@ def written(finished_run, monkeypatch):
     return extras
 
 
-def test_without_the_verification_sets_noise_is_the_proof(
-    run, written, tmp_path, monkeypatch
-):
+def test_without_verification_sets_noise_is_proof(run, written, tmp_path, monkeypatch):
     settings, _ = run
 
     def fail(*_, **__):

@@ -79,9 +79,7 @@ def test_the_proof_is_stored(exported):
         ),
     ],
 )
-def test_a_bound_that_does_not_hold_publishes_nothing(
-    tmp_path, monkeypatch, extras, message
-):
+def test_a_bound_that_fails_publishes_nothing(tmp_path, monkeypatch, extras, message):
     monkeypatch.setitem(LEAST_COSINES, "tflite_int8", 1.1)
     with pytest.raises(RuntimeError, match=message):
         export_saved_model(network(), tmp_path, extras=extras)

@@ -69,9 +69,7 @@ NARROW = {"head_slot_dtype": "bfloat16"}
     ],
     ids=["curricularface", "four_replicas", "adaface_sampled", "dense"],
 )
-def test_a_bad_number_anywhere_skips_the_step_on_all(
-    replicas, head, optimizer, options
-):
+def test_a_bad_number_anywhere_skips_a_step_on_all(replicas, head, optimizer, options):
     scale = LossScale(8.0, incr_every_n_steps=100, decr_every_n_nan_or_inf=2)
     model = compiled(network, head(), replicas, optimizer, loss_scale=scale, **options)
     rng = np.random.default_rng(0)

@@ -86,9 +86,7 @@ def test_plain_keras_loads_the_embedding_network(model, tmp_path):
     np.testing.assert_allclose(found, model.embed(images), rtol=1e-4, atol=1e-5)
 
 
-def test_the_content_is_that_of_the_call_while_training_goes_on(
-    model, tmp_path, monkeypatch
-):
+def test_the_content_is_of_the_call_while_training_runs(model, tmp_path, monkeypatch):
     goes_on, write, seen = threading.Event(), files.write, {}
 
     def slow(path, *args, **options):

@@ -65,9 +65,7 @@ def test_training_goes_on_without_a_checkpoint_where_that_is_asked_for(
     assert "Training continues without it" in caplog.text
 
 
-def test_the_last_step_is_saved_again_when_it_could_not_be_saved(
-    model, tmp_path, monkeypatch
-):
+def test_the_last_step_is_saved_again_when_saving_failed(model, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "write", failing_at(4))
     checkpoint = lenient(tmp_path, every_n_steps=4)
 

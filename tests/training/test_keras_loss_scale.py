@@ -15,9 +15,7 @@ def scaled(**options):
     return keras.optimizers.LossScaleOptimizer(inner, **options)
 
 
-def test_its_optimizer_is_its_inner_one_with_our_loss_scale(
-    make_model, pictures, caplog
-):
+def test_its_optimizer_is_its_inner_one_with_our_scale(make_model, pictures, caplog):
     model = make_model(
         1, optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
     )

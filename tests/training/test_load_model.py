@@ -81,17 +81,15 @@ def test_an_uncompiled_model_restores_its_weights_and_its_losss_state(tmp_path, 
     assert state.head_state(found) == state.head_state(model) != new
 
 
-@pytest.mark.parametrize("trained_with_schedule", [False, True])
-def test_a_checkpoint_resumes_with_another_kind_of_learning_rate(
-    tmp_path, trained_with_schedule
-):
+@pytest.mark.parametrize("scheduled_first", [False, True])
+def test_a_run_resumes_with_another_kind_of_learning_rate(tmp_path, scheduled_first):
     def fixed():
         return plsc_tf.Momentum(0.05)
 
     def scheduled():
         return plsc_tf.Momentum(keras.optimizers.schedules.CosineDecay(0.05, 100))
 
-    kinds = [scheduled, fixed] if trained_with_schedule else [fixed, scheduled]
+    kinds = [scheduled, fixed] if scheduled_first else [fixed, scheduled]
     before, after = (checkpointed.build(1, optimizer=kind) for kind in kinds)
     checkpointed.fit(before, plsc_tf.Checkpoint(tmp_path), epochs=1)
     plsc_tf.Checkpoint(tmp_path).restore(after)

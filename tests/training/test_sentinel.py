@@ -224,9 +224,7 @@ def test_the_run_stops_when_there_are_too_many(any_model, batch, tmp_path):
     assert len(list((tmp_path / "nonfinite").glob("*.npz"))) == 3
 
 
-def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
-    fit, any_model, tmp_path
-):
+def test_rollback_takes_the_checkpoint_and_skips_the_batch(fit, any_model, tmp_path):
     weights = Weights()
     fit(3, "rollback", weights, plsc_tf.Checkpoint(tmp_path, every_n_steps=2), steps=6)
     # Steps 1 2 | 3 4 5 6: a checkpoint after step 2, and step 4 is bad.
@@ -241,9 +239,7 @@ def test_rollback_takes_the_checkpoint_and_goes_on_behind_the_batch(
     assert [step for step, _ in catalog.find_all(tmp_path)] == [2, 4, 6, 6]
 
 
-def test_rollback_passes_over_checkpoints_that_are_not_finite(
-    any_model, batch, tmp_path
-):
+def test_rollback_skips_checkpoints_that_are_not_finite(any_model, batch, tmp_path):
     any_model.train_on_batch(*batch)
     good = plsc_tf.Checkpoint(tmp_path)
     good.set_model(any_model)
