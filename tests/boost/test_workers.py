@@ -28,8 +28,7 @@ def test_workers_walk_like_replicas(tmp_path):
         f"-- {OPTIONS} --model_save_dir=workers {STAGE_2}",
     ):
         programs.run("-m", *f"plsc_tf.{line}".split(), cwd=tmp_path)
-    found, expected = (
-        list(losses(tmp_path / name).values()) for name in ("workers", "replicas")
-    )
+    runs = (losses(tmp_path / name) for name in ("workers", "replicas"))
+    found, expected = (list(run.values()) for run in runs)
     assert len(found) == 4
     assert found == pytest.approx(expected, rel=1e-5)

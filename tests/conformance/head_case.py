@@ -151,9 +151,8 @@ def make_example(case):
     parts = [kernel, weight, rng.normal(size=classes)]
     parts += [inputs, make_labels(classes), example_weights]
     dtype = keras.config.floatx()
-    return Example(
-        *(p if p.dtype == int else p.astype(dtype).astype("float64") for p in parts)
-    )
+    parts = [p if p.dtype == int else p.astype(dtype).astype("float64") for p in parts]
+    return Example(*parts)
 
 
 def update(optimizer, weights, gradients, slots, step):

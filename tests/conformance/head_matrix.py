@@ -26,9 +26,8 @@ class Stepper:
         self.case = case
         classes, rate, tile_rows = (cases.SAMPLINGS | cases.LARGE)[case.sampling]
         tiled, kept = cases.TILINGS[case.tiling]
-        tile_bytes = (
-            np.dtype(keras.config.floatx()).itemsize * (tile_rows or 1) * cases.BATCH
-        )
+        dtype = keras.config.floatx()
+        tile_bytes = np.dtype(dtype).itemsize * (tile_rows or 1) * cases.BATCH
         settings = {"scale": case.scale, "logits_mb": kept * tile_bytes / 1e6}
         settings["sub_centers"] = case.sub_centers
         kind = plsc_tf.DenseHead if case.dense else plsc_tf.ShardedHead
@@ -38,9 +37,7 @@ class Stepper:
         settings |= LOSSES[case.loss][0] | options
         self.strategy = plsc_tf.strategy(case.replicas)
         with self.strategy.scope():
-            self.kernel = keras.Variable(
-                example.kernel, dtype=keras.config.floatx(), name="kernel"
-            )
+            self.kernel = keras.Variable(example.kernel, dtype=dtype, name="kernel")
             self.head = kind(classes, **settings)
             self.head.build(cases.EMBEDDING, self.strategy)
             self.optimizer = cases.OPTIMIZERS[case.optimizer][0]()

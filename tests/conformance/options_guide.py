@@ -47,9 +47,8 @@ def _row(item, used):
     only = conditions.describe(conditions.parse(item.applies))
     commands = ", ".join(command for command in COMMANDS if item in used[command])
     cells = (names, f"`{default}`" if default else "", item.help, only, commands)
-    return (
-        "| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in cells) + " |\n"
-    )
+    escaped = (re.sub(r"([|<*])", r"\\\1", cell) for cell in cells)
+    return f"| {' | '.join(escaped)} |\n"
 
 
 if __name__ == "__main__":

@@ -120,12 +120,9 @@ def faults_of_stage_2(folder):
     model, optimizer = make_model(plsc_tf.ShardedHead(CLASSES), backbone=plain_network)
     whole = trajectory.layout_of(model, "all")
     matrix = np.random.default_rng(0).standard_normal((2, whole.size), np.float32)
-    np.save(folder / "pca_mat.npy", matrix / np.linalg.norm(matrix))
-    plan = reduced_step.ReductionPlan(
-        projection=str(folder / "pca_mat.npy"),
-        layout=whole,
-        options=Boost(line_search_trials=1),
-    )
+    path, options = str(folder / "pca_mat.npy"), Boost(line_search_trials=1)
+    np.save(path, matrix / np.linalg.norm(matrix))
+    plan = reduced_step.ReductionPlan(projection=path, layout=whole, options=options)
     updater = functools.partial(reduced_step.ReducedUpdater, plan=plan)
     model.trainer.updater_class = updater
     model.compile(optimizer, jit_compile=False)

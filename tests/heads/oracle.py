@@ -137,9 +137,8 @@ def head_step(
             if len(unit.shape) == 3:
                 cosine = tf.reduce_max(cosine, axis=2)
             true = tf.boolean_mask(cosine, hit)
-            state = next_state(
-                loss, true.numpy(), norms.numpy(), example_weights, state, **given
-            )
+            values = true.numpy(), norms.numpy()
+            state = next_state(loss, *values, example_weights, state, **given)
             value, penalty = target(loss, true, norms, state, straight_through, **given)
             rest = others(loss, cosine, true, state, interclass_filter, **given)
             logits = scale * tf.where(hit, value[:, None], rest)
@@ -188,13 +187,8 @@ def lars(w, g, slots, step, *, rate, momentum=0.9, decay=0.0, coefficient=0.001)
     return w - m, {"velocity": m}
 
 
-RULES = {
-    "lars": lars,
-    "sgd": sgd,
-    "plsc_momentum": plsc_momentum,
-    "adam": adam,
-    "adamw": adam,
-}
+RULES = {rule.__name__: rule for rule in (lars, sgd, plsc_momentum, adam)}
+RULES["adamw"] = adam
 
 
 def update(
@@ -230,7 +224,6 @@ def update(
     moved = []
     for w, g, slot in zip(weights, gradients, slots, strict=True):
         g = shrink * g + l2 * w
-        moved.append(
-            RULES[rule](w - rate * weight_decay * w, g, slot, step, rate=rate, **given)
-        )
+        decayed = w - rate * weight_decay * w
+        moved.append(RULES[rule](decayed, g, slot, step, rate=rate, **given))
     return [w for w, _ in moved], [slot for _, slot in moved]

@@ -69,7 +69,7 @@ def test_loss_and_gradients_are_those_of_float64(reduction, smoothing, wrap):
 
 
 def test_margins_are_those_of_the_head():
-    options = {"margins": plsc_tf.ARCFACE, "scale": 8.0}
+    options = {"margins": plsc_tf.ARCFACE, "scale": 8.0, "reduction": "sum"}
     x, weight, labels = tf.constant(X), tf.constant(WEIGHT), np.maximum(LABELS, 0)
     head = plsc_tf.DenseHead(CLASSES, loss=plsc_tf.ARCFACE, scale=8.0)
     head.build(FEATURES, tf.distribute.get_strategy())
@@ -77,9 +77,7 @@ def test_margins_are_those_of_the_head():
     step = head.loss_and_gradients(x, tf.constant(labels), tf.ones([EXAMPLES]))
     with tf.GradientTape() as tape:
         tape.watch([x, weight])
-        loss = plsc_tf.linear_cross_entropy(
-            x, weight, labels, reduction="sum", **options, **SMALL
-        )
+        loss = plsc_tf.linear_cross_entropy(x, weight, labels, **options, **SMALL)
     found = tape.gradient(loss, [x, weight])
     np.testing.assert_allclose(loss, tf.reduce_sum(step.losses), rtol=1e-5)
     np.testing.assert_allclose(found[0], step.embedding_gradients, atol=1e-5)

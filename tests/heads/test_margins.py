@@ -65,9 +65,8 @@ def test_target_and_its_slopes_equal_the_oracle(name):
     if by_norm is not None:
         np.testing.assert_allclose(found.norm_slope, by_norm, atol=1e-14)
         np.testing.assert_allclose(found.penalty, penalty, rtol=1e-12)
-        np.testing.assert_allclose(
-            found.penalty_slope, tape.gradient(penalty, norms), atol=1e-14
-        )
+        slope = tape.gradient(penalty, norms)
+        np.testing.assert_allclose(found.penalty_slope, slope, atol=1e-14)
         assert np.abs(by_norm).max() > 1e-3
 
 
@@ -82,9 +81,8 @@ def test_others_and_their_slope_equal_the_oracle(name, threshold):
     rest = tf.constant(OTHERS)
     with tf.GradientTape() as tape:
         tape.watch(rest)
-        expected = oracle.others(
-            oracles_name, tf.transpose(rest), cosine, STATE, threshold, **given
-        )
+        cosines = tf.transpose(rest), cosine
+        expected = oracle.others(oracles_name, *cosines, STATE, threshold, **given)
     target = loss.target(cosine, norms, state_of(loss))
     value, slope = loss.others(rest, target, state_of(loss))
     np.testing.assert_allclose(value, tf.transpose(expected), atol=1e-14)

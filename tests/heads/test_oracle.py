@@ -29,9 +29,8 @@ ADAPTED = 0.4 * 4.995 / (15 * math.sqrt(2) + 0.001)
 def test_losses_by_hand(loss, true, penalty):
     x = np.array([[20 * math.cos(EIGHTH), 20 * math.sin(EIGHTH)], [0, 50]])
     given = {"t_alpha": 1.0} if loss == "adaface" else {}
-    found = oracle.head_step(
-        np.eye(2), None, x, [0, 1], [1, 1], loss=loss, scale=3.0, **given
-    )
+    batch = x, [0, 1], [1, 1]
+    found = oracle.head_step(np.eye(2), None, *batch, loss=loss, scale=3.0, **given)
     expected = math.log(1 + math.exp(3 * (math.cos(3 * EIGHTH) - true))) + penalty
     assert found["losses"][0] == pytest.approx(expected, abs=1e-12)
 

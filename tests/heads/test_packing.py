@@ -146,9 +146,8 @@ def test_8_bits_for_a_slot_that_divides_is_an_error():
     with plsc_tf.strategy(1).scope():
         backbone = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
         model = plsc_tf.Classifier(backbone, plsc_tf.ShardedHead(5))
-        with pytest.raises(
-            ValueError, match="not for Adam, which divides by 'velocity'"
-        ):
+        words = "not for Adam, which divides by 'velocity'"
+        with pytest.raises(ValueError, match=words):
             model.compile(keras.optimizers.Adam(), head_slot_dtype="int8")
         model.compile(keras.optimizers.Lion(), head_slot_dtype="int8")
 

@@ -125,13 +125,11 @@ def test_gradients_keep_their_digits_when_all_is_learnt(scale, m3):
     labels = rng.permutation(classes)
     near = weight[labels] + rng.normal(size=(classes, classes)) * 0.02
     near = near.astype(np.float32)
-    ones = np.ones(classes)
-    expected = oracle.head_step(
-        weight, None, near, labels, ones, loss="cosface", scale=scale, m3=m3
-    )
-    head = plsc_tf.ShardedHead(
-        classes, loss=plsc_tf.Margins(m3=m3), scale=scale, tile_rows=4
-    )
+    batch = near, labels, np.ones(classes)
+    given = {"loss": "cosface", "scale": scale, "m3": m3}
+    expected = oracle.head_step(weight, None, *batch, **given)
+    loss = plsc_tf.Margins(m3=m3)
+    head = plsc_tf.ShardedHead(classes, loss=loss, scale=scale, tile_rows=4)
     strategy = plsc_tf.strategy(1)
     head.build(classes, strategy)
     head.set_weights_from_numpy(weight)

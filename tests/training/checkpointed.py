@@ -28,9 +28,8 @@ def data():
 def fit(model, *callbacks, epochs=2, **options):
     """A run of its own: four steps to an epoch."""
     model.trainer.position.global_step = 0
-    return model.fit(
-        data(), epochs=epochs, verbose=0, callbacks=list(callbacks), **options
-    )
+    options |= {"epochs": epochs, "callbacks": list(callbacks), "verbose": 0}
+    return model.fit(data(), **options)
 
 
 def resume(model, checkpoint, *callbacks, epochs):

@@ -40,11 +40,8 @@ def model_of(replicas=1, weight=0.4, *, smoothing=0.0, optimizer=None):
     with make_strategy(replicas).scope():
         keras.utils.set_random_seed(1)
         backbone = backbones.build("lenet")
-        auxiliary = None
-        if weight:
-            auxiliary = Auxiliary(
-                backbone, CLASSES, weight=weight, label_smoothing=smoothing
-            )
+        options = {"weight": weight, "label_smoothing": smoothing}
+        auxiliary = Auxiliary(backbone, CLASSES, **options) if weight else None
         head = plsc_tf.DenseHead(CLASSES, loss=plsc_tf.SOFTMAX)
         model = plsc_tf.Classifier(backbone, head, auxiliary=auxiliary)
         model.compile(optimizer or plsc_tf.Momentum(0.1))

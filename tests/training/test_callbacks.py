@@ -34,9 +34,8 @@ def training_log(every_n_steps=2, sink=None, **options):
     """The log of eight steps; it writes lines, or to a sink."""
     if sink is not None:
         options |= {"recorder": Recorder([sink]), "lines": False}
-    return TrainingLog(
-        every_n_steps=every_n_steps, total_steps=8, global_batch_size=5, **options
-    )
+    options |= {"total_steps": 8, "global_batch_size": 5}
+    return TrainingLog(every_n_steps=every_n_steps, **options)
 
 
 def test_verification_joins_the_logs_of_every_epoch(any_model, pictures):
@@ -55,11 +54,8 @@ def test_verification_joins_the_logs_of_every_epoch(any_model, pictures):
 def test_the_logs_tell_of_the_weights_that_an_epoch_ends_with(
     any_model, pictures, caplog, every_n_steps, after_epochs, in_logs, steps
 ):
-    verification = plsc_tf.Verification(
-        {"few": Pairs(pictures[0])},
-        every_n_steps=every_n_steps,
-        after_epochs=after_epochs,
-    )
+    when = {"every_n_steps": every_n_steps, "after_epochs": after_epochs}
+    verification = plsc_tf.Verification({"few": Pairs(pictures[0])}, **when)
     history = fit(any_model, pictures, [verification])  # steps 4 and 8 end epochs
     assert len(history.history.get("few_accuracy", [])) == in_logs
     assert [caplog.text.count(f"step {step}] XN") for step in steps] == [1] * len(steps)

@@ -68,9 +68,8 @@ def test_what_is_missing_is_said(make_model, pictures):
     model = plsc_tf.Classifier(flat, plsc_tf.ShardedHead(5))
     with pytest.raises(ValueError, match="compile"):
         model.train_on_batch(*pictures)
-    anysize = keras.Sequential(
-        [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
-    )
+    layers = [keras.Input((None, None, 3)), keras.layers.GlobalMaxPooling2D()]
+    anysize = keras.Sequential(layers)
     with pytest.raises(ValueError, match="fix its images' size"):
         plsc_tf.Classifier(anysize, plsc_tf.ShardedHead(5))
     two = keras.Model(flat.inputs, [flat.outputs[0]] * 2)

@@ -16,9 +16,8 @@ def scaled(**options):
 
 
 def test_its_optimizer_is_its_inner_one_with_our_scale(make_model, pictures, caplog):
-    model = make_model(
-        1, optimizer=lambda: scaled(initial_scale=1024, dynamic_growth_steps=3)
-    )
+    options = {"initial_scale": 1024, "dynamic_growth_steps": 3}
+    model = make_model(1, optimizer=lambda: scaled(**options))
     assert "checks the gradients of one replica only, SGD is used" in caplog.text
     assert "LossScale(1024, incr_every_n_steps=3" in caplog.text
     assert type(model.optimizer) is keras.optimizers.SGD

@@ -29,9 +29,8 @@ def build(replicas, **options):
         model = plsc_tf.Classifier(backbone(), head)
         model.compile(keras.optimizers.SGD(0.1), **options)
     scale = keras.layers.Rescaling(1 / 128, offset=-127.5 / 128)
-    plain = keras.Sequential(
-        [keras.Input((8, 8, 3)), scale, backbone(), keras.layers.Dense(5)]
-    )
+    layers = [keras.Input((8, 8, 3)), scale, backbone(), keras.layers.Dense(5)]
+    plain = keras.Sequential(layers)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     plain.compile(keras.optimizers.SGD(0.1), loss, **options)
     return model, plain
@@ -88,14 +87,8 @@ with_and_without_weights = pytest.mark.parametrize(
 @with_and_without_weights
 def test_fit_and_its_validation(models, weights):
     # Of 23 examples the last batch has 2, which replicas pad.
-    options = {
-        "batch_size": 7,
-        "epochs": 2,
-        "shuffle": False,
-        "verbose": 0,
-        "validation_data": (IMAGES, LABELS, SAMPLES),
-        **weights,
-    }
+    options = {"batch_size": 7, "epochs": 2, "shuffle": False, "verbose": 0, **weights}
+    options["validation_data"] = (IMAGES, LABELS, SAMPLES)
     found, expected = (model.fit(IMAGES, LABELS, **options) for model in models)
     assert_equal(found.history, expected.history)
     assert_equally_trained(*models)
@@ -104,10 +97,8 @@ def test_fit_and_its_validation(models, weights):
 @pytest.mark.parametrize("sample_weight", [SAMPLES, None], ids=["samples", "none"])
 def test_evaluate_and_test_on_batch(models, sample_weight):
     weights = {"sample_weight": sample_weight, "return_dict": True}
-    for name, options in (
-        ("evaluate", {"batch_size": 7, "verbose": 0}),
-        ("test_on_batch", {}),
-    ):
+    methods = {"evaluate": {"batch_size": 7, "verbose": 0}, "test_on_batch": {}}
+    for name, options in methods.items():
         models[1].reset_metrics()
         calls = (getattr(model, name) for model in models)
         assert_equal(*(call(IMAGES, LABELS, **weights, **options) for call in calls))

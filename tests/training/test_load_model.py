@@ -233,9 +233,7 @@ def test_parts_are_not_the_same_bytes(forged, kind):
     (path / again).hardlink_to(path / name)
     content["files"][again] = content["files"][name]
     names = [name] * 9 if kind == "name" else [name, again]
-    parts = [
-        {"first": k * size, "last": k * size + size - 1} for k in range(len(names))
-    ]
+    parts = [{"first": k * size, "last": (k + 1) * size - 1} for k in range(len(names))]
     weight["parts"] = [{"file": n, **p} for n, p in zip(names, parts, strict=True)]
     content["arrays"] = {"weight": weight}
     content["state"]["num_classes"] = weight["shape"][0] = len(names) * size

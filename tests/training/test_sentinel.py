@@ -115,7 +115,7 @@ class RootOfZero(keras.layers.Layer):
 
 
 @pytest.mark.parametrize(
-    ("head", "replicas", "parts"),
+    ("kind", "replicas", "parts"),
     [
         (plsc_tf.ShardedHead, 1, 2),
         (plsc_tf.DenseHead, 1, 1),
@@ -123,13 +123,9 @@ class RootOfZero(keras.layers.Layer):
         slow(plsc_tf.DenseHead, 2, 2),
     ],
 )
-def test_the_gradient_that_is_bad_first_on_the_way_back(batch, head, replicas, parts):
-    model = compiled(
-        lambda: network_with(RootOfZero()),
-        head(5, scale=16.0),
-        replicas,
-        gradient_accumulation_steps=parts,
-    )
+def test_the_gradient_that_is_bad_first_on_the_way_back(batch, kind, replicas, parts):
+    options, head = {"gradient_accumulation_steps": parts}, kind(5, scale=16.0)
+    model = compiled(lambda: network_with(RootOfZero()), head, replicas, **options)
     found = find(model, *batch)
     # "last" is behind the bad layer and fine; of "first" the bias comes first.
     assert found.kind == "gradient" and found.name.endswith("first/bias")
@@ -267,9 +263,8 @@ def test_what_cannot_be_reproduced_is_said(any_model, batch, tmp_path):
 
 
 def test_wrong_arguments_are_refused(tmp_path):
-    with pytest.raises(
-        ValueError, match="stop, rollback, skip. Received: action='halt'"
-    ):
+    words = "stop, rollback, skip. Received: action='halt'"
+    with pytest.raises(ValueError, match=words):
         Sentinel(tmp_path, "halt")
     with pytest.raises(ValueError, match="Received: limit=0"):
         Sentinel(tmp_path, limit=0)

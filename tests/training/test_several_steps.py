@@ -77,10 +77,9 @@ def test_all_is_as_with_single_steps(
 ):
     every = options.pop("every", 0)
     single, ahead = Told(every), Told(every)
-    expected = trained(
-        *(make_model, tmp_path / "1", 1, bad_step, [single, Plain()]), **options
-    )
-    found = trained(*(make_model, tmp_path / "2", count, bad_step, [ahead]), **options)
+    callbacks = [single, Plain()]
+    expected = trained(make_model, tmp_path / "1", 1, bad_step, callbacks, **options)
+    found = trained(make_model, tmp_path / "2", count, bad_step, [ahead], **options)
     assert ahead.steps == single.steps and len(single.steps) == 9
     assert found[1:] == expected[1:]
     np.testing.assert_equal(found[0], expected[0])

@@ -184,10 +184,8 @@ def test_the_head_has_a_rate_and_a_decay_of_its_own(name):
     own, options = functools.partial(make, 0.01, 0.02), {"head_rule": rule}
     if make is l2:
         own, options["l2"] = functools.partial(keras.optimizers.SGD, 0.01), 0.02
-    for backbones, head, *_ in (
-        sharded(own, 2, **options),
-        replicated(own, 2, **options),
-    ):
+    for train in sharded, replicated:
+        backbones, head, *_ = train(own, 2, **options)
         for backbone in np.reshape(backbones, (-1, 2, 3)):
             assert_close(backbone, expected_backbone)
         assert_close(head, expected_head)

@@ -21,9 +21,8 @@ class Fed(keras.callbacks.Callback):
         self.pixels, self.devices = [], set()
 
     def on_train_batch_begin(self, batch, logs=None):
-        local = self.model.strategy.experimental_local_results(
-            self.model.trainer.step_batch[0]
-        )
+        images = self.model.trainer.step_batch[0]
+        local = self.model.strategy.experimental_local_results(images)
         self.pixels.append(int(local[0][0, 0, 0, 0]))
         self.devices.add(tuple(part.device[-5:] for part in local))
 
@@ -120,9 +119,8 @@ def test_the_order_of_arrays_is_that_of_the_epoch():
 def test_evaluating_our_own_data_is_in_the_order_of_the_files(model, numbered):
     images = numbered[0].copy()
     images[:, :, :8] = 200  # mirroring shows
-    source = from_dataset(
-        tf.data.Dataset.from_tensor_slices((images, numbered[1])), num_classes=5
-    )
+    data = tf.data.Dataset.from_tensor_slices((images, numbered[1]))
+    source = from_dataset(data, num_classes=5)
     options = PipelineOptions(image_size=(16, 16), augmentation="face", shuffle=True)
     ours = Batches(source, 6, options=options)
     np.testing.assert_allclose(model.predict(ours), model.embed(images), atol=1e-5)
@@ -267,11 +265,9 @@ def test_compile_takes_metrics_as_keras_does(make_model):
     for dtype in "float16", tf.int8:
         with pytest.raises(ValueError, match="int8. Received: head_slot_dtype="):
             make_model(head_slot_dtype=dtype)
+    dense = plsc_tf.Classifier(make_model().backbone, plsc_tf.DenseHead(5))
     with pytest.raises(ValueError, match="sharded head.*head_slot_dtype=int8"):
-        plsc_tf.Classifier(make_model().backbone, plsc_tf.DenseHead(5)).compile(
-            head_slot_dtype="int8"
-        )
-    with pytest.raises(
-        TypeError, match="no argument 'loss': pass it to the head.*loss="
-    ):
+        dense.compile(head_slot_dtype="int8")
+    words = "no argument 'loss': pass it to the head.*loss="
+    with pytest.raises(TypeError, match=words):
         make_model().compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
