@@ -27,12 +27,10 @@ def computes(network):
     return {layer.name: layer.compute_dtype for layer in layers}
 
 
-@pytest.mark.parametrize(
-    ("dtype", "training"), [("float16", True), ("bfloat16", False)]
-)
-def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, training):
-    expected = small()(images(), training=training).numpy()
-    found = small(dtype)(images(), training=training)
+@pytest.mark.parametrize(("dtype", "train"), [("float16", True), ("bfloat16", False)])
+def test_half_precision_gives_nearly_the_same_float32_embeddings(dtype, train):
+    expected = small()(images(), training=train).numpy()
+    found = small(dtype)(images(), training=train)
     assert found.dtype == tf.float32
     # float16 has 11 bits, bfloat16 8.
     bits = 11 if dtype == "float16" else 8

@@ -72,10 +72,8 @@ def test_base64_lines_of_both_orders(tmp_path):
     text = [base64.b64encode(data).decode() for data in PICTURES]
     (tmp_path / "file_list.txt").write_text("a\nb\n")
     (tmp_path / "a").write_text("".join(f"{text[k]}\t{LABELS[k]}\n" for k in range(3)))
-    lines = [f"{LABELS[k]}\t{text[k]}" for k in (3, 4)]
-    (tmp_path / "b").write_text(
-        f"{lines[0]}\n2\tno base64!\n{lines[1]}\nx\n9\t{text[5]}"
-    )
+    one, two = (f"{LABELS[k]}\t{text[k]}" for k in (3, 4))
+    (tmp_path / "b").write_text(f"{one}\n2\tno base64!\n{two}\nx\n9\t{text[5]}")
     result = run(tmp_path, "base64_text", num_classes=3)
     expected = {"bad_line": 2, "label_out_of_range": 1, "single_picture_classes": 1}
     assert counts(result) == expected

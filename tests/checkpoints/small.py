@@ -18,12 +18,10 @@ FILES = [
 ]
 
 
-def make_rows(replicas, start=WHOLE, **layout):
+def make_rows(replicas, rows=WHOLE, **layout):
     """`ShardedRows` of a value."""
     strategy = plsc_tf.strategy(replicas)
-    return ShardedRows(
-        strategy, lambda a, b: start[a:b], len(start), "weight", **layout
-    )
+    return ShardedRows(strategy, lambda a, b: rows[a:b], len(rows), "weight", **layout)
 
 
 def make_network(value=0.0):

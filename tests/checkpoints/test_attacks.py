@@ -178,10 +178,9 @@ def test_a_file_that_unpacks_to_more_than_its_size_is_refused(path, file):
                 group[f"{number}"] = weights["layers"]
     else:
         with h5py.File(path / file, "r+") as weights:
-            del weights["layers/dense/vars/0"]
-            weights.create_dataset(
-                "layers/dense/vars/0", (2, 10**12), "f4", chunks=True
-            )
+            kernel = "layers/dense/vars/0"
+            del weights[kernel]
+            weights.create_dataset(kernel, (2, 10**12), "f4", chunks=True)
     seal(path, manifest.read(str(path)))
     with pytest.raises(DamagedCheckpointError, match=rf"{file} .*(compressed|heap)"):
         target.restore(path)

@@ -44,14 +44,12 @@ def test_what_is_not_touched_is_the_same(trained, edited):
     assert table["classes"] == "6 -> 9" and table["checkpoint"] == str(new)
     slot = "weight/accumulator"
     for name in ("weight", slot):
-        np.testing.assert_array_equal(
-            rows_of(new, name)[[0, 2, 3]], rows_of(old, name)[[0, 4, 5]]
-        )
+        kept = rows_of(old, name)[[0, 4, 5]]
+        np.testing.assert_array_equal(rows_of(new, name)[[0, 2, 3]], kept)
     for name in ("backbone.weights.h5", "training.npz"):
         assert (new / name).read_bytes() == (old / name).read_bytes()
-    np.testing.assert_array_equal(
-        rows_of(new, slot)[1], rows_of(old, slot)[2:4].mean(axis=0)
-    )
+    mean = rows_of(old, slot)[2:4].mean(axis=0)
+    np.testing.assert_array_equal(rows_of(new, slot)[1], mean)
     # Adagrad's slots begin at 0.1, not at 0.
     np.testing.assert_array_equal(rows_of(new, slot)[4:], np.full((5, 8), 0.1, "f4"))
     merged = rows_of(old)[2:4].astype(np.float64)
@@ -87,11 +85,8 @@ def test_averages_are_lost_on_request_only(trained, tmp_path):
     shutil.copytree(trained[0] / "0", place)
     content = manifest.read(str(place))
     seal(place, content | {"state": content["state"] | {"averages": [None]}})
-    edit = (
-        f"--checkpoint_dir={place}",
-        f"--edit_dir={tmp_path}/e",
-        "--edit_weights_only",
-    )
+    edit = [f"--checkpoint_dir={place}", f"--edit_dir={tmp_path}/e"]
+    edit += ["--edit_weights_only"]
     with pytest.raises(ValueError, match="averages of the weights in .* would be lost"):
         run_command(*edit)
     assert run_command(*edit, "--ema_in_use=false")["checkpoint"] == f"{tmp_path}/e/0"

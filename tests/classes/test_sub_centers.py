@@ -27,15 +27,11 @@ def test_the_checkpoint_holds_all_centers_and_resumes_on_other_replicas(centers)
 
 
 def test_another_number_of_centers_is_an_error_that_names_the_shapes(centers):
-    settings = settings_of(
-        centers,
-        checkpoint_dir=str(centers / "run" / "0"),
-        model_save_dir=str(centers / "other"),
-        sub_centers=1,
-    )
-    with pytest.raises(
-        ValueError, match=r"weight: \[6, 3, 8\] in .*, \[6, 8\] here.*sub_centers"
-    ):
+    start, folder = f"{centers}/run/0", f"{centers}/other"
+    options = {"checkpoint_dir": start, "model_save_dir": folder, "sub_centers": 1}
+    settings = settings_of(centers, **options)
+    words = r"weight: \[6, 3, 8\] in .*, \[6, 8\] here.*sub_centers"
+    with pytest.raises(ValueError, match=words):
         train.train(settings)
 
 
@@ -43,9 +39,8 @@ def test_dominant_centers_stay_and_far_images_leave_a_list(centers, expected, dr
     old, new = centers / "run" / "0", centers / "one" / "0"
     every = np.arange(CLASSES)
     for name in ("weight", "weight/accumulator"):
-        np.testing.assert_array_equal(
-            rows_of(new, name), rows_of(old, name)[every, expected["dominant"]]
-        )
+        dominant = rows_of(old, name)[every, expected["dominant"]]
+        np.testing.assert_array_equal(rows_of(new, name), dominant)
     assert len(expected["near"]) == 20
     assert (centers / "cleaned.txt").read_text().splitlines() == expected["near"]
     assert dropped["centers"] == "3 -> 1 per class"

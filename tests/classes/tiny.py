@@ -54,6 +54,4 @@ def draw_classes(folder, numbers, pictures=PICTURES):
 def examples(request):
     """A data set of a user's own, whose pictures are no files."""
     images = tf.zeros([CLASSES, *SIZE, 3], tf.uint8)
-    return IndexedSource(
-        "zeros", np.arange(CLASSES), lambda index: tf.gather(images, index)
-    )
+    return IndexedSource("zeros", np.arange(CLASSES), lambda k: tf.gather(images, k))

@@ -20,9 +20,7 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     # As a linear system in (a, b, c, d): x' = a x - b y + c, y' = b x + a y + d.
     x, y = points.T
     ones, zeros = np.ones(5), np.zeros(5)
-    system = np.concatenate(
-        [np.stack([x, -y, ones, zeros], 1), np.stack([y, x, zeros, ones], 1)]
-    )
+    system = np.hstack([[x, -y, ones, zeros], [y, x, zeros, ones]]).T
     a, b, c, d = np.linalg.lstsq(system, alignment.REFERENCE.T.ravel(), rcond=None)[0]
     forward = np.array([[a, -b], [b, a]])
     placed = alignment.REFERENCE @ forward.T + [c, d]

@@ -101,9 +101,7 @@ def test_two_columns_of_digits_are_in_plscs_documented_order():
     ],
 )
 def test_wrong_lines_are_refused(line):
-    words = (
-        "expected an image in base64.*, a tab and a label, a whole.* Received: text="
-    )
+    words = "expected an image in base64.*a tab and a label, a whole.* Received: text="
     with pytest.raises(ValueError, match=words):
         base64_text.parse_line(line)
 

@@ -43,12 +43,8 @@ def test_every_size_becomes_the_asked_one_in_graphs_and_eagerly(name):
     chance = tf.stack([_chance(seed) for seed in range(4)])
 
     def block(data, numbers):
-        spec = tf.TensorSpec([24, 20, 3], tf.uint8)
-        trained = tf.map_fn(
-            lambda item: made.apply(*item),
-            (data, made.decide(numbers)),
-            fn_output_signature=spec,
-        )
+        spec, items = tf.TensorSpec([24, 20, 3], tf.uint8), (data, made.decide(numbers))
+        trained = tf.map_fn(lambda x: made.apply(*x), items, fn_output_signature=spec)
         evaluated = tf.map_fn(made.evaluate, data, fn_output_signature=spec)
         any_size = tf.TensorSpec([None] * 3, tf.uint8)
         kept = tf.map_fn(made.decode_for_cache, data, fn_output_signature=any_size)

@@ -117,9 +117,8 @@ def test_faults_name_file_and_place(faces, change, message):
     elif change == "cut":
         rec.write_bytes(rec.read_bytes()[:-30])
     else:
-        lines[2:3] = {"idx": ["2 x\n"], "idx_beyond": ["2\t999999996\n"]}.get(
-            change, []
-        )
+        others = {"idx": ["2 x\n"], "idx_beyond": ["2\t999999996\n"]}
+        lines[2:3] = others.get(change, [])
         idx.write_text("".join(lines))
     with pytest.raises(ValueError, match=message):
         recordio_source(str(rec))

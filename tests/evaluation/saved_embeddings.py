@@ -38,11 +38,8 @@ def write_lists(folder, names, ids, scale=7):
     faces = [f"{name} {points} {score}" for name, score in scores]
     (meta / "x_name_5pts_score.txt").write_text("\n".join(faces))
     count = len(names) // 2
-    pairs = [
-        f"{i} {j} {int(ids[2 * i] == ids[2 * j])}"
-        for i in range(count)
-        for j in range(i)
-    ]
+    places = [(i, j) for i in range(count) for j in range(i)]
+    pairs = [f"{i} {j} {int(ids[2 * i] == ids[2 * j])}" for i, j in places]
     (meta / "x_template_pair_label.txt").write_text("\n".join(pairs))
     rows = [f"{i},{ids[2 * i]}" for i in range(count)]
     header = "TEMPLATE_ID,SUBJECT_ID\n"

@@ -69,9 +69,7 @@ def test_counts_are_those_of_brute_force(tmp_path, monkeypatch):
     assert card["all pairs"]["curves"]["roc"]["far"][-1] < 0.2  # others share a bin
     rates = card["all pairs"]["groups"]
     for name in "ab":
-        accepted = {
-            kind: cosines[within[name] & (same == kind)] >= limit for kind in (0, 1)
-        }
+        accepted = [cosines[within[name] & (same == k)] >= limit for k in (0, 1)]
         assert rates["fmr"]["groups"][name]["value"] == np.mean(accepted[0])
         assert rates["fnmr"]["groups"][name]["value"] == np.mean(~accepted[1])
     assert rates["fmr"]["groups"]["c"]["note"] == "1 identities; needs 10"

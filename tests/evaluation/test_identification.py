@@ -24,15 +24,13 @@ def plain_search(gallery, gallery_ids, probes, probe_ids, by_entry):
     return np.array(result).T
 
 
-@pytest.mark.parametrize(
-    ("entries_each", "by_entry"), [(1, False), (3, False), (3, True)]
-)
-def test_search_equals_sorting_all_scores(monkeypatch, entries_each, by_entry):
+@pytest.mark.parametrize(("entries", "by_entry"), [(1, False), (3, False), (3, True)])
+def test_search_equals_sorting_all_scores(monkeypatch, entries, by_entry):
     monkeypatch.setattr(identification, "PROBES", 16)
     monkeypatch.setattr(identification, "ENTRIES", 7)
     rng = np.random.default_rng(0)
     people = rng.normal(size=(40, 12))
-    gallery_ids = rng.permutation(np.repeat(np.arange(0, 40, 2), entries_each))
+    gallery_ids = rng.permutation(np.repeat(np.arange(0, 40, 2), entries))
     probe_ids = rng.integers(0, 40, 90)
     gallery = 5 * (people[gallery_ids] + 0.8 * rng.normal(size=(len(gallery_ids), 12)))
     probes = people[probe_ids] + 0.8 * rng.normal(size=(90, 12))
@@ -118,11 +116,7 @@ def test_rates_of_fewer_than_ten_strangers_are_absent():
     ],
 )
 def test_wrong_arguments_are_named(change, message):
-    arguments = {
-        "gallery": np.ones((3, 4)),
-        "gallery_ids": np.arange(3),
-        "probes": np.ones((2, 4)),
-        "probe_ids": np.arange(2),
-    }
+    arguments = {"gallery": np.ones((3, 4)), "gallery_ids": np.arange(3)}
+    arguments |= {"probes": np.ones((2, 4)), "probe_ids": np.arange(2)}
     with pytest.raises(ValueError, match=message):
         identification.search(**{**arguments, **change})

@@ -31,11 +31,8 @@ def write_tinyface(folder, people=12):
 
 def test_tinyface(tmp_path):
     names, rows = write_tinyface(tmp_path)
-    table = evaluate(
-        tmp_path,
-        embeddings=str(tmp_path / "tiny.npy"),
-        tinyface_dir=str(tmp_path / "Testing_Set"),
-    )
+    given = {"embeddings": str(tmp_path / "tiny.npy")}
+    table = evaluate(tmp_path, **given, tinyface_dir=str(tmp_path / "Testing_Set"))
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     gallery = [i for i, name in enumerate(names) if not name.startswith("Probe")]
     probes = [i for i, name in enumerate(names) if name.startswith("Probe")]
@@ -63,7 +60,6 @@ def test_tinyface_needs_its_folders_and_numbers(tmp_path):
     with pytest.raises(FileNotFoundError, match="must contain a Gallery_Match folder"):
         evaluate(tmp_path, **given, tinyface_dir=str(tmp_path))
     (tmp_path / "Testing_Set" / "Probe" / "x_1.jpg").touch()
-    with pytest.raises(
-        ValueError, match="Received: name=x_1.jpg. Name them as in 12_3.jpg"
-    ):
+    words = "Received: name=x_1.jpg. Name them as in 12_3.jpg"
+    with pytest.raises(ValueError, match=words):
         evaluate(tmp_path, **given, tinyface_dir=str(tmp_path / "Testing_Set"))
