@@ -167,7 +167,6 @@ def logical_devices():
     # GPUs would round float32 products to 10 bits, and the oracles do not.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * 4
-    )
+    devices = [tf.config.LogicalDeviceConfiguration()] * 4
+    tf.config.set_logical_device_configuration(cpu, devices)
     return tf.config.list_logical_devices("CPU")

@@ -18,13 +18,9 @@ NO_TENSORFLOW = "raise ImportError('TensorFlow is imported')\n"
 def say(tmp_path):
     """Runs `python -m ...` where TensorFlow cannot be imported."""
     (tmp_path / "tensorflow.py").write_text(NO_TENSORFLOW)
-
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
     return functools.partial(
-        programs.run,
-        "-m",
-        status=None,
-        cwd=tmp_path,
-        PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}",
+        programs.run, "-m", status=None, cwd=tmp_path, PYTHONPATH=path
     )
 
 

@@ -121,12 +121,8 @@ def elastic(folder):
         outcomes.append(train(folder / f"logs-{turn}", folder / "run", count, *words))
     statuses = [status for outcome in outcomes for status in outcome["statuses"]]
     names = sorted(path.name for path in (folder / "run").iterdir())
-    return {
-        "statuses": statuses,
-        "logs": outcomes[-1]["logs"],
-        "losses": losses(folder / "run"),
-        "names": names,
-    }
+    found = {"statuses": statuses, "names": names, "logs": outcomes[-1]["logs"]}
+    return found | {"losses": losses(folder / "run")}
 
 
 def terminated(folder):

@@ -20,10 +20,7 @@ SILENCE_S = 6
 # How long a process may hang in a collective, and the rest on a busy machine.
 GRACE_S, SLOW_S = 10, 60
 # Epochs of five steps, each with a checkpoint at its end.
-TRAINING = [
-    *(*CASE, *MOCK, *NO_TEST),
-    *("--num_epochs=6", f"--worker_timeout={SILENCE_S}"),
-]
+TRAINING = [*CASE, *MOCK, *NO_TEST, "--num_epochs=6", f"--worker_timeout={SILENCE_S}"]
 
 
 @pytest.fixture(scope="module")

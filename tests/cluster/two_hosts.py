@@ -30,12 +30,8 @@ class Host:
     def __init__(self, address):
         self.address = address
         # It reads until its standard input ends, which is when this process does.
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "cat"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self._holder = subprocess.Popen(["unshare", "--net", "cat"], **pipes)
         self.network = f"/proc/{self._holder.pid}/ns/net"
         own = os.readlink("/proc/self/ns/net")
         while self._holder.poll() is None:
@@ -58,9 +54,8 @@ class Host:
         Raises:
             NotPermittedError: it did not work.
         """
-        done = subprocess.run(
-            self.command("ip", *words.split()), capture_output=True, text=True
-        )
+        command = self.command("ip", *words.split())
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise NotPermittedError(f"ip {words}: {done.stderr.strip()}")
 

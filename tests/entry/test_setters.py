@@ -9,12 +9,8 @@ from plsc_tf import Entry
 # Stands for keras.regularizers.L2(1e-4), whose import takes seconds.
 L2 = types.SimpleNamespace(l2=1e-4)
 # The fields of Paddle's ParamAttr.
-PARAM_ATTR = {
-    "name": "fc",
-    "initializer": "he_normal",
-    "learning_rate": 10.0,
-    "regularizer": 1e-4,
-}
+PARAM_ATTR = {"name": "fc", "initializer": "he_normal"}
+PARAM_ATTR |= {"learning_rate": 10.0, "regularizer": 1e-4}
 # The parameters of set_mixed_precision, in order.
 PRECISION = {
     **{"use_fp16": True, "init_loss_scaling": 8.0, "incr_every_n_steps": 100},

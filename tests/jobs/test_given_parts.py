@@ -45,13 +45,8 @@ def pairs():
 
 
 def parts(**changes):
-    given = {
-        "backbone": network(),
-        "optimizer": optimizer(),
-        "source": examples,
-        "pairs": pairs(),
-    }
-    return Parts(**{**given, **changes})
+    given = {"backbone": network(), "optimizer": optimizer(), "source": examples}
+    return Parts(**{**given, "pairs": pairs(), **changes})
 
 
 def settings(folder, **changes):

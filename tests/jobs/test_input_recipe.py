@@ -57,13 +57,8 @@ def test_a_flag_replaces_what_it_names_and_nothing_else(flags, field, value):
 
 
 def test_what_a_preprocessing_does_can_be_switched_off():
-    changed = _options(
-        preprocessing_name="inception",
-        random_flip=False,
-        random_resized_crop=1,
-        color_jitter=0,
-        random_hue=0,
-    )
+    off = {"random_flip": False, "random_resized_crop": 1, "color_jitter": 0}
+    changed = _options(preprocessing_name="inception", random_hue=0, **off)
     assert changed["augmentation"] is None
 
 
@@ -72,13 +67,9 @@ def test_what_a_preprocessing_does_can_be_switched_off():
     [("train", 10, True), ("train", 128, False), ("test", 10, False)],
 )
 def test_a_batch_that_the_data_do_not_fill_is_told(split, examples, warned, caplog):
-    asked = Settings.from_values(
-        dataset_name="mock",
-        num_classes=5,
-        num_sample_per_epoch=examples,
-        image_shape=(3, 8, 8),
-    )
-    data.load_batches(asked, 128, split=split)
+    asked = {"dataset_name": "mock", "num_classes": 5, "image_shape": (3, 8, 8)}
+    settings = Settings.from_values(num_sample_per_epoch=examples, **asked)
+    data.load_batches(settings, 128, split=split)
     words = "128 images, but the data set 'mock' has 10, so each step adds padding."
     assert (words in caplog.text) == warned
     assert ("Lower batch_size" in caplog.text) == warned
@@ -146,18 +137,15 @@ def test_more_classes_than_the_data_has_must_be_allowed(asked, listed, folders):
     for folder, name in ((listed, "image_list"), (folders, "folder")):
         with pytest.raises(ValueError, match=words):
             opened(folder, name, num_classes=asked)
-    settings, batches = opened(
-        folders, "folder", num_classes=asked, allow_empty_classes=True
-    )
+    options = {"num_classes": asked, "allow_empty_classes": True}
+    settings, batches = opened(folders, "folder", **options)
     assert batches.num_classes == settings.dataset.num_classes == asked
 
 
 def test_a_test_split_must_have_every_class_of_the_network(folders):
-    settings = Settings.from_values(
-        dataset_name="folder", dataset_dir=str(folders), val_targets="test"
-    )
     folders.rename(folders.with_name("test"))
-    settings = settings.replace(dataset_dir=str(folders.parent), num_classes=4)
+    given = {"dataset_name": "folder", "dataset_dir": str(folders.parent)}
+    settings = Settings.from_values(val_targets="test", num_classes=4, **given)
     assert data.load_test(settings).num_examples == 4
     (folders.with_name("test") / "b/0.png").unlink()
     with pytest.raises(ValueError, match="each class.*folders=3, num_classes=4"):

@@ -67,11 +67,9 @@ def test_a_wrong_loss_is_found(loss, words):
 @pytest.mark.parametrize(("sharded", "rate"), [("dist_", 0.5), slow("", 1.0)])
 def test_a_run_trains_with_it(tmp_path, sharded, rate):
     paths = {"own": f"{__name__}.Cosine", "ours": "cosface"}
-    outcomes = {}
+    outcomes, options = {}, {"sample_rate": rate, "num_epochs": 1}
     for name, path in paths.items():
-        asked = settings(
-            tmp_path / name, loss_type=sharded + path, sample_rate=rate, num_epochs=1
-        )
+        asked = settings(tmp_path / name, loss_type=sharded + path, **options)
         _, outcomes[name] = train.train(asked)
     assert outcomes["own"]["loss_type"] == f"{sharded}{__name__}.Cosine"
     assert outcomes["own"]["loss"] == outcomes["ours"]["loss"]

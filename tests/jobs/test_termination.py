@@ -23,14 +23,8 @@ from tests import commands, programs
 from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
 from tests.waiting import wait_for
 
-LONG = {
-    **TINY,
-    "num_replicas": 1,
-    "num_sample_per_epoch": 400,
-    "global_batch_size": 8,
-    "num_epochs": 40,
-    "save_losses": True,
-}
+LONG = {**TINY, "num_replicas": 1, "num_sample_per_epoch": 400, "save_losses": True}
+LONG |= {"global_batch_size": 8, "num_epochs": 40}
 SHORT = {"num_epochs": 1, "save_checkpoints_steps": 3, "save_in_background": False}
 
 

@@ -41,9 +41,8 @@ def test_one_worker_is_a_single_process(launchers):
 
 
 def test_with_a_folder_each_worker_has_a_log_and_the_first_is_shown(launchers):
-    script = launchers.script(
-        'print("I am", index); sys.stderr.write(f"error of {index}\\n")'
-    )
+    code = 'print("I am", index); sys.stderr.write(f"error of {index}\\n")'
+    script = launchers.script(code)
     for _ in range(2):
         result = launchers.run("--num_workers=2", "--log_dir=logs", script)
         assert result.status == 0
@@ -143,9 +142,8 @@ if index == 1:
 
 
 def test_children_of_workers_end_with_them(launchers):
-    script = launchers.script(
-        'note("pid", subprocess.Popen(["sleep", "1000"]).pid)', name="with_child.py"
-    )
+    code = 'note("pid", subprocess.Popen(["sleep", "1000"]).pid)'
+    script = launchers.script(code, name="with_child.py")
     assert launchers.run(script).status == 0
     assert not any(runs(pid) for pid in launchers.pids())
 
@@ -218,10 +216,8 @@ note("ready", os.getpgid(0))
 
 
 def test_a_second_signal_kills_the_workers(launchers):
-    script = launchers.script(
-        'signal.signal(signal.SIGTERM, lambda *_: note("term"))\n'
-        'note("ready")\n' + FOREVER
-    )
+    code = 'signal.signal(signal.SIGTERM, lambda *_: note("term"))\nnote("ready")\n'
+    script = launchers.script(code + FOREVER)
     process = launchers.start(script)
     launchers.wait_for("ready-0")
     process.terminate()
@@ -233,9 +229,8 @@ def test_a_second_signal_kills_the_workers(launchers):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux ties them")
 def test_a_killed_launcher_leaves_no_workers(launchers):
-    script = launchers.script(
-        'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote("ready")\n' + FOREVER
-    )
+    code = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote("ready")\n'
+    script = launchers.script(code + FOREVER)
     process = launchers.start("--num_workers=3", script)
     launchers.wait_for("ready-0", "ready-1", "ready-2")
     pids = launchers.pids()

@@ -77,13 +77,11 @@ def test_tf_config_gives_addresses_and_place(index):
     assert json.loads(found.tf_config()) == json.loads(tf_config()["TF_CONFIG"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "index", "place"), [("chief", 0, 0), ("worker", 1, 2)]
-)
-def test_the_chief_comes_before_the_workers(kind, index, place):
+@pytest.mark.parametrize(("kind", "index", "rank"), [("chief", 0, 0), ("worker", 1, 2)])
+def test_the_chief_comes_before_the_workers(kind, index, rank):
     environ = tf_config(kind, index, worker=["b:2", "c:3"], chief=["a:1"], ps=[])
     found = resolve(Options(), environ)
-    assert (found.addresses, found.index) == (HOSTS, place)
+    assert (found.addresses, found.index) == (HOSTS, rank)
 
 
 @pytest.mark.parametrize(

@@ -180,10 +180,8 @@ def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
         await asyncio.sleep(0.1)
-        others = [
-            (await asyncio.open_connection(*split(clusters[0].address)))[1]
-            for _ in range(2)
-        ]
+        place = split(clusters[0].address)
+        others = [(await asyncio.open_connection(*place))[1] for _ in range(2)]
         others[1].write(b"GET / HTTP/1.1\r\n\r\n")  # the first says nothing
         for stranger in guess[:2]:
             (await joining.connect(stranger, 30, "\x1b[2J")).end_sending()
@@ -256,9 +254,8 @@ def test_a_repeated_message_is_not_accepted():
         async def receive(reader, writer):
             connection = wire.Connection(reader, writer, b"secret")
             await connection.greet()
-            outcome.set_result(
-                (await asyncio.gather(connection.receive(), return_exceptions=True))[0]
-            )
+            received = asyncio.gather(connection.receive(), return_exceptions=True)
+            outcome.set_result((await received)[0])
             connection.close()
 
         places = free_addresses(2)

@@ -28,12 +28,8 @@ def start():
     with contextlib.ExitStack() as stack:
 
         def start(addresses, index, role="meet", **options):
-            given = {
-                "addresses": addresses,
-                "index": index,
-                "role": role,
-                "options": {"timeout_s": 30, "grace_s": 1, **options},
-            }
+            given = {"addresses": addresses, "index": index, "role": role}
+            given["options"] = {"timeout_s": 30, "grace_s": 1, **options}
             process = programs.start(WORKER, json.dumps(given))
             stack.callback(process.communicate)
             stack.callback(process.kill)

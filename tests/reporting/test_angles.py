@@ -21,9 +21,7 @@ def expected(model, images, labels):
 def measured(model, images, labels, replicas):
     weights = np.ones(len(labels), np.float32)
     size = batching.padded_size(len(labels), replicas)
-    batch = batching.pad(
-        tf.constant(images), tf.constant(labels), tf.constant(weights), size
-    )
+    batch = batching.pad(*map(tf.constant, (images, labels, weights)), size)
     callback = AngleHistograms(Recorder(), 1)
     callback.set_model(model)
     return callback.measure(batching.split(model.strategy, batch))

@@ -173,9 +173,8 @@ def test_every_method_under_the_launcher(workers, tmp_path):
     command = f"-m plsc_tf.launch --num_workers={workers} --log_dir=logs script.py"
     programs.run(*command.split(), cwd=tmp_path)
     # The chief's log is the first one; only the chief prints the tables.
-    chief, *others = [
-        log.read_text() for log in sorted((tmp_path / "logs").glob("worker-*.log"))
-    ]
+    logs = sorted((tmp_path / "logs").glob("worker-*.log"))
+    chief, *others = [log.read_text() for log in logs]
     assert len(others) == workers - 1
     found = results(tmp_path / "saved_model")
     assert (found["steps"], found["num_classes"]) == (-(-3 // workers), 5)

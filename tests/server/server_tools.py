@@ -124,10 +124,8 @@ def ask(server, method, path, body=None, headers=None):
     """(status, JSON or text of the answer, its headers)."""
     place = "127.0.0.1", server["port"]
     connection = http.client.HTTPConnection(*place, timeout=20)
-    if "tls" in server:
-        connection = http.client.HTTPSConnection(
-            *place, timeout=20, context=server["tls"]
-        )
+    if tls := server.get("tls"):
+        connection = http.client.HTTPSConnection(*place, timeout=20, context=tls)
     try:
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()

@@ -81,9 +81,8 @@ def test_one_call_for_several_requests_and_to_each_its_own():
 )
 def test_the_size_that_costs_least_per_picture(seconds, values, latency_ms, batches):
     model = Doubling(zip((1, 2, 4), seconds, strict=True))
-    found = run(
-        model, lambda b: b.run(rows(*values), [0] * len(values)), latency_ms=latency_ms
-    )
+    asked = rows(*values), [0] * len(values)
+    found = run(model, lambda batcher: batcher.run(*asked), latency_ms=latency_ms)
     np.testing.assert_array_equal(found["y"], 2 * rows(*values))
     assert model.batches == batches
 
