@@ -56,14 +56,8 @@ def losses(  # noqa: PLR0913 - a case is what it is
         model.trainer.votes = Votes(group) if group.size > 1 else None
         scale = plsc_tf.LossScale(loss_scale) if loss_scale else None
         model.compile(plsc_tf.Momentum(0.001), loss_scale=scale)
-    data = plsc_tf.load(
-        "mock",
-        batch_size=global_batch,
-        image_size=(16, 16),
-        num_classes=CLASSES,
-        num_examples=77,
-        seed=3,
-    )
+    size = {"image_size": (16, 16), "num_classes": CLASSES, "num_examples": 77}
+    data = plsc_tf.load("mock", batch_size=global_batch, seed=3, **size)
     values = []
 
     def keep(step):

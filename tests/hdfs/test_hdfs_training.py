@@ -14,13 +14,8 @@ def runs(hdfs_servers, driver_process, tmp_path_factory):
     local = tmp_path_factory.mktemp("local") / "run"
     unbroken = driver_process.call(TRAIN, {"model_save_dir": str(local)})
     folder = f"{hdfs_servers.uri}/{local.parent.name}/run"
-    options = {
-        "model_save_dir": folder,
-        "save_checkpoints_steps": 4,
-        "keep_checkpoint_max": 2,
-        "with_test": True,
-        "save_best": True,
-    }
+    options = {"model_save_dir": folder, "with_test": True, "save_best": True}
+    options |= {"save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
     stopped = {**options, "stop_at_step": 6, "with_test": False}
     first = driver_process.call(TRAIN, stopped)
     second = driver_process.call(TRAIN, options)
@@ -80,9 +75,8 @@ def test_a_run_on_hdfs_is_evaluated_and_exported(runs, driver, seen_by_another_c
     seen = seen_by_another_client(f"{folder}/export")
     assert "1/saved_model.pb" in seen
     assert all(name.startswith("1/") for name in seen)
-    card = driver.call(
-        "hdfs_trainings:read", f"{folder}/export/1/assets.extra/model_card.json"
-    )
+    path = f"{folder}/export/1/assets.extra/model_card.json"
+    card = driver.call("hdfs_trainings:read", path)
     assert json.loads(card)["checkpoint"] == f"{folder}/0"
 
 

@@ -27,11 +27,8 @@ def make_model(case, parts):
         else:
             head = plsc_tf.ShardedHead(classes, sample_rate=rate, **options)
         model = plsc_tf.Classifier(backbone, head)
-        model.compile(
-            head_case.OPTIMIZERS[case.optimizer][0](),
-            metrics=["accuracy"],
-            gradient_accumulation_steps=parts,
-        )
+        options = {"metrics": ["accuracy"], "gradient_accumulation_steps": parts}
+        model.compile(head_case.OPTIMIZERS[case.optimizer][0](), **options)
     if case.loss in head_case.LENGTHS:  # norms from 4 to 20
         dense.kernel.assign(8 * dense.kernel)
     example = head_case.make_example(case)
