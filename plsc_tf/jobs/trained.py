@@ -285,6 +285,7 @@ def start_from(model: Classifier, settings: Settings, contents: str) -> None:
     require(stored == wanted, rule, num_classes=wanted)
     require(content["arrays"], f"Checkpoint {path} holds no head: {advice}")
     state.restore_weights(path, model)
+    state.restore_head_state(model, content["state"])
     logging.info("Starting from the weights of %s.", path)
 
 

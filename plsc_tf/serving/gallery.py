@@ -104,7 +104,7 @@ class Gallery(contextlib.AbstractContextManager):
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
                 self.dim = self._checked_dim(dim, model)
-                self._version = self._one("PRAGMA data_version")
+                self._opened = self._version()
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
@@ -169,16 +169,23 @@ class Gallery(contextlib.AbstractContextManager):
     @contextlib.contextmanager
     def _transaction(self):
         try:
-            with self._lock, self._base:
-                yield
+            with self._lock:
+                self._require_unchanged()
+                with self._base:
+                    yield
         except sqlite3.OperationalError as error:
             # SQLite has read its file again, which counts as a change.
-            self._version = self._one("PRAGMA data_version")
+            self._opened = self._opened[0], self._version()[1]
             raise self._os_error("write", error) from error
+
+    def _version(self):
+        path = os.path.join(self._folder, "gallery.db")
+        number = os.stat(path).st_ino if os.path.exists(path) else None
+        return number, self._one("PRAGMA data_version")
 
     def _require_unchanged(self):
         """Raises OSError if the file has changed: its people may have other numbers."""
-        if self._one("PRAGMA data_version") != self._version:
+        if self._version() != self._opened:
             raise self._os_error("use", "another program changed it. Open it anew")
 
     def _error(self, problem):
@@ -204,6 +211,7 @@ class Gallery(contextlib.AbstractContextManager):
     def num_people(self) -> int:
         """The number of people."""
         with self._lock:
+            self._require_unchanged()
             return self._one("SELECT count(*) FROM people")
 
     def enrol(self, name: str, embeddings: np.ndarray) -> int:
@@ -245,6 +253,7 @@ class Gallery(contextlib.AbstractContextManager):
         Returns 0 if the name is unknown.
         """
         with self._lock:
+            self._require_unchanged()
             person = self._person(name)
             if person is None:
                 return 0
@@ -317,7 +326,6 @@ class Gallery(contextlib.AbstractContextManager):
         self.close()
 
     def _person(self, name):
-        self._require_unchanged()
         return self._one("SELECT id FROM people WHERE name = ?", name)
 
     def _faces(self, person):

@@ -265,14 +265,16 @@ def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path):
 
 
 # Otherwise, faces get the names of other people.
-def test_a_backup_copied_into_an_open_gallery_is_noticed(tmp_path):
-    bob, path = np.eye(4)[1], tmp_path / "gallery.db"
+@pytest.mark.parametrize("how", ["copied", "moved"])
+def test_a_backup_put_into_an_open_gallery_is_noticed(tmp_path, how):
+    bob, path, backup = np.eye(4)[1], tmp_path / "gallery.db", tmp_path / "backup"
     with Gallery(tmp_path, 4) as gallery:
         gallery.enrol("ada", np.eye(4)[0])
-        backup = path.read_bytes()
+        shutil.copy(path, backup)
         gallery.enrol("bob", bob)
-        path.write_bytes(backup)
-        for use in lambda: gallery.enrol("eve", -bob), lambda: gallery.identify(bob):
+        shutil.copy(backup, path) if how == "copied" else backup.rename(path)
+        enrol, identify = (lambda: gallery.enrol("eve", -bob)), gallery.identify
+        for use in enrol, lambda: identify(bob), lambda: gallery.num_people:
             with pytest.raises(OSError, match="another program changed it"):
                 use()
 
