@@ -58,9 +58,8 @@ class BaseModel:
         image = keras.Input(checked_image_shape(image_shape), name="image")
         name = type(self).__name__
         embedding = self.build_network(image, None, None)
-        embedding = _checked_embedding(
-            embedding, embedding_size, f"{name}.build_network"
-        )
+        method = f"{name}.build_network"
+        embedding = _checked_embedding(embedding, embedding_size, method)
         return keras.Model(image, embedding, name=name)
 
 

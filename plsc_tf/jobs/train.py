@@ -300,9 +300,7 @@ def _is_own_export(path, settings, checkpoint):
     before = manifest.read(checkpoint)["state"].get("flags", {}) if checkpoint else {}
     names = vars(options).keys() - {"export_at_end"}
     # As JSON, in which a tuple is a list.
-    old, new = (
-        json.dumps([one.get(name) for name in names]) for one in (before, values)
-    )
+    old, new = (json.dumps([*map(one.get, names)]) for one in (before, values))
     return old == new and files.parent(path) == own.rstrip("/") and files.exists(path)
 
 

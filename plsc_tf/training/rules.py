@@ -241,9 +241,7 @@ def _pairs(arrays, slots, changed):
 
 def _make_twin(optimizer, arrays):
     """Returns stand-ins of one row for the arrays, and the twin built on them."""
-    zeros = {
-        n: np.zeros((1, *rows.shape[1:]), rows.dtype) for n, rows in arrays.items()
-    }
+    zeros = {n: np.zeros((1, *a.shape[1:]), a.dtype) for n, a in arrays.items()}
     stand_ins = {n: keras.Variable(row, name=f"head_{n}") for n, row in zeros.items()}
     twin = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": 0.0})
     private_apis.copy_exclusions(optimizer, twin)

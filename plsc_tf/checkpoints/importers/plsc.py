@@ -160,9 +160,7 @@ def _of_rank(name, rank):
 
 def _rows(variables, meta):
     """Returns rows from the shards, `[emb, ceil(C / N)]` for C classes on N ranks."""
-    shards = [
-        (v.path, v.shape[::-1], lambda v=v: np.transpose(v.open())) for v in variables
-    ]
+    shards = [(v.path, v.shape[::-1], lambda v=v: v.open().T) for v in variables]
     total = meta.get("num_classes", sum(shape[0] for _, shape, _ in shards))
     share, others = -(-total // len(shards)), len(shards) - 1
     row = shards[0][1][1:]

@@ -278,29 +278,27 @@ def join_parts(data: bytes, place: str) -> bytes:
     return MAGIC.join(pieces)
 
 
-def _frame(
-    file: RandomAccessFile, position: int, data: bytes
-) -> tuple[int, int, int, int]:
+def _frame(file: RandomAccessFile, at: int, data: bytes) -> tuple[int, int, int, int]:
     """Reads a frame's 8-byte header and checks that its data is within the file.
 
     Returns:
         (kind of frame, position of its data, length of its data, position of the next
         frame).
     """
-    if position % 4:
-        raise _fault(file, position, "a record, but records begin at multiples of 4")
+    if at % 4:
+        raise _fault(file, at, "a record, but records begin at multiples of 4")
     if len(data) < _FRAME:
-        raise _fault(file, position, f"a record, but the file ends at byte {file.size}")
+        raise _fault(file, at, f"a record, but the file ends at byte {file.size}")
     if data[:4] != MAGIC:
         received = f"{MAGIC.hex()}, received {data[:4].hex()}"
-        raise _fault(file, position, f"the magic number {received}")
+        raise _fault(file, at, f"the magic number {received}")
     (word,) = struct.unpack_from("<I", data, 4)
     kind, length = word >> 29, word & _LENGTH_BITS
-    start = position + _FRAME
+    start = at + _FRAME
     # The last record may lack its padding bytes.
     if start + length > file.size:
         expected = f"a record of {length} bytes, but the file ends at byte {file.size}"
-        raise _fault(file, position, expected)
+        raise _fault(file, at, expected)
     return kind, start, length, start + length + -length % 4
 
 

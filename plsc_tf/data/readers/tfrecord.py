@@ -56,9 +56,7 @@ def tfrecords(
         return packed_source(name, packed, payload_of, parse=parse, **numbers)
     # The index may be out of date: its file may have been corrected, then copied.
     known = {"labels": labels, "labeled": True, **numbers}
-    return packed_source(
-        name, packed, lambda data: parse_example(payload_of(data)), **known
-    )
+    return packed_source(name, packed, lambda x: parse_example(payload_of(x)), **known)
 
 
 def _for_blocks(parse_fn):
