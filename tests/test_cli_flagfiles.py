@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import pytest
 
@@ -217,3 +218,16 @@ def test_batch_size_on_the_command_line_beats_a_files_global_batch_size(tmp_path
     assert (settings.training.batch_size, settings.training.global_batch_size) == (8, 0)
     both = ["--batch_size=8", "--global_batch_size=24"]
     assert parse([f"--flagfile={path}", *both]).training.global_batch_size == 24
+
+
+def test_the_flags_of_a_copied_run_name_another(tmp_path, caplog):
+    # Otherwise, commands would use the original without a word.
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    write_flags(Settings.from_values(model_save_dir=str(run)), run / "flags.cfg")
+    (run / "0").mkdir()
+    (run / "0/manifest.json").write_text("{}")
+    shutil.copytree(run, copy)
+    for folder, *options in (run,), (copy, f"--model_save_dir={copy}"), (copy,):
+        assert not caplog.messages
+        parse([f"--flagfile={folder}/flags.cfg", *options])
+    assert f"{run}. To use the former, add --model_save_dir={copy}" in caplog.text

@@ -7,6 +7,7 @@ This module doesn't import TensorFlow: `--help` and errors in options appear ins
 """
 
 import gc
+import glob
 import importlib
 import logging
 import os
@@ -15,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from absl import flags
+from absl import flags, logging as absl_logging
 
 from plsc_tf import versions
 from plsc_tf.options import effects, other_systems
@@ -80,8 +81,8 @@ def main(
     argv = sys.argv[1:] if argv is None else argv
     status = 0
     try:
-        settings = parse(argv, groups, doc)
         set_up_logging()
+        settings = parse(argv, groups, doc)
         versions.check()
         effects.log_unused(settings, groups=groups)
         effects.log_assumptions(settings)
@@ -136,11 +137,12 @@ def parse(
 
 
 def _read_settings(argv, groups):
-    values, line = {}, {}
+    values, line, paths = {}, {}, []
     used = {item.name for item in select(groups)}
     for assignment in _read_arguments(argv):
         if assignment.name == "flagfile":
             values |= dict(map(_read, read_flagfile(assignment.value or "")))
+            paths.append(assignment.value)
             continue
         name, value = _read(assignment)
         if name not in used and not ignored_name(name, value):
@@ -149,12 +151,25 @@ def _read_settings(argv, groups):
     if "batch_size" in line:
         # Otherwise, a flag file's global_batch_size would override the command line.
         values.pop("global_batch_size", None)
+    if not line.keys() & {"model_save_dir", "checkpoint_dir"}:
+        _warn_of_copies(paths, values.get("model_save_dir", ""))
     values |= line
     assumed = other_systems.fastnn_assumptions(values)
     given = set(values)
     if "checkpoint_dir" in line:  # it is meant, and not the run that a flag file names
         given.discard("model_save_dir")
     return Settings.build({**assumed, **values}, given)
+
+
+def _warn_of_copies(paths, save_dir):
+    """Warns of flag files in the folder of a run that name another folder."""
+    for path in paths if "://" not in save_dir else ():
+        here = os.path.dirname(os.path.realpath(path))
+        is_run = glob.glob(f"{glob.escape(here)}/*/manifest.json")
+        if is_run and save_dir and os.path.realpath(save_dir) != here:
+            message = f"{path} is in the folder of a run, but names another one, "
+            message += f"{save_dir}. To use the former, add --model_save_dir={here}"
+            absl_logging.warning(message)
 
 
 def _read_arguments(arguments):
@@ -252,8 +267,6 @@ def print_table(rows: Sequence | None) -> None:
 
 def set_up_logging():
     """Sends the library's logs to standard error and suppresses TensorFlow's logs."""
-    from absl import logging as absl_logging
-
     # TensorFlow reads this variable when it is imported, which the command does next.
     # At level 2, it always prints three false errors about cuFFT, cuDNN and cuBLAS
     # at startup; real errors raise exceptions.
