@@ -170,22 +170,27 @@ class Gallery(contextlib.AbstractContextManager):
     def _transaction(self):
         try:
             with self._lock:
-                self._require_unchanged()
-                with self._base:
-                    yield
+                self._base.execute("BEGIN IMMEDIATE")  # no other program writes now
+                try:
+                    with self._base:
+                        self._require_unchanged()
+                        yield
+                finally:  # a failure is undone by the next query, which writes, too
+                    self._one("SELECT dim FROM about")
+                    self._opened = self._opened and self._version()
         except sqlite3.OperationalError as error:
-            # SQLite has read its file again, which counts as a change.
-            self._opened = self._opened[0], self._version()[1]
             raise self._os_error("write", error) from error
 
     def _version(self):
-        path = os.path.join(self._folder, "gallery.db")
-        number = os.stat(path).st_ino if os.path.exists(path) else None
-        return number, self._one("PRAGMA data_version")
+        """Returns what differs if the file is changed or replaced."""
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(os.path.join(self._folder, "gallery.db"))
+            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def _require_unchanged(self):
         """Raises OSError if the file has changed: its people may have other numbers."""
-        if self._version() != self._opened:
+        if not self._opened or self._version() != self._opened:
+            self._opened = None
             raise self._os_error("use", "another program changed it. Open it anew")
 
     def _error(self, problem):

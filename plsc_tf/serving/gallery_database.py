@@ -5,6 +5,7 @@ import importlib.resources
 import os
 import sqlite3
 import stat
+import struct
 
 # The gallery's own files, with those that SQLite makes beside its own.
 _ENDS = ("", "-journal", "-wal", "-shm")
@@ -12,6 +13,8 @@ _FILES = ("lock", "audit.log", *(f"gallery.db{end}" for end in _ENDS))
 # The end of a journal that names a file, which SQLite then removes. Only a transaction
 # over several databases writes one.
 _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
+# Pages of a journal in which to look for the first.
+_MOST_PAGES = 10_000
 # Steps of SQLite's machine to read the list of tables.
 _MOST_STEPS = 100_000
 _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
@@ -30,12 +33,40 @@ def foreign_file(folder: str) -> str:
             return f"must have no link or FIFO: {entry.name}"
         if status.st_uid not in (0, os.geteuid()):
             return f"has {entry.name} of another user, who can read and change it"
-    path = os.path.join(folder, "gallery.db-journal")
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        file.seek(max(0, os.path.getsize(path) - len(_OF_SEVERAL)))
+    path = os.path.join(folder, "gallery.db")
+    with contextlib.suppress(FileNotFoundError), open(f"{path}-journal", "rb") as file:
+        before = _changes_before(file)
+        file.seek(max(0, os.path.getsize(file.name) - len(_OF_SEVERAL)))
         if file.read() == _OF_SEVERAL:
             return "is damaged: its journal is foreign"
+        with open(path, "rb") as base:
+            changes = _changes(base)
+        # The change that was interrupted may be in the file.
+        if before is not None and changes not in (before, before + 1):
+            return (
+                "has the journal of another gallery.db, gallery.db-journal: remove it"
+            )
     return ""
+
+
+def _changes_before(journal):
+    """Returns the number of changes in a journal's copy of page 1, None without one.
+
+    See "The Rollback Journal" in SQLite's description of its file format.
+    """
+    head = journal.read(28)
+    sector, size = struct.unpack(">II", head[20:]) if head[27:] else (0, 0)
+    journal.seek(sector)
+    for _ in range(_MOST_PAGES if size else 0):
+        if journal.read(4) == b"\0\0\0\1":
+            return _changes(journal)
+        journal.seek(size + 4, os.SEEK_CUR)
+    return None
+
+
+def _changes(page):
+    """Reads a file at page 1; returns SQLite's number of changes to the database."""
+    return int.from_bytes(page.read(28)[24:])
 
 
 def create_tables(base: sqlite3.Connection) -> None:

@@ -1,6 +1,7 @@
 """Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
 import contextlib
+import os
 import re
 
 from plsc_tf.requirements import require
@@ -57,7 +58,10 @@ def stamp(folder: str):
     """Returns what changes if another model gets a version's number; None on errors."""
     path = folder if folder.endswith(".onnx") else files.join(folder, _MODEL)
     with contextlib.suppress(OSError):
-        return files.stat(path)
+        if not files.is_local(path):
+            return files.stat(path)
+        status = os.stat(path)  # copies may preserve size and time
+        return status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
 
 
 def _is_model(folder):

@@ -102,6 +102,29 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
     assert private.stat().st_mode & 0o777 != 0o600
 
 
+# After a crash, it would undo a backup that is put in the place of gallery.db.
+@pytest.mark.parametrize("later", [0, 1])
+def test_the_journal_of_another_database_is_refused(tmp_path, later):
+    path, page = tmp_path / "gallery.db", 4096
+    with Gallery(tmp_path, 4) as gallery:
+        gallery.enrol("ada", np.eye(4)[0])
+        backup = path.read_bytes()
+        for number in range(later):
+            gallery.enrol(f"bob{number}", np.eye(4)[1])
+            gallery.remove("ada")
+    magic, first = bytes.fromhex("d9d505f920a163d7"), path.read_bytes()[:page]
+    header = magic + struct.pack(">5I", 1, 0, len(backup) // page, 512, page)
+    record = struct.pack(">I", 1) + first + bytes(4)
+    (tmp_path / "gallery.db-journal").write_bytes(header.ljust(512, b"\0") + record)
+    path.write_bytes(backup)
+    if later:
+        with pytest.raises(ValueError, match="journal of another gallery.db"):
+            Gallery(tmp_path)
+        (tmp_path / "gallery.db-journal").unlink()
+    with Gallery(tmp_path) as gallery:
+        assert gallery.people() == {"ada": 1}
+
+
 # The owner of the file reads the faces that are enrolled later, and can add others.
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_gallery_of_another_user_is_refused(tmp_path, monkeypatch, folder):
