@@ -16,6 +16,8 @@ from plsc_tf.serving import gallery_database
 
 # Number of faces read at a time when a gallery is opened.
 _READ_FACES = 1 << 16
+# Number of faces for which there is always room.
+_SPARE = 1 << 12
 # Number of float32 values in one block of a search: 16 MB suits caches and threads.
 _BLOCK_NUMBERS = 1 << 22
 # Number of scores kept for the queries that are searched together.
@@ -131,10 +133,10 @@ class Gallery(contextlib.AbstractContextManager):
 
     def _read(self):
         """Reads all embeddings, and the id of the person each belongs to."""
-        room = self._one("SELECT count(*) FROM faces")
-        self._rows = np.zeros((room, self.dim), np.float32)
-        self._owner = np.zeros(room, np.int64)  # a removed face has owner 0
+        self._rows = np.zeros((0, self.dim), np.float32)
+        self._owner = np.zeros(0, np.int64)  # a removed face has owner 0
         self._count = 0
+        self._make_room(self._one("SELECT count(*) FROM faces"))
         ids = "id FROM people UNION ALL SELECT seq FROM sqlite_sequence WHERE seq"
         fits = f"coalesce(min(id) > 0 AND max(id) < {1 << 62}, TRUE)"
         if not self._one(f"SELECT {fits} FROM (SELECT {ids})"):
@@ -155,12 +157,17 @@ class Gallery(contextlib.AbstractContextManager):
     def _append(self, owners, rows):
         first, last = self._count, self._count + len(rows)
         if last > len(self._owner):
-            # Allocate new arrays, because a search may be reading the old ones.
-            more = max(last, 2 * len(self._owner)) - len(self._owner)
-            self._owner = np.pad(self._owner, (0, more))
-            self._rows = np.pad(self._rows, ((0, more), (0, 0)))
+            self._make_room(last)
         self._rows[first:last], self._owner[first:last] = rows, owners
         self._count = last
+
+    def _make_room(self, count):
+        # New arrays, because a search may be reading the old ones. The system gives
+        # memory to those rows that are written.
+        room, used = count + count // 8 + _SPARE, self._count
+        rows, owner = np.zeros((room, self.dim), np.float32), np.zeros(room, np.int64)
+        rows[:used], owner[:used] = self._rows[:used], self._owner[:used]
+        self._rows, self._owner = rows, owner
 
     def _one(self, query, *values):
         """Returns the first value of the first row of a query's result, or None."""
