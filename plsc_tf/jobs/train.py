@@ -47,7 +47,7 @@ def train(settings, termination=None, parts=NONE):
         to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
         `num_classes`, `sample_rate`, `images_per_second` (after a resume, of the later
         steps), `seconds_per_step`, `seconds_per_epoch`, `verification`,
-        `checkpoint_dir`, `export_dir`. If they apply, the dict also has
+        `checkpoint_dir`, `export_dir`, `export_options`. If they apply, the dict also has
         `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
@@ -264,7 +264,8 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     saved, checkpoint = checkpoints[-1] if checkpoints else (0, None)
     if "loss" not in figures and earlier.get("steps") == steps:
         outcome |= earlier  # nothing was trained, so the figures still apply
-        if not _is_own_export(outcome["export_dir"] or "", settings, checkpoint):
+        same = outcome.get("export_options") == _export_options(settings)
+        if not (same and files.exists(outcome["export_dir"] or "")):
             outcome["export_dir"] = None
         outcome.pop("unsaved_steps", None)
     else:
@@ -292,16 +293,14 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     outcome["checkpoint_dir"] = checkpoint
 
 
-def _is_own_export(path, settings, checkpoint):
-    """Returns whether this run made an export with these options, not one it copies."""
-    options, values = settings.export, settings.as_dict()
+def _export_options(settings):
+    """Returns the options on which an export depends, and its folder, for JSON."""
+    values = settings.as_dict()
+    names = "ema_in_use", "preprocessing_name", *vars(settings.export)
+    own = {name: values[name] for name in names if name != "export_at_end"}
     save_dir = settings.checkpoints.model_save_dir
-    own = options.export_dir or files.join(save_dir, "export")
-    before = manifest.read(checkpoint)["state"].get("flags", {}) if checkpoint else {}
-    names = vars(options).keys() - {"export_at_end"}
-    # As JSON, in which a tuple is a list.
-    old, new = (json.dumps([*map(one.get, names)]) for one in (before, values))
-    return old == new and files.parent(path) == own.rstrip("/") and files.exists(path)
+    own["export_dir"] = settings.export.export_dir or files.join(save_dir, "export")
+    return json.loads(json.dumps(own))
 
 
 def _finish(outcome, settings, model, verify, test):
@@ -320,5 +319,5 @@ def _finish(outcome, settings, model, verify, test):
         checkpoint = outcome["checkpoint_dir"]
         with model.trainer.averaged():
             target = export.export_at_end(settings, model, checkpoint, verify.pairs)
-        outcome["export_dir"] = target
+        outcome |= {"export_dir": target, "export_options": _export_options(settings)}
         results.write(save_dir, outcome)

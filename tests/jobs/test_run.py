@@ -89,8 +89,9 @@ def test_the_same_command_again_trains_nothing_and_keeps_the_results(finished):
     assert again["export_dir"] == str(folder / "export" / "2")
     _, again = train.train(parse(flags))
     assert not (folder / "export" / "3").exists()
-    _, other = train.train(parse([*flags, "--export_normalized"]))
-    assert other["export_dir"] == str(folder / "export" / "3")
+    for number, option in (3, "--export_normalized"), (4, "--ema_in_use=false"):
+        _, other = train.train(parse([*flags, option]))
+        assert other["export_dir"] == str(folder / "export" / str(number))
     found, expected = (each["verification"]["mock"] for each in (again, outcome))
     assert found["accuracy"] == pytest.approx(expected["accuracy"])
 
