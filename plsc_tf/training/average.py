@@ -77,13 +77,10 @@ class Averages:
     def __post_init__(self) -> None:
         self.started = self.exchanged = self.exchanging = False
         with self.strategy.scope():
+            zeros = (tf.zeros(one.shape, one.dtype) for one in self.replicated)
             self.variables = [
-                keras.Variable(
-                    tf.zeros(weight.shape, weight.dtype),
-                    trainable=False,
-                    name=f"average_{i:04d}",
-                )
-                for i, weight in enumerate(self.replicated)
+                keras.Variable(zero, trainable=False, name=f"average_{i:04d}")
+                for i, zero in enumerate(zeros)
             ]
 
     def start(self, step: int) -> None:

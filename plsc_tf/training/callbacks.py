@@ -253,13 +253,9 @@ class Tracking(TrainingLog):
     """
 
     def __init__(self, *sinks: Sink, global_batch_size: int, every_n_steps: int = 10):
-        super().__init__(
-            every_n_steps=every_n_steps,
-            total_steps=None,
-            global_batch_size=global_batch_size,
-            recorder=Recorder(sinks),
-            lines=False,
-        )
+        given: dict = {"recorder": Recorder(sinks), "every_n_steps": every_n_steps}
+        given["global_batch_size"] = global_batch_size
+        super().__init__(**given, total_steps=None, lines=False)
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Ends the runs as finished."""

@@ -256,14 +256,9 @@ class Classifier(keras.Model):
         keras_limits.check_callbacks(callbacks)
         batching.check_class_weight(class_weight)
         done = self.trainer.position.global_step - options.get("initial_step", 0)
-        data = user_data.training_data(
-            x,
-            y,
-            batch_size=batch_size,
-            sample_weight=sample_weight,
-            shuffle=shuffle,
-            begun=(done, initial_epoch),
-        )
+        given = {"batch_size": batch_size, "sample_weight": sample_weight}
+        given |= {"shuffle": shuffle, "begun": (done, initial_epoch)}
+        data = user_data.training_data(x, y, **given)
         if validation_data is not None:
             batches = user_data.validation_batches(
                 validation_data, batch_size, validation_steps
@@ -271,16 +266,10 @@ class Classifier(keras.Model):
             others = keras_limits.listed(callbacks)
             first = Validation(batches, validation_freq, validation_steps, others)
             callbacks = [first, *others]
-        return self.trainer.fit(
-            data,
-            epochs=epochs,
-            verbose=1 if verbose == "auto" else verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            class_weight=class_weight,
-            **options,
-        )
+        options |= {"verbose": 1 if verbose == "auto" else verbose}
+        options |= {"initial_epoch": initial_epoch, "steps_per_epoch": steps_per_epoch}
+        given = {"epochs": epochs, "callbacks": callbacks, "class_weight": class_weight}
+        return self.trainer.fit(data, **given, **options)
 
     def evaluate(
         self,
@@ -310,9 +299,8 @@ class Classifier(keras.Model):
             ValueError: the data does not have the required form or has no examples.
         """
         self.trainer.check_compiled()
-        data = user_data.evaluation_data(
-            x, y, batch_size=batch_size, sample_weight=sample_weight
-        )
+        given = {"batch_size": batch_size, "sample_weight": sample_weight}
+        data = user_data.evaluation_data(x, y, **given)
         user_data.check_endless(data, steps, "steps")
         self.synchronize_statistics()
         results = inference.evaluate(
@@ -381,11 +369,7 @@ class Classifier(keras.Model):
         (print_fn or print)(describe(self.head))
 
     def test_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        return_dict: bool = False,
+        self, x: Any, y=None, sample_weight=None, return_dict: bool = False
     ) -> float | list[float] | dict[str, float]:
         """Runs `evaluate` on arrays that form one global batch."""
         given = {"sample_weight": sample_weight, "return_dict": return_dict}

@@ -194,11 +194,8 @@ def evaluate_step(
     given = embeddings, labels, weights, bool(model.ranked_metrics)
     step = tf.convert_to_tensor(model.optimizer.iterations)
     outcome = model.head.loss_and_gradients(*given, step=step, gradients=False)
-    sums = {
-        EXAMPLES: tf.reduce_sum(real),
-        WEIGHTS: tf.reduce_sum(weights),
-        "loss": tf.reduce_sum(weights * outcome.losses),
-    }
+    sums = {EXAMPLES: tf.reduce_sum(real), WEIGHTS: tf.reduce_sum(weights)}
+    sums["loss"] = tf.reduce_sum(weights * outcome.losses)
     ranks: Any = outcome.ranks
     for name, k in model.ranked_metrics.items():
         share = weights if name in model.weighted_metrics else real

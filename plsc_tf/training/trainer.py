@@ -119,14 +119,9 @@ class Trainer:
         model, position, logs = self.model, self.position, {}
         steps = steps_per_epoch or data.steps_per_epoch
         users = keras_limits.listed(callbacks)
+        given = {"model": model, "epochs": epochs, "steps": steps, "verbose": verbose}
         callbacks = keras.callbacks.CallbackList(
-            callbacks,
-            add_history=True,
-            add_progbar=verbose != 0,
-            model=model,
-            epochs=epochs,
-            steps=steps,
-            verbose=verbose,
+            callbacks, add_history=True, add_progbar=verbose != 0, **given
         )
         limit = steps_per_epoch or stop_at_step
         user_data.check_endless(data, limit, "steps_per_epoch")
