@@ -165,14 +165,10 @@ class Style:
         """
         precision = keras.config.dtype_policy().variable_dtype
         fans = (x.shape[-1], size)
-        x = layers.Dense(
-            size,
-            use_bias=bias,
-            kernel_initializer=self.dense_initializer(*fans),
-            bias_initializer=self.bias_initializer(*fans),
-            dtype=precision,
-            name="embedding_dense",
-        )(x)
+        options = {"use_bias": bias, "dtype": precision, "name": "embedding_dense"}
+        options["kernel_initializer"] = self.dense_initializer(*fans)
+        options["bias_initializer"] = self.bias_initializer(*fans)
+        x = layers.Dense(size, **options)(x)
         return self.norm(x, name="embedding", scale=scale, dtype=precision)
 
 

@@ -99,13 +99,9 @@ def make(path, snapshots, layout, components):
     off = pca.deviation(product)
     rule = f"The snapshots differ too little: {off:.3g} from orthonormal components"
     require(off <= pca.TOLERANCE, rule, "Lower it", n_component=components)
-    described = {
-        "shape": [components, size],
-        "weights": layout.describe(),
-        "snapshots": [one.path for one in snapshots],
-        "explained_variance": variances.tolist(),
-        "off_orthonormal": off,
-    }
+    described = {"shape": [components, size], "weights": layout.describe()}
+    described["snapshots"] = [one.path for one in snapshots]
+    described |= {"explained_variance": variances.tolist(), "off_orthonormal": off}
     files.write(f"{path}.json", json.dumps(described, indent=1).encode())
     drawing = plot(variances, components).encode()
     files.write(f"{path.removesuffix('.npy')}.svg", drawing)

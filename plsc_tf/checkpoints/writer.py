@@ -267,13 +267,10 @@ def _finish(path, target, content, shares):
 
 
 def _describe(content, shares):
-    arrays = {
-        name: {
-            **packing.describe(array.shape, array.dtype),
-            "parts": [p for share in shares for p in share["parts"].get(name, [])],
-        }
-        for name, array in content.arrays.items()
-    }
+    arrays = {}
+    for name, array in content.arrays.items():
+        parts = [p for share in shares for p in share["parts"].get(name, [])]
+        arrays[name] = {**packing.describe(array.shape, array.dtype), "parts": parts}
     training = {}
     if content.training:
         training = {"file": TRAINING, "variables": content.training.described}

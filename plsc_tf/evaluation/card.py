@@ -25,18 +25,11 @@ def build(
         reports: the reports of the evaluated sets, in the order of the page.
         options: the options of the reports.
     """
-    return {
-        "version": VERSION,
-        "model": model,
-        "data": data,
-        "bootstrap": {
-            "samples": options.samples,
-            "seed": options.seed,
-            "confidence": CONFIDENCE,
-            "method": "standard errors over draws of identities, with replacement",
-        },
-        "sets": {report.name: report.as_dict() for report in reports},
-    }
+    draws = {"samples": options.samples, "seed": options.seed, "confidence": CONFIDENCE}
+    draws["method"] = "standard errors over draws of identities, with replacement"
+    sets = {report.name: report.as_dict() for report in reports}
+    facts = {"version": VERSION, "model": model, "data": data}
+    return {**facts, "bootstrap": draws, "sets": sets}
 
 
 def check(card: dict) -> None:
@@ -59,11 +52,6 @@ def to_json(card: dict) -> bytes:
 
 def to_html(card: dict, reports: Sequence[SetReport]) -> bytes:
     """Returns the content of card.html."""
-    return page.render(
-        "card.html",
-        title=f"Evaluation of {card['model'].get('model_name', 'saved embeddings')}",
-        card=card,
-        reports=reports,
-        short_name=short_name,
-        charts_of=set_charts.all_of,
-    )
+    title = f"Evaluation of {card['model'].get('model_name', 'saved embeddings')}"
+    used = {"short_name": short_name, "charts_of": set_charts.all_of}
+    return page.render("card.html", title=title, card=card, reports=reports, **used)

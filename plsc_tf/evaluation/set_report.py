@@ -171,12 +171,9 @@ def of_pairs(
             note = f"{missing.note}; insightface's interpolation gives {found}"
             figures["val_at_far"] = dataclasses.replace(missing, note=note)
         threshold |= {"best_squared_l2": best, "best_cosine": 1 - best / 2}
-    counts = {
-        "pairs": len(scores.same),
-        "same": len(scores.same) - points.num_different,
-        "different": points.num_different,
-        "identities": len(np.unique(sides)),
-    }
+    pairs, different = len(scores.same), points.num_different
+    counts = {"pairs": pairs, "same": pairs - different, "different": different}
+    counts["identities"] = len(np.unique(sides))
     report = SetReport(name, kind, figures, counts, people.basis, threshold)
     report.add_errors("fmr", "fnmr", errors)
     report.add_roc(points)
@@ -231,12 +228,9 @@ def of_search(
         threshold |= {"squared_l2": 2 - 2 * cosine, "tpir": tpir}
     else:
         threshold["note"] = f"too few probes without a mate ({num_open}), or with one"
-    counts = {
-        "gallery identities": search.num_identities,
-        "probes": len(search.mated),
-        "probes with a mate": len(search.mated) - num_open,
-        "probes without": num_open,
-    }
+    probes = len(search.mated)
+    counts = {"gallery identities": search.num_identities, "probes": probes}
+    counts |= {"probes with a mate": probes - num_open, "probes without": num_open}
     basis = "identities of the probes are drawn; the gallery stays as it is"
     report = SetReport(name, "identification", figures, counts, basis, threshold)
     report.add_errors("fpir", "fnir", errors)

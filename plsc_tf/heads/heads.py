@@ -61,15 +61,9 @@ class ShardedHead(Head):
         require_one_of(packing.DTYPES, weight_dtype=self.weight_dtype)
 
     def _make_rows(self, strategy, initial_rows, name):
-        return ShardedRows(
-            strategy,
-            initial_rows,
-            self.num_classes,
-            name,
-            tile_rows=self.layout.rows_per_tile,
-            sparse=self.sample_rate < 1,
-            dtype=packing.DTYPES[self.weight_dtype],
-        )
+        given = {"tile_rows": self.layout.rows_per_tile, "sparse": self.sample_rate < 1}
+        given["dtype"] = packing.DTYPES[self.weight_dtype]
+        return ShardedRows(strategy, initial_rows, self.num_classes, name, **given)
 
 
 class DenseHead(Head):

@@ -224,12 +224,9 @@ class TiledSoftmax:
             error += self.kernels.label_smoothing - self.even_share
         if target.penalty is not None:
             losses += target.penalty
-        return losses, {
-            "log_total": log_total,
-            "target_error": error * target.slope,
-            "error": error,
-            "factor": self.kernels.scale * examples.sample_weights,
-        }
+        errors = {"target_error": error * target.slope, "error": error}
+        factor = self.kernels.scale * examples.sample_weights
+        return losses, {"log_total": log_total, **errors, "factor": factor}
 
     def input_gradients(
         self, sums: dict[str, tf.Tensor], examples: Examples, example: dict

@@ -37,14 +37,9 @@ def check(settings):
     if "val_targets" not in settings.given:  # default sets need not exist
         place = functools.partial(paths.join, request.dataset_dir)
         targets = [name for name in targets if files.exists(place(f"{name}.bin"))]
-    result = data_check.check(
-        name,
-        request,
-        val_targets=tuple(targets),
-        near=given.near_duplicates,
-        max_megapixels=settings.server.max_megapixels,
-        judge=_judge(settings.embedding),
-    )
+    options = {"near": given.near_duplicates, "judge": _judge(settings.embedding)}
+    options["max_megapixels"] = settings.server.max_megapixels
+    result = data_check.check(name, request, val_targets=tuple(targets), **options)
     effects.log_unused(settings, effects.data_facts(result.listing.used_fields))
     rows = report.rows(result.report)
     if given.report:

@@ -136,11 +136,8 @@ class Group:
                 return self._results.pop(name)
             if self.lost:
                 raise self.lost
-            raise WorkerLostError(
-                f"{self.names[0]}, the chief, has left, but this worker waits for "
-                f"{name!r}.",
-                index=0,
-            )
+            text = f"{self.names[0]}, the chief, has left, but this worker waits for"
+            raise WorkerLostError(f"{text} {name!r}.", index=0)
 
     def report_activity(self, activity: str) -> None:
         """Sets this worker's current activity; the others learn of it within seconds.

@@ -162,14 +162,9 @@ def _ask_hadoop():
 def _probe(libraries, root, timeout_s):
     """Reads the root folder's status in another process; returns the problem, or ""."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", _PROBE, *libraries, root],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-        )
+        command = [sys.executable, "-I", _PROBE, *libraries, root]
+        given = {"stdin": subprocess.DEVNULL, "timeout": timeout_s, "text": True}
+        done = subprocess.run(command, capture_output=True, errors="replace", **given)
     except subprocess.TimeoutExpired:
         return (
             f"{root} is unreachable: no answer within {timeout_s:g} seconds. The "

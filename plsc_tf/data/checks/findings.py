@@ -88,14 +88,9 @@ class Findings:
 
     def as_list(self) -> list[dict]:
         """Returns the findings as JSON-compatible values, errors first."""
-        return [
-            {
-                "kind": name,
-                "severity": kind.severity,
-                "text": kind.text,
-                "count": self._counts[name],
-                "first": self._first[name],
-            }
-            for name, kind in KINDS.items()
-            if self._counts[name]
-        ]
+        found = []
+        for name, kind in KINDS.items():
+            if count := self._counts[name]:
+                values = {"kind": name, "severity": kind.severity, "text": kind.text}
+                found.append({**values, "count": count, "first": self._first[name]})
+        return found

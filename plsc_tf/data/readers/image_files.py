@@ -64,14 +64,10 @@ def image_list(
     def describe(index: int) -> str:
         return f"{list_path}, line {numbers[index]} ({table[index]})"
 
-    source = IndexedSource(
-        list_path,
-        np.array(labels, np.int64) - labels_offset,
-        table.read,
-        num_classes=num_classes,
-        describe=describe,
-        contents=table.contents,
-    )
+    given = {"num_classes": num_classes, "describe": describe}
+    classes = np.array(labels, np.int64) - labels_offset
+    contents = table.contents
+    source = IndexedSource(list_path, classes, table.read, contents=contents, **given)
     source.largest = table.largest
     # Check a few images so that a wrong root fails immediately.
     for index in {k * (len(table) - 1) // _PROBES for k in range(_PROBES + 1)}:
@@ -155,14 +151,10 @@ def class_folders(
         classes = {n: [f for f in classes[n] if images(f"{n}/{f}")] for n in names}
     below = (os.fsencode(f"{n}/{f}") for n in names for f in classes[n])
     table = paths.PathTable(folder, below)
-    source = IndexedSource(
-        folder,
-        np.repeat(np.arange(len(names)), [len(classes[name]) for name in names]),
-        table.read,
-        num_classes=num_classes or len(names),
-        describe=table.__getitem__,
-        contents=table.contents,
-    )
+    labels = np.repeat(np.arange(len(names)), [len(classes[name]) for name in names])
+    given = {"describe": table.__getitem__, "contents": table.contents}
+    count = num_classes or len(names)
+    source = IndexedSource(folder, labels, table.read, num_classes=count, **given)
     source.largest, source.class_names = table.largest, tuple(names)
     source.empty_folders = empty
     return source

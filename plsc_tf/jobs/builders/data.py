@@ -27,12 +27,9 @@ def data_request(settings, split="train", **changes) -> DataRequest:
         **changes: fields of `DataRequest` that differ from those of a training.
     """
     fields = _options_of(DataRequest, settings)
-    fields |= {
-        "split": split,
-        "num_classes": _classes_to_request(settings),
-        "num_examples": settings.dataset.num_sample_per_epoch,
-        "image_size": settings.preprocessing.image_size,
-    }
+    fields |= {"split": split, "num_classes": _classes_to_request(settings)}
+    fields["num_examples"] = settings.dataset.num_sample_per_epoch
+    fields["image_size"] = settings.preprocessing.image_size
     if split != "train":
         fields["train_files"] = ()
     return DataRequest(**fields | changes)

@@ -102,13 +102,9 @@ def make_auxiliary(settings, backbone, half):
     weight = settings.model.aux_logits_weight
     if not weight or tap_of(backbone) is None:
         return None
-    return Auxiliary(
-        backbone,
-        settings.dataset.num_classes,
-        weight=weight,
-        label_smoothing=settings.head.label_smoothing,
-        dtype=half.dtype,
-    )
+    given = {"weight": weight, "label_smoothing": settings.head.label_smoothing}
+    classes = settings.dataset.num_classes
+    return Auxiliary(backbone, classes, dtype=half.dtype, **given)
 
 
 def check_accumulation(settings, replicas):
@@ -226,10 +222,7 @@ def build_backbone(settings, backbone=None):
         fits = not any((*given, model.synchronized_batch_norm))
         require(fits, rule, "Leave them out")
         return backbones.from_user(copy_to_strategy(backbone), **arguments)
-    return backbones.build(
-        model.model_name,
-        dropout=model.dropout,
-        synchronized_batch_norm=model.synchronized_batch_norm,
-        **arguments,
-        **model.parsed("model_options"),
-    )
+    arguments["dropout"] = model.dropout
+    arguments["synchronized_batch_norm"] = model.synchronized_batch_norm
+    options = model.parsed("model_options")
+    return backbones.build(model.model_name, **arguments, **options)

@@ -226,11 +226,9 @@ class Job:
         programs = STEP_PROGRAM + (COMPILED_PROGRAM if head.compiled else 0)
         programs += TILE_PROGRAM * len(head.tiles) * head.replicas
         programs += OPERATION_PROGRAM * operations + self._blocks()
-        shared = {
-            "input pipeline": self.batches_ahead * head.global_batch * backbone.image,
-            "programs": programs,
-            "TensorFlow": self.process,
-        }
+        ahead = self.batches_ahead * head.global_batch * backbone.image
+        shared = {"input pipeline": ahead, "programs": programs}
+        shared["TensorFlow"] = self.process
         return {name: int(size / head.replicas) for name, size in shared.items()}
 
     def _blocks(self):
