@@ -47,8 +47,8 @@ def train(settings, termination=None, parts=NONE):
         to `<model_save_dir>/results.json`: `steps`, `loss`, `loss_type`,
         `num_classes`, `sample_rate`, `images_per_second` (after a resume, of the later
         steps), `seconds_per_step`, `seconds_per_epoch`, `verification`,
-        `checkpoint_dir`, `export_dir`. If they apply, the dict also has `export_options`,
-        `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
+        `checkpoint_dir`, `export_dir`. If they apply, the dict also has
+        `export_options`, `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
