@@ -1,9 +1,11 @@
 """Finds a data set by name and opens it as batches or verification pairs."""
 
+import collections
 import dataclasses
 import importlib
 import os
 import pkgutil
+import re
 from types import ModuleType
 
 from absl import logging
@@ -20,6 +22,8 @@ from plsc_tf.requirements import did_you_mean, require
 from plsc_tf.storage import files
 
 _PACKAGE = "plsc_tf.datasets"
+# Names that `convert` and TensorFlow Datasets give: train-00001-of-00004.tfrecord.
+_PART = re.compile(r"(.*)-\d+-of-0*(\d+)(?:\..*)?")
 
 
 def load(
@@ -117,6 +121,10 @@ def _with_records(request):
     records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
+    parts = collections.Counter(m[1, 2] for m in map(_PART.fullmatch, chosen) if m)
+    found = {f"{name}-*-of-{n}": k for (name, n), k in parts.items() if k < int(n)}
+    rule = "All parts of a data set must be there"
+    require(not found, rule, "Copy the others, or set train_files", found=found)
     if chosen:
         folder, first = request.dataset_dir, os.path.basename(chosen[0])
         logging.info(

@@ -259,7 +259,7 @@ class _Server:
         require(is_host and port.isdecimal(), rule, server=repr(address))
         self._connect = functools.partial(connect, host.strip("[]"), int(port))
         self._headers, self._model = headers, model
-        self._speaks_plsc = True
+        self._speaks_plsc = None  # not known yet
         self._unused = collections.deque()
         self.avoided_until = 0.0
 
@@ -275,11 +275,15 @@ class _Server:
             _Unavailable: the server did not answer.
             ValueError: the server rejected the request.
         """
-        if self._speaks_plsc:
+        if self._speaks_plsc is not False:
             status, answer = self._post(_PLSC_PATH, {"base64_string": texts})
             malformed = status == 400 and "Malformed request" in str(answer)
             if status not in (404, 405) and not malformed:
+                self._speaks_plsc = True
                 return self._rows(status, answer, "instance", len(texts), rated)
+            # TensorFlow Serving's answers do not name the model.
+            if self._speaks_plsc:
+                raise _Unavailable(f"HTTP {status}: {_PLSC_PATH} is gone")
         instances = [{"b64": text} for text in texts]
         reply = self._predict(instances, "quality" if rated else "serving_default")
         rows = self._rows(*reply, "predictions", len(texts), rated)

@@ -102,6 +102,12 @@ DAMAGES = {
         lambda f: changed(f, lambda d: d[:1030] + b"?" + d[1031:]),
         "byte 1024: expected a header",
     ),
+    # Of a copy that is not complete, and of two shards in one file.
+    "a hole": (
+        lambda f: changed(f, lambda d: d[:1024] + bytes(512) + d[1536:]),
+        "byte 1024: expected only zeros",
+    ),
+    "two in one": (lambda f: changed(f, lambda d: d + d), "expected only zeros"),
     "a huge size": (forged(b"77777777777\0"), "byte 0: expected a member of at most"),
     "a negative size": (forged(b"-0000000777\0"), "byte 0: expected a member of at m"),
     "no samples": (lambda f: write(f / "train.tar", []), "holds no records"),

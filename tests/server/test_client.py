@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from server_tools import picture
+from server_tools import PLSC, picture
 
 from plsc_tf.parallel.addresses import free_addresses
 from plsc_tf.serving.client import Client, FaceService, ServiceError
@@ -85,6 +85,17 @@ def test_tf_serving_is_found_out(pictures):
                 assert client.encode(pictures[:1]).tolist() == [[0.0, 0.5]]
     # PLSC's path is tried once.
     assert len(paths) == 4
+
+
+def test_a_server_that_names_its_model_is_not_asked_otherwise(pictures):
+    # Otherwise, embeddings of two models could be in one list.
+    answers = iter([(200, {"instance": [{"embedding": [1.0]}]}, {}), (404, {}, {})])
+    with listening(lambda *_: next(answers)) as (address, paths):
+        with Client(address) as client:
+            assert client.encode(pictures[:1]).tolist() == [[1.0]]
+            with pytest.raises(ServiceError, match="404: .* is gone"):
+                client.encode(pictures[:1])
+    assert paths == [PLSC] * 2
 
 
 def test_tf_serving_is_asked_for_qualities(pictures):

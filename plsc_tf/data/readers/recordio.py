@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
+from absl import logging
 
 from plsc_tf.data import paths
 from plsc_tf.data.readers.packed import PackedFiles, RandomAccessFile, packed_source
@@ -166,6 +167,10 @@ class ImageFinder:
             rule = f"{place}: more than {_MOST_DAMAGED:,} records are damaged"
             require(damaged <= _MOST_DAMAGED, rule, advice)
             yield record
+        if not damaged and total + 3 < self.file.size:
+            left = self.file.size - total
+            message = "%d bytes of %s are left out, because %s does not list them."
+            logging.warning(message, left, self.file.path, self._idx)
 
     def _scanned(self) -> Iterator[Record]:
         """Yields all records in file order, up to the first damaged one."""

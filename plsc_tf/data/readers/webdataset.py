@@ -17,6 +17,8 @@ _LABEL = re.compile(rb"\s*\d{1,18}\s*")
 _ADVICE = "Sort the members, as tar --sort=name does"
 # Most bytes of a member, of facts about it, and of a label.
 _LONGEST, _LONGEST_FACTS, _LONGEST_LABEL = 3 << 24, 1 << 13, 99
+# Most zeros at the end of a shard.
+_MOST_ZEROS = 1 << 21
 # From POSIX.1-2001 and GNU tar's manual: bytes of a header, its numbers, the mark of
 # those with a field for the folder, and kinds of members. Links include devices.
 _BLOCK, _LENGTH, _CHECKSUM, _USTAR = 512, slice(124, 136), slice(148, 156), b"ustar\0"
@@ -105,3 +107,7 @@ def _members(file: RandomAccessFile) -> Iterator[tuple[str, int, int]]:
         require(good, rule, "Write it again without this member", name=repr(name))
         if kind in _FILES:
             yield name, begin, length
+    rest = file.read(position, _MOST_ZEROS + 1)
+    good = len(rest) <= _MOST_ZEROS and not rest.strip(b"\0")
+    rule = f"{file.path}, byte {position}: expected only zeros, to the end of the tar"
+    require(good, rule, "It has a hole, or is several files. Copy it again")

@@ -180,6 +180,7 @@ class Access:
         self._version = version
         try:
             self._keys = read_keys(self._path)
+            self._free.clear()  # rates may have changed
             logging.info("Read %d keys from %s.", len(self._keys), self._path)
         except (OSError, ValueError) as error:
             logging.error("The previous keys remain valid: %s", error)
