@@ -77,7 +77,7 @@ STATE = {
     "loss_scale?": (SCALE, None),
     "averages?": [SIMPLE],
     "logs?": {OTHERS: (NUMBER, None)},
-    "best?": ({"epoch": COUNT, "accuracy": NUMBER}, None),
+    "best?": ({"epoch": COUNT, "accuracy": NUMBER, "of?": [TEXT]}, None),
     "flags?": {},
     "given?": [TEXT],
     "data?": {"images": ANYTHING, "contents": TEXT},

@@ -121,7 +121,7 @@ def _with_records(request):
     records = files.glob(paths.join(request.dataset_dir, "*.tfrecord*"))
     records = [name for name in records if not name.endswith(paths.INDEX_ENDING)]
     chosen = [name for name in records if "train" in os.path.basename(name)] or records
-    parts = collections.Counter(m[1, 2] for m in map(_PART.fullmatch, chosen) if m)
+    parts = collections.Counter(m.groups() for m in map(_PART.fullmatch, chosen) if m)
     found = {f"{name}-*-of-{n}": k for (name, n), k in parts.items() if k < int(n)}
     rule = "All parts of a data set must be there"
     require(not found, rule, "Copy the others, or set train_files", found=found)

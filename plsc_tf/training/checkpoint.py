@@ -87,7 +87,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.run: str | None = secrets.token_hex(8)
         self._saver = BackgroundSaver()
         self._continues = False
-        self._best: dict | None = None  # {"epoch", "accuracy"}
+        self._best: dict | None = None  # {"epoch", "accuracy", "of"}
 
     def set_model(self, model: Classifier) -> None:
         """Lets the trainer wait for a checkpoint being written, see `Sentinel`."""
@@ -285,17 +285,21 @@ class Checkpoint(keras.callbacks.Callback):
         trained = self.model.ranked_metrics
         others = {*trained, *(f"val_{name}" for name in trained)}
         names = [n for n in logs if n.endswith("_accuracy") and n not in others]
-        verified = [logs[name] for name in names if logs[name] is not None]
-        if not verified:
+        names = sorted(name for name in names if logs[name] is not None)
+        if not names:
             logging.warning(
                 f"Epoch {epoch} cannot be the best: it is not verified yet. Put a "
                 "Verification with after_epochs=True before Checkpoint."
             )
             return False
-        accuracy = float(sum(verified) / len(verified))
+        accuracy = float(sum(logs[name] for name in names) / len(names))
+        if self._best and self._best.get("of", names) != names:
+            text = "Epoch %d is no longer the best: it was verified on other sets."
+            logging.warning(text, self._best["epoch"])
+            self._best = None
         if self._best and accuracy <= self._best["accuracy"]:
             return False
-        self._best = {"epoch": epoch, "accuracy": accuracy}
+        self._best = {"epoch": epoch, "accuracy": accuracy, "of": names}
         logging.info("Best so far: epoch %d, %.5f", epoch, accuracy)
         return True
 

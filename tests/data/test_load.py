@@ -87,7 +87,7 @@ def test_fastnns_module_with_a_parse_fn(tmp_path, monkeypatch):
     # A folder of nothing but TFRecords needs no names.
     assert open_source("my_dots", DataRequest(str(tmp_path))).num_examples == 3
     (tmp_path / "dots.tfrecord").rename(tmp_path / "dots-00000-of-00002.tfrecord")
-    with pytest.raises(ValueError, match=r"All parts .*dots-\*-of-00002': 1"):
+    with pytest.raises(ValueError, match="All parts .*-of-2': 1"):
         open_source("my_dots", DataRequest(str(tmp_path)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"reads only TFRecord.*train_files=\(\)"):

@@ -8,19 +8,21 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from tests.training.checkpointed import fit, head_of, names, resume
 
+SETS = ["a_accuracy", "b_accuracy"]
+
 
 class Accuracies(keras.callbacks.Callback):
     """Stands for a verification; keeps what the weights were."""
 
-    def __init__(self, *values):
+    def __init__(self, *values, sets=SETS):
         super().__init__()
-        self.values = values
+        self.values, self.sets = values, sets
         self.kernels = []
 
     def on_epoch_end(self, epoch, logs=None):
         if self.values[epoch] is not None:
-            logs["a_accuracy"] = self.values[epoch] - 0.1
-            logs["b_accuracy"] = self.values[epoch] + 0.1
+            for name, change in zip(self.sets, (-0.1, 0.1), strict=False):
+                logs[name] = self.values[epoch] + change
         self.kernels.append(self.model.head.weights_as_numpy())
 
 
@@ -35,7 +37,8 @@ def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path, every_n_epoch
     fit(model, seen, plsc_tf.Checkpoint(tmp_path, **options), epochs=4)
     newest = "3" if every_n_epochs else "step_00000016"
     assert names(tmp_path) == ["1", newest]
-    assert best_of(tmp_path / newest) == {"epoch": 1, "accuracy": pytest.approx(0.8)}
+    best = {"epoch": 1, "accuracy": pytest.approx(0.8), "of": SETS}
+    assert best_of(tmp_path / newest) == best
     np.testing.assert_array_equal(head_of(model, tmp_path / "1"), seen.kernels[1])
 
     # A resumed run goes on comparing with it.
@@ -44,6 +47,10 @@ def test_the_best_epoch_is_kept_beside_the_newest(model, tmp_path, every_n_epoch
         resume(model, again, Accuracies(*[accuracy] * epochs), epochs=epochs)
         assert best_of(tmp_path / names(tmp_path)[-1])["epoch"] == best
     assert names(tmp_path) == ["5"]
+    # Accuracies on other sets are not comparable.
+    seen = Accuracies(*[0.6] * 7, sets=("hard_accuracy",))
+    resume(model, plsc_tf.Checkpoint(tmp_path, **options), seen, epochs=7)
+    assert best_of(tmp_path / "6")["epoch"] == 6
 
 
 def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
@@ -67,7 +74,8 @@ def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
     finally:
         model.ranked_metrics = {}
     state = manifest.read(str(tmp_path / "a" / "1"))["state"]
-    assert state["best"] == {"epoch": 0, "accuracy": pytest.approx(0.8)}
+    best = {"epoch": 0, "accuracy": pytest.approx(0.8), "of": SETS}
+    assert state["best"] == best
     assert state["logs"]["c_accuracy"] is None
     assert best_of(tmp_path / "b" / "1") is None
     assert "it is not verified yet" in caplog.text

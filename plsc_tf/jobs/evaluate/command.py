@@ -215,7 +215,8 @@ class _Evaluation:
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(model)
         data = model.settings if self.scoring.card_duplicates else None
-        shared = provenance.overlaps(self.images, data)
+        contents = self.data["contents_sha256"]
+        shared = provenance.overlaps(self.images, data, contents)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             if count := report.duplicates.get("training set", {}).get("same_pixels"):

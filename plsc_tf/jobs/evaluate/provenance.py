@@ -107,13 +107,15 @@ def fingerprints(images) -> np.ndarray:
     return np.array(hashes, np.uint64).reshape(-1, 2).T
 
 
-def overlaps(sets, settings=None):
+def overlaps(sets, settings=None, contents="unknown"):
     """Finds images that each set shares with other sets or the training set.
 
     Args:
         sets: {set: (its images' `fingerprints`, their names or () without names)}.
         settings: settings whose `dataset` is the training set, all of which is read;
             None omits the training set.
+        contents: its `Source.contents` in the training, if known. Other data is not
+            compared.
 
     Returns:
         {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, with
@@ -121,7 +123,7 @@ def overlaps(sets, settings=None):
     """
     training = {"note": "not compared: --card_duplicates=false"}
     if settings and sets:
-        training = _training(settings)
+        training = _training(settings, contents)
     return {
         name: {
             other: _shared(own, hashes, names)
@@ -132,9 +134,11 @@ def overlaps(sets, settings=None):
     }
 
 
-def _training(settings):
+def _training(settings, contents):
     """Returns the training set's (byte hashes, pixel hashes), or {"note": reason}."""
     try:
+        if contents not in ("unknown", data.open_source(settings).contents()):
+            return {"note": "not compared: the data is not that of the training"}
         name, request = settings.dataset.dataset_name, data.data_request(settings)
         table = survey(open_listing(name, request), Findings(), examine)
     except (OSError, ValueError) as error:
