@@ -210,8 +210,8 @@ def _fingerprint(signatures, card):
     parts = [np.ascontiguousarray(v.numpy()) for v in variables]
     if card["preprocessing"] == "custom" or "model_name" not in card:
         # Nothing names what is computed.
-        graph = signatures.functions["serving_default"].get_concrete_function().graph
-        graph = graph.as_graph_def()
+        function = signatures.functions["serving_default"].get_concrete_function()
+        graph = function.graph.as_graph_def()
         nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
         parts += [f"{node.op} {_attributes(node)}".encode() for node in nodes]
     else:
