@@ -31,6 +31,7 @@ _COMMERCIAL = frozenset(
     "cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0 cdla-permissive-2.0 isc mit mit-0 "
     "odbl-1.0 odc-by-1.0 pddl-1.0 unlicense zlib licenseref-commercial".split()
 )
+_COMMERCIAL_USE = "LicenseRef-commercial"
 _NOT_COMMERCIAL = re.compile(r"\bnc\b|non[ -]?commercial|research|academic|education")
 # A key of many parts takes memory and time that grow with the square of its length.
 _MOST_BYTES = 1 << 13
@@ -127,9 +128,13 @@ def find_exports(path: str) -> dict[int, str]:
 def of_teacher(path: str) -> list[dict]:
     """Returns the origins of a teacher; an export or a file is a model of its own."""
     files.prepare(path)
-    if files.is_dir(path) and not find_exports(path):
+    stated, exports = {}, files.is_dir(path) and find_exports(path)
+    if exports:
+        use = versions.read_card(exports[max(exports)]).get("permitted_use", "unknown")
+        stated["license"] = _COMMERCIAL_USE if use == "commercial" else use
+    elif files.is_dir(path):
         return of_checkpoint(catalog.resolve(path))
-    return [{"kind": "model", "name": files.name(path)} | read_statement(path)]
+    return [{"kind": "model", "name": files.name(path)} | stated | read_statement(path)]
 
 
 def of_edit(path: str, class_images: str) -> list[dict]:
@@ -171,9 +176,8 @@ def of_run(settings, source, checkpoint: str | None, own: bool) -> list[dict]:
     data |= read_statement(place, settings.provenance) | {"contents": contents}
     if start := checkpoint or settings.checkpoints.checkpoint_dir:
         before = of_checkpoint(catalog.resolve(start))
-    if checkpoint:
-        # The same data may have got a license since.
-        before = [one for one in before if one.get("contents") != contents]
+    if checkpoint and before and before[0].get("contents") == contents:
+        before = before[1:]  # the run's own data may have got a license since
     teacher = settings.distillation.teacher
     found = merge([data], before, of_teacher(teacher) if teacher else [])
     logging.info("Permitted use: %s. %s", *checked_facts(settings, found).values())

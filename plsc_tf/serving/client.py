@@ -26,8 +26,8 @@ from plsc_tf.requirements import require
 from plsc_tf.serving.limited_response import MOST_BYTES, Response, parsed
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
-# Seconds for which a failed server is avoided, unless it sends Retry-After.
-_AVOID_SECONDS = 5.0
+# Seconds for which a failed server is avoided, unless it sends Retry-After; the most.
+_AVOID_SECONDS, _LONGEST_AVOIDED = 5.0, 3600.0
 # Another server, or the same server later, may not answer with these statuses.
 _BUSY_STATUSES = (429, *range(500, 600))
 # Socket errors are OSErrors; malformed answers raise HTTPException, or ValueError if a
@@ -385,7 +385,9 @@ class _Server:
             self._unused.append(connection)
         if response.status in _BUSY_STATUSES:
             seconds = response.headers.get("Retry-After", "")
-            avoid = float(seconds) if seconds.isdecimal() else _AVOID_SECONDS
+            avoid = _AVOID_SECONDS
+            if seconds.isdecimal():
+                avoid = min(float(seconds[:9]), _LONGEST_AVOIDED)
             reason = _printable(data[:300].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         return response.status, parsed(response.status, data)

@@ -6,17 +6,22 @@ PLSCServer().with_model("serving/face").run(gpu_index=0, port=8010)
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from plsc_tf.flags.option import options_of
 from plsc_tf.flags.server import Server
 from plsc_tf.requirements import require, require_package
+
+# Seconds between two looks at the processes of `run_multi`.
+_POLL_SECONDS = 0.2
 
 
 def run(options: Server, ready: Callable) -> None:
@@ -138,7 +143,7 @@ class PLSCServer:
         Raises:
             ValueError: the lists are empty or differ in length, or the options name a
                 gallery or a gRPC port, which several processes cannot share.
-            RuntimeError: the server is already running.
+            RuntimeError: the server is already running, or a process failed.
         """
         lists = {"gpu_index_list": gpu_index_list, "port_list": port_list}
         rule = "gpu_index_list and port_list must have the same length, at least 1"
@@ -160,13 +165,15 @@ class PLSCServer:
         if threading.current_thread() is threading.main_thread():
             # By default, the processes would outlive this one.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            for process in self._processes:
-                process.wait()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self.stop()
+        failed = {}
+        with contextlib.suppress(KeyboardInterrupt):
+            while all(process.poll() is None for process in self._processes):
+                time.sleep(_POLL_SECONDS)
+            codes = zip(port_list, self._processes, strict=True)
+            failed = {port: one.returncode for port, one in codes if one.returncode}
+        self.stop()
+        rule = "A server ended, so the others were stopped"
+        require(not failed, rule, raises=RuntimeError, status_by_port=failed)
 
     def stop(self) -> None:
         """Ends `run` or `run_multi` after answering the requests in progress."""

@@ -119,10 +119,16 @@ def test_the_map_and_the_list_have_the_new_labels(edited):
 def test_names_of_other_classes_are_not_written(centers, tmp_path):
     shutil.copytree(centers / "data", tmp_path / "renamed")
     (tmp_path / "renamed/person05").rename(tmp_path / "renamed/a")
-    table = run_command(
-        *(f"--checkpoint_dir={centers / 'run'}", f"--edit_dir={tmp_path / 'again'}"),
-        *(f"--dataset_dir={tmp_path / 'renamed'}", "--drop_sub_centers"),
-    )
+    place = tmp_path / "0"
+    shutil.copytree(centers / "run/0", place)
+    content = manifest.read(str(place))
+    content["state"]["flags"]["dataset_dir"] = str(tmp_path / "renamed")
+    seal(place, content)
+    edit = [f"--checkpoint_dir={place}", f"--edit_dir={tmp_path}/again"]
+    edit.append("--drop_sub_centers")
+    with pytest.raises(ValueError, match="not that of the training; .* Set dataset_di"):
+        run_command(*edit)
+    table = run_command(*edit, f"--dataset_dir={tmp_path / 'renamed'}")
     assert table["names"].startswith("none: the data is not that of the training; its")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import convert, export, import_checkpoint, origins, train
 from plsc_tf.options.settings import Settings
+from tests.checkpoints.small import save
 from tests.jobs.tiny_run import NETWORK, on_one_replica
 from tests.seeds.commands import class_folders
 
@@ -108,6 +110,8 @@ def test_licenses_go_from_the_data_into_the_export(tmp_path):
     with open(card, encoding="utf-8") as file:
         content = json.load(file)
     assert content["permitted_use"] == "non-commercial"
+    [teacher] = origins.of_teacher(str(two / "export"))
+    assert origins.use_of(teacher) == "non-commercial"
     listed = content["origins"].split("; ")
     assert listed[1] == "kind: data set, name: one, license: MIT, use: commercial"
     asked = Settings.from_values(
@@ -116,6 +120,18 @@ def test_licenses_go_from_the_data_into_the_export(tmp_path):
     with pytest.raises(ValueError, match="every origin must be known to permit"):
         export.export_checkpoint(asked)
     assert not (tmp_path / "e" / "1").exists()
+
+
+def test_a_resume_keeps_the_license_of_what_the_run_started_from(tmp_path):
+    # Of two data sets with images of the same names, one is the run's own.
+    kind = {"kind": "data set", "contents": "c"}
+    names = {"own": "MIT", "before": "CC-BY-NC-4.0"}
+    stated = [{**kind, "name": n, "license": text} for n, text in names.items()]
+    path = save(tmp_path / "0", origins=stated)
+    source = types.SimpleNamespace(name="own", contents=lambda: "c")
+    asked = Settings.from_values(license="CC0-1.0")
+    found = origins.of_run(asked, source, path, own=True)
+    assert [one["license"] for one in found] == ["CC0-1.0", "CC-BY-NC-4.0"]
 
 
 def test_a_conversion_passes_on_what_is_stated(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 
 import numpy as np
@@ -126,8 +127,9 @@ def test_what_cannot_be_served_is_told_at_once(versions, tmp_path, monkeypatch):
         PLSCServer().with_model(versions).run_multi([0, 1], [8866])
 
 
-def test_sigterm_ends_the_processes_of_all_ports(tmp_path):
-    # They went on serving, with their ports, keys and GPUs.
+@pytest.mark.parametrize("one", [False, True])
+def test_the_processes_of_all_ports_end_together(tmp_path, one):
+    # They went on serving, with their ports, keys and GPUs, or one was missing.
     python, pids = tmp_path / "python", tmp_path / "pids"
     python.write_text("#!/bin/sh\nsleep 1\necho $$ >> pids\nexec sleep 60\n")
     python.chmod(0o755)
@@ -139,9 +141,11 @@ plsc_tf.PLSCServer().with_model("face").run_multi([0, 0], [8010, 8011])
 """
     process = programs.start("-c", program, cwd=tmp_path)
     tools.wait_for(lambda: pids.exists() and pids.read_text().count("\n") == 2)
-    process.terminate()
-    assert programs.end(process, 60).status == 0
-    for pid in pids.read_text().split():
+    first, *_ = numbers = pids.read_text().split()
+    os.kill(int(first), signal.SIGKILL) if one else process.terminate()
+    done = programs.end(process, 60)
+    assert done.status == one and ("A server ended" in done.err) == one
+    for pid in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
 

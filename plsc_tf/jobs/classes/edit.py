@@ -47,8 +47,8 @@ def edit(settings):
     rule = f"The averages of the weights in {source} would be lost"
     advice = "Leave out edit_weights_only, or set --ema_in_use=false to do without them"
     require(not (options.edit_weights_only and averaged), rule, advice)
-    if options.new_list:
-        images.require_own_data(settings, content["state"])
+    if options.new_list or options.drop_sub_centers:
+        images.require_own_data(settings, content["state"], strict=True)
     listing = functools.partial(images.open_listing, settings)
     report.check_output(options.new_list, "new_list", listing)
     old = content["state"]["num_classes"]

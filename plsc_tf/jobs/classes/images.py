@@ -37,15 +37,25 @@ def class_names(settings, state):
     return names, ""
 
 
-def require_own_data(settings, state):
-    """Raises a ValueError if the labels in the data are those before an edit."""
-    if not (before := state.get(editing.EDITED)):
-        return
-    fits = "dataset_dir" in settings.given
-    with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
-        fits = fits and data.open_source(settings).contents() != before
+def require_own_data(settings, state, strict=False):
+    """Raises a ValueError if the labels in the data are those before an edit.
+
+    Args:
+        settings, state: see `class_names`.
+        strict: whether to refuse all data that is not that of the training, too, unless
+            dataset_dir names it.
+    """
+    before, given = state.get(editing.EDITED), "dataset_dir" in settings.given
+    trained, contents = state.get("data", {}).get("contents"), None
+    if before or (strict and trained and not given):
+        with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
+            contents = data.open_source(settings).contents()
     rule = "The checkpoint's classes were edited, so those of its data differ"
+    fits = not before or (given and contents != before)
     require(fits, rule, "Set dataset_dir to data with the new labels")
+    rule = "The data is not that of the training; its labels may differ"
+    fits = given or not strict or contents in (None, trained)
+    require(fits, rule, "Set dataset_dir to data with those of the training")
 
 
 def embeddings(settings, path, source):

@@ -115,7 +115,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     rule = f"{path} has no head, so it may have at most {_MOST_CLASSES:,} classes"
     require(head or classes <= _MOST_CLASSES, rule, num_classes=classes)
     reader.check_sizes(path, content)
-    images.require_own_data(settings, content["state"])
+    images.require_own_data(settings, content["state"], strict=True)
     check_report.check_output(options.noise_report, "noise_report")
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
