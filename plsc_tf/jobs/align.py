@@ -72,11 +72,11 @@ def align(settings):
     facts = {**dataclasses.asdict(options), "landmarks": given.landmarks}
     facts["points"] = given.landmarks and files.checksum(given.landmarks)
     facts["max_megapixels"] = settings.server.max_megapixels
-    facts |= {"model": given.saved_model, "min_quality": given.min_quality}
+    model = given.saved_model and open_model(given.saved_model, rates=True)
+    facts |= {"model": model and model.fingerprint, "min_quality": given.min_quality}
     facts["folders"] = [given.images, given.image_dir]
     facts["photographs"] = hashlib.sha256(json.dumps(names).encode()).hexdigest()
     report, most = f"{folder}.jsonl", settings.server.max_megapixels
-    model = given.saved_model and open_model(given.saved_model, rates=True)
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
         outputs.require_absent(f"{folder}.png")

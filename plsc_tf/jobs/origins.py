@@ -31,7 +31,7 @@ _COMMERCIAL = frozenset(
     "cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0 cdla-permissive-2.0 isc mit mit-0 "
     "odbl-1.0 odc-by-1.0 pddl-1.0 unlicense zlib licenseref-commercial".split()
 )
-_COMMERCIAL_USE = "LicenseRef-commercial"
+_LICENSES = {"commercial": "LicenseRef-commercial", "non-commercial": "non-commercial"}
 _NOT_COMMERCIAL = re.compile(r"\bnc\b|non[ -]?commercial|research|academic|education")
 # A key of many parts takes memory and time that grow with the square of its length.
 _MOST_BYTES = 1 << 13
@@ -130,8 +130,9 @@ def of_teacher(path: str) -> list[dict]:
     files.prepare(path)
     stated, exports = {}, files.is_dir(path) and find_exports(path)
     if exports:
-        use = versions.read_card(exports[max(exports)]).get("permitted_use", "unknown")
-        stated["license"] = _COMMERCIAL_USE if use == "commercial" else use
+        use = versions.read_card(exports[max(exports)]).get("permitted_use")
+        if use in _LICENSES:
+            stated["license"] = _LICENSES[use]
     elif files.is_dir(path):
         return of_checkpoint(catalog.resolve(path))
     return [{"kind": "model", "name": files.name(path)} | stated | read_statement(path)]
