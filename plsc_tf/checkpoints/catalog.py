@@ -1,6 +1,7 @@
 """Lists, chooses and removes the checkpoints in a run's folder."""
 
 import functools
+import os
 import re
 from typing import Any
 
@@ -178,11 +179,14 @@ def _look(directory):
     """Returns ([(global step, path)], oldest first; errors of damaged checkpoints)."""
     if not files.is_dir(directory):
         return [], []
-    places, problems = [], []
-    for name in filter(NAMES.fullmatch, files.list_dir(directory)):
-        path = files.join(directory, name)
-        if not files.is_dir(path):
+    places, problems, seen = [], [], set()
+    names = filter(NAMES.fullmatch, files.list_dir(directory))
+    # Links come last: a large manifest could be read once for each of many.
+    for path in sorted((files.join(directory, n) for n in names), key=os.path.islink):
+        real = os.path.realpath(path)
+        if real in seen or not files.is_dir(path):
             continue
+        seen.add(real)
         try:
             state = manifest.read(path)["state"]
             places.append((state["global_step"], state.get("epoch", 0), path))

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.serving.limited_response import MOST_BYTES, Response, parsed
+from plsc_tf.serving.limited_response import Response, parsed, receive
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After; the most.
@@ -368,8 +368,7 @@ class _Server:
                 if used:
                     connection.sock.settimeout(connection.timeout)
                 connection.request("POST", path, body, self._headers)
-                response = connection.getresponse()
-                data = response.read(MOST_BYTES)
+                response, data = receive(connection)
                 break
             except _FAILURES as error:
                 connection.close()

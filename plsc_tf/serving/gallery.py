@@ -98,6 +98,9 @@ class Gallery(contextlib.AbstractContextManager):
             try:
                 # First, because every other command reads the list of tables too.
                 gallery_database.create_tables(self._base)
+                # Otherwise, gallery.db alone may lack what is in gallery.db-wal.
+                if self._one("PRAGMA journal_mode = DELETE") != "delete":
+                    raise sqlite3.DatabaseError("its journal_mode cannot be changed")
                 # With FULL, a power loss right after an enrollment loses nothing.
                 self._base.execute("PRAGMA synchronous = FULL")
                 # The file keeps no face that was removed.

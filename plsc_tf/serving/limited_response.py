@@ -1,8 +1,11 @@
 """HTTP answers that are limited in time and size, as servers may be hostile."""
 
+import contextlib
 import http.client
 import io
 import json
+import socket
+import threading
 import time
 
 # Bytes of the longest answer.
@@ -54,6 +57,27 @@ class Response(http.client.HTTPResponse):
     def __init__(self, sock, *arguments, **options):
         super().__init__(sock, *arguments, **options)
         self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
+
+
+def receive(connection: http.client.HTTPConnection) -> tuple[Response, bytes]:
+    """Returns (the answer to the last request, its content), within the timeout."""
+    sock, limit = connection.sock, connection.timeout
+    # OpenSSL goes on reading messages of TLS itself, as long as there are any.
+    timer = threading.Timer(limit + 1, _end, [sock]) if limit else None
+    if timer and isinstance(connection, http.client.HTTPSConnection):
+        timer.daemon = True
+        timer.start()
+    try:
+        response = connection.getresponse()
+        return response, response.read(MOST_BYTES)
+    finally:
+        if timer:
+            timer.cancel()
+
+
+def _end(sock):
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def parsed(status: int, data: bytes):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import struct
 import zlib
@@ -123,6 +124,19 @@ def test_the_journal_of_another_database_is_refused(tmp_path, later):
         (tmp_path / "gallery.db-journal").unlink()
     with Gallery(tmp_path) as gallery:
         assert gallery.people() == {"ada": 1}
+
+
+# A backup would lack the faces, and those that are removed would stay on the disk.
+def test_a_gallery_with_another_journal_gets_the_usual_one(tmp_path):
+    Gallery(tmp_path, 4).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "gallery.db")) as base:
+        base.execute("PRAGMA journal_mode = WAL")
+    with Gallery(tmp_path) as gallery:
+        gallery.enrol("ada", np.eye(4)[0])
+        assert not (tmp_path / "gallery.db-wal").exists()
+        shutil.copy(tmp_path / "gallery.db", tmp_path / "backup")
+    (tmp_path / "backup").rename(tmp_path / "gallery.db")
+    assert Gallery(tmp_path).people() == {"ada": 1}
 
 
 # The owner of the file reads the faces that are enrolled later, and can add others.
