@@ -16,6 +16,8 @@ from plsc_tf.serving import gallery_database
 
 # Number of faces read at a time when a gallery is opened.
 _READ_FACES = 1 << 16
+# People's numbers are lower.
+_LAST_ID = 1 << 62
 # Number of faces for which there is always room.
 _SPARE = 1 << 12
 # Number of float32 values in one block of a search: 16 MB suits caches and threads.
@@ -141,7 +143,7 @@ class Gallery(contextlib.AbstractContextManager):
         self._count = 0
         self._make_room(self._one("SELECT count(*) FROM faces"))
         ids = "id FROM people UNION ALL SELECT seq FROM sqlite_sequence WHERE seq"
-        fits = f"coalesce(min(id) > 0 AND max(id) < {1 << 62}, TRUE)"
+        fits = f"coalesce(min(id) > 0 AND max(id) < {_LAST_ID}, TRUE)"
         if not self._one(f"SELECT {fits} FROM (SELECT {ids})"):
             raise TypeError("a person's number is below 1, or leaves none for others")
         columns = "id, name, embedding, checksum"
@@ -254,6 +256,7 @@ class Gallery(contextlib.AbstractContextManager):
                 query = "INSERT OR IGNORE INTO people (name) VALUES (?)"
                 self._base.execute(query, (name,))
                 person = self._person(name)
+                require(person < _LAST_ID, "No number is left for another person")
                 count = self._faces(person) + len(rows)
                 rule = f"A person may have at most {MOST_FACES} faces"
                 require(count <= MOST_FACES, rule, faces=count)

@@ -230,10 +230,13 @@ def test_wrong_arguments(tmp_path):
 def test_any_number_of_a_person_is_read_again(tmp_path):
     with Gallery(tmp_path, 4) as gallery:
         gallery.enrol("a", np.eye(4)[0])
-    with sqlite3.connect(tmp_path / "gallery.db") as base:
-        base.execute("UPDATE sqlite_sequence SET seq = 1 << 40")
-    with Gallery(tmp_path) as gallery:
-        gallery.enrol("b", np.eye(4)[1])
+    for name, place, last in ("b", 1, "1 << 40"), ("c", 2, "(1 << 62) - 2"):
+        with sqlite3.connect(tmp_path / "gallery.db") as base:
+            base.execute(f"UPDATE sqlite_sequence SET seq = {last}")
+        with Gallery(tmp_path) as gallery:
+            gallery.enrol(name, np.eye(4)[place])
+    with Gallery(tmp_path) as gallery, pytest.raises(ValueError, match="No number is"):
+        gallery.enrol("d", np.eye(4)[1])
     with Gallery(tmp_path) as gallery:
         assert gallery.identify(np.eye(4)[1])[0][0].name == "b"
 

@@ -189,8 +189,8 @@ def _unidentified(data: bytes) -> tuple[str, str]:
 
 def _format(data: bytes, item: Item) -> str:
     """Reads an image's headers, adds unusual properties and returns the format."""
-    # Pillow keeps each segment of a JPEG.
-    start = data[: 1 << 20] if data[:2] in (b"\xff\xd8", b"\x89P") else data
+    # Pillow keeps each segment of a JPEG, and reads a comment of any length.
+    start = data if data.startswith(b"GIF") else data[: 1 << 20]
     image = Image.open(io.BytesIO(start), formats=_KNOWN)
     if image.format not in _DECODED:
         return image.format
