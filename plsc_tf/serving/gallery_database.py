@@ -35,33 +35,36 @@ def foreign_file(folder: str) -> str:
             return f"has {entry.name} of another user, who can read and change it"
     path = os.path.join(folder, "gallery.db")
     with contextlib.suppress(FileNotFoundError), open(f"{path}-journal", "rb") as file:
-        before = _changes_before(file)
+        before, least = _of_journal(file)
         file.seek(max(0, os.path.getsize(file.name) - len(_OF_SEVERAL)))
         if file.read() == _OF_SEVERAL:
             return "is damaged: its journal is foreign"
         with open(path, "rb") as base:
             changes = _changes(base)
-        # The change that was interrupted may be in the file.
-        if before is not None and changes not in (before, before + 1):
+        # The change that was interrupted may be in the file. SQLite would make the
+        # file as large as the journal says.
+        other = before is not None and changes not in (before, before + 1)
+        if other or least > os.path.getsize(path):
             return (
                 "has the journal of another gallery.db, gallery.db-journal: remove it"
             )
     return ""
 
 
-def _changes_before(journal):
-    """Returns the number of changes in a journal's copy of page 1, None without one.
+def _of_journal(journal):
+    """Returns facts about the database of a journal: (number of changes, bytes).
 
-    See "The Rollback Journal" in SQLite's description of its file format.
+    The first is that in the copy of page 1, None without one. See "The Rollback
+    Journal" in SQLite's description of its file format.
     """
     head = journal.read(28)
-    sector, size = struct.unpack(">II", head[20:]) if head[27:] else (0, 0)
+    pages, sector, size = struct.unpack(">III", head[16:] if head[27:] else bytes(12))
     journal.seek(sector)
     for _ in range(_MOST_PAGES if size else 0):
         if journal.read(4) == b"\0\0\0\1":
-            return _changes(journal)
+            return _changes(journal), pages * size
         journal.seek(size + 4, os.SEEK_CUR)
-    return None
+    return None, pages * size
 
 
 def _changes(page):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from plsc_tf.data.images import encode
 from plsc_tf.data.readers.base64_text import find_lines
+from plsc_tf.data.readers.tfrecord import find_records
 from tests.check.conftest import pixels
 from tests.check.test_checks import counts, places, run
 from tests.conversion import drawn
@@ -93,6 +94,14 @@ def test_an_index_that_names_other_records_or_labels(tmp_path):
         result = counts(run(tmp_path, "base64_text", num_classes=1))
         assert result == {"single_picture_classes": 1, **found}
     assert run(tmp_path, "base64_text").report["sound"] is False
+    path = str(tmp_path / "b" / "1.tfrecord")
+    (tmp_path / "b").mkdir()
+    drawn.write_file(path, [(PICTURES[0], 0)])
+    ((begin, length),) = find_records(path)
+    for label, found in (0, {}), (3_000_000, {"wrong_index": 1}):
+        np.save(f"{path}.index.npy", [(begin, length, label)])
+        result = counts(run(tmp_path / "b", "folder", num_classes=1))
+        assert result == {"single_picture_classes": 1, **found}
 
 
 def test_recordio(tmp_path):

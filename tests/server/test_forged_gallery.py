@@ -104,8 +104,8 @@ def test_a_gallery_touches_no_file_elsewhere(tmp_path, name, kind):
 
 
 # After a crash, it would undo a backup that is put in the place of gallery.db.
-@pytest.mark.parametrize("later", [0, 1])
-def test_the_journal_of_another_database_is_refused(tmp_path, later):
+@pytest.mark.parametrize(("later", "pages"), [(0, 0), (1, 0), (0, 2**32 - 1)])
+def test_the_journal_of_another_database_is_refused(tmp_path, later, pages):
     path, page = tmp_path / "gallery.db", 4096
     with Gallery(tmp_path, 4) as gallery:
         gallery.enrol("ada", np.eye(4)[0])
@@ -114,13 +114,15 @@ def test_the_journal_of_another_database_is_refused(tmp_path, later):
             gallery.enrol(f"bob{number}", np.eye(4)[1])
             gallery.remove("ada")
     magic, first = bytes.fromhex("d9d505f920a163d7"), path.read_bytes()[:page]
-    header = magic + struct.pack(">5I", 1, 0, len(backup) // page, 512, page)
+    pages = pages or len(backup) // page
+    header = magic + struct.pack(">5I", 1, 0, pages, 512, page)
     record = struct.pack(">I", 1) + first + bytes(4)
     (tmp_path / "gallery.db-journal").write_bytes(header.ljust(512, b"\0") + record)
     path.write_bytes(backup)
-    if later:
+    if later or pages == 2**32 - 1:  # the file would have 16 terabytes
         with pytest.raises(ValueError, match="journal of another gallery.db"):
             Gallery(tmp_path)
+        assert path.read_bytes() == backup
         (tmp_path / "gallery.db-journal").unlink()
     with Gallery(tmp_path) as gallery:
         assert gallery.people() == {"ada": 1}

@@ -228,7 +228,7 @@ class PackedImages(Listing):
         self.total, form = sum(map(files.size, self._layout.files)), self._layout.form
         fault = "bad_line" if form.unit == "line" else "damaged_record"
         for place, file in enumerate(self._layout.files):
-            begin = 0
+            begin, labels = 0, []
             try:
                 for number, end, record in form.read(file):
                     try:
@@ -236,6 +236,7 @@ class PackedImages(Listing):
                         item = Item(label, content=image)
                     except ValueError as error:
                         item = Item(faults=[(fault, str(error))])
+                    labels.append(item.label)
                     item.place = b"%d %d" % (place, number)
                     item.units, begin = end - begin, end
                     yield item
@@ -243,7 +244,7 @@ class PackedImages(Listing):
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
             with contextlib.suppress(ValueError):  # of a damaged file
-                if has_wrong_index(file, *form.find):
+                if has_wrong_index(file, *form.find, labels):
                     findings.add("wrong_index", file)
 
 

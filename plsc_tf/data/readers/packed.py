@@ -242,12 +242,19 @@ def _located(path, find, columns):
     return np.fromiter(numbers, np.int64).reshape(-1, columns).T.copy()
 
 
-def has_wrong_index(path: str, find: Callable, columns: int) -> bool:
-    """Returns whether a file has an index that differs from what `find` yields."""
+def has_wrong_index(path: str, find: Callable, columns: int, labels: Sequence) -> bool:
+    """Returns whether a file has an index that differs from the file.
+
+    Args:
+        path, find, columns: as for `find_packed`.
+        labels: those of the records, in order; None where they cannot be read.
+    """
     index = read_index(path)
     if index is None:
         return False
-    return not np.array_equal(index[:columns], _located(path, find, columns))
+    pairs = zip(labels, index[2].tolist(), strict=False)
+    same = all(label in (None, listed) for label, listed in pairs)
+    return not (same and np.array_equal(index[:columns], _located(path, find, columns)))
 
 
 def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:

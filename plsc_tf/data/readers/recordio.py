@@ -31,7 +31,7 @@ _IMAGE_HEADER = struct.Struct("<IfQQ")
 _PEEK = _FRAME + _IMAGE_HEADER.size + 8
 _LENGTH_BITS = 2**29 - 1
 # An .idx could lead to a chain of a million parts, or a damaged one, again and again.
-_MOST_PARTS, _MOST_DAMAGED = 100, 10_000
+_MOST_PARTS, _MOST_DAMAGED, _LONGEST = 100, 10_000, 3 << 24
 
 
 # Not frozen: there are millions of records, and frozen ones take three times as long
@@ -237,6 +237,8 @@ def find_record(file: RandomAccessFile, position: int, key: int = 0) -> Record:
         # Enough of each part to join the beginning of the record.
         head += MAGIC + peeked[_FRAME : _FRAME + length]
         parts, total = parts + 1, total + len(MAGIC) + length
+    if total > _LONGEST:
+        raise _fault(file, position, f"a record of at most {_LONGEST:,} bytes")
     if total < _IMAGE_HEADER.size:
         expected = f"a record of at least {_IMAGE_HEADER.size} bytes (an image header)"
         raise _fault(file, position, f"{expected}, received {total}")
