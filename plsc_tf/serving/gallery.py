@@ -111,7 +111,7 @@ class Gallery(contextlib.AbstractContextManager):
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
                 self.dim = self._checked_dim(dim, model)
-                self._opened = self._version()
+                self._opened = gallery_database.stamp(self._folder)
                 self._read()
             except sqlite3.OperationalError as error:
                 raise self._os_error("open", error) from error
@@ -189,19 +189,14 @@ class Gallery(contextlib.AbstractContextManager):
                         yield
                 finally:  # a failure is undone by the next query, which writes, too
                     self._one("SELECT dim FROM about")
-                    self._opened = self._opened and self._version()
+                    stamp = gallery_database.stamp(self._folder)
+                    self._opened = self._opened and stamp
         except sqlite3.OperationalError as error:
             raise self._os_error("write", error) from error
 
-    def _version(self):
-        """Returns what differs if the file is changed or replaced."""
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(os.path.join(self._folder, "gallery.db"))
-            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
     def _require_unchanged(self):
         """Raises OSError if the file has changed: its people may have other numbers."""
-        if not self._opened or self._version() != self._opened:
+        if self._opened != (gallery_database.stamp(self._folder) or ()):
             self._opened = None
             raise self._os_error("use", "another program changed it. Open it anew")
 

@@ -20,6 +20,14 @@ _MOST_STEPS = 100_000
 _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 
 
+def stamp(folder: str) -> tuple | None:
+    """Returns what differs if gallery.db is changed or replaced; None without one."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(os.path.join(folder, "gallery.db"))
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return None
+
+
 def foreign_file(folder: str) -> str:
     """Returns what is wrong with a file that leads out of a gallery, or ""."""
     # Volumes of containers may be open to all, so their modes say little.
