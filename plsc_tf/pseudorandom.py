@@ -29,8 +29,7 @@ def random_bits(
     Returns:
         uint32 `[rows, *shape]`.
     """
-    key = _key(step, seed)
-    rows = _hash(tf.cast(classes, tf.uint32) * uint32(_ODD) + key)
+    rows = _hash(tf.cast(classes, tf.uint32) * uint32(_ODD) + _key(step, seed))
     columns = tf.cast(tf.reshape(tf.range(math.prod(shape)), shape), tf.uint32)
     columns = _hash(columns * uint32(_ODD))
     rows = tf.reshape(rows, [-1, *(1 for _ in shape)])

@@ -177,8 +177,7 @@ def _padded(x, size: int, stride: int, name: str):
     padding = "same" if stride == 1 or size == 1 else "valid"
     if padding == "valid":
         x = layers.ZeroPadding2D(size // 2, name=f"{name}_pad")(x)
-    options = {"strides": stride, "padding": padding, "use_bias": False, "name": name}
-    return x, options
+    return x, {"strides": stride, "padding": padding, "use_bias": False, "name": name}
 
 
 def basic_block(x, filters: int, stride: int, style: Style, name: str):

@@ -99,8 +99,7 @@ def vit(  # noqa: PLR0913 - a row of `SIZES` and the options of the family
     x = layers.Reshape((-1, width), name="places")(x)
     x = PositionEmbedding(name="position")(x)
     for block in range(depth):
-        share = drop_path * block / (depth - 1)
-        x = _block(x, width, share, f"block{block + 1}")
+        x = _block(x, width, drop_path * block / (depth - 1), f"block{block + 1}")
     x = layers.LayerNormalization(epsilon=1e-5, name="norm")(x)
     x = layers.Flatten(name="flatten")(x)
     if arguments.dropout_or(0.0):

@@ -78,8 +78,7 @@ def _p_values(best):
     Args:
         best: `[gaps + 1, identities]`, the largest arctanh(cosine), descending.
     """
-    ranks = np.arange(1, len(best))[:, np.newaxis]
-    gaps = -ranks * np.diff(best, axis=0)
+    gaps = -np.arange(1, len(best))[:, np.newaxis] * np.diff(best, axis=0)
     # Rows that are all the same have no gaps.
     ratio = gaps[:_FIRST].max(axis=0) / np.maximum(gaps[_FIRST:].sum(axis=0), 1e-12)
     return 1 - (1 - (1 + ratio) ** (_FIRST - len(gaps))) ** _FIRST

@@ -189,8 +189,7 @@ class Gallery(contextlib.AbstractContextManager):
                         yield
                 finally:  # a failure is undone by the next query, which writes, too
                     self._one("SELECT dim FROM about")
-                    stamp = gallery_database.stamp(self._folder)
-                    self._opened = self._opened and stamp
+                    self._opened = self._opened and gallery_database.stamp(self._folder)
         except sqlite3.OperationalError as error:
             raise self._os_error("write", error) from error
 

@@ -17,6 +17,11 @@ _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
 _MOST_PAGES = 10_000
 # Steps of SQLite's machine to read the list of tables.
 _MOST_STEPS = 100_000
+_TREES = "about", "sqlite_sequence", "people NOT INDEXED", "faces NOT INDEXED"
+_TREES += (
+    "faces INDEXED BY faces_of_person",
+    "people INDEXED BY sqlite_autoindex_people_1",
+)
 _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 
 
@@ -98,3 +103,7 @@ def create_tables(base: sqlite3.Connection) -> None:
     if not found <= own:
         raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
     base.executescript(schema)
+    # SQLite's check of integrity calls itself for each level of a tree, up to the end
+    # of the process. Other queries refuse trees of more than 20 levels.
+    for tree in _TREES:
+        base.execute(f"SELECT count(*) FROM {tree}").fetchone()

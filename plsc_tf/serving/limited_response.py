@@ -85,8 +85,7 @@ def parsed(status: int, data: bytes):
     # As objects of Python, a few bytes may take a hundred; in a text with one
     # character beyond ASCII, each takes four. Only embeddings are long.
     parts = sum(map(data.count, (b",", b"[", b"{", b'"')))
-    has_embeddings = status == 200 and b"\\" not in data
-    most = MOST_BYTES if has_embeddings else _MOST_OTHER_BYTES
+    most = MOST_BYTES if status == 200 and b"\\" not in data else _MOST_OTHER_BYTES
     if len(data) > most or parts > _MOST_PARTS or not data.isascii():
         return None
     try:

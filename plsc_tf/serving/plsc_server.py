@@ -156,8 +156,7 @@ class PLSCServer:
         known = options_of(Server)
         for gpu_index, port in zip(gpu_index_list, port_list, strict=True):
             options = dataclasses.replace(self._options, gpu_index=gpu_index, port=port)
-            given = vars(options)
-            arguments = [f"--{x.name}={x.format(given[x.name])}" for x in known]
+            arguments = [f"--{x.name}={x.format(vars(options)[x.name])}" for x in known]
             command = [sys.executable, "-m", "plsc_tf.serve", *arguments]
             self._processes.append(subprocess.Popen(command, env=os.environ | hidden))
         if not block:

@@ -112,8 +112,7 @@ def batches_of_epoch(
 
         on_the_way = itertools.starmap(sent, _taken(model, data, batches, part, count))
         # Take the next batch before this one is passed on.
-        pairs = itertools.pairwise(itertools.chain(on_the_way, [None]))
-        for (wait, fault), _ in pairs:
+        for (wait, fault), _ in itertools.pairwise(itertools.chain(on_the_way, [None])):
             if wait is None:
                 raise fault
             if fault is not None and votes is not None:

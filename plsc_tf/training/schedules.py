@@ -174,8 +174,7 @@ def _decay(options, rate, steps_per_epoch, total, warmup):
         return schedules.CosineDecay(rate, total, alpha=end / (rate or 1.0)), {}
     if kind == "exponential":
         each = steps_per_epoch, options.learning_rate_decay_factor
-        decay = schedules.ExponentialDecay(rate, *each, staircase=True)
-        return decay, {"bound": end}
+        return schedules.ExponentialDecay(rate, *each, staircase=True), {"bound": end}
     return rate, {}
 
 

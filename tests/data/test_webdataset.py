@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from plsc_tf.data.readers.webdataset import webdataset
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.options.settings import Settings
 from tests.data.conftest import opened
@@ -27,10 +28,10 @@ def test_shards_are_chosen_by_split_or_pattern(tmp_path):
 def test_labels_are_those_of_the_shards(tmp_path):
     # A forged index beside a shard could give its images other labels.
     write_shards(tmp_path)
-    source = opened("webdataset", tmp_path)
-    size = (tmp_path / "train-0.tar").stat().st_size
-    np.save(f"{tmp_path}/train-0.tar.index.npy", np.array([[0, size, 1]]))
-    assert opened("webdataset", tmp_path).labels.tolist() == source.labels.tolist()
+    shard = (tmp_path / "train-0.tar").rename(tmp_path / "shard")
+    labels = webdataset([str(shard)]).labels.tolist()
+    np.save(f"{shard}.index.npy", np.array([[0, shard.stat().st_size, 1]]))
+    assert webdataset([str(shard)]).labels.tolist() == labels
 
 
 def write(path, members, **options):

@@ -168,6 +168,7 @@ def test_models_are_compared_on_the_same_sets(saved, caplog):
         ({}, "must have options"),
         ({"dataset_name": "my.code"}, "a file cannot choose by itself"),
         ({"saved_model": "run/export"}, "names an export, which is a program"),
+        ({"bootstrap_samples": 10**9}, "asks for many draws"),
     ):
         path.write_text(json.dumps(card | {"options": given}))
         with pytest.raises(ValueError, match=message):

@@ -29,6 +29,14 @@ def test_identities_are_linked_where_nothing_names_them(names):
     assert "does not name them" in people.basis
 
 
+def test_the_number_of_groups_is_limited():
+    # The time grows with its square.
+    sides, same = np.arange(2002).reshape(2, -1), np.zeros(1001, bool)
+    own = tuple(f"g{number}" for number in range(1001))
+    with pytest.raises(ValueError, match=r"at most 1,000 groups.*groups=1001"):
+        protocols.people_of((), sides, same, protocols.OWN, own)
+
+
 def test_the_checksum_of_a_bin_is_that_of_the_file(tmp_path, pictures):
     path = tmp_path / "lfw.bin"
     path.write_bytes(pickle.dumps((pictures, [True, False])))

@@ -1,6 +1,7 @@
 """Galleries from a stranger: refused, and nothing else is touched."""
 
 import contextlib
+import importlib.resources
 import os
 import shutil
 import sqlite3
@@ -126,6 +127,30 @@ def test_the_journal_of_another_database_is_refused(tmp_path, later, pages):
         (tmp_path / "gallery.db-journal").unlink()
     with Gallery(tmp_path) as gallery:
         assert gallery.people() == {"ada": 1}
+
+
+# SQLite's check of integrity goes down each level by a call, and ended the server.
+def test_a_table_of_many_levels_is_refused(tmp_path):
+    path, levels, page = tmp_path / "gallery.db", 60_000, 512
+    schema = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.execute(f"PRAGMA page_size = {page}")
+        base.executescript(schema.read_text())
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'faces'"
+        (root,) = base.execute(query).fetchone()
+    data = bytearray(path.read_bytes())
+    first, place = len(data) // page + 1, slice((root - 1) * page, root * page)
+    leaf = data[place]
+
+    def inner(child):  # a page with a right child only
+        return struct.pack(">BHHHBI", 5, 0, 0, page, 0, child).ljust(page, b"\0")
+
+    data[place] = inner(first)
+    data += b"".join(inner(first + k + 1) for k in range(levels - 1)) + leaf
+    data[28:32] = struct.pack(">I", len(data) // page)
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="is damaged: database disk image is malforme"):
+        Gallery(tmp_path, 4)
 
 
 # A backup would lack the faces, and those that are removed would stay on the disk.

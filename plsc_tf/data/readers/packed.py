@@ -206,7 +206,7 @@ def packed_source(
 
 
 def find_packed(
-    name: str, names: Sequence[str], find: Callable, columns: int = 3, after: int = 0
+    name: str, names: Sequence[str], find: Callable, columns=3, after=0, indexed=True
 ) -> tuple[PackedFiles, np.ndarray | None]:
     """Locates the records of files, from each file's index or the file itself.
 
@@ -217,6 +217,7 @@ def find_packed(
             each record and, if known, its label; used for files without an index.
         columns: how many numbers it yields for each record.
         after: see `PackedFiles`.
+        indexed: whether to read indexes.
 
     Returns:
         The records, and their labels, int64 `[n]`, or None if unknown.
@@ -224,8 +225,7 @@ def find_packed(
     Raises:
         ValueError: there are no records.
     """
-
-    tables = [read_index(path) or _located(path, find, columns) for path in names]
+    tables = [(indexed and read_index(p)) or _located(p, find, columns) for p in names]
     counts = [len(table[0]) for table in tables]
     rule, shown = f"{name} holds no records", ", ".join(names[:3])
     advice = "Write the files again, or choose others"
@@ -249,7 +249,7 @@ def has_wrong_index(path: str, find: Callable, columns: int, labels: Sequence) -
         path, find, columns: as for `find_packed`.
         labels: those of the records, in order; None where they cannot be read.
     """
-    index = read_index(path)
+    index = read_index(path, old=True)  # a copy may make it look newer
     if index is None:
         return False
     pairs = zip(labels, index[2].tolist(), strict=False)
@@ -257,10 +257,14 @@ def has_wrong_index(path: str, find: Callable, columns: int, labels: Sequence) -
     return not (same and np.array_equal(index[:columns], _located(path, find, columns)))
 
 
-def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def read_index(path: str, old: bool = False) -> tuple[np.ndarray, ...] | None:
     """Reads the index that `plsc_tf.convert` wrote for a file of records.
 
     The index is a .npy file of int64 `[records, 3]`.
+
+    Args:
+        path: path of the file of records.
+        old: whether to read an index that is older than the file.
 
     Returns:
         The positions, lengths and labels of the records, int64 `[n]` each; None if
@@ -271,11 +275,10 @@ def read_index(path: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         ValueError: the file is not an index.
     """
     name = path + paths.INDEX_ENDING
-    # The converter writes none for a tar file, whose own labels other programs read.
-    if not files.exists(name) or path.endswith(".tar"):
+    if not files.exists(name):
         return None
     file = files.stat(path)
-    if files.stat(name).modified_ns < file.modified_ns:
+    if not old and files.stat(name).modified_ns < file.modified_ns:
         logging.warning("%s is older than its file, so it is not used", name)
         return None
     table, size = arrays.read(name), file.size

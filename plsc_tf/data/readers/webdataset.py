@@ -37,7 +37,8 @@ def webdataset(shards: Sequence[str], **numbers: int | None) -> IndexedSource:
     Raises:
         ValueError: a shard is damaged, or an image has no label.
     """
-    packed, labels = find_packed("webdataset", shards, find_samples)
+    # The converter writes no index for a tar file, whose labels other programs read.
+    packed, labels = find_packed("webdataset", shards, find_samples, indexed=False)
     return packed_source("webdataset", packed, labels=labels, **numbers)
 
 

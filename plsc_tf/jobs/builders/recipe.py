@@ -103,8 +103,7 @@ def make_auxiliary(settings, backbone, half):
     if not weight or tap_of(backbone) is None:
         return None
     given = {"weight": weight, "label_smoothing": settings.head.label_smoothing}
-    classes = settings.dataset.num_classes
-    return Auxiliary(backbone, classes, dtype=half.dtype, **given)
+    return Auxiliary(backbone, settings.dataset.num_classes, dtype=half.dtype, **given)
 
 
 def check_accumulation(settings, replicas):

@@ -215,8 +215,7 @@ class _Evaluation:
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(model)
         data = model.settings if self.scoring.card_duplicates else None
-        contents = self.data["contents_sha256"]
-        shared = provenance.overlaps(self.images, data, contents)
+        shared = provenance.overlaps(self.images, data, self.data["contents_sha256"])
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             if count := report.duplicates.get("training set", {}).get("same_pixels"):

@@ -21,6 +21,7 @@ LINKED = (
     "identities are drawn; the set does not name them, so images are one identity "
     "where pairs of the same person link them, which may make intervals too narrow"
 )
+_MOST_GROUPS, _MOST_LISTS = 1_000, 4
 # The value of the option groups for which pairs have groups of their own.
 OWN = "pairs"
 # TinyFace's folders.
@@ -48,6 +49,9 @@ def people_of(names, sides, same, groups="", own=()):
     groups_in = np.array([own, own], object) if own else None
     if groups not in ("", OWN):
         groups_in = groups_of(names, groups)[sides]
+    count = len({*groups_in.flat}) if groups_in is not None else 0
+    rule = f"There may be at most {_MOST_GROUPS:,} groups, as each takes a while"
+    require(count <= _MOST_GROUPS, rule, groups=count)
     return People(numbers[sides], basis, groups_in)
 
 
@@ -264,7 +268,10 @@ def _faces(meta, listed, names):
 def _subjects(meta, listed, kind):
     """Reads the 1:N lists of a kind as {label: (templates, subjects)}."""
     sides = {}
-    for name in fnmatch.filter(listed, f"*_1N_{kind}_*.csv"):
+    names = fnmatch.filter(listed, f"*_1N_{kind}_*.csv")
+    rule = f"{meta} may have at most {_MOST_LISTS} lists of one kind"
+    require(len(names) <= _MOST_LISTS, rule, lists=len(names))
+    for name in names:
         path = files.join(meta, name)
         label = name.partition("_1N_")[2].removesuffix(".csv")
         sides[label] = lists.read_subjects(files.read(path), path)

@@ -28,6 +28,7 @@ _FIRST, _WORST, _SIDE = 3, 8, 128
 # The options that repeat an evaluation.
 REPEATED = (
     *("dataset", *cli.TRAINED_MODEL, "no ckpt_file_name", "no fs_ugi", "saved_model"),
+    "no max_megapixels",  # a card must not allow larger images
     *("image_dir", "val_targets", "test_batch_size", "flip", "scoring"),
     *("no card_dir", "no plot_dir", "no reproduce", "no shard"),
 )

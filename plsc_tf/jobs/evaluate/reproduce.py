@@ -11,6 +11,9 @@ from plsc_tf.requirements import listed, require
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.storage import files
 
+# More draws of a card than users need are made only on request.
+_MOST_DRAWS = 10_000
+
 
 def reproduce(settings: Settings) -> list[tuple] | None:
     """Repeats the evaluation of a card, and compares all figures and checksums.
@@ -44,6 +47,10 @@ def reproduce(settings: Settings) -> list[tuple] | None:
     known = export in ("", own["saved_model"]) or export.endswith(".onnx")
     rule = f"{path} names an export, which is a program, {export}"
     require(known, rule, f"If you trust it, pass it too: --saved_model={export}")
+    samples = values.get("bootstrap_samples", 0)
+    rule = f"{path} asks for many draws, which take long"
+    many = samples > _MOST_DRAWS and "bootstrap_samples" not in settings.given
+    require(not many, rule, f"To do so, set --bootstrap_samples={samples}")
     values |= {name: own[name] for name in settings.given - {"reproduce"}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = kept or scratch
