@@ -188,7 +188,8 @@ class Gallery(contextlib.AbstractContextManager):
                         self._require_unchanged()
                         yield
                 finally:  # a failure is undone by the next query, which writes, too
-                    self._one("SELECT dim FROM about")
+                    with contextlib.suppress(sqlite3.Error):
+                        self._one("SELECT dim FROM about")
                     self._opened = self._opened and gallery_database.stamp(self._folder)
         except sqlite3.OperationalError as error:
             raise self._os_error("write", error) from error

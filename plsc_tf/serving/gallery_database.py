@@ -17,10 +17,13 @@ _OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
 _MOST_PAGES = 10_000
 # Steps of SQLite's machine to read the list of tables.
 _MOST_STEPS = 100_000
-_TREES = "about", "sqlite_sequence", "people NOT INDEXED", "faces NOT INDEXED"
-_TREES += (
-    "faces INDEXED BY faces_of_person",
-    "people INDEXED BY sqlite_autoindex_people_1",
+# All tables and indexes.
+_TREES = (
+    *("about", "sqlite_sequence", "people NOT INDEXED", "faces NOT INDEXED"),
+    *(
+        "people INDEXED BY sqlite_autoindex_people_1",
+        "faces INDEXED BY faces_of_person",
+    ),
 )
 _SCHEMA = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
 
@@ -58,9 +61,7 @@ def foreign_file(folder: str) -> str:
         # file as large as the journal says.
         other = before is not None and changes not in (before, before + 1)
         if other or least > os.path.getsize(path):
-            return (
-                "has the journal of another gallery.db, gallery.db-journal: remove it"
-            )
+            return "has the journal of another gallery.db: remove gallery.db-journal"
     return ""
 
 

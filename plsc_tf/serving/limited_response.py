@@ -61,10 +61,10 @@ class Response(http.client.HTTPResponse):
 
 def receive(connection: http.client.HTTPConnection) -> tuple[Response, bytes]:
     """Returns (the answer to the last request, its content), within the timeout."""
-    sock, limit = connection.sock, connection.timeout
-    # OpenSSL goes on reading messages of TLS itself, as long as there are any.
-    timer = threading.Timer(limit + 1, _end, [sock]) if limit else None
-    if timer and isinstance(connection, http.client.HTTPSConnection):
+    limit, timer = connection.timeout, None
+    if limit and isinstance(connection, http.client.HTTPSConnection):
+        # OpenSSL goes on reading messages of TLS itself, as long as there are any.
+        timer = threading.Timer(limit + 1, _end, [connection.sock])
         timer.daemon = True
         timer.start()
     try:

@@ -80,11 +80,8 @@ class FaceRoute:
         Raises:
             ValueError: it cannot be decoded.
         """
-        pixels, size = (
-            open_photo(photos[0], self._app.options.max_megapixels),
-            self._size,
-        )
-        (points,) = self._detect([pixels])
+        pixels = open_photo(photos[0], self._app.options.max_megapixels)
+        (points,), size = self._detect([pixels]), self._size
         faces = cut_faces(pixels, points, size, most=self._most)
         faces = [one._replace(pixels=encode(one.pixels))._asdict() for one in faces]
         # As a list, it would become an array.
