@@ -369,6 +369,9 @@ class _Server:
                     connection.sock.settimeout(connection.timeout)
                 connection.request("POST", path, body, self._headers)
                 response, data = receive(connection)
+                # An answer that repeats the request must not bring the key into logs.
+                _, _, key = self._headers.get("Authorization", "").partition(" ")
+                data = data.replace(key.encode(), b"...") if key else data
                 break
             except _FAILURES as error:
                 connection.close()

@@ -82,6 +82,7 @@ class Gallery(contextlib.AbstractContextManager):
         if problem:
             raise self._error(f"{problem}. {_RESTORE}")
         with contextlib.ExitStack() as stack:
+            os.close(os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600))
             lock = stack.enter_context(open(lock_path, "a", encoding="utf8"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -155,7 +156,8 @@ class Gallery(contextlib.AbstractContextManager):
             owners, _, data, _ = zip(*some, strict=True)
             rows = np.ndarray((len(data), self.dim), np.float32, b"".join(data))
             lengths = np.linalg.norm(rows.astype(np.float32), axis=1)
-            if min(owners) < 1 or not np.allclose(lengths, 1, atol=0.01):
+            whole = set(map(len, data)) == {4 * self.dim}
+            if not (whole and min(owners) > 0 and np.allclose(lengths, 1, atol=0.01)):
                 raise TypeError("an embedding does not have length 1, or no person")
             self._append(owners, rows)
 

@@ -87,6 +87,14 @@ def test_tf_serving_is_found_out(pictures):
     assert len(paths) == 4
 
 
+def test_a_key_that_is_repeated_is_not_in_the_error(pictures):
+    echo = 500, {"error": "your request had Authorization: Bearer hush-hush"}, {}
+    with listening(lambda *_: echo) as (address, _):
+        with Client(address, api_key="hush-hush") as client:
+            with pytest.raises(ServiceError, match=r"Bearer \.\.\."):
+                client.encode(pictures[:1])
+
+
 def test_a_server_that_names_its_model_is_not_asked_otherwise(pictures):
     # Otherwise, embeddings of two models could be in one list.
     answers = iter([(200, {"instance": [{"embedding": [1.0]}]}, {}), (404, {}, {})])

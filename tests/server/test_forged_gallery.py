@@ -35,6 +35,10 @@ UPDATE faces SET checksum =
         "UPDATE faces SET embedding = zeroblob(16) WHERE person = 2",
         "UPDATE faces SET embedding = substr(embedding, 1, 8)",
         "UPDATE faces SET embedding = 'text'",
+        # Together, they have the right size.
+        "UPDATE faces SET embedding = substr(embedding, 1, 12) WHERE person = 1; UPDATE"
+        " faces SET embedding = CAST(zeroblob(4) || embedding AS BLOB) WHERE person = 2"
+        f"{FIT}",
         "DELETE FROM people WHERE id = 2",
         "UPDATE people SET id = -2 WHERE id = 2; UPDATE faces SET person = -2",
         "UPDATE people SET id = id << 32; UPDATE faces SET person = person << 32",
