@@ -1,5 +1,6 @@
 """RecordIO: what an independent encoder wrote comes back; every fault is named."""
 
+import os
 import struct
 
 import numpy as np
@@ -123,6 +124,15 @@ def test_faults_name_file_and_place(faces, change, message):
         idx.write_text("".join(lines))
     with pytest.raises(ValueError, match=message):
         recordio_source(str(rec))
+
+
+def test_a_record_has_a_largest_size(tmp_path):
+    # Some of a sparse file, read at once, would fill the memory.
+    path, length = tmp_path / "train.rec", (3 << 24) + 4
+    path.write_bytes(struct.pack("<II", 0xCED7230A, length))
+    os.truncate(path, 8 + length)
+    with pytest.raises(ValueError, match="a record of at most 50,331,648 bytes"):
+        recordio_source(str(path))
 
 
 def test_missing_files_say_what_is_there(tmp_path):

@@ -60,7 +60,9 @@ def test_the_checksum_of_listed_pairs_covers_pictures_and_pairs(pictures):
 
 def test_a_card_says_whether_mirror_images_were_left_out():
     # Without it, the card of a server, which does not flip, could not be reproduced.
-    assert provenance.options(Settings.from_values(flip=False)) == {"flip": False}
+    # But a card must not allow larger images.
+    settings = Settings.from_values(flip=False, max_megapixels=99.0)
+    assert provenance.options(settings) == {"flip": False}
 
 
 def test_shared_pictures_are_found_between_sets():
