@@ -199,9 +199,13 @@ class ReducedStepper:
         finite = bool(outcome["finite"])
         if finite and accepted:
             bfgs.accept(gradient, accepted * direction, inverse)
-        norm = float(np.linalg.norm(gradient))
-        self.last = {"loss": loss, "slope": slope, "projected_gradient": norm}
-        self.last |= {"trials": tried, "accepted": accepted if finite else 0.0}
+        self.last = {
+            "loss": loss,
+            "slope": slope,
+            "projected_gradient": float(np.linalg.norm(gradient)),
+            "trials": tried,
+            "accepted": accepted if finite else 0.0,
+        }
         outcome["step_size"] = accepted
         return outcome
 

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import struct
 
-# The gallery's own files, with those that SQLite makes beside its own.
+# The files of a gallery, including SQLite's temporary ones.
 _ENDS = ("", "-journal", "-wal", "-shm")
 _FILES = ("lock", "audit.log", *(f"gallery.db{end}" for end in _ENDS))
 # The end of a journal that names a file, which SQLite then removes. Only a transaction

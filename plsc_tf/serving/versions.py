@@ -1,11 +1,10 @@
 """Manages version folders (1, 2, 3, ...); TensorFlow Serving serves the largest."""
 
 import contextlib
-import os
 import re
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files
+from plsc_tf.storage import files, local
 
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
@@ -57,11 +56,10 @@ def read_card(folder: str) -> dict:
 def stamp(folder: str):
     """Returns what changes if another model gets a version's number; None on errors."""
     path = folder if folder.endswith(".onnx") else files.join(folder, _MODEL)
+    if files.is_local(path):
+        return local.version(path)
     with contextlib.suppress(OSError):
-        if not files.is_local(path):
-            return files.stat(path)
-        status = os.stat(path)  # copies may preserve size and time
-        return status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
+        return files.stat(path)
 
 
 def _is_model(folder):

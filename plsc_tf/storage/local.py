@@ -28,6 +28,16 @@ def stat(path, _):
     return FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
+def version(path):
+    """Returns what changes if the file is changed or replaced; None on errors."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # Copies may preserve the time of a modification, but not this one.
+    return status.st_ctime_ns, status.st_size, status.st_ino
+
+
 def write(path, make_pieces, _, algorithm):
     """Writes a file and flushes it to the disk; returns its entry for a manifest."""
     digest, size = checksums.ALGORITHMS[algorithm](), 0

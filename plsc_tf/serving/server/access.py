@@ -8,7 +8,6 @@ rebinding, under a name of its own, has this name in `Host`.
 import hashlib
 import hmac
 import math
-import os
 import re
 import socket
 import time
@@ -101,7 +100,7 @@ class Access:
         self._free, self._version, self._keys = {}, None, []
         if self.keyed:
             # Take the version first: a change after it is then read again.
-            self._version = _version(self._path)
+            self._version = local.version(self._path)
             self._keys = read_keys(self._path)
             require(self._keys, f"{self._path} must contain keys")
             if not (options.local or options.tls_certificate):
@@ -174,7 +173,7 @@ class Access:
         self._free[key.name] = free + interval
 
     def _reload(self):
-        version = _version(self._path)
+        version = local.version(self._path)
         if version == self._version:
             return
         self._version = version
@@ -193,15 +192,6 @@ class Access:
         known = self.keyed or name in self._names | self._allowed or _ADDRESS(name)
         same = origin is None or origin.partition("//")[2] == host
         return bool(known and (same or _name(origin) in self._allowed))
-
-
-def _version(path):
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    # Copies may preserve the time of a modification, but not this one.
-    return found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _name(url):
