@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -182,8 +183,16 @@ def save(
     return sum(file["bytes"] for share in shares for file in share["files"].values())
 
 
-def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
+def agree(
+    group: Any, name: str, function: Callable | None, timeout_s: float = math.inf
+) -> list:
     """Calls a function on every worker; returns the list of all workers' results.
+
+    Args:
+        group: the `Group` of the workers.
+        name: what the function does; the same on all workers.
+        function: the function, or None to do nothing on this worker.
+        timeout_s: seconds to wait for the others.
 
     Raises:
         OSError, ValueError: the function raised this error on this worker.
@@ -194,7 +203,7 @@ def agree(group: Any, name: str, function: Callable[[], Any] | None) -> list:
         value = function() if function else None
     except (OSError, ValueError) as caught:
         error, problem = caught, [getattr(caught, "errno", None), str(caught)]
-    outcomes = group.gather(name, {"value": value, "problem": problem})
+    outcomes = group.gather(name, {"value": value, "problem": problem}, timeout_s)
     if error is not None:
         raise error
     for index, outcome in enumerate(outcomes):

@@ -100,11 +100,12 @@ class PipelineOptions:
         """
         height, width = self.image_size
         ready = _READY_BYTES // (3 * height * width * batch_size)
+        cores = len(os.sched_getaffinity(0))
         return dataclasses.replace(
             self,
             num_parallel_batches=self.num_parallel_batches or 2,
             prefetch_buffer_size=self.prefetch_buffer_size or min(max(2, ready), 32),
-            num_preprocessing_threads=self.num_preprocessing_threads or _cores(),
+            num_preprocessing_threads=self.num_preprocessing_threads or cores,
         )
 
     def build_preprocessing(self) -> "preprocessing.Preprocessing":
@@ -112,13 +113,6 @@ class PipelineOptions:
         return preprocessing.build(
             self.preprocessing, self.image_size, self.augmentation
         )
-
-
-def _cores() -> int:
-    """Returns how many cores this process may use, or on macOS how many exist."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Batches:

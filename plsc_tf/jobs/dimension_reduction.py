@@ -10,7 +10,7 @@ from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, Reduction
 from plsc_tf.boost.snapshots import NAME, Snapshots
 from plsc_tf.boost.space import TILE
 from plsc_tf.boost.trajectory import layout_of, open_folder
-from plsc_tf.checkpoints import catalog
+from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import read_bytes
 from plsc_tf.reporting.recorder import StepLines
@@ -150,22 +150,19 @@ def _check_memory(whole, model, boost):
 
 def _projection(model, settings, whole):
     """Returns the projection's path; the chief makes it from snapshots if needed."""
-    boost, group, error = settings.boost, model.trainer.group, None
+    boost, group = settings.boost, model.trainer.group
     save_dir = settings.checkpoints.model_save_dir
     path = boost.pca_mat_path or files.join(save_dir, PROJECTION)
-    if group.is_chief:
-        try:
-            # A resumed run keeps its reduced space.
-            kept = files.exists(path) and catalog.find_all(save_dir)
-            if not (boost.pca_mat_path or kept):
-                beat, count = model.trainer.heartbeat, boost.n_component
-                rows = open_folder(boost.weight_load_dir, whole, count, beat)
-                projection.make(path, rows, whole, count)
-            projection.check(path, whole, boost.n_component)
-        except (OSError, ValueError) as caught:
-            error = caught
-    waited = boost.dim_reduce_timeout
-    message = group.gather("projection", error and str(error), timeout_s=waited)[0]
-    if message:
-        raise error or ValueError(message)
+
+    def prepare():
+        # A resumed run keeps its reduced space.
+        kept = files.exists(path) and catalog.find_all(save_dir)
+        if not (boost.pca_mat_path or kept):
+            beat, count = model.trainer.heartbeat, boost.n_component
+            rows = open_folder(boost.weight_load_dir, whole, count, beat)
+            projection.make(path, rows, whole, count)
+        projection.check(path, whole, boost.n_component)
+
+    function = prepare if group.is_chief else None
+    writer.agree(group, "projection", function, boost.dim_reduce_timeout)
     return path

@@ -50,7 +50,6 @@ class SingleWorker:
 
     def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list:
         """Returns the values of all workers: `[value]`."""
-        del name, timeout_s
         return [value]
 
     def fail(self, text: str, exit_status: int = LOST_STATUS) -> None:

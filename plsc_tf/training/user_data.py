@@ -55,7 +55,6 @@ class DatasetBatches:
 
     def epoch(self, epoch: int, start_step: int = 0) -> tf.data.Dataset:
         """Returns the data set from batch `start_step` on, the same in every epoch."""
-        del epoch  # a `tf.data.Dataset` does not depend on the epoch
         return self._dataset.skip(start_step)
 
     def endless(self, done: int) -> tf.data.Dataset:

@@ -5,7 +5,6 @@ import threading
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.worker_lost import STALL_STATUS, end_process
 from plsc_tf.reporting.recorder import StepCallback
-from plsc_tf.requirements import require
 from plsc_tf.training.circular import Classifier
 
 
@@ -18,19 +17,14 @@ class Watchdog(StepCallback):
     watches from the first step on, and a call of several steps as one activity.
 
     Args:
-        timeout_s: longest allowed time between two signs of progress, in seconds. It
-            must be enough for the first step, which traces and compiles the graph.
+        timeout_s: longest allowed time between two signs of progress, in seconds, more
+            than 0 and enough for the first step, which traces and compiles the graph.
             Longer activities, such as verification, call `model.trainer.heartbeat()`.
         group: the `plsc_tf.parallel.group.Group` of workers, or `SingleWorker`.
-
-    Raises:
-        ValueError: `timeout_s` is not positive.
     """
 
     def __init__(self, timeout_s: float, group: Group | SingleWorker) -> None:
         super().__init__()
-        rule = "timeout_s, the time limit of a step in seconds, must be positive"
-        require(timeout_s > 0, rule, timeout_s=timeout_s)
         self._timeout_s, self._group = timeout_s, group
         self._activity = "starting"
         self._has_progress = False

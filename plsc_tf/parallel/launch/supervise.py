@@ -106,18 +106,15 @@ class Worker:
             self.status = self._process.wait()
 
     def _signal_group(self, signum):
-        # macOS raises PermissionError if all processes in the group have ended.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signum)
 
 
 def _die_with_parent():
     """Returns a function for the child process that ties its life to the launcher's.
 
-    The child calls it before it runs its command. Returns None except on Linux.
+    The child calls it before it runs its command.
     """
-    if not sys.platform.startswith("linux"):
-        return None
     parent = os.getpid()
     libc = ctypes.CDLL(None, use_errno=True)
 
