@@ -11,7 +11,6 @@ from keras import layers
 
 from plsc_tf.backbones import blocks
 from plsc_tf.backbones.arguments import NetworkArguments, positive_integer
-from plsc_tf.backbones.blocks import Style
 from plsc_tf.requirements import require, require_one_of
 
 PLSC_DEPTHS = {
@@ -63,7 +62,7 @@ def resnet(depth: int, image, arguments: NetworkArguments, *, variant: str = "v0
     # PLSC's own condition: bottlenecks start at 101 layers.
     block, filters = PLSC_VARIANTS[variant if depth > 100 else "v0.2"]
     arguments.require_pixels(16)
-    style = Style(epsilon=2e-5, one_slope=True)
+    style = blocks.Style(epsilon=2e-5, one_slope=True)
     x = style.conv(image, 64, 3, name="stem_conv")
     x = style.norm_prelu(x, name="stem")
     x = _stages(x, block, PLSC_DEPTHS[depth], filters, style)
@@ -109,7 +108,7 @@ def residual(  # noqa: PLR0913 - options of the family
         `[N, embedding_size]` tensor.
     """
     depths, filters, stride = _stage_filters(depths, width, stem_stride, arguments)
-    style = Style(
+    style = blocks.Style(
         epsilon=1e-5,
         conv_initializer=blocks.tenth_normal if is_iresnet else blocks.fan_out_normal,
         dense_initializer=blocks.fan_in_uniform,
@@ -154,7 +153,7 @@ def mobilefacenet(wide: bool, image, arguments: NetworkArguments):
         `[N, embedding_size]` tensor.
     """
     arguments.require_pixels(16)
-    style = Style(epsilon=1e-5)
+    style = blocks.Style(epsilon=1e-5)
     scale = 2 if wide else 1
     x = style.conv(image, 64 * scale, 3, stride=2, name="stem_conv")
     x = style.norm_prelu(x, name="stem")

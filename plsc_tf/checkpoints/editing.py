@@ -12,7 +12,6 @@ import numpy as np
 
 from plsc_tf.checkpoints import manifest, reader, rows, writer
 from plsc_tf.checkpoints.labels_map import LabelsMap
-from plsc_tf.checkpoints.rows import StoredRows
 from plsc_tf.checkpoints.writer import Content, File
 from plsc_tf.parallel import packing
 from plsc_tf.requirements import require
@@ -117,7 +116,7 @@ def _edited(source, content, changes, weights_only):
 
 def _edited_rows(source, content, changes, name):
     """Returns the edited rows of an array, stored as they were."""
-    stored = StoredRows(source, content["arrays"][name])
+    stored = rows.StoredRows(source, content["arrays"][name])
     dtype = stored.stored_dtype
     if changes.dominant is not None:
         stored = rows.one_center(stored, changes.dominant)

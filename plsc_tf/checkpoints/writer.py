@@ -26,7 +26,6 @@ from plsc_tf.parallel import packing
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.arrays import npy_header
-from plsc_tf.storage.errors import StorageError
 
 BACKBONE = "backbone.weights.h5"
 TRAINING = "training.npz"
@@ -209,7 +208,7 @@ def agree(
     for index, outcome in enumerate(outcomes):
         if outcome["problem"]:
             number, text = outcome["problem"]
-            raise StorageError(f"worker {index}: {text}", number)
+            raise files.StorageError(f"worker {index}: {text}", number)
     return [outcome["value"] for outcome in outcomes]
 
 

@@ -13,7 +13,6 @@ from plsc_tf.data.image_limit import check_size
 from plsc_tf.evaluation.verification import FOLDS, verify_pairs
 from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import data
-from plsc_tf.jobs.builders.data import framing
 from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
@@ -114,7 +113,7 @@ def export_at_end(
 
 
 def _export(settings, model, checkpoint, pairs, card=None):
-    options, frame = settings.export, framing(settings)
+    options, frame = settings.export, data.framing(settings)
     made_of = origins.of_checkpoint(checkpoint) if checkpoint else []
     facts = origins.checked_facts(settings, made_of)
     save_dir = settings.checkpoints.model_save_dir

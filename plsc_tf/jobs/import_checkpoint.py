@@ -4,7 +4,6 @@ import functools
 import os
 
 from plsc_tf.checkpoints import catalog, importers, writer
-from plsc_tf.checkpoints.writer import Content
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.builders.heads import make_head
@@ -130,7 +129,7 @@ def _content(settings, source, backbone, origin):
         "origins": [origin],
         "imported": {"format": source.format, "from": path},
     }
-    return Content(state, writer.backbone_file(backbone), source.arrays)
+    return writer.Content(state, writer.backbone_file(backbone), source.arrays)
 
 
 def _table(settings, source, backbone, path):

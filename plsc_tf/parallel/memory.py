@@ -76,11 +76,6 @@ def machine_memory() -> int:
     return min([*sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")])
 
 
-def process_memory() -> int:
-    """Returns the bytes of memory that this process uses now; 0 if unknown."""
-    return read_bytes("/proc/self/status", "VmRSS")
-
-
 def read_bytes(path: str, name: str) -> int:
     """Returns the bytes in a line `name: 123 kB` of a file in /proc; 0 without it."""
     with contextlib.suppress(OSError):

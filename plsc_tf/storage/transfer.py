@@ -17,7 +17,6 @@ from absl import logging
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, files
-from plsc_tf.storage.errors import StorageError
 
 MANIFEST = "manifest.json"
 PARTIAL = ".plsc-part"
@@ -150,7 +149,7 @@ def _listed(source_dir, sizes):
             name = manifest.removesuffix(MANIFEST) + inner
             if sizes.get(name) != entry["bytes"]:
                 actual = f"has {sizes[name]}" if name in sizes else "does not exist"
-                raise StorageError(
+                raise files.StorageError(
                     f"{files.join(source_dir, name)} is damaged: its manifest says "
                     f"{entry['bytes']} bytes, but the file {actual}."
                 )
@@ -167,7 +166,7 @@ def _entries(path):
     except (KeyError, TypeError, AttributeError):
         return {}
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path} is damaged: {error!r:.300}.") from error
+        raise files.StorageError(f"{path} is damaged: {error!r:.300}.") from error
 
 
 def _copy(source, target, size, expected, replace):
@@ -199,7 +198,7 @@ def _copy(source, target, size, expected, replace):
         )
     if problem:
         files.remove(partial)
-        raise StorageError(problem)
+        raise files.StorageError(problem)
     if existing is not None:
         logging.warning("Replacing %s, which differs from %s.", target, source)
         files.remove(target)

@@ -10,7 +10,6 @@ import keras
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
-from plsc_tf.checkpoints.writer import BackgroundSaver
 from plsc_tf.requirements import require, require_one_of
 from plsc_tf.storage import files
 from plsc_tf.storage.writer_lock import WriterLock
@@ -85,7 +84,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.saved_step: int | None = None
         # Names this training in the states of its checkpoints.
         self.run: str | None = secrets.token_hex(8)
-        self._saver = BackgroundSaver()
+        self._saver = writer.BackgroundSaver()
         self._continues = False
         self._best: dict | None = None  # {"epoch", "accuracy", "of"}
 

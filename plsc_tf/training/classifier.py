@@ -30,7 +30,6 @@ from plsc_tf.training.loss_scale import LossScale, from_keras
 from plsc_tf.training.mixing import Mixing
 from plsc_tf.training.optimizers import Momentum
 from plsc_tf.training.sentinel import Sentinel
-from plsc_tf.training.weight_rules import WeightRule
 
 
 @keras_limits.refused
@@ -126,7 +125,7 @@ class Classifier(keras.Model):
         transport: Transport | None = None,
         averaging: Averaging | None = None,
         steps_per_execution: int = 1,
-        head_rule: WeightRule = weight_rules.COMMON,
+        head_rule: weight_rules.WeightRule = weight_rules.COMMON,
         rate_factors: Mapping[str, float] | None = None,
         weight_decay_on: Mapping[str, float] | None = None,
         mixing: Mixing | None = None,

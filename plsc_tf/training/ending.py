@@ -99,13 +99,6 @@ class Votes:
 STATUS = 128 + signal.SIGTERM
 
 
-class Terminated(SystemExit):
-    """Ends the process with the exit status of SIGTERM."""
-
-    def __init__(self) -> None:
-        super().__init__(STATUS)
-
-
 class Termination(keras.callbacks.Callback):
     """Ends training between two steps after SIGTERM or SIGINT.
 
@@ -130,7 +123,7 @@ class Termination(keras.callbacks.Callback):
 
     def listen(self) -> None:
         """Installs the handlers of SIGTERM and SIGINT; call it in the main thread."""
-        endings = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
+        endings = {signal.SIGTERM: SystemExit(STATUS), signal.SIGINT: KeyboardInterrupt}
         for number, ending in endings.items():
             before = signal.signal(number, lambda *_, e=ending: self._request(e))
             self._before.setdefault(number, before)
@@ -162,7 +155,7 @@ class Termination(keras.callbacks.Callback):
         """Ends the training if a signal has arrived; in a cluster, votes for it.
 
         Raises:
-            Terminated: after SIGTERM.
+            SystemExit: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
         if self._requested is not None and self._votes() is not None:
@@ -179,7 +172,7 @@ class Termination(keras.callbacks.Callback):
         """Ends the training if a signal has arrived; further ones work at once.
 
         Raises:
-            Terminated: after SIGTERM.
+            SystemExit: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
         self._waits = self._votes() is not None
@@ -190,7 +183,7 @@ class Termination(keras.callbacks.Callback):
         """Ends the training if a signal has arrived.
 
         Raises:
-            Terminated: after SIGTERM.
+            SystemExit: after SIGTERM.
             KeyboardInterrupt: after SIGINT.
         """
         if self._is_ahead():

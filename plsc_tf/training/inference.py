@@ -11,13 +11,11 @@ import tensorflow as tf
 
 from plsc_tf.backbones.precision import in_float32
 from plsc_tf.data import images as data_images
-from plsc_tf.data.images import check_range
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.strategy import gather
 from plsc_tf.requirements import require
 from plsc_tf.training import batching, feed, user_data
 from plsc_tf.training.circular import Classifier
-from plsc_tf.training.feed import EXAMPLES, WEIGHTS, Position
 
 # Default number of images per batch (PLSC: test_batch_size).
 BATCH = 120
@@ -58,7 +56,7 @@ def in_parts(
         batch_size: images per batch over all replicas.
     """
     batching.check_images(np.shape(images), model.backbone.input_shape, resize=True)
-    check_range(np.asarray(images), "images")
+    data_images.check_range(np.asarray(images), "images")
     model.synchronize_statistics()
     size = _padded(model, batch_size, images)
     for start in range(0, len(images), size):
@@ -154,7 +152,7 @@ def evaluate(
             sums[name] = sums.get(name, 0.0) + float(local)
         callbacks.on_test_batch_end(number, {})
     require(sums, "The data to evaluate has no examples, or steps is 0")
-    results = Position(sums=sums).means(model.weighted_metrics)
+    results = feed.Position(sums=sums).means(model.weighted_metrics)
     callbacks.on_test_end(results)
     return results
 
@@ -194,7 +192,7 @@ def evaluate_step(
     given = embeddings, labels, weights, bool(model.ranked_metrics)
     step = tf.convert_to_tensor(model.optimizer.iterations)
     outcome = model.head.loss_and_gradients(*given, step=step, gradients=False)
-    sums = {EXAMPLES: tf.reduce_sum(real), WEIGHTS: tf.reduce_sum(weights)}
+    sums = {feed.EXAMPLES: tf.reduce_sum(real), feed.WEIGHTS: tf.reduce_sum(weights)}
     sums["loss"] = tf.reduce_sum(weights * outcome.losses)
     ranks: Any = outcome.ranks
     for name, k in model.ranked_metrics.items():

@@ -9,7 +9,6 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import manifest, reader, writer
-from plsc_tf.checkpoints.writer import Content
 from plsc_tf.parallel.strategy import gather, local_replicas
 from plsc_tf.requirements import require
 from plsc_tf.training import model_config, weight_rules
@@ -68,7 +67,7 @@ def head_state(model: Classifier) -> dict[str, float]:
 
 def snapshot(
     model: Classifier, state: dict, *, weights_only: bool = False, held: bool = True
-) -> Content:
+) -> writer.Content:
     """Takes a snapshot of the model, its optimizer and its position.
 
     Args:
@@ -99,7 +98,7 @@ def snapshot(
     arrays = {k: v.held() if held else v.stored() for k, v in arrays.items()}
     state = {**state, **_position(model, weights_only)}
     backbone = writer.backbone_file(model.backbone, values)
-    return Content(state, backbone, arrays, training, held)
+    return writer.Content(state, backbone, arrays, training, held)
 
 
 def _position(model, weights_only):

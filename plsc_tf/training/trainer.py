@@ -17,7 +17,6 @@ from plsc_tf.requirements import require
 from plsc_tf.training import feed, keras_limits, several_steps, user_data
 from plsc_tf.training.circular import Classifier
 from plsc_tf.training.ending import EndedElsewhereError, Votes
-from plsc_tf.training.feed import COUNTS, Position
 from plsc_tf.training.forward import Forward
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.updates import Updater
@@ -59,7 +58,7 @@ class Trainer:
 
     def __init__(self, model: Classifier) -> None:
         self.model = model
-        self.position = Position()
+        self.position = feed.Position()
         self.updater: Updater = None  # type: ignore[assignment]
         self.group: Group | SingleWorker = SingleWorker()
         self.votes: Votes | None = None
@@ -212,7 +211,7 @@ class Trainer:
     def _counted(self, result):
         """Takes the counts and votes out of a step's result, and counts the step."""
         self.statistics_differ = True
-        counts = {name: result.pop(name) for name in COUNTS if name in result}
+        counts = {name: result.pop(name) for name in feed.COUNTS if name in result}
         self.stop_requested = bool(result.pop("stop", False))
         if self.votes is not None:
             self.votes.check_abort(bool(result.pop("aborted")))

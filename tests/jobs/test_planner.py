@@ -28,7 +28,7 @@ def fresh_process(monkeypatch):
 
     The command plans in a fresh process.
     """
-    monkeypatch.setattr(planner, "process_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(planner, "read_bytes", lambda *_: 5 * 10**8)
 
 
 BASE = HeadLoad(num_classes=1000, embedding_size=8, replicas=2, global_batch=10)

@@ -18,7 +18,7 @@ from plsc_tf.checkpoints import catalog, manifest
 from plsc_tf.jobs import train
 from plsc_tf.jobs.builders.hooks import LEFT_OUT
 from plsc_tf.options.settings import Settings
-from plsc_tf.training.ending import Terminated, Termination
+from plsc_tf.training.ending import Termination
 from tests import commands, programs
 from tests.jobs.tiny_run import TINY, as_flags, on_one_replica
 from tests.waiting import wait_for
@@ -129,7 +129,7 @@ class AtTheEnd(keras.callbacks.Callback):
 def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination):
     values = {**LONG, "num_sample_per_epoch": 24, "num_epochs": 2}
     values |= {"model_save_dir": str(tmp_path), "run_report": False}
-    with pytest.raises(Terminated):
+    with pytest.raises(SystemExit):
         hook = f"{__name__}:AtTheEnd"
         train.train(Settings.from_values(**values, hooks=hook), termination)
     assert [path for _, path in catalog.find_all(str(tmp_path))] == [f"{tmp_path}/0"]
@@ -139,7 +139,7 @@ def test_an_epoch_that_has_ended_is_saved_under_its_number(tmp_path, termination
 
 
 def test_outside_an_epoch_a_signal_works_at_once(termination):
-    with pytest.raises(Terminated) as caught:
+    with pytest.raises(SystemExit) as caught:
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 143
 

@@ -13,7 +13,6 @@ from plsc_tf.data import load as data_load, paths
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
 from plsc_tf.data.readers import image_files, layouts
-from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.readers.packed import has_wrong_index
 from plsc_tf.data.readers.recordio import ImageFinder
 from plsc_tf.data.sampling import FILE_ORDER
@@ -271,7 +270,7 @@ class RecordioImages(Listing):
             yield item
 
 
-def open_listing(name: str, request: DataRequest) -> Listing:
+def open_listing(name: str, request: layouts.DataRequest) -> Listing:
     """Returns the listing of a data set.
 
     Raises:

@@ -31,7 +31,6 @@ from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, local, outputs
-from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.writer_lock import WriterLock
 
 # Part of the fingerprint: a version must not resume one that orders differently.
@@ -123,7 +122,7 @@ def convert(source, plan: ConversionPlan) -> tuple[dict, bool]:
             if error.errno not in _FULL:
                 raise
             free = shutil.disk_usage(folder).free / 1e6
-            raise StorageError(
+            raise files.StorageError(
                 f"The disk of {folder} is full: {error.strerror}, {free:.0f} MB free. "
                 "Free some space, then run the same command again to resume.",
                 error.errno,

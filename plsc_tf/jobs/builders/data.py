@@ -10,7 +10,6 @@ from absl import logging
 from plsc_tf.data import load as data_load, preprocessing
 from plsc_tf.data.augmentation import Augmentation
 from plsc_tf.data.pipeline import Batches, PipelineOptions
-from plsc_tf.data.preprocessing import own_augmentation
 from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.evaluation.verification import FOLDS
 from plsc_tf.jobs.parts import TEST_SPLIT
@@ -226,7 +225,7 @@ def preprocessing_options(settings) -> dict:
         {"image_size", "preprocessing", "augmentation"}.
     """
     name, given = preprocessing_name(settings), settings.preprocessing
-    changed = _changed(own_augmentation(name) or Augmentation(), given)
+    changed = _changed(preprocessing.own_augmentation(name) or Augmentation(), given)
     chosen = {"preprocessing": name, "augmentation": changed}
     return {"image_size": given.image_size, **chosen}
 

@@ -21,7 +21,7 @@ from plsc_tf.jobs.memory_plan import activations
 from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.gpu_figures import GPUS
-from plsc_tf.parallel.memory import Devices, devices, process_memory
+from plsc_tf.parallel.memory import Devices, devices, read_bytes
 from plsc_tf.training import auxiliary
 from plsc_tf.training.forward import Forward
 from plsc_tf.training.weight_rules import is_frozen
@@ -244,7 +244,7 @@ def plan(settings: Settings) -> Job:
     Raises:
         ValueError: the settings are invalid; a training run would refuse them too.
     """
-    process, given = process_memory(), settings.performance
+    process, given = read_bytes("/proc/self/status", "VmRSS"), settings.performance
     gpu = given.device_kind and GPUS[given.device_kind.upper()]
     found = devices(given.num_replicas, given.device_memory_gb, gpu)
     settings = recipe.complete(settings)
