@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from plsc_tf.data import paths
-from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.packed import Records
+from plsc_tf.data.readers import layouts, packed
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
@@ -37,7 +36,7 @@ def layout(request: layouts.DataRequest) -> layouts.Layout:
 
 def _binary(request: layouts.DataRequest, batches: list[str]) -> layouts.ArraysLayout:
     """Returns the layout of the batches: a label byte and three 32x32 planes each."""
-    describe = Records(batches, list(map(_count, batches))).describe
+    describe = packed.Records(batches, list(map(_count, batches))).describe
     load, classes = functools.partial(_read, batches), INFO.num_classes
     return layouts.ArraysLayout(request, "cifar10", classes, load, describe)
 

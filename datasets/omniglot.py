@@ -9,8 +9,7 @@ import numpy as np
 
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.data.pairs import Pairs
-from plsc_tf.data.readers import layouts
-from plsc_tf.data.readers.image_files import class_folders
+from plsc_tf.data.readers import image_files, layouts
 from plsc_tf.requirements import require
 
 HELD_OUT = ("Bengali", "Greek", "Korean", "Syriac_(Estrangelo)", "Tagalog")
@@ -37,7 +36,7 @@ def pairs(request: layouts.DataRequest, target: str = "held_out") -> Pairs | Non
     """
     if target not in ("held_out", "omniglot", "val"):
         return None
-    held_out = class_folders(request.dataset_dir, keep=_is_held_out)
+    held_out = image_files.class_folders(request.dataset_dir, keep=_is_held_out)
     alphabets = np.array([name.split("/")[0] for name in held_out.class_names])
     chosen = _choose(held_out.labels, alphabets)
     used, rows = np.unique(chosen, return_inverse=True)

@@ -17,8 +17,7 @@ from absl import logging
 
 from plsc_tf import dotted_paths
 from plsc_tf.entry_setters import as_option, head_options, image_shape_of, setter
-from plsc_tf.options import cli, effects
-from plsc_tf.options.other_systems import ignored_name, unknown_option
+from plsc_tf.options import cli, effects, other_systems
 from plsc_tf.options.settings import Settings, known_options
 from plsc_tf.requirements import require, require_one_of
 
@@ -184,12 +183,12 @@ class Entry:
     def _set(self, **values):
         known = known_options()
         for name, value in values.items():
-            if ignored_name(name):
+            if other_systems.ignored_name(name):
                 self._values[name] = value
                 continue
             if name not in known:
                 hint = "python -m plsc_tf.train --help lists all options."
-                raise ValueError(f"{unknown_option(name, known)} {hint}")
+                raise ValueError(f"{other_systems.unknown_option(name, known)} {hint}")
             item, value = known[name], as_option(value)
             # Text is parsed as in a flag file: "3,28,28" is a shape.
             text = isinstance(value, str)

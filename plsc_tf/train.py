@@ -16,8 +16,7 @@ import sys
 
 from absl import logging
 
-from plsc_tf.options import cli
-from plsc_tf.options.flagfiles import packaged
+from plsc_tf.options import cli, flagfiles
 from plsc_tf.options.settings import select
 from plsc_tf.parallel.worker_lost import NOT_SAVED_STATUS
 from plsc_tf.storage import files
@@ -40,7 +39,7 @@ def run(argv):
     """Runs the command; without arguments, trains the quick start."""
     if argv:
         cli.main(main, groups=GROUPS, doc=__doc__, argv=argv)
-    flags = packaged()["quickstart.cfg"]
+    flags = flagfiles.packaged()["quickstart.cfg"]
     cli.main(quick_start, groups=GROUPS, argv=[f"--flagfile={flags}"])
 
 

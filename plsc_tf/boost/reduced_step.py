@@ -18,9 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.boost import projection
+from plsc_tf.boost import projection, trajectory
 from plsc_tf.boost.space import HostRows, Space
-from plsc_tf.boost.trajectory import Layout
 from plsc_tf.flags.boost import Boost
 from plsc_tf.parallel import collectives
 from plsc_tf.training import replica_step
@@ -92,7 +91,7 @@ class ReductionPlan:
     """
 
     projection: str
-    layout: Layout
+    layout: trajectory.Layout
     options: Boost
 
 

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plsc_tf.data import images
+from plsc_tf.data import faults, images
 from plsc_tf.data.augmentation import operations
-from plsc_tf.data.faults import READ_ERRORS, reason
 from plsc_tf.requirements import require
 
 # Positions of the five points in ArcFace's 112 x 112 training images, x and y in pixels
@@ -114,8 +113,8 @@ def align_face(
     transform = transforms(np.asarray(points)[np.newaxis], size)[0]
     try:
         pixels = images.to_rgb(image)
-    except READ_ERRORS as error:
-        problem = f"image must be an encoded JPEG or PNG: {reason(error)}"
+    except faults.READ_ERRORS as error:
+        problem = f"image must be an encoded JPEG or PNG: {faults.reason(error)}"
         raise ValueError(problem) from error
     return operations.warp(pixels, transform, 0, size).numpy()
 

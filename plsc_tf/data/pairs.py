@@ -9,12 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import images, paths
-from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data import faults, images, paths, unpickle
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, checked, num_pixels, read_image
 from plsc_tf.data.preprocessing import Preprocessing
 from plsc_tf.data.source import without_autograph
-from plsc_tf.data.unpickle import load_plain
 from plsc_tf.requirements import listed, require
 from plsc_tf.storage import files, outputs
 
@@ -107,12 +105,12 @@ class Pairs:
         try:
             for image in dataset.as_numpy_iterator():
                 decoded.append(image)
-        except READ_ERRORS as error:
+        except faults.READ_ERRORS as error:
             row = rows[len(decoded)]
             where = self.files[row] if self.files else f"image {row}"
             raise ValueError(
                 f"The verification set {self.name!r} cannot be decoded at {where}: "
-                f"{reason(error)} Replace the image or the set."
+                f"{faults.reason(error)} Replace the image or the set."
             ) from error
         sizes = {image.shape[:2] for image in decoded}
         rule = f"The images of {self.name!r} differ in size"
@@ -155,7 +153,7 @@ def load_pairs(path: str, images_dir: str | None = None) -> Pairs:
 def _load_bin(path: str, name: str) -> Pairs:
     """Reads a pickle (encoded images, is_same); images 2i and 2i + 1 are pair i."""
     data = files.read(path)
-    content = load_plain(data, path)
+    content = unpickle.load_plain(data, path)
     parts = content if isinstance(content, list) else [content]
     encoded, same = parts if len(parts) == 2 else (None, None)
     # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust

@@ -13,8 +13,7 @@ import time
 import numpy as np
 from absl import logging
 
-from plsc_tf.evaluation import roc
-from plsc_tf.evaluation.verification import lengths
+from plsc_tf.evaluation import roc, verification
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import arrays, files
@@ -58,7 +57,7 @@ class PairCounter:
         require(len(images) > 1 and images.max() > 1, rule, **kinds)
         rule = f"There may be at most {_MOST_GROUPS} groups, as each takes 2 MB"
         require(num_groups <= _MOST_GROUPS, rule, groups=num_groups)
-        self._rows, self._norms = rows, lengths(rows)
+        self._rows, self._norms = rows, verification.lengths(rows)
         bad = np.flatnonzero(self._norms == 0)
         rule = f"embeddings must not be zero, but {len(bad)} of {len(rows)} rows are"
         advice = "Leave these rows out of all files"

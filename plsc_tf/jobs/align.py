@@ -12,9 +12,8 @@ import re
 import numpy as np
 from PIL import Image, ImageOps
 
-from plsc_tf.data import contact_sheet, images
+from plsc_tf.data import contact_sheet, detection, images
 from plsc_tf.data.alignment import cut_faces, sharpness
-from plsc_tf.data.detection import FaceFinder, open_photo
 from plsc_tf.data.image_limit import read_image
 from plsc_tf.jobs import origins
 from plsc_tf.jobs.embed import image_list
@@ -81,7 +80,7 @@ def align(settings):
         outputs.require_absent(folder, "output_dir")
         outputs.require_absent(f"{folder}.png")
     outputs.require_own(folder)
-    finder = FaceFinder(options.detector, most, points, options.min_face_size)
+    finder = detection.FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):
         outputs.require_own(folder)
         done = _begin_report(report, facts)
@@ -184,7 +183,7 @@ def _summarize(report, folder, paths, most):
         if len(shown[result]) < _SHOWN and result != "unreadable":
             is_plain = result == "aligned"
             path = os.path.join(folder, written[0]) if is_plain else paths[name]
-            photo = Image.fromarray(open_photo(read_image(path), most))
+            photo = Image.fromarray(detection.open_photo(read_image(path), most))
             shown[result].append(np.asarray(ImageOps.pad(photo, (_SIDE, _SIDE))))
     rows = [("faces", f"{counts['faces']:,} in {folder}"), ("report", report)]
     if pictures := [(result, shown[result]) for result in _RESULTS if shown[result]]:

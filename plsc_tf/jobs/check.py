@@ -3,8 +3,7 @@
 import functools
 
 from plsc_tf.data import paths
-from plsc_tf.data.checks import check as data_check, report
-from plsc_tf.data.checks.listings import open_listing
+from plsc_tf.data.checks import check as data_check, listings, report
 from plsc_tf.jobs.builders.data import data_request
 from plsc_tf.options import effects
 from plsc_tf.serving.exported import open_model
@@ -31,7 +30,7 @@ def check(settings):
     name, classes = settings.dataset.dataset_name, settings.if_given("num_classes")
     changes = {"num_classes": classes, "num_examples": None, "held_back": 0.0}
     request = data_request(settings, settings.conversion.split, **changes)
-    listing = functools.partial(open_listing, name, request)
+    listing = functools.partial(listings.open_listing, name, request)
     report.check_output(given.cleaned_list, "cleaned_list", listing)
     targets = [name for name in settings.evaluation.val_targets if name != "test"]
     if "val_targets" not in settings.given:  # default sets need not exist

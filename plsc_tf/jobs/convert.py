@@ -7,8 +7,7 @@ import itertools
 import tensorflow as tf
 
 from plsc_tf.data import contact_sheet, load, paths
-from plsc_tf.data.conversion import run
-from plsc_tf.data.conversion.inputs import FilesInput, SourceInput
+from plsc_tf.data.conversion import inputs, run
 from plsc_tf.data.conversion.shards import MANIFEST
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.pairs import load_pairs, write_bin
@@ -97,12 +96,12 @@ def _open_input(settings):
     name, request = _request(settings)
     layout = load.find_layout(name, request)
     if layout.form:
-        return FilesInput(layout.form, layout.files, **labels), facts
+        return inputs.FilesInput(layout.form, layout.files, **labels), facts
     identity = {"dataset_name": name, **dataclasses.asdict(request)}
     source = load.open_source(name, request)
     facts = effects.data_facts(source.used_fields)
     facts["files"] = not facts.get("uncounted", False)
-    return SourceInput(source, identity), facts
+    return inputs.SourceInput(source, identity), facts
 
 
 def _draw_preview(settings):

@@ -5,11 +5,10 @@ import functools
 import keras
 from absl import logging
 
-from plsc_tf.boost import projection
+from plsc_tf.boost import projection, trajectory
 from plsc_tf.boost.reduced_step import ReducedStepper, ReducedUpdater, ReductionPlan
 from plsc_tf.boost.snapshots import NAME, Snapshots
 from plsc_tf.boost.space import TILE
-from plsc_tf.boost.trajectory import layout_of, open_folder
 from plsc_tf.checkpoints import catalog, writer
 from plsc_tf.heads.memory import FLOAT
 from plsc_tf.parallel.memory import read_bytes
@@ -39,7 +38,7 @@ def begin(model, settings):
     boost = settings.boost
     if not boost.reduces:
         return None
-    whole = layout_of(model, boost.dim_reduce_scope)
+    whole = trajectory.layout_of(model, boost.dim_reduce_scope)
     _check_memory(whole, model, boost)
     path = _projection(model, settings, whole)
     plan = ReductionPlan(projection=path, layout=whole, options=boost)
@@ -159,7 +158,7 @@ def _projection(model, settings, whole):
         kept = files.exists(path) and catalog.find_all(save_dir)
         if not (boost.pca_mat_path or kept):
             beat, count = model.trainer.heartbeat, boost.n_component
-            rows = open_folder(boost.weight_load_dir, whole, count, beat)
+            rows = trajectory.open_folder(boost.weight_load_dir, whole, count, beat)
             projection.make(path, rows, whole, count)
         projection.check(path, whole, boost.n_component)
 

@@ -17,10 +17,9 @@ from plsc_tf.jobs.evaluate import provenance
 from plsc_tf.jobs.parts import NONE, Parts
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
-from plsc_tf.serving import proof
+from plsc_tf.serving import formats, proof
 from plsc_tf.serving.evaluation_card import EvaluationCard
 from plsc_tf.serving.export import Extras, export_saved_model
-from plsc_tf.serving.formats import check_formats
 from plsc_tf.storage import files, outputs
 from plsc_tf.training.classifier import Classifier
 
@@ -40,7 +39,7 @@ def check(settings: Settings) -> None:
     if not options.export_at_end:
         return
     # Calibration uses training images, which a training run always has.
-    check_formats(options.export_formats, calibration=options.export_formats)
+    formats.check_formats(options.export_formats, calibration=options.export_formats)
     rule = f"export_classes must be at most num_classes={num_classes}"
     classes = options.export_classes
     require(classes <= num_classes, rule, export_classes=classes)

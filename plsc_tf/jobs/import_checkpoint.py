@@ -5,8 +5,7 @@ import os
 
 from plsc_tf.checkpoints import catalog, importers, writer
 from plsc_tf.jobs import origins
-from plsc_tf.jobs.builders import recipe
-from plsc_tf.jobs.builders.heads import make_head
+from plsc_tf.jobs.builders import heads, recipe
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
@@ -124,7 +123,7 @@ def _content(settings, source, backbone, origin):
         "num_classes": settings.dataset.num_classes,
         "embedding_size": settings.model.emb_size,
         "head_state": {},
-        **model_config.describe(backbone, make_head(settings)),
+        **model_config.describe(backbone, heads.make_head(settings)),
         "flags": flags,
         "origins": [origin],
         "imported": {"format": source.format, "from": path},

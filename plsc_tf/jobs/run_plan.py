@@ -5,8 +5,7 @@ import dataclasses
 from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest
-from plsc_tf.jobs import resume_changes
-from plsc_tf.jobs.parts import check_resumed
+from plsc_tf.jobs import parts, resume_changes
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.requirements import require
@@ -92,7 +91,7 @@ def _resumed(settings, checkpoint, batch, given):
     advice += "--model_save_dir=<another folder>"
     rule = f"This command cannot resume {checkpoint}, which a Python script saved"
     require(run_batch is not None, rule, f"Resume it there, or {advice}")
-    check_resumed(checkpoint, stored, given)
+    parts.check_resumed(checkpoint, stored, given)
     resume_changes.find(checkpoint, stored, settings)
     kept = settings.training.global_batch_size in (0, run_batch)
     rule = f"{checkpoint} has global_batch_size={run_batch}, which a resume keeps"

@@ -10,9 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import files, local
+from plsc_tf.storage import files, local, transfer
 from plsc_tf.storage.paths import local_path
-from plsc_tf.storage.transfer import LocalFolder
 
 # Number of images to record per step.
 COUNT = 16
@@ -218,7 +217,7 @@ class Traces(keras.callbacks.Callback):
     def __init__(self, folder: str, every_n_steps: int):
         super().__init__()
         self.folder, self.every_n_steps = folder, every_n_steps
-        self._local = LocalFolder(folder)
+        self._local = transfer.LocalFolder(folder)
         self._warm = self._running = False
 
     def wants(self, step):

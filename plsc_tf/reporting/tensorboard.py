@@ -8,8 +8,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from plsc_tf.reporting.recorder import Sink
-from plsc_tf.storage import files
-from plsc_tf.storage.transfer import LocalFolder
+from plsc_tf.storage import files, transfer
 
 
 class TensorBoard(Sink):
@@ -26,7 +25,7 @@ class TensorBoard(Sink):
     def __init__(self, folder: str):
         files.make_dirs(folder)
         self.output = folder
-        self._local, self._writer = LocalFolder(folder), None
+        self._local, self._writer = transfer.LocalFolder(folder), None
 
     def begin(self, step):
         """Hides everything that an earlier process of the run wrote after `step`.

@@ -9,17 +9,15 @@ import tempfile
 import time
 from subprocess import PIPE, Popen, TimeoutExpired
 
-from plsc_tf.reporting import tracker_process
-from plsc_tf.reporting.recorder import Sink
+from plsc_tf.reporting import recorder, tracker_process
 from plsc_tf.requirements import require, require_one_of
-from plsc_tf.storage import files
-from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage import deadline, files
 
 # Seconds to wait, when a run ends, for what is not yet sent.
 LIMIT_S = 60.0
 
 
-class Tracker(Sink):
+class Tracker(recorder.Sink):
     """Sends figures and files to an experiment tracker from another process.
 
     The library runs in a process of its own, and a thread waits for its answers, so
@@ -52,7 +50,7 @@ class Tracker(Sink):
     def begin(self, step):
         """Starts a run, or after step 0 continues the one of the folder."""
         self.close()
-        self._worker, self._finished = Worker(), False
+        self._worker, self._finished = deadline.Worker(), False
         self._queue(lambda: self._start(step))
 
     def scalars(self, step, values):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from plsc_tf.storage import files, local
-from plsc_tf.storage.paths import local_path
+from plsc_tf.storage import files, local, paths
 
 
 def read(path: str) -> np.ndarray:
@@ -20,9 +19,9 @@ def read(path: str) -> np.ndarray:
     try:
         if not files.is_local(path):
             return np.lib.format.read_array(io.BytesIO(files.read(path)))
-        local.require_file(local_path(path))
+        local.require_file(paths.local_path(path))
         # `np.load` would also open archives.
-        return np.lib.format.open_memmap(local_path(path), mode="r")
+        return np.lib.format.open_memmap(paths.local_path(path), mode="r")
     except OSError:
         raise
     except Exception as error:  # numpy raises errors of many types

@@ -11,8 +11,7 @@ import weakref
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from plsc_tf.requirements import require
-from plsc_tf.storage import checksums
-from plsc_tf.storage.paths import FileStat
+from plsc_tf.storage import checksums, paths
 
 # For larger writes, Linux allocates contiguous pages, which takes several times as long
 # if its memory is fragmented (measured on ext4, Linux 6.18).
@@ -25,7 +24,7 @@ def stat(path, _):
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
+    return paths.FileStat(S_ISDIR(status.st_mode), status.st_size, status.st_mtime_ns)
 
 
 def version(path):

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from plsc_tf.storage import checksums, gfiles, hdfs
+from plsc_tf.storage import checksums, errors, gfiles, hdfs
 from plsc_tf.storage.deadline import Worker
-from plsc_tf.storage.errors import StorageError
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
 
@@ -209,7 +208,7 @@ def _repeat(doing, path, function, retry):
 
 def _is_absent(path):
     """Returns whether the store confirms, in one attempt, that the path is missing."""
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(errors.StorageError):
         return stat(path, ONCE) is None
     return False
 
@@ -227,7 +226,7 @@ def _translate(error, doing, path, diagnose):
             "A new process can reach it, so restart this one if it used Hadoop before."
         )
         message = f"{message} {hdfs.why_unreachable(root_of(path)) or advice}"
-    return StorageError(message, number)
+    return errors.StorageError(message, number)
 
 
 def in_tensorflow(path):

@@ -12,10 +12,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from plsc_tf import private_apis
+from plsc_tf import graphs, private_apis
 from plsc_tf.backbones import recompute, substitutes
 from plsc_tf.backbones.stateless import with_values
-from plsc_tf.graphs import with_xla
 from plsc_tf.parallel.strategy import device_kind
 from plsc_tf.requirements import require_one_of
 from plsc_tf.training.circular import Classifier
@@ -189,7 +188,7 @@ class Forward:
         else:
             try:
                 with tf.init_scope():
-                    function = with_xla(both_passes)
+                    function = graphs.with_xla(both_passes)
                     specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
                     function.experimental_get_compiler_ir(*specs)(stage="hlo")
             except Exception as error:  # noqa: BLE001 - layers may be the user's

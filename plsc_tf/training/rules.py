@@ -8,14 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf import private_apis
+from plsc_tf import private_apis, pseudorandom
 from plsc_tf.graphs import EachTile, runtime_constant, with_xla
 from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.second_pass import part_of_tile
 from plsc_tf.heads.tiles import read
 from plsc_tf.parallel import collectives, packing
 from plsc_tf.parallel.rows import ShardedRows, outside_scope
-from plsc_tf.pseudorandom import random_bits
 from plsc_tf.requirements import require
 from plsc_tf.training.average import SLOT, Averaging, mixed
 from plsc_tf.training.weight_rules import COMMON, WeightRule
@@ -203,7 +202,7 @@ class RowRules:
         if rows.dtype == before.dtype:
             return rows
         seed = self.seed * len(packing.DTYPES) + number
-        bits = random_bits(classes, rows.shape[1:], step, seed)
+        bits = pseudorandom.random_bits(classes, rows.shape[1:], step, seed)
         return packing.pack(rows, before.dtype, before, bits)
 
     def _rule(self, name, gradient, share, old, rate, step, factors):

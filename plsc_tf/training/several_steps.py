@@ -28,9 +28,8 @@ import tensorflow as tf
 
 from plsc_tf.parallel.strategy import device_kind, local_devices
 from plsc_tf.requirements import require
-from plsc_tf.training import batching
+from plsc_tf.training import batching, replica_step
 from plsc_tf.training.circular import Trainer
-from plsc_tf.training.replica_step import train_step
 from plsc_tf.training.updates import Updater
 
 HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
@@ -62,7 +61,7 @@ def run(trainer: Trainer, batches: Any, proceed: Any) -> tuple[tf.Tensor, Any]:
         bool scalar, `proceed` of the following step).
     """
     strategy, rows = trainer.model.strategy, []
-    step = functools.partial(train_step, trainer.model)
+    step = functools.partial(replica_step.train_step, trainer.model)
     for batch in batches:
         outcome = strategy.run(step, args=(proceed, *batch))
         proceed = outcome["finite"]

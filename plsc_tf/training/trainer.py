@@ -14,9 +14,8 @@ from absl import logging
 
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.requirements import require
-from plsc_tf.training import feed, keras_limits, several_steps, user_data
+from plsc_tf.training import ending, feed, keras_limits, several_steps, user_data
 from plsc_tf.training.circular import Classifier
-from plsc_tf.training.ending import EndedElsewhereError, Votes
 from plsc_tf.training.forward import Forward
 from plsc_tf.training.sentinel import Sentinel
 from plsc_tf.training.updates import Updater
@@ -61,7 +60,7 @@ class Trainer:
         self.position = feed.Position()
         self.updater: Updater = None  # type: ignore[assignment]
         self.group: Group | SingleWorker = SingleWorker()
-        self.votes: Votes | None = None
+        self.votes: ending.Votes | None = None
         self.calls: several_steps.Calls | None = None
         self.step_batch = None
         self.step_result: dict[str, float] = {}
@@ -175,7 +174,7 @@ class Trainer:
             callbacks.on_train_batch_end(position.step - 1, logs)
             if self.stop_requested:
                 self.votes.ended = True
-                raise EndedElsewhereError("Another worker was asked to end.")
+                raise ending.EndedElsewhereError("Another worker was asked to end.")
             if model.stop_training and not self.calls.unreported:
                 break
         require(position.step, f"Epoch {position.epoch} has no examples")

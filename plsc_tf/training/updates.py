@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from plsc_tf import private_apis
-from plsc_tf.graphs import with_xla
+from plsc_tf import graphs, private_apis
 from plsc_tf.heads.base import Head
 from plsc_tf.parallel import collectives
 from plsc_tf.parallel.collectives import Transport, local_copy
@@ -116,7 +115,7 @@ class Updater:
         rate = private_apis.learning_rate_or_schedule(optimizer)
         # The number of updates is one of them.
         self._slots = [v for v in optimizer.variables if v is not rate]
-        self._update = with_xla(self._update_copies, self.jit_compile)
+        self._update = graphs.with_xla(self._update_copies, self.jit_compile)
 
     def slots(self) -> dict[str, ShardedRows]:
         """Returns the shards' optimizer state: `{"weight/velocity": ShardedRows}`."""

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from plsc_tf.data import load as data_load
+from plsc_tf.data import image_limit, load as data_load
 from plsc_tf.data.checks.findings import ERROR, KINDS, WARNING, Findings
 from plsc_tf.data.checks.listings import Item, Listing, open_listing
 from plsc_tf.data.checks.survey import examine, survey
-from plsc_tf.data.image_limit import MAX_MEGAPIXELS
 from plsc_tf.data.readers.layouts import DataRequest
 
 _BAND_BITS = 16
@@ -45,7 +44,7 @@ def check(
     *,
     val_targets: tuple[str, ...] = (),
     near: bool = False,
-    max_megapixels: float = MAX_MEGAPIXELS,
+    max_megapixels: float = image_limit.MAX_MEGAPIXELS,
     judge: Callable[[np.ndarray], str] | None = None,
 ) -> CheckResult:
     """Checks a data set; problems with the data are reported as findings.

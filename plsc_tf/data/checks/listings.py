@@ -9,13 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data import load as data_load, paths
+from plsc_tf.data import load as data_load, paths, sampling
 from plsc_tf.data.checks.findings import Findings
 from plsc_tf.data.faults import reason
-from plsc_tf.data.readers import image_files, layouts
-from plsc_tf.data.readers.packed import has_wrong_index
-from plsc_tf.data.readers.recordio import ImageFinder
-from plsc_tf.data.sampling import FILE_ORDER
+from plsc_tf.data.readers import image_files, layouts, packed, recordio
 from plsc_tf.data.source import dense
 from plsc_tf.storage import files
 
@@ -196,7 +193,7 @@ class SourceImages(Listing):
     def _items(self, findings):
         self.total = self._source.num_examples
         try:
-            for block in self._source.blocks(1, FILE_ORDER):
+            for block in self._source.blocks(1, sampling.FILE_ORDER):
                 try:
                     example = self._source.read(block)
                     image = dense(example["image"][0]).numpy()
@@ -243,7 +240,7 @@ class PackedImages(Listing):
                 # The rest of the file cannot be read without the record boundaries.
                 findings.add("damaged_record", file, str(error))
             with contextlib.suppress(ValueError):  # of a damaged file
-                if has_wrong_index(file, *form.find, labels):
+                if packed.has_wrong_index(file, *form.find, labels):
                     findings.add("wrong_index", file)
 
 
@@ -252,7 +249,7 @@ class RecordioImages(Listing):
 
     def __init__(self, layout: layouts.RecordioLayout):
         super().__init__(layout, layout.rec)
-        self._finder = ImageFinder(layout.rec)
+        self._finder = recordio.ImageFinder(layout.rec)
 
     def _items(self, findings):
         finder = self._finder

@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from plsc_tf.data import images
+from plsc_tf.data import faults, images
 from plsc_tf.data.checks.findings import KINDS, Findings
 from plsc_tf.data.checks.listings import Item, Listing
-from plsc_tf.data.faults import reason
 from plsc_tf.data.image_limit import MAX_MEGAPIXELS, check_size, num_pixels, read_image
 from plsc_tf.progress import Progress
 
@@ -174,7 +173,7 @@ def _pixels(item: Item, most: float) -> np.ndarray:
         return images.decode(data).numpy()
     except (ValueError, tf.errors.OpError) as error:
         kind = "damaged_image" if name in _DECODED else "unsupported_format"
-        raise _Fault(kind, f"{name}: {reason(error)}") from error
+        raise _Fault(kind, f"{name}: {faults.reason(error)}") from error
 
 
 def _unidentified(data: bytes) -> tuple[str, str]:

@@ -24,8 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import logging
 
-from plsc_tf.data.conversion import shards
-from plsc_tf.data.conversion.inputs import UNKNOWN
+from plsc_tf.data.conversion import inputs, shards
 from plsc_tf.data.paths import INDEX_ENDING
 from plsc_tf.data.readers.formats import FORMATS
 from plsc_tf.progress import Progress
@@ -286,7 +285,7 @@ class _Conversion:
         """Returns the buckets of the input's records `[first, first + count)`."""
         num_buckets = len(self._state["buckets"])
         if not self._plan.shuffle:
-            share = self._state["done"] / (self._source.total or UNKNOWN)
+            share = self._state["done"] / (self._source.total or inputs.UNKNOWN)
             return np.full(count, min(int(share * num_buckets), num_buckets - 1))
         # Each record has its own number of the stream, so that it can begin anywhere.
         numbers = np.random.PCG64([self._plan.seed, _BUCKET]).advance(first)

@@ -4,8 +4,7 @@ import dataclasses
 
 from plsc_tf import dotted_paths
 from plsc_tf.flags.head import FIELDS
-from plsc_tf.heads import adaptive_margins, margins
-from plsc_tf.heads.heads import DenseHead, ShardedHead
+from plsc_tf.heads import adaptive_margins, heads, margins
 
 _CONSTANTS = vars(margins) | vars(adaptive_margins)
 LOSSES = {name: _CONSTANTS[name.upper()] for name in FIELDS}
@@ -63,6 +62,6 @@ def make_head(settings, training=True):
     if training and given.sharded:
         names += ["sample_rate", "head_tile_rows", "head_weight_dtype"]
     options = {name.removeprefix("head_"): getattr(given, name) for name in names}
-    kind = ShardedHead if given.sharded else DenseHead
+    kind = heads.ShardedHead if given.sharded else heads.DenseHead
     classes, seed = settings.dataset.num_classes, settings.training.seed
     return kind(classes, loss=make_loss(given), seed=seed, **options)

@@ -8,8 +8,7 @@ from absl import logging
 
 from plsc_tf import backbones
 from plsc_tf.backbones import precision
-from plsc_tf.jobs.builders import optimizers
-from plsc_tf.jobs.builders.heads import make_head
+from plsc_tf.jobs.builders import heads, optimizers
 from plsc_tf.jobs.parts import copy_to_strategy
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.collectives import Transport
@@ -82,7 +81,7 @@ def build_model(settings, strategy, half=None, backbone=None, build=None):
             if settings.model.freeze_layers:
                 weight_rules.freeze(backbone, settings.model.freeze_layers)
             auxiliary = make_auxiliary(settings, backbone, half)
-        head = make_head(settings, training=half is not None)
+        head = heads.make_head(settings, training=half is not None)
         return Classifier(backbone, head, auxiliary=auxiliary)
 
 

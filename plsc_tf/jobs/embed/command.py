@@ -15,8 +15,7 @@ from plsc_tf.options.settings import Settings
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.serving.exported import open_model
-from plsc_tf.storage import files, outputs
-from plsc_tf.storage.arrays import npy_header
+from plsc_tf.storage import arrays, files, outputs
 
 # Maximum number of unreadable images to name in the log.
 _NAMED = 10
@@ -133,7 +132,7 @@ def write_rows(
         require(lines, "None of the images could be read, or is good enough")
 
         def content():
-            yield npy_header((len(lines), size), "<f4")
+            yield arrays.npy_header((len(lines), size), "<f4")
             file.seek(0)
             while chunk := file.read(files.CHUNK_BYTES):
                 yield chunk

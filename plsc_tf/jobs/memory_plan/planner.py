@@ -15,10 +15,9 @@ from absl import logging
 from plsc_tf.data.pipeline import PipelineOptions
 from plsc_tf.heads import memory
 from plsc_tf.heads.initial import BLOCK_ROWS
-from plsc_tf.jobs import dimension_reduction
+from plsc_tf.jobs import dimension_reduction, run_plan
 from plsc_tf.jobs.builders import recipe
 from plsc_tf.jobs.memory_plan import activations
-from plsc_tf.jobs.run_plan import choose_folder
 from plsc_tf.options.settings import Settings
 from plsc_tf.parallel.gpu_figures import GPUS
 from plsc_tf.parallel.memory import Devices, devices, read_bytes
@@ -251,7 +250,7 @@ def plan(settings: Settings) -> Job:
     if "num_classes" not in settings.given:
         message = "num_classes is not set: planning for the default, %d classes."
         logging.warning(message, settings.dataset.num_classes)
-    settings, _ = choose_folder(settings, found.replicas)
+    settings, _ = run_plan.choose_folder(settings, found.replicas)
     recipe.check_accumulation(settings, found.replicas)
     model = _small_model(settings)
     weights = model.head.arrays().values()
