@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import keras
-from keras import layers
+from keras import config, initializers, layers
 
 from plsc_tf.requirements import require_one_of
 
-Initializer = keras.initializers.Initializer
+Initializer = initializers.Initializer
 POOLINGS = ("flatten", "gap", "gdc")
 
 
@@ -23,23 +22,23 @@ def fan_out_normal(fan_in: int, fan_out: int) -> Initializer:
 
     Source: PLSC v0.1.1 `plsc/models/resnet.py`; He et al. 2015, arXiv:1502.01852.
     """
-    return keras.initializers.RandomNormal(stddev=math.sqrt(2.0 / fan_out))
+    return initializers.RandomNormal(stddev=math.sqrt(2.0 / fan_out))
 
 
 def tenth_normal(fan_in: int, fan_out: int) -> Initializer:
     """Returns N(0, 0.1²), used for convolutions in arcface_torch's `iresnet.py`."""
-    return keras.initializers.RandomNormal(stddev=0.1)
+    return initializers.RandomNormal(stddev=0.1)
 
 
 def fan_in_uniform(fan_in: int, fan_out: int) -> Initializer:
     """Returns U(−1/√fan_in, 1/√fan_in), PyTorch's default for linear layers."""
     limit = 1.0 / math.sqrt(fan_in)
-    return keras.initializers.RandomUniform(-limit, limit)
+    return initializers.RandomUniform(-limit, limit)
 
 
 def zeros(fan_in: int, fan_out: int) -> Initializer:
     """Returns an initializer of zeros."""
-    return keras.initializers.Zeros()
+    return initializers.Zeros()
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Style:
 
     def prelu(self, x, *, name: str):
         """Applies PReLU with an initial slope of 0.25, as in Paddle and PyTorch."""
-        slope = keras.initializers.Constant(0.25)
+        slope = initializers.Constant(0.25)
         shared = [1, 2, 3] if self.one_slope else [1, 2]
         return layers.PReLU(slope, shared_axes=shared, name=name)(x)
 
@@ -163,7 +162,7 @@ class Style:
             scale: whether the batch normalization learns a scale; arcface_torch fixes
                 it at 1.
         """
-        precision = keras.config.dtype_policy().variable_dtype
+        precision = config.dtype_policy().variable_dtype
         fans = (x.shape[-1], size)
         options = {"use_bias": bias, "dtype": precision, "name": "embedding_dense"}
         options["kernel_initializer"] = self.dense_initializer(*fans)

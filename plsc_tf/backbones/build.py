@@ -5,7 +5,6 @@ import re
 from functools import partial
 
 import keras
-from keras import layers
 
 from plsc_tf.backbones import arguments, faces
 from plsc_tf.backbones.precision import Precision, apply
@@ -107,7 +106,7 @@ def build(
         output = EMBEDDING_STYLE.embedding_dense(output, embedding_size)
     network = keras.Model(image, output, name=canonical)
     for layer in network.layers:
-        if isinstance(layer, layers.BatchNormalization):
+        if isinstance(layer, keras.layers.BatchNormalization):
             layer.synchronized = synchronized_batch_norm
             if entry is not None:
                 layer.momentum = momentum

@@ -1,7 +1,6 @@
 """Vision transformers for faces."""
 
-import keras
-from keras import layers, ops
+from keras import initializers, layers, ops, saving
 
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.blocks import Style
@@ -14,10 +13,10 @@ PATCH = 9
 
 def truncated_normal(fan_in: int = 0, fan_out: int = 0):
     """Returns N(0, 0.02²), truncated at two deviations, for a transformer's weights."""
-    return keras.initializers.TruncatedNormal(stddev=0.02)
+    return initializers.TruncatedNormal(stddev=0.02)
 
 
-@keras.saving.register_keras_serializable(package="plsc_tf")
+@saving.register_keras_serializable(package="plsc_tf")
 class PositionEmbedding(layers.Layer):
     """Adds a learned vector to each place of a sequence `[N, places, width]`."""
 
@@ -32,7 +31,7 @@ class PositionEmbedding(layers.Layer):
         return inputs + ops.cast(self.position, inputs.dtype)
 
 
-@keras.saving.register_keras_serializable(package="plsc_tf")
+@saving.register_keras_serializable(package="plsc_tf")
 class Attention(layers.Layer):
     """Multi-head scaled dot-product attention.
 

@@ -11,8 +11,7 @@ import tensorflow as tf
 from PIL import ExifTags, Image, ImageOps
 
 from plsc_tf import dotted_paths
-from plsc_tf.data import images
-from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data import faults, images
 from plsc_tf.data.image_limit import check_size, read_image
 from plsc_tf.data.paths import NO_FILE
 from plsc_tf.requirements import prefix_errors, require, require_package
@@ -121,8 +120,8 @@ def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:
     try:
         check_size(content, most)
         picture = Image.fromarray(images.decode(content).numpy())
-    except (*READ_ERRORS, ValueError) as error:
-        raise ValueError(reason(error)) from error
+    except (*faults.READ_ERRORS, ValueError) as error:
+        raise ValueError(faults.reason(error)) from error
     if upright:
         picture.getexif()[ExifTags.Base.Orientation] = images.orientation(content)
     return np.asarray(ImageOps.exif_transpose(picture))
@@ -181,7 +180,7 @@ class FaceFinder:
         try:
             return open_photo(read_image(path), self.most, self.points is None)
         except (*NO_FILE, ValueError) as error:
-            return reason(error)
+            return faults.reason(error)
 
     def _find(self, photos, first):
         if self.points is not None:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from plsc_tf.storage import checksums, errors, gfiles, hdfs
-from plsc_tf.storage.deadline import Worker
+from plsc_tf.storage import checksums, deadline, errors, gfiles, hdfs
 from plsc_tf.storage.paths import HADOOP_SCHEMES, FileStat, root_of, scheme_of
 
 
@@ -98,7 +97,7 @@ class RandomReader:
 
     def __init__(self, path, retry):
         self._path, self._retry = path, retry
-        self._lock, self._worker = threading.Lock(), Worker()
+        self._lock, self._worker = threading.Lock(), deadline.Worker()
         # Only the worker thread may close the file: closing a broken one may block.
         self._file = []
         self.close = weakref.finalize(self, _end, self._worker, self._file)
@@ -143,7 +142,7 @@ def write(path, make_pieces, retry, algorithm):
 
 def _write_once(path, pieces, limit_s, algorithm):
     digest, size, gfile = checksums.ALGORITHMS[algorithm](), 0, _gfile(path)
-    with Worker() as worker:
+    with deadline.Worker() as worker:
 
         def run(function, *arguments):
             call = gfiles.reporting()(functools.partial(function, *arguments))
@@ -184,7 +183,7 @@ def _attempt(doing, path, function, retry, worker=None):
     reported = gfiles.reporting()(function)
 
     def once():
-        with contextlib.nullcontext(worker) if worker else Worker() as runner:
+        with contextlib.nullcontext(worker) if worker else deadline.Worker() as runner:
             return runner.run(reported, retry.limit_s, f"{doing} {path}")
 
     return _repeat(doing, path, once, retry)

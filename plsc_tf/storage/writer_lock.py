@@ -33,8 +33,7 @@ import time
 
 from absl import logging
 
-from plsc_tf.storage import files, local
-from plsc_tf.storage.paths import canonical, local_path
+from plsc_tf.storage import files, local, paths
 
 PREFIX = ".writer-"
 # `catalog` and uploads ignore these files.
@@ -109,7 +108,7 @@ class WriterLock(contextlib.AbstractContextManager):
         files.make_dirs(folder)
         self._token = secrets.token_hex(8)
         self._path = files.join(folder, PREFIX + self._token)
-        place = canonical(folder)
+        place = paths.canonical(folder)
         self._claim = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -168,7 +167,7 @@ class WriterLock(contextlib.AbstractContextManager):
                 logging.warning("Could not remove the lock %s: %s", self._path, error)
         if self._made_folder and files.is_local(folder):
             with contextlib.suppress(OSError):  # The folder isn't empty.
-                os.rmdir(local_path(folder))
+                os.rmdir(paths.local_path(folder))
 
     def keep_until_exit(self) -> None:
         """Keeps the lock until the process ends; use it if threads may still write."""
@@ -264,7 +263,7 @@ class WriterLock(contextlib.AbstractContextManager):
         else:
             # A reader sees either the old claim or this one. The claim doesn't need to
             # survive a power failure, because its process doesn't either.
-            path = local_path(self._path)
+            path = paths.local_path(self._path)
             written, mode = (f"{path}.new", "wb") if new else (path, "r+b")
             with open(written, mode, 0, opener=local.without_links) as file:
                 file.write(raw)

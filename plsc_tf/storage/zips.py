@@ -13,8 +13,7 @@ import zipfile
 import zlib
 
 from plsc_tf.requirements import prefix_errors, require
-from plsc_tf.storage import local
-from plsc_tf.storage.paths import FileStat, leads_outside
+from plsc_tf.storage import local, paths
 
 _ADDRESS = re.compile(r"zip://(.*?\.zip)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 # Most bytes of the directory, of which zipfile makes objects of up to 16 times as many:
@@ -38,9 +37,9 @@ def stat(path, _):
     if member := archive.NameToInfo.get(name):
         # No time in nanoseconds, but larger for later ones.
         time = int("".join(f"{part:02}" for part in member.date_time))
-        return FileStat(False, member.file_size, time)
+        return paths.FileStat(False, member.file_size, time)
     is_dir = not name or any(True for _ in archive.names_in(name))
-    return FileStat(True, 0, 0) if is_dir else None
+    return paths.FileStat(True, 0, 0) if is_dir else None
 
 
 def list_dir(path, _):
@@ -134,7 +133,7 @@ def _check(member):
         # As in Linux; each folder of a name costs a step of its own.
         "has too long a name": len(name) > 4096,
         "is a link": modes.S_ISLNK(member.external_attr >> 16),
-        "leads outside, or has '//'": leads_outside(name) or "//" in name,
+        "leads outside, or has '//'": paths.leads_outside(name) or "//" in name,
         "is encrypted": member.flag_bits & 1,
         "is neither stored nor deflated": member.compress_type not in methods,
         f"unpacks to more than {most:,} bytes": member.file_size > most,

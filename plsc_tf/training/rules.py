@@ -8,8 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf import private_apis, pseudorandom
-from plsc_tf.graphs import EachTile, runtime_constant, with_xla
+from plsc_tf import graphs, private_apis, pseudorandom
 from plsc_tf.heads.layout import COMPILE_ROWS
 from plsc_tf.heads.second_pass import part_of_tile
 from plsc_tf.heads.tiles import read
@@ -87,8 +86,8 @@ class RowRules:
         sizes = (one.tile_rows * math.prod(one.shape[1:-1]) for one in arrays.values())
         compiled = max(sizes) >= COMPILE_ROWS
         self._unpack = packing.unpacker(arrays["weight"].stored_dtype, compiled)
-        self._change = with_xla(self._change_arrays, compiled)
-        self._each_tile = EachTile(self._update_tile)
+        self._change = graphs.with_xla(self._change_arrays, compiled)
+        self._each_tile = graphs.EachTile(self._update_tile)
 
     def _owner(self, variable, kind):
         """Returns the names of the weight that a slot belongs to and of the slot."""
@@ -153,7 +152,7 @@ class RowRules:
             slots = {name: [rows[number] for rows in s] for name, s in every.items()}
             whole.append((handles, slots, chosen, own))
         first = self.arrays["weight"].split.first(collectives.replica_id())
-        first = runtime_constant(first)
+        first = graphs.runtime_constant(first)
         scalars = self.weight_rule.rate(rate), step, factors, finite, first
         self._each_tile(whole, starts, (pending, scalars), tf.cast(rate, tf.float32))
 

@@ -1,8 +1,7 @@
 """Layers that zoo networks share."""
 
-import keras
 import tensorflow as tf
-from keras import layers
+from keras import layers, saving
 
 from plsc_tf.backbones.arguments import NetworkArguments
 
@@ -38,7 +37,7 @@ def dropout(x, arguments: NetworkArguments, default: float, name: str = "dropout
     return layers.Dropout(share, name=name)(x) if share else x
 
 
-@keras.saving.register_keras_serializable(package="plsc_tf")
+@saving.register_keras_serializable(package="plsc_tf")
 class LocalResponseNormalization(layers.Layer):
     """Local response normalization across nine neighboring channels (`tf.nn.lrn`).
 

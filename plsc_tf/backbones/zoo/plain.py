@@ -4,8 +4,7 @@ The first dense layer covers the whole last feature map, so its number of weight
 depends on the image size.
 """
 
-import keras
-from keras import layers
+from keras import initializers, layers
 
 from plsc_tf.backbones.arguments import NetworkArguments
 from plsc_tf.backbones.zoo.layers import LocalResponseNormalization, dropout
@@ -65,17 +64,17 @@ def plain(table: str, initial: dict, image, arguments: NetworkArguments):
 def _conv(name, initial, filters, size, stride=1, padding="same"):  # noqa: PLR0913
     kernel = "glorot_uniform"
     if "conv" in initial:
-        kernel = keras.initializers.TruncatedNormal(stddev=initial["conv"])
+        kernel = initializers.TruncatedNormal(stddev=initial["conv"])
     return layers.Conv2D(filters, size, stride, padding, **_relu(name, kernel))
 
 
 def _dense(name, initial, size):
     # Create it even if it's replaced below: each initializer draws a seed, and one
     # fewer would change the results of seeded runs.
-    kernel = keras.initializers.GlorotUniform()
+    kernel = initializers.GlorotUniform()
     if "fc" in initial:
-        kernel = keras.initializers.TruncatedNormal(stddev=initial["fc"])
-    bias = keras.initializers.Constant(initial.get("bias", 0.0))
+        kernel = initializers.TruncatedNormal(stddev=initial["fc"])
+    bias = initializers.Constant(initial.get("bias", 0.0))
     return layers.Dense(size, bias_initializer=bias, **_relu(name, kernel))
 
 

@@ -2,8 +2,7 @@
 
 import functools
 
-import keras
-from keras import optimizers
+from keras import Variable, optimizers
 
 from plsc_tf import private_apis
 from plsc_tf.requirements import require
@@ -102,7 +101,7 @@ def adopt(optimizer, settings):
     rule = "max_gradient_norm does not apply to an optimizer from Python"
     require(bound is None, rule, f"Set {kind}(..., global_clipnorm={bound}) instead")
     rate = private_apis.learning_rate_or_schedule(optimizer)
-    if isinstance(rate, keras.Variable):
+    if isinstance(rate, Variable):
         rate = float(rate.numpy())
     config = {**optimizer.get_config(), "learning_rate": rate}
     copy = type(optimizer).from_config(config)
