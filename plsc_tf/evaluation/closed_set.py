@@ -4,8 +4,7 @@ import functools
 
 import numpy as np
 
-from plsc_tf.evaluation.embedding_store import check_labels, unit
-from plsc_tf.evaluation.verification import lengths
+from plsc_tf.evaluation import embedding_store, verification
 from plsc_tf.requirements import require
 
 # Images and classes per matrix product (64 MB of scores).
@@ -38,8 +37,8 @@ def ranks(model, batches):
     require(labels, "The test split contains no images")
     embeddings, own = np.concatenate(embeddings), np.concatenate(labels)
     head = model.head
-    check_labels(own, head.num_classes)
-    lengths(embeddings)  # raises ValueError for NaN and infinity
+    embedding_store.check_labels(own, head.num_classes)
+    verification.lengths(embeddings)  # raises ValueError for NaN and infinity
     scores = np.empty(len(own), np.float32)
     counts = np.ones(len(own), np.int64)
     # The first pass collects the true classes' scores; the second counts the other
@@ -81,7 +80,7 @@ def class_blocks(head):
         weights = np.asarray(weight.read(low, high), np.float32)
         bias = np.zeros(high - low, np.float32)
         if head.loss.normalized:
-            weights = unit(weights)
+            weights = embedding_store.unit(weights)
         else:
             bias = np.asarray(head.arrays()["bias"].read(low, high))
         finite = np.isfinite(weights).reshape(len(weights), -1).all(axis=1)

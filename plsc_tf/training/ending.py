@@ -13,9 +13,8 @@ import tensorflow as tf
 from absl import logging
 
 from plsc_tf.checkpoints import catalog
+from plsc_tf.parallel import rows, worker_lost
 from plsc_tf.parallel.group import Group
-from plsc_tf.parallel.rows import outside_scope
-from plsc_tf.parallel.worker_lost import LOST_STATUS
 from plsc_tf.storage import files
 from plsc_tf.training.circular import Checkpoint, Classifier
 
@@ -25,7 +24,7 @@ STOP, ABORT = range(2)
 class EndedElsewhereError(RuntimeError):
     """Raised when another worker has ended the training of all workers."""
 
-    exit_status = LOST_STATUS
+    exit_status = worker_lost.LOST_STATUS
 
 
 class Votes:
@@ -42,7 +41,7 @@ class Votes:
         self.group = group
         self.ended = False
         self._error: Exception | None = None
-        self._votes = outside_scope(
+        self._votes = rows.outside_scope(
             lambda: tf.Variable(tf.zeros([2]), trainable=False, name="votes")
         )
 

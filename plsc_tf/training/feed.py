@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from plsc_tf.data.faults import READ_ERRORS, reason
+from plsc_tf.data import faults, pipeline, sampling
 from plsc_tf.data.images import check_range
-from plsc_tf.data.pipeline import Batches
-from plsc_tf.data.sampling import Part
 from plsc_tf.parallel.strategy import device_kind, local_replicas
 from plsc_tf.requirements import require
 from plsc_tf.training import batching
@@ -96,10 +94,10 @@ def batches_of_epoch(
             cluster, this worker votes to abort instead.
     """
     part, votes = None, model.trainer.votes
-    if model.trainer.group.size > 1 and isinstance(data, Batches):
+    if model.trainer.group.size > 1 and isinstance(data, pipeline.Batches):
         # This worker reads only its part of each global batch.
         size = batching.padded_size(data.batch_size, model.trainer.batch_parts)
-        part = Part(*batching.own_range(model.strategy, size))
+        part = sampling.Part(*batching.own_range(model.strategy, size))
     # Its threads start with the first copy.
     with ThreadPoolExecutor(len(local_replicas(model.strategy))) as threads:
         pool = threads if device_kind(model.strategy) == "GPU" else None
@@ -149,7 +147,7 @@ def padded_batches(
     batches: Iterator[Any],
     size: int,
     begin: tuple[int, int] = (0, 0),
-    part: Part | None = None,
+    part: sampling.Part | None = None,
 ) -> Iterator[tuple[tf.Tensor, ...]]:
     """Yields the batches of an epoch, checked and padded for the replicas.
 
@@ -169,10 +167,10 @@ def padded_batches(
     for step in itertools.count(first):
         try:
             batch = _next(model, batches, size, part, first=step == first)
-        except (*READ_ERRORS, ValueError) as error:
+        except (*faults.READ_ERRORS, ValueError) as error:
             explain = getattr(data, "explain", None)
             found = explain(epoch, step, part=part) if explain else None
-            text = f"Reading the data failed: {reason(error)}"
+            text = f"Reading the data failed: {faults.reason(error)}"
             raise found or ValueError(text) from error
         if batch is None:
             return
