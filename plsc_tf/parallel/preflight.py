@@ -1,7 +1,6 @@
 """Checks that several workers can train together."""
 
-import concurrent.futures
-import functools
+import threading
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -11,7 +10,6 @@ from plsc_tf.parallel.collectives import all_gather, all_sum, reduce_scatter, re
 from plsc_tf.parallel.group import Group, SingleWorker
 from plsc_tf.parallel.worker_lost import by_value
 from plsc_tf.requirements import require
-from plsc_tf.storage.deadline import Worker
 
 # Extra seconds, beyond the time limit, that a worker waits for the others' results.
 PATIENCE_S = 10.0
@@ -85,14 +83,19 @@ def try_collectives(
 
 def _attempt(strategy, timeout_s, gradient_dtype):
     """Runs the collectives in a thread; returns the problem or None, never hangs."""
-    # Its daemon thread does not keep the process alive if a collective hangs.
-    with Worker() as worker:
-        call = worker.start(functools.partial(_wrong_result, strategy, gradient_dtype))
-        concurrent.futures.wait([call], timeout_s)
-    if not call.done():
-        return f"still waiting after {timeout_s:g} s"
-    error = call.exception()
-    return call.result() if error is None else f"{type(error).__name__}: {error}"
+    outcome = []
+
+    def attempt():
+        try:
+            outcome.append(_wrong_result(strategy, gradient_dtype))
+        except Exception as error:  # noqa: BLE001 - reported to all workers
+            outcome.append(f"{type(error).__name__}: {error}")
+
+    # A daemon thread, because a collective that hangs must not keep the process alive.
+    thread = threading.Thread(target=attempt, name="preflight", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return outcome[0] if outcome else f"still waiting after {timeout_s:g} s"
 
 
 def _wrong_result(strategy, gradient_dtype):
