@@ -124,6 +124,9 @@ def resolve(path: str) -> str:
 def prune(directory: str, keep: int, run: str | None = None) -> None:
     """Removes all but the newest `keep` checkpoints of a run, and its best one.
 
+    If the newest contain only weights, the newest that training can resume from is
+    kept, too.
+
     Args:
         directory: the run's folder.
         keep: number of checkpoints to keep; 0 or less keeps all.
@@ -131,16 +134,19 @@ def prune(directory: str, keep: int, run: str | None = None) -> None:
             checkpoints are kept.
     """
     paths = [path for _, path in find_all(directory)] if keep > 0 else []
-    own = {}
+    own, resumable = {}, []
     for path in paths:
-        state = manifest.read(path)["state"]
+        content = manifest.read(path)
+        state = content["state"]
         if state.get("run") == run:  # a state may take much memory
             own[path] = (state.get("best") or {}).get("epoch")
+            if content["kind"] == "training":
+                resumable.append(path)
     bests = [best for best in own.values() if best is not None]
     # If the best epoch could not be saved, the best one before it is kept.
     kept = [path for best in bests for path in own if files.name(path) == str(best)]
     for path in list(own)[:-keep]:
-        if path not in kept[-1:]:
+        if path not in kept[-1:] + resumable[-1:]:
             remove(path)
             logging.info("Removed the old checkpoint %s", path)
 

@@ -239,6 +239,13 @@ def test_prune_keeps_the_newest(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["2", "3"]
 
 
+def test_prune_keeps_one_from_which_a_run_can_resume(tmp_path):
+    for epoch, kind in enumerate(["training", "training", "weights", "weights"]):
+        save(tmp_path / str(epoch), step=10 * epoch, kind=kind)
+    catalog.prune(str(tmp_path), keep=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["1", "3"]
+
+
 def test_sweep_removes_what_interruptions_left_and_nothing_else(tmp_path):
     save(tmp_path / "3")
     remains = ["4.writing-0123abcd", "step_00000004.writing-0123abcd", "2.removing"]

@@ -12,8 +12,8 @@ from plsc_tf.checkpoints.rows import StoredRows, one_center
 from plsc_tf.data.checks import report
 from plsc_tf.jobs import origins, trained
 from plsc_tf.jobs.builders import optimizers
-from plsc_tf.jobs.classes import images
 from plsc_tf.jobs.classes.rows import collect, dominant_table, find_dominant
+from plsc_tf.jobs.training_data import TrainingData
 from plsc_tf.requirements import prefix_errors, require
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
@@ -47,21 +47,21 @@ def edit(settings):
     rule = f"The averages of the weights in {source} would be lost"
     advice = "Leave out edit_weights_only, or set --ema_in_use=false to do without them"
     require(not (options.edit_weights_only and averaged), rule, advice)
+    training_data = TrainingData(settings, content["state"])
     if options.new_list or options.drop_sub_centers:
-        images.require_own_data(settings, content["state"], strict=True)
-    listing = functools.partial(images.open_listing, settings)
-    report.check_output(options.new_list, "new_list", listing)
+        training_data.require_labels(strict=True)
+    report.check_output(options.new_list, "new_list", training_data.open_listing)
     old = content["state"]["num_classes"]
     removed = [k for group in read_groups(options.remove_classes) for k in group]
     merged = read_groups(options.merge_classes)
     stored, dominant = StoredRows(source, content["arrays"]["weight"]), None
     if options.drop_sub_centers:
-        dominant = find_dominant(settings, source, stored)
+        dominant = find_dominant(settings, source, stored, training_data)
         stored = one_center(stored, dominant.centers)
         run = run.replace(sub_centers=1)
     make_labels = functools.partial(LabelsMap, old, removed, merged)
     read, added_names, labels = collect(settings, run, source, stored, make_labels)
-    names, unnamed = images.class_names(settings, content["state"])
+    names, unnamed = training_data.class_names()
     name = files.name(source)
     if not catalog.NAMES.fullmatch(name):
         name = f"step_{content['state']['global_step']:08d}"
@@ -85,7 +85,7 @@ def edit(settings):
     if dominant is not None:
         table += dominant_table(dominant)
     if options.new_list:
-        table.append(_write_list(settings, labels, dominant))
+        table.append(_write_list(options.new_list, training_data, labels, dominant))
     return table + _next_steps(options, content, labels)
 
 
@@ -148,15 +148,15 @@ def _table(source, target, labels, unnamed):
     return table + ([("names", f"none: {unnamed}")] if unnamed else [])
 
 
-def _write_list(settings, labels, dominant):
-    options, known = settings.classes, len(labels.new_labels)
+def _write_list(path, training_data, labels, dominant):
+    known = len(labels.new_labels)
 
     def new_label(number, label):
         if dominant is not None and dominant.far[number]:
             return -1
         return int(labels.new_labels[label]) if 0 <= label < known else -1
 
-    return images.write_list(options.new_list, settings, new_label)
+    return training_data.write_list(path, new_label)
 
 
 def _next_steps(options, content, labels):

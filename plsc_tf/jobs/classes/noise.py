@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,8 +16,8 @@ from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import bootstrap, embedding_store, label_noise
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.classes import images
+from plsc_tf.jobs.training_data import TrainingData
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require
@@ -115,13 +114,14 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     rule = f"{path} has no head, so it may have at most {_MOST_CLASSES:,} classes"
     require(head or classes <= _MOST_CLASSES, rule, num_classes=classes)
     reader.check_sizes(path, content)
-    images.require_own_data(settings, content["state"], strict=True)
+    training_data = TrainingData(settings, content["state"])
+    training_data.require_labels(strict=True)
     check_report.check_output(options.noise_report, "noise_report")
     # People look at the sheets, and then edit the list of classes to merge.
     outputs.require_absent(f"{options.noise_report.removesuffix('.json')}.merge.txt")
-    listing = functools.partial(images.open_listing, settings)
-    check_report.check_output(options.new_list, "new_list", listing)
-    source = data.open_source(settings)
+    new_list, listing = options.new_list, training_data.open_listing
+    check_report.check_output(new_list, "new_list", listing)
+    source = training_data.source
     effects.log_unused(settings, effects.data_facts(source.used_fields))
     folder = files.parent(options.noise_report)
     scratch = folder if files.is_local(folder) else None
@@ -135,9 +135,9 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         findings = find(store, options)
         facts = {"checkpoint": path, "data_set": source.name}
         table = _write_report(options, findings, source, facts)
-        if options.new_list:
+        if new_list:
             labels = np.where(findings.mislabelled, -1, store.labels)
-            row = images.write_list(options.new_list, settings, lambda k, _: labels[k])
+            row = training_data.write_list(new_list, lambda k, _: labels[k])
             table.append(row)
     return table
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.evaluation.embedding_store import check_labels, unit
-from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.heads import make_head
 from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
@@ -95,13 +94,14 @@ class Dominant:
     far: np.ndarray
 
 
-def find_dominant(settings, source, stored):
+def find_dominant(settings, source, stored, training_data):
     """Embeds the training images and assigns each to a center of its class.
 
     Args:
         settings: the `Settings` of the data and the preprocessing.
         source: the checkpoint folder.
         stored: the checkpoint's class rows, `[classes, sub_centers, emb]`.
+        training_data: the checkpoint's `TrainingData`.
 
     Returns:
         `Dominant`.
@@ -113,7 +113,7 @@ def find_dominant(settings, source, stored):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    embedded = images.embeddings(settings, source, data.open_source(settings))
+    embedded = images.embeddings(settings, source, training_data.source)
     progress = Progress("comparing images with centers", None, "images")
     for rows, own in progress.over(embedded, lambda batch: len(batch[1])):
         check_labels(own, classes)

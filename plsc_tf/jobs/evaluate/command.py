@@ -17,10 +17,10 @@ from plsc_tf.evaluation.report import Options, short_name
 from plsc_tf.evaluation.verification import score_pairs
 from plsc_tf.jobs import trained, workers
 from plsc_tf.jobs.builders import data
-from plsc_tf.jobs.classes.images import class_names, require_own_data
 from plsc_tf.jobs.evaluate import all_pairs, protocols, provenance
 from plsc_tf.jobs.evaluate.embeddings import Saved, of_export, of_model
 from plsc_tf.jobs.parts import NONE, TEST_SPLIT, Parts
+from plsc_tf.jobs.training_data import TrainingData
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
 from plsc_tf.requirements import require, require_package
@@ -206,16 +206,17 @@ class _Evaluation:
             self.add_pairs(name, pairs, scores)
         self.add_lists(source, with_fingerprints=True)
 
-    def add_origins(self, model):
+    def add_origins(self, model, training_data):
         """Adds facts about a `Trained` model and its data, and images that sets share.
 
         Args:
             model: the model.
+            training_data: its `TrainingData`.
         """
         self.model = provenance.of_model(model)
         self.data = provenance.of_data(model)
-        data = model.settings if self.scoring.card_duplicates else None
-        shared = provenance.overlaps(self.images, data, self.data["contents_sha256"])
+        compared = training_data if self.scoring.card_duplicates else None
+        shared = provenance.overlaps(self.images, compared)
         for report in self.reports:
             report.duplicates = shared.get(report.name, {})
             if count := report.duplicates.get("training set", {}).get("same_pixels"):
@@ -309,18 +310,18 @@ def _evaluate_model(evaluation, settings, parts, joined):
     test = data.load_test(settings)
     with_card = bool(settings.scoring.card_dir)
     facts = {"examples": with_card}
+    content = manifest.read(loaded.checkpoint)
+    training_data = TrainingData(settings, content["state"])
     if with_card and settings.scoring.card_duplicates:
-        content = manifest.read(loaded.checkpoint)
         if weight := content["arrays"].get("weight"):
             names = [part["file"] for part in weight["parts"]]
             reader.verify(loaded.checkpoint, content, names)
             evaluation.class_rows = StoredRows(loaded.checkpoint, weight)
     if test is not None:
-        state = manifest.read(loaded.checkpoint)["state"]
-        require_own_data(settings, state)
+        training_data.require_labels()
         # The labels of class folders depend on the names of all of them.
         named = hasattr(test.source, "class_names")
-        if named and (reason := class_names(settings, state)[1]):
+        if named and (reason := training_data.class_names()[1]):
             logging.warning("The labels of the test split may be wrong: %s", reason)
         facts = effects.data_facts(test.source.used_fields)
     effects.log_unused(settings, facts)
@@ -330,7 +331,7 @@ def _evaluate_model(evaluation, settings, parts, joined):
     pairs = data.load_pairs(settings, parts.pairs)
     evaluation.add_sets(model.embed, pairs, of_model(model, settings))
     if with_card:
-        evaluation.add_origins(loaded)
+        evaluation.add_origins(loaded, training_data)
     return loaded.checkpoint
 
 

@@ -11,12 +11,11 @@ import plsc_tf
 from plsc_tf.checkpoints import manifest
 from plsc_tf.data import images
 from plsc_tf.data.checks.findings import Findings
-from plsc_tf.data.checks.listings import Item, open_listing
+from plsc_tf.data.checks.listings import Item
 from plsc_tf.data.checks.survey import examine, survey
 from plsc_tf.data.image_limit import checked
 from plsc_tf.data.images import encode
 from plsc_tf.jobs import origins
-from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.run_report import PASSWORD
 from plsc_tf.options import cli
 from plsc_tf.options.settings import select
@@ -108,23 +107,21 @@ def fingerprints(images) -> np.ndarray:
     return np.array(hashes, np.uint64).reshape(-1, 2).T
 
 
-def overlaps(sets, settings=None, contents="unknown"):
+def overlaps(sets, training_data=None):
     """Finds images that each set shares with other sets or the training set.
 
     Args:
         sets: {set: (its images' `fingerprints`, their names or () without names)}.
-        settings: settings whose `dataset` is the training set, all of which is read;
-            None omits the training set.
-        contents: its `Source.contents` in the training, if known. Other data is not
-            compared.
+        training_data: `TrainingData`, all of which is read unless it differs from that
+            of the training; None omits the training set.
 
     Returns:
         {set: {other: {"pictures", "same_bytes", "same_pixels", "first"}}}, with
         {"note"} in place of the counts if the sets were not compared.
     """
     training = {"note": "not compared: --card_duplicates=false"}
-    if settings and sets:
-        training = _training(settings, contents)
+    if training_data and sets:
+        training = _training(training_data)
     return {
         name: {
             other: _shared(own, hashes, names)
@@ -135,13 +132,12 @@ def overlaps(sets, settings=None, contents="unknown"):
     }
 
 
-def _training(settings, contents):
+def _training(training_data):
     """Returns the training set's (byte hashes, pixel hashes), or {"note": reason}."""
+    if reason := training_data.difference:
+        return {"note": f"not compared: {reason}"}
     try:
-        if contents not in ("unknown", data.open_source(settings).contents()):
-            return {"note": "not compared: the data is not that of the training"}
-        name, request = settings.dataset.dataset_name, data.data_request(settings)
-        table = survey(open_listing(name, request), Findings(), examine)
+        table = survey(training_data.open_listing(), Findings(), examine)
     except (OSError, ValueError) as error:
         return {"note": f"not compared: {error}"}
     return table["byte_hash"], table["pixel_hash"]
