@@ -42,7 +42,7 @@ _HELP = ("help", "helpfull", "helpshort", "h", "?")
 # Control characters, except tab and newline; bytes that are not UTF-8; and marks that
 # show a text in another order.
 _CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\ud800-\udfff\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 # Text that TensorFlow adds to the message of an error in a graph: where the operation
 # was created, "{{function_node ...}} ", " [[...]]" and " [Op:ReadFile]".

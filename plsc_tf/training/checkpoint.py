@@ -98,17 +98,23 @@ class Checkpoint(keras.callbacks.Callback):
 
         Raises:
             FolderInUseError: another run saves to the directory.
-            ValueError: the directory holds checkpoints of another run.
+            ValueError: the directory holds checkpoints of another run, or of epochs
+                that would be trained again.
         """
         files.prepare(self.directory)
         if self._is_chief():
             if not self.lock.held:
                 self.lock.acquire(self.directory)
                 self._took_lock = True
-            own = self._continues or not catalog.find_all(self.directory)
-            rule = f"{self.directory} holds {self.things} of another run"
+            names = [files.name(path) for _, path in catalog.find_all(self.directory)]
+            epoch = self.model.trainer.position.epoch
+            later = any(name.isdigit() and int(name) >= epoch for name in names)
+            free = not names or (self._continues and not later)
+            rule = (
+                f"{self.directory} holds {self.things} of another run or later epochs"
+            )
             other = f"set another {self.option}"
-            require(own, rule, f"Resume with Checkpoint.restore(model), or {other}")
+            require(free, rule, f"Resume with Checkpoint.restore(model), or {other}")
             catalog.sweep(self.directory)
         self._continues = True
 

@@ -120,10 +120,14 @@ def test_an_empty_directory_is_where_a_run_begins(model, tmp_path):
 
 
 def test_a_directory_of_another_training_is_refused(model, tmp_path):
-    fit(model, plsc_tf.Checkpoint(str(tmp_path)))
+    own = plsc_tf.Checkpoint(str(tmp_path))
+    fit(model, own)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match="checkpoints of another run"):
         fit(model, plsc_tf.Checkpoint(str(tmp_path)))
+    # A second `fit` that starts at epoch 0 would fail at the end of this epoch.
+    with pytest.raises(ValueError, match="or later epochs"):
+        fit(model, own)
     assert sorted(tmp_path.rglob("*")) == before
 
 
