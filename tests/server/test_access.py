@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import ssl
 import stat
@@ -22,6 +23,7 @@ from plsc_tf.options import cli
 from plsc_tf.serving.client import ServiceError
 from plsc_tf.serving.plsc_server import PLSCServer
 from plsc_tf.serving.server import access
+from plsc_tf.serving.server.errors import RequestError
 from tests.conformance import guide_commands
 from tests.programs import ROOT
 
@@ -192,6 +194,23 @@ def test_a_fifo_holds_no_keys(tmp_path):
     os.mkfifo(tmp_path / "keys")
     with pytest.raises(ValueError, match="not a file, but a FIFO"):
         access.read_keys(tmp_path / "keys")
+
+
+def test_a_removed_key_is_not_valid_while_no_file_can_be_opened(tmp_path):
+    # With thousands of connections, its holder would keep it for ever.
+    keys = tmp_path / "keys"
+    keys.write_text(line("app", "embed"))
+    found = access.Access(Server(api_keys_file=str(keys)))
+    keys.write_text("# none\n")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(RequestError, match="too many files"):
+            found.check_key("Bearer app-key", "embed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.raises(RequestError, match="A known key"):
+        found.check_key("Bearer app-key", "embed")
 
 
 def test_keys_change_while_the_server_runs(keyed, caplog):

@@ -5,6 +5,7 @@ reach. It names the page's site in `Origin`. A page that reaches the server by D
 rebinding, under a name of its own, has this name in `Host`.
 """
 
+import errno
 import hashlib
 import hmac
 import math
@@ -176,13 +177,17 @@ class Access:
         version = local.version(self._path)
         if version == self._version:
             return
-        self._version = version
         try:
             self._keys = read_keys(self._path)
             self._free.clear()  # rates may have changed
             logging.info("Read %d keys from %s.", len(self._keys), self._path)
         except (OSError, ValueError) as error:
+            # With many connections, a client could keep a removed key valid.
+            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                message = "The keys cannot be read: too many files are open."
+                raise RequestError("UNAVAILABLE", message, retry_after=1) from None
             logging.error("The previous keys remain valid: %s", error)
+        self._version = version
 
     def is_ours(self, headers) -> bool:
         """Returns False for a request that a page of another site may have sent."""

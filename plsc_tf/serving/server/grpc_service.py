@@ -171,48 +171,49 @@ class Services:
                 data = await self._bodies.receive(context.read())
                 if data is grpc.aio.EOF:
                     raise invalid("The request has no message.")
-                size = len(data)
-                self._bodies.hold(size)
-                most = self._most_fields
-                parse = 0 if _has_few(data, kind) else most, _read, data, kind, most
-                request = await self._bodies.parse(size, *parse)
-                return (await getattr(self, name)(request, size)).SerializeToString()
+                self._bodies.hold(len(data))
+                count = 0 if _has_few(data, kind) else self._most_fields
+                parse = self._parse, name, kind, data
+                found = await self._bodies.parse(len(data), count, *parse)
+                answer = await found() if callable(found) else found
+                return answer.SerializeToString()
         except RequestError as error:
             return error.with_traceback(None)
         except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL
             logging.exception("%s failed", name)
             return RequestError("INTERNAL", "The server failed.")
 
-    async def Predict(self, request, size):
-        """Runs a signature on tensors."""
+    def _parse(self, name, kind, data):
+        """Calls a method with a message, which is not kept.
+
+        Only its bytes are counted; parsed, it may need sixteen times as many.
+        """
+        request = _read(data, kind, self._most_fields)
+        return getattr(self, name)(request, len(data))
+
+    def Predict(self, request, size):
+        """Returns a function that runs a signature on the request's tensors."""
         spec = request.model_spec
         version = self._models.get(*_which(spec))
         signature, name, *kind = version.input(spec.signature_name)
         names = [one[: len(name) + 1] for one in itertools.islice(request.inputs, 9)]
         if names != [name]:
             raise invalid(f"inputs must be {[name]}. Received: {names}.")
-        tensor = request.inputs[name]
-        parse = len(tensor.string_val), _values, name, tensor, *kind, size
-        values = await self._bodies.parse(size, *parse)
-        outputs = await version.predict(signature, values)
+        values = _values(name, request.inputs[name], *kind, size)
         response = PredictResponse()
         response.model_spec.name = spec.name
         response.model_spec.version.value = version.version
         response.model_spec.signature_name = signature
-        for name in set(request.output_filter) or outputs:
-            if name not in outputs:
-                rule = f"output_filter may contain {sorted(outputs)}"
-                raise invalid(f"{rule}. Received: {name[:100]!r}.")
-            response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
-        return response
+        wanted = set(request.output_filter)
+        return functools.partial(_predict, version, signature, values, wanted, response)
 
-    async def GetModelMetadata(self, request, size):
+    def GetModelMetadata(self, request, size):
         """Returns the signatures of a version."""
         if list(request.metadata_field) != ["signature_def"]:
             raise invalid("metadata_field must be ['signature_def'].")
         return rest.metadata(self._models, *_which(request.model_spec))
 
-    async def GetModelStatus(self, request, size):
+    def GetModelStatus(self, request, size):
         """Returns the states of a model's versions."""
         return rest.status(self._models, *_which(request.model_spec))
 
@@ -224,6 +225,17 @@ def _read(data, kind, most):
             return kind.FromString(data)
         raise invalid(f"A request may have at most {most} fields.")
     raise invalid(f"The request is not a {kind.DESCRIPTOR.name}.")
+
+
+async def _predict(version, signature, values, wanted, response):
+    """Adds the wanted outputs, or all if it is empty, to a response; returns it."""
+    outputs = await version.predict(signature, values)
+    for name in wanted or outputs:
+        if name not in outputs:
+            rule = f"output_filter may contain {sorted(outputs)}"
+            raise invalid(f"{rule}. Received: {name[:100]!r}.")
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(outputs[name]))
+    return response
 
 
 def _has_few(data, kind):

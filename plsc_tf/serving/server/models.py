@@ -349,8 +349,9 @@ class Models:
         """
         if name in (None, self.name) and self._served:
             number = max(self._served) if version is None else version
-            if number in self._served:
-                return self._served[number]
+            # A thread may call this while the event loop removes a version.
+            if found := self._served.get(number):
+                return found
         request = f"Latest({name})"
         if version is not None:
             request = f"Specific({name}, {version})"
