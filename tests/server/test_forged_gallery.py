@@ -144,7 +144,7 @@ def test_a_table_of_many_levels_is_refused(tmp_path, levels, children, error):
     schema = importlib.resources.files("plsc_tf.serving").joinpath("gallery.sql")
     with contextlib.closing(sqlite3.connect(path)) as base:
         base.execute(f"PRAGMA page_size = {page}")
-        base.executescript(schema.read_text())
+        base.executescript(schema.read_text() + "INSERT INTO faces VALUES (1, 'x', 0)")
         query = "SELECT rootpage FROM sqlite_master WHERE name = 'faces'"
         (root,) = base.execute(query).fetchone()
     data = bytearray(path.read_bytes())
