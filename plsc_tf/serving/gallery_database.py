@@ -95,21 +95,22 @@ def create_tables(base: sqlite3.Connection) -> None:
             ever, and a trigger could remove people.
     """
     schema = _SCHEMA.read_text(encoding="utf8")
-    sizes = (base.execute(f"PRAGMA page_{one}").fetchone() for one in ("count", "size"))
-    # A forged list of tables, or tree whose branches are the same pages, could be read
-    # for ever. A row takes at least as many bytes as steps.
-    most = _MOST_STEPS + math.prod(size for (size,) in sizes)
-    base.set_progress_handler(lambda: True, most)
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
         model.executescript(schema)
         query = "SELECT name, type, sql FROM sqlite_master"
+        # A forged list of tables could be read for ever.
+        base.set_progress_handler(lambda: True, _MOST_STEPS)
         own, found = (set(one.execute(query)) for one in (model, base))
     if not found <= own:
         raise sqlite3.DatabaseError(f"it has {min(found - own)[0]!r:.100}")
     base.executescript(schema)
     # SQLite's check of integrity calls itself for each level of a tree, up to the end
-    # of the process. Other queries refuse trees of more than 20 levels. "count(*)" has
-    # no steps.
+    # of the process. Other queries refuse trees of more than 20 levels. The branches of
+    # a forged one may be the same pages; a row takes at least as many bytes as steps.
+    # "count(*)" has no steps.
+    sizes = (base.execute(f"PRAGMA page_{one}").fetchone() for one in ("count", "size"))
+    most = _MOST_STEPS + math.prod(size for (size,) in sizes)
+    base.set_progress_handler(lambda: True, most)
     for tree in _TREES:
         base.execute(f"SELECT sum(1) FROM {tree}").fetchone()
     base.set_progress_handler(None, 0)
