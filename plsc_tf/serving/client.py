@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.serving.limited_response import Response, parsed, receive
+from plsc_tf.serving.limited_response import Response, SecureConnection, parsed, receive
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After; the most.
@@ -84,7 +84,7 @@ class Client(contextlib.AbstractContextManager):
         self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
         if tls is not False:
             context = ssl.create_default_context(cafile=None if tls is True else tls)
-            kind = http.client.HTTPSConnection
+            kind = SecureConnection
             self._connect = functools.partial(kind, timeout=timeout, context=context)
         self._headers = {"Content-Type": "application/json"}
         if api_key is None:

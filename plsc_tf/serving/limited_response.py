@@ -59,20 +59,41 @@ class Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
 
 
+class SecureConnection(http.client.HTTPSConnection):
+    """A connection whose handshake is limited in time, too."""
+
+    def connect(self):
+        """Connects to the server and does the handshake of TLS."""
+        http.client.HTTPConnection.connect(self)
+        options = {"server_hostname": self.host, "do_handshake_on_connect": False}
+        self.sock = self._context.wrap_socket(self.sock, **options)
+        with _limited(self):
+            self.sock.do_handshake()
+
+
 def receive(connection: http.client.HTTPConnection) -> tuple[Response, bytes]:
     """Returns (the answer to the last request, its content), within the timeout."""
-    limit, timer = connection.timeout, None
-    if limit and isinstance(connection, http.client.HTTPSConnection):
-        # OpenSSL goes on reading messages of TLS itself, as long as there are any.
-        timer = threading.Timer(limit + 1, _end, [connection.sock])
-        timer.daemon = True
-        timer.start()
-    try:
+    with _limited(connection):
         response = connection.getresponse()
         return response, response.read(MOST_BYTES)
+
+
+@contextlib.contextmanager
+def _limited(connection):
+    """Ends a `SecureConnection` if the block takes a second more than its timeout.
+
+    OpenSSL goes on reading messages of TLS itself, as long as there are any.
+    """
+    if not (connection.timeout and isinstance(connection, SecureConnection)):
+        yield
+        return
+    timer = threading.Timer(connection.timeout + 1, _end, [connection.sock])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
     finally:
-        if timer:
-            timer.cancel()
+        timer.cancel()
 
 
 def _end(sock):
