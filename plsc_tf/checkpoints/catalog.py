@@ -10,8 +10,8 @@ from absl import logging
 from plsc_tf.checkpoints import manifest, reader, writer
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel.group import SingleWorker
-from plsc_tf.storage import files, writer_lock
-from plsc_tf.storage.paths import WRITING
+from plsc_tf.storage import files, local, writer_lock
+from plsc_tf.storage.paths import WRITING, local_path
 
 NAMES = re.compile(r"\d+|step_\d+")
 REMOVING = ".removing"
@@ -187,12 +187,14 @@ def _look(directory):
         return [], []
     places, problems, seen = [], [], set()
     names = filter(NAMES.fullmatch, files.list_dir(directory))
-    # Links come last: a large manifest could be read once for each of many.
-    for path in sorted((files.join(directory, n) for n in names), key=os.path.islink):
-        real = os.path.realpath(path)
-        if real in seen or not files.is_dir(path):
+    # A large manifest could be read once for each of many links. These come last.
+    paths = (files.join(directory, name) for name in names)
+    found = [(path, files.join(path, manifest.NAME)) for path in paths]
+    for path, file in sorted(found, key=lambda pair: any(map(os.path.islink, pair))):
+        version = local.version(local_path(file))
+        if version in seen or not files.is_dir(path):
             continue
-        seen.add(real)
+        seen |= {version} - {None}
         try:
             state = manifest.read(path)["state"]
             places.append((state["global_step"], state.get("epoch", 0), path))

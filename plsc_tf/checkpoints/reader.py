@@ -22,6 +22,8 @@ from plsc_tf.storage.paths import local_path
 THREADS = 2
 # Size of an HDF5 value of variable length, which refers to its bytes.
 _REFERENCE_BYTES = 16
+# More than Keras gives to any object.
+_MOST_ATTRIBUTES = 16
 # For each member of an archive, zipfile keeps almost a kilobyte.
 _MOST_MEMBERS = 1 << 16
 
@@ -50,6 +52,7 @@ def verify(path: str, content: dict, names: Iterable[str] | None = None) -> None
 
     algorithm = checksums.algorithm_of(content["files"])
     names = sorted(content["files"] if names is None else names)
+    _require_distinct(path, names)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         for problem in filter(None, pool.map(problem_of, names)):
             raise DamagedCheckpointError(path, problem)
@@ -67,10 +70,18 @@ def check_sizes(path: str, content: dict, with_head: bool = True) -> None:
     names = [content["backbone"]["file"], *(part["file"] for part in parts)]
     for problem in filter(None, (_size_problem(path, content, one) for one in names)):
         raise DamagedCheckpointError(path, problem)
+    _require_distinct(path, names)
+
+
+def _require_distinct(path, names):
+    """Raises an error if a name is a link to another one's file.
+
+    Links of a few bytes would claim the bytes of one file again and again.
+    """
     if files.is_local(path):
-        # Links of a few bytes would claim the bytes of one file again and again.
-        found = {os.stat(local_path(files.join(path, name))).st_ino for name in names}
-        if len(found) < len(names):
+        places = {local_path(files.join(path, name)) for name in names}
+        found = [os.stat(place).st_ino for place in filter(os.path.exists, places)]
+        if len(set(found)) < len(found):
             raise DamagedCheckpointError(path, "several of its files are links to one")
 
 
@@ -146,12 +157,19 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
         problem = f"{name} has a heap, which Keras never writes"
         raise DamagedCheckpointError(path, problem)
 
+    seen = set()
+
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None
         # Compressed arrays and those that refer to other files have no offset.
         stored = isinstance(item, h5py.Dataset) and item.id.get_offset() is not None
         if not stored and not isinstance(item, h5py.Group):
             return place
+        # The attributes are looked up one after the other, for each name of an object.
+        address = h5py.h5o.get_info(item.id).addr
+        if address in seen or len(item.attrs) > _MOST_ATTRIBUTES:
+            return place
+        seen.add(address)
         values = [item.attrs.get_id(name) for name in item.attrs] + [item.id] * stored
         return place if any(map(repeats, values)) else None
 

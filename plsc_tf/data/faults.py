@@ -130,25 +130,31 @@ def without_bad_records(
     advice = "Skip them in the function that yields them, or use plsc_tf.convert"
     require(isinstance(source, IndexedSource), rule, advice)
     skipped: dict[int, str] = {}
+    # {bad record: the next good one, or one before it}. Going through many bad records
+    # each time would take hours.
+    later: dict[int, int] = {}
 
     def block(index):
         item = source.read({"index": index})
         return prepare(item["image"]), checked_labels(item["label"], source.num_classes)
 
     def good_from(index):
-        for step in range(source.num_examples):
-            candidate = (index + step) % source.num_examples
-            if candidate in skipped:
-                continue
-            entry = {"index": tf.constant([candidate], tf.int64)}
-            try:
-                return read_checked(source, entry, prepare, source.num_classes)
-            except ValueError as error:
-                text = str(error)
-            # If several threads meet the same bad record, only one logs it.
-            is_new = skipped.setdefault(candidate, text) is text
-            if is_new and len(skipped) <= _MOST_NAMED:
-                logging.warning("Skipped a bad record. %s", text)
+        passed = []
+        while len(skipped) < source.num_examples:
+            if index not in skipped:
+                entry = {"index": tf.constant([index], tf.int64)}
+                try:
+                    found = read_checked(source, entry, prepare, source.num_classes)
+                    later.update(dict.fromkeys(passed, index))
+                    return found
+                except ValueError as error:
+                    text = str(error)
+                # If several threads meet the same bad record, only one logs it.
+                is_new = skipped.setdefault(index, text) is text
+                if is_new and len(skipped) <= _MOST_NAMED:
+                    logging.warning("Skipped a bad record. %s", text)
+            passed.append(index)
+            index = later.get(index, (index + 1) % source.num_examples)
         raise ValueError(f"{source.name} has no readable records.")
 
     def good_block(indices):

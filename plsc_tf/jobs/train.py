@@ -1,7 +1,6 @@
 """The `train` command: trains, verifies, saves and exports a model; writes a report."""
 
 import functools
-import json
 import threading
 
 import tensorflow as tf
@@ -21,7 +20,7 @@ from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.reporting.recorder import Guard, GuardedCallback, StepLines, exact_loss
-from plsc_tf.storage import files, fs_options
+from plsc_tf.storage import files, fs_options, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
@@ -48,7 +47,7 @@ def train(settings, termination=None, parts=NONE):
         `num_classes`, `sample_rate`, `images_per_second` (after a resume, of the later
         steps), `seconds_per_step`, `seconds_per_epoch`, `verification`,
         `checkpoint_dir`, `export_dir`. If they apply, the dict also has
-        `export_options`, `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
+        `training_<metric>`, `test`, `raw_pixels` and `unsaved_steps`.
     """
     if settings.training.deterministic:
         make_deterministic(settings.training.seed)
@@ -123,7 +122,9 @@ def _train(settings, joined, termination, parts, lock):
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
     upload = functools.partial(
-        fs_options.upload_end, settings.checkpoints, skip=catalog.REMAINS
+        fs_options.upload_end,
+        settings.checkpoints,
+        skip=(*catalog.REMAINS, outputs.WANDB_LOG),
     )
     try:
         verify.verify(model.trainer.position.global_step)
@@ -264,9 +265,8 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     saved, checkpoint = checkpoints[-1] if checkpoints else (0, None)
     if "loss" not in figures and earlier.get("steps") == steps:
         outcome |= earlier  # nothing was trained, so the figures still apply
-        same = outcome.get("export_options") == _export_options(settings)
-        if not (same and files.exists(outcome["export_dir"] or "")):
-            outcome["export_dir"] = None
+        # The run may be a stranger's, and its export a program: export again.
+        outcome["export_dir"] = None
         outcome.pop("unsaved_steps", None)
     else:
         speed, loss = log.images_per_second, (figures.get("loss") or [None])[-1]
@@ -293,16 +293,6 @@ def _note(outcome, plan, model, history, log, verify, earlier):
     outcome["checkpoint_dir"] = checkpoint
 
 
-def _export_options(settings):
-    """Returns the options on which an export depends, and its folder, for JSON."""
-    values = settings.as_dict()
-    names = "ema_in_use", "preprocessing_name", *vars(settings.export)
-    own = {name: values[name] for name in names if name != "export_at_end"}
-    save_dir = settings.checkpoints.model_save_dir
-    own["export_dir"] = settings.export.export_dir or files.join(save_dir, "export")
-    return json.loads(json.dumps(own))
-
-
 def _finish(outcome, settings, model, verify, test):
     """Evaluates the test split, exports the model, and writes results.json."""
     save_dir = settings.checkpoints.model_save_dir
@@ -315,9 +305,9 @@ def _finish(outcome, settings, model, verify, test):
     if not model.trainer.group.is_chief:
         return
     results.write(save_dir, outcome)
-    if settings.export.export_at_end and not outcome["export_dir"]:
+    if settings.export.export_at_end:
         checkpoint = outcome["checkpoint_dir"]
         with model.trainer.averaged():
             target = export.export_at_end(settings, model, checkpoint, verify.pairs)
-        outcome |= {"export_dir": target, "export_options": _export_options(settings)}
+        outcome["export_dir"] = target
         results.write(save_dir, outcome)

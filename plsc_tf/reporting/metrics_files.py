@@ -87,7 +87,7 @@ def read(path: str) -> list[dict]:
     if not files.exists(path):
         return []
     rows, names = [], set()
-    for line in files.read_limited(path, _MOST_BYTES).splitlines():
+    for line in io.BytesIO(files.read_limited(path, _MOST_BYTES)):
         try:
             row = json_text.parse(line, path)
         except (ValueError, RecursionError):

@@ -6,8 +6,10 @@ import re
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
 
-# W&B puts links to a log in the user's cache into the folder of a run.
-_WANDB_LINK = re.compile(r".*/wandb/[^/]+/logs/debug-core\.log").fullmatch
+# W&B puts links of this name, to a log in the user's cache, into the folder of a run.
+# They are not followed: a stranger's run could have one to any file.
+WANDB_LOG = "debug-core.log"
+_WANDB_LINK = re.compile(rf".*/wandb/[^/]+/logs/{re.escape(WANDB_LOG)}").fullmatch
 
 
 def require_absent(path: str, option: str = "") -> None:

@@ -22,6 +22,7 @@ _LONGEST_DIRECTORY, _SHORT_DIRECTORY = 1 << 26, 1 << 20
 # Most bytes of a member, which may also have at most this many times its packed bytes
 # (a list of images has 13 times), and this many more.
 _LONGEST, _MOST_TIMES, _MOST_MORE = 1 << 28, 32, 1 << 16
+_MOST_FOLDERS = 100
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
@@ -130,8 +131,8 @@ def _check(member):
     name, methods = member.filename, (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
     most = min(_LONGEST, _MOST_TIMES * member.compress_size + _MOST_MORE)
     faults = {
-        # As in Linux; each folder of a name costs a step of its own.
-        "has too long a name": len(name) > 4096,
+        # Each folder of a name costs a step of its own; 4,096 are Linux's bytes.
+        "has too long a name": len(name) > 4096 or name.count("/") > _MOST_FOLDERS,
         "is a link": modes.S_ISLNK(member.external_attr >> 16),
         "leads outside, or has '//'": paths.leads_outside(name) or "//" in name,
         "is encrypted": member.flag_bits & 1,

@@ -147,12 +147,19 @@ def test_a_wrong_value_is_refused_by_its_key(path, key, value):
 
 
 # Each value would be the same bytes, of which the file has only one copy.
-@pytest.mark.parametrize("place", ["weight", "attribute"])
-def test_values_of_variable_length_are_refused(path, place):
+# Names, and the attributes of each, were read one by one: in days.
+@pytest.mark.parametrize("place", ["weight", "attribute", "attributes", "hard link"])
+def test_values_that_are_read_many_times_are_refused(path, place):
     target = Target()
     with h5py.File(path / "backbone.weights.h5", "r+") as weights:
         if place == "attribute":
             weights["layers/dense"].attrs["name"] = ["dense"] * 6
+        elif place == "attributes":
+            weights["layers/dense"].attrs.update(
+                {f"{number}": 1 for number in range(20)}
+            )
+        elif place == "hard link":
+            weights["layers/more"] = weights["layers/dense/vars/0"]
         else:
             del weights["layers/dense/vars/0"]
             weights["layers/dense/vars/0"] = [["1"] * 3] * 2

@@ -164,6 +164,9 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     (tmp_path / "7").write_text("a file")
     # Else, one large manifest could be read for each of many links.
     (tmp_path / "8").symlink_to("step_00000050")
+    (tmp_path / "6").mkdir()
+    name = "step_00000050/manifest.json"
+    (tmp_path / "6/manifest.json").symlink_to(tmp_path / name)
     found = catalog.find_all(str(tmp_path))
     assert [step for step, _ in found] == [40, 50]
     assert catalog.resolve(str(tmp_path)) == found[1][1] == f"{tmp_path}/step_00000050"

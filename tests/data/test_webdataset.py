@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from plsc_tf.data.readers.webdataset import webdataset
+from plsc_tf.data.sampling import FILE_ORDER
 from plsc_tf.jobs.builders.data import load_batches
 from plsc_tf.options.settings import Settings
 from tests.data.conftest import opened
@@ -44,6 +45,15 @@ def write(path, members, **options):
                 member.type, content = content, b""
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+# Of a sparse shard that took 0.7 MB, 5 GB were read.
+def test_large_records_are_read_in_small_blocks(tmp_path):
+    image = IMAGES[0] + bytes(40 << 20)
+    names = "a.png", "a.cls", "b.png", "b.cls"
+    write(tmp_path / "train.tar", zip(names, [image, b"0"] * 2, strict=True))
+    blocks = opened("webdataset", tmp_path).blocks(100, FILE_ORDER)
+    assert [len(one["index"]) for one in blocks] == [1, 1]
 
 
 FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]

@@ -130,6 +130,14 @@ def test_the_card_of_saved_embeddings_shows_images_that_lists_name(saved):
     evaluate(folder, **lists, card_dir=str(folder / "card"))
     page = (folder / "card" / "card.html").read_text()
     assert page.count("data:image/jpeg;base64,") == 32  # 8 pairs of both kinds
+    # A stranger's list could show a private image in a card that is published.
+    (folder / "p000.jpg").rename(folder.parent / "private.jpg")
+    for number in range(len(rows)):
+        path = folder / f"p{number:03d}.jpg"
+        path.unlink(missing_ok=True)
+        path.symlink_to("../private.jpg")
+    evaluate(folder, **lists, card_dir=str(folder / "other"))
+    assert "data:image/jpeg" not in (folder / "other" / "card.html").read_text()
 
 
 def test_models_are_compared_on_the_same_sets(saved, caplog):

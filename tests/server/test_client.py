@@ -215,6 +215,7 @@ def sending(answer, more=b""):
 
     def answer_once():
         with contextlib.suppress(OSError), listener.accept()[0] as link:
+            link.settimeout(2)  # the client may be gone
             link.recv(1 << 16)
             link.sendall(answer)
             while more and not ended.wait(0.01 if len(more) < 100 else 0):
@@ -230,6 +231,15 @@ def sending(answer, more=b""):
             yield f"127.0.0.1:{listener.getsockname()[1]}"
         finally:
             ended.set()
+
+
+# OpenSSL reads on as long as there are such messages, which anyone can send.
+def test_a_handshake_of_tls_ends():
+    hello = b"\x16\x03\x03\0\x04" + bytes(4)
+    with sending(b"", hello * 1000) as address:
+        client = Client(address, tls=True, timeout=0.3)
+        with client, pytest.raises(ServiceError, match="timed out|EOF"):
+            client.encode([b"an image"])
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

@@ -115,6 +115,10 @@ class PackedFiles(Records):
         """Returns digests of the records; copies of the files share them."""
         return hashlib.sha256(memoryview(self._lengths)).hexdigest() + self.sample
 
+    def largest(self, indices: np.ndarray) -> int:
+        """Returns the size of the largest of the selected records, in bytes."""
+        return self._lengths[indices].max()
+
     def read(self, indices: np.ndarray) -> list[bytes]:
         """Returns the bytes of the selected records; can be called from any thread.
 
@@ -202,6 +206,7 @@ def packed_source(
         contents=lambda: f"{labels_offset} {packed.contents()}",
     )
     source.labels_in_records = labeled
+    source.largest = getattr(packed, "largest", None)
     return source
 
 

@@ -158,7 +158,9 @@ class _Evaluation:
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
-                read = functools.partial(_read, located)
+                # Who made saved embeddings can make any file the worst error.
+                own = folder if isinstance(source, Saved) else ""
+                read = functools.partial(_read, located, own)
                 provenance.add_worst(report, scores, scores.sides, listed, read)
         for folder in scoring.template_dirs:
             for report in protocols.templates(folder, source, options):
@@ -352,8 +354,13 @@ def _evaluate_export(evaluation, settings):
     return [("model", model.path), *evaluation.write()]
 
 
-def _read(paths, row):
-    """Returns an image's bytes; None if its name isn't that of an image's file."""
+def _read(paths, folder, row):
+    """Returns an image's bytes; None if its name isn't that of a file in the folder."""
+    path = paths[row]
+    if folder and files.is_local(path):
+        path = os.path.realpath(path)
+        if not path.startswith(os.path.join(os.path.realpath(folder), "")):
+            return None
     with contextlib.suppress(*NO_FILE, ValueError):
-        return read_image(paths[row])
+        return read_image(path)
     return None
