@@ -25,11 +25,18 @@ def build(
         reports: the reports of the evaluated sets, in the order of the page.
         options: the options of the reports.
     """
-    draws = {"samples": options.samples, "seed": options.seed, "confidence": CONFIDENCE}
-    draws["method"] = "standard errors over draws of identities, with replacement"
-    sets = {report.name: report.as_dict() for report in reports}
-    facts = {"version": VERSION, "model": model, "data": data}
-    return {**facts, "bootstrap": draws, "sets": sets}
+    return {
+        "version": VERSION,
+        "model": model,
+        "data": data,
+        "bootstrap": {
+            "samples": options.samples,
+            "seed": options.seed,
+            "confidence": CONFIDENCE,
+            "method": "standard errors over draws of identities, with replacement",
+        },
+        "sets": {report.name: report.as_dict() for report in reports},
+    }
 
 
 def check(card: dict) -> None:

@@ -23,6 +23,8 @@ class Turns:
         async with self._turns[batching.client.get()]:
             job = self._thread.submit(function, *arguments)
             work = asyncio.wrap_future(job)
+            # Otherwise, asyncio logs the error of a client that is gone.
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
                 return await asyncio.shield(work)
             finally:
