@@ -121,10 +121,9 @@ def _train(settings, joined, termination, parts, lock):
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
+    left_out = (*catalog.REMAINS, outputs.WANDB_LOG)
     upload = functools.partial(
-        fs_options.upload_end,
-        settings.checkpoints,
-        skip=(*catalog.REMAINS, outputs.WANDB_LOG),
+        fs_options.upload_end, settings.checkpoints, skip=left_out
     )
     try:
         verify.verify(model.trainer.position.global_step)

@@ -23,7 +23,7 @@ BIND_S = 5.0
 # Maximum seconds for one attempt to connect to a worker.
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
-# Number of hellos that a worker sends if the chief closes the connection.
+# Number of closed connections after which a worker says what may be wrong.
 TRIES = 10
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 500
@@ -73,24 +73,17 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
         with contextlib.suppress(JoinError):
             (await connect(cluster, ATTEMPT_S, str(error))).close()
         raise
-    deadline = time.monotonic() + timeout_s
-    for tries_left in reversed(range(TRIES)):
-        connection = await connect(cluster, max(deadline - time.monotonic(), 0))
-        try:
-            # The chief, which started before it was reached, decides in its own limit.
-            limit_s = timeout_s + DECISION_S
-            answer = await asyncio.wait_for(connection.receive(), limit_s)
-            break
-        except (OSError, EOFError) as error:
-            connection.close()
-            # A chief with too many callers may drop this one before it reads the hello.
-            if isinstance(error, EOFError) and tries_left:
-                await asyncio.sleep(RETRY_S)
-                continue
-            raise JoinError(
-                f"{name(cluster, 0)}, the chief, accepted the connection but did not "
-                f"answer: {_reason(error)}. See its log."
-            ) from error
+    connection = await connect(cluster, timeout_s)
+    try:
+        # The chief, which started before it was reached, decides in its own limit.
+        limit_s = timeout_s + DECISION_S
+        answer = await asyncio.wait_for(connection.receive(), limit_s)
+    except (OSError, EOFError) as error:
+        connection.close()
+        raise JoinError(
+            f"{name(cluster, 0)}, the chief, accepted the connection but did not "
+            f"answer: {_reason(error)}. See its log."
+        ) from error
     if "problem" in answer:
         connection.close()
         raise JoinError(answer["problem"])
@@ -100,28 +93,32 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
 async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Connection:
     """Connects to the chief, which may not have started yet.
 
+    Until then, another program may listen there, even one that pretends to be the chief
+    but does not know the secret. A chief with too many callers may drop this one.
+
     Args:
         cluster: the `Cluster`.
         timeout_s: seconds to keep trying.
         problem: the reason if this worker cannot join, else empty.
 
     Returns:
-        The connection, over which this worker's hello has been sent.
+        The connection, over which the chief has answered this worker's hello.
 
     Raises:
-        JoinError: the chief cannot be reached.
+        JoinError: the chief cannot be reached, or has another version.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline, closed = time.monotonic() + timeout_s, 0
+    hello = {"protocol": PROTOCOL, "index": cluster.index, "problem": problem}
+    hello["addresses"] = cluster.addresses
     while True:
         left = min(max(deadline - time.monotonic(), 0.1), ATTEMPT_S)
         try:
-            place, secret = cluster.addresses[0], cluster.secret
-            connection = await Connection.open(place, left, secret)
-            hello = {"protocol": PROTOCOL, "index": cluster.index, "problem": problem}
-            hello["addresses"] = cluster.addresses
-            connection.send(wire.encode(hello))
-            return connection
-        except (OSError, EOFError) as error:
+            return await _introduce(cluster, hello, left)
+        except (OSError, EOFError, ValueError) as error:
+            closed += isinstance(error, EOFError)
+            if closed == TRIES:
+                text = "%s closes each connection. Is its cluster_secret_file the same?"
+                logging.warning(text, name(cluster, 0))
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
                     f"{name(cluster, cluster.index)} could not reach {name(cluster, 0)}"
@@ -130,6 +127,26 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
                     "right, and that no firewall blocks the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
+
+
+async def _introduce(cluster, hello, timeout_s):
+    """Returns a connection over which the chief has answered the hello.
+
+    Raises:
+        OSError, EOFError, ValueError: no chief answered.
+        JoinError: the chief refused the hello.
+    """
+    place, secret = cluster.addresses[0], cluster.secret
+    connection = await Connection.open(place, timeout_s, secret)
+    try:
+        connection.send(wire.encode(hello))
+        answer = await asyncio.wait_for(connection.receive(), timeout_s)
+        if "problem" in answer:
+            raise JoinError(answer["problem"])
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def own_place(cluster: Cluster) -> tuple[int, tuple]:
@@ -182,6 +199,8 @@ def listen(cluster: Cluster) -> socket.socket:
 def _reason(error):
     if isinstance(error, EOFError):
         return "it closed the connection"
+    if isinstance(error, ValueError):
+        return str(error)
     if (error.errno or 0) > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error) or "timed out"
@@ -243,6 +262,7 @@ class ChiefJoin:
             if hello["protocol"] != PROTOCOL:
                 _refuse(connection, "The workers run different versions of plsc_tf.")
                 return
+            connection.send(wire.encode({"heard": True}))
             index = int(hello["index"])
             problem = self._compare(index, hello["addresses"]) or hello["problem"]
             # The hello of a closed connection may still arrive; its worker tries again.

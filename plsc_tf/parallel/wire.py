@@ -19,7 +19,7 @@ from plsc_tf.parallel import addresses
 # Both sides send these bytes first, to detect connections with other programs.
 MAGIC = b"plsc_tf\n"
 # Increase this number if the messages change: workers refuse other versions.
-PROTOCOL = 6
+PROTOCOL = 7
 # Maximum size of a message, in bytes, until the other side is known to be a worker.
 HELLO_BYTES = 1 << 16
 _LENGTH = struct.Struct(">Q")

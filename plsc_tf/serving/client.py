@@ -326,7 +326,7 @@ class _Server:
         if not isinstance(answer, dict):
             raise _Unavailable(f"HTTP {status}: the answer is not a JSON object")
         if status != 200:
-            reason = _printable(str(answer.get("error", answer)))
+            reason = self._printable(str(answer.get("error", answer)))
             raise ValueError(f"{self.address} rejected the request: {reason}")
         return answer.get(key) or ()
 
@@ -369,9 +369,6 @@ class _Server:
                     connection.sock.settimeout(connection.timeout)
                 connection.request("POST", path, body, self._headers)
                 response, data = receive(connection)
-                # An answer that repeats the request must not bring the key into logs.
-                _, _, key = self._headers.get("Authorization", "").partition(" ")
-                data = data.replace(key.encode(), b"...") if key else data
                 break
             except _FAILURES as error:
                 connection.close()
@@ -379,7 +376,7 @@ class _Server:
                 # try again with another one.
                 if not used or isinstance(error, TimeoutError):
                     # It may repeat what the server sent.
-                    reason = _printable(str(error) or type(error).__name__)
+                    reason = self._printable(str(error) or type(error).__name__)
                     raise _Unavailable(reason) from error
         if response.will_close:
             connection.close()
@@ -390,11 +387,12 @@ class _Server:
             avoid = _AVOID_SECONDS
             if seconds.isdecimal():
                 avoid = min(float(seconds[:9]), _LONGEST_AVOIDED)
-            reason = _printable(data[:300].decode(errors="replace"))
+            reason = self._printable(data[:1000].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         return response.status, parsed(response.status, data)
 
-
-def _printable(text):
-    """Returns text from a server, without what would forge lines of a log."""
-    return "".join(one if one.isprintable() else " " for one in text[:300])
+    def _printable(self, text):
+        """Returns text from a server, without the key and what would forge logs."""
+        _, _, key = self._headers.get("Authorization", "").partition(" ")
+        text = text.replace(key, "...") if key else text
+        return "".join(one if one.isprintable() else " " for one in text[:300])

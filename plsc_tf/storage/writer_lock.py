@@ -248,8 +248,11 @@ class WriterLock(contextlib.AbstractContextManager):
             if not match or match[1] == self._token:
                 continue
             # The claim may have been removed since the folder was listed.
+            path = files.join(self._folder, name)
+            # A link may lead to a file that changes for ever.
+            if os.path.islink(paths.local_path(path)):
+                continue
             with contextlib.suppress(FileNotFoundError):
-                path = files.join(self._folder, name)
                 with contextlib.closing(files.open_random(path, _SOON)) as claim:
                     yield match[1], claim.read(0, _CLAIM_BYTES)
 

@@ -132,18 +132,36 @@ def test_a_stranger_in_the_chiefs_place_is_an_error(clusters, answer, reason):
     assert f"Worker 0 ({clusters[0].address})" in str(caught.value)
 
 
-def test_another_version_is_refused(clusters, monkeypatch):
+def test_another_version_is_refused(clusters):
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
-        monkeypatch.setattr(joining, "PROTOCOL", wire.PROTOCOL + 1)
-        guest = await joining.connect(clusters[1], MOST_S)
-        monkeypatch.undo()
-        answer = await guest.receive()
+        await asyncio.sleep(0.1)
+        place, secret = clusters[0].address, clusters[0].secret
+        guest = await wire.Connection.open(place, MOST_S, secret)
+        guest.send(wire.encode({"protocol": wire.PROTOCOL + 1}))
+        assert "different versions" in (await guest.receive())["problem"]
         guest.close()
         chief.cancel()
-        return answer
 
-    assert "different versions" in asyncio.run(join())["problem"]
+    asyncio.run(join())
+
+
+def test_who_only_pretends_to_be_the_chief_keeps_no_worker(clusters, monkeypatch):
+    """He listens before the chief does, and is gone when it starts."""
+    monkeypatch.setattr(joining, "ATTEMPT_S", 0.5)
+
+    async def join():
+        with socket.create_server(split(clusters[0].address)) as server:
+            worker = asyncio.create_task(joining.connect(clusters[1], MOST_S))
+            caught, _ = await asyncio.to_thread(server.accept)
+            caught.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            caught.sendall(wire.MAGIC + bytes(32))
+        chief = asyncio.create_task(ChiefJoin(clusters[0], MOST_S).meet_all())
+        (await worker).close()
+        chief.cancel()
+        caught.close()
+
+    asyncio.run(join())
 
 
 def test_messages_longer_than_allowed_end_the_connection():
@@ -184,7 +202,8 @@ def test_strangers_are_ignored_while_the_workers_join(clusters, caplog):
         others = [(await asyncio.open_connection(*place))[1] for _ in range(2)]
         others[1].write(b"GET / HTTP/1.1\r\n\r\n")  # the first says nothing
         for stranger in guess[:2]:
-            (await joining.connect(stranger, 30, "\x1b[2J")).end_sending()
+            with pytest.raises(JoinError):
+                await joining.connect(stranger, 0.1, "\x1b[2J")
         await join_rest(chief, clusters)
         for connection in others:
             connection.close()
@@ -278,7 +297,7 @@ def test_a_worker_without_the_secret_is_told_nothing(clusters, caplog):
 
     async def join():
         chief = asyncio.create_task(ChiefJoin(clusters[0], 3).meet_all())
-        with pytest.raises(JoinError, match="the chief, accepted .* closed the conn"):
+        with pytest.raises(JoinError, match="could not reach .* closed the conn"):
             await joining.join(stranger, 1)
         silent = await asyncio.open_connection(*split(clusters[0].address))
         with pytest.raises(JoinError, match="Worker 1 .* did not join"):

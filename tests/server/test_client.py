@@ -88,10 +88,10 @@ def test_tf_serving_is_found_out(pictures):
 
 
 def test_a_key_that_is_repeated_is_not_in_the_error(pictures):
-    echo = 500, {"error": "your request had Authorization: Bearer hush-hush"}, {}
-    with listening(lambda *_: echo) as (address, _):
-        with Client(address, api_key="hush-hush") as client:
-            with pytest.raises(ServiceError, match=r"Bearer \.\.\."):
+    repeats = b'HTTP/1.1 500 No\r\n\r\n{"error": "HTTP/9 hush"}', b"HTTP/9 hush\r\n\r\n"
+    for answer in repeats:
+        with sending(answer) as address, Client(address, api_key="hush") as client:
+            with pytest.raises(ServiceError, match=r"HTTP/9 \.\.\."):
                 client.encode(pictures[:1])
 
 

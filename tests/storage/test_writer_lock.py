@@ -108,10 +108,12 @@ def test_a_renewal_follows_no_link(tmp_path):
         assert (tmp_path / "precious").read_text() == "mine"
 
 
-# Whoever may write into the folder would fill the memory, with a file without content.
+# Whoever may write into the folder would fill the memory, with a file without content,
+# or keep others out, by a link to a file that changes all the time.
 def test_a_claim_of_any_size_takes_no_memory(tmp_path):
     with open(tmp_path / f".writer-{'0' * 16}", "wb") as file:
         file.truncate(1 << 28)
+    (tmp_path / f".writer-{'1' * 16}").symlink_to("/proc/uptime")
     with bounded(1 << 24), lock("a", lease_s=0.2) as one:
         one.acquire(str(tmp_path))
 
