@@ -79,6 +79,7 @@ def align(settings):
     if not files.exists(report):
         outputs.require_absent(folder, "output_dir")
         outputs.require_absent(f"{folder}.png")
+    outputs.require_own(report)
     outputs.require_own(folder)
     finder = detection.FaceFinder(options.detector, most, points, options.min_face_size)
     with WriterLock("Wait until it ends, or stop it.").acquire(folder):

@@ -197,10 +197,8 @@ def listen(cluster: Cluster) -> socket.socket:
 
 
 def _reason(error):
-    if isinstance(error, EOFError):
-        return "it closed the connection"
-    if isinstance(error, ValueError):
-        return str(error)
+    if not isinstance(error, OSError):
+        return "it closed the connection" if isinstance(error, EOFError) else str(error)
     if (error.errno or 0) > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error) or "timed out"

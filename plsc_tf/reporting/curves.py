@@ -57,8 +57,7 @@ def chart(title: str, rows: list[dict], resumed: Sequence[int] = ()) -> Chart | 
     x, y = np.concatenate([np.array(points) for points in curves.values()]).T
     apart = low == "log" and y.min() > 0 and y.max() / y.min() > DECADES
     bottom = None if low == "log" else low
-    shown = [step for step in resumed if 0 < step < x.max()]
-    shown = shown[-_MOST_CURVES:]
+    shown = [step for step in resumed if 0 < step < x.max()][-_MOST_CURVES:]
     marks = [("" if i else "resumed", step, "--") for i, step in enumerate(shown)]
     labels, limits = ("step", title.lower()), ((0.0, None), (bottom, None))
     log = "y" if apart else ""

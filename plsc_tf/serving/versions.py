@@ -39,10 +39,14 @@ def find_models(path: str, option: str = "model_dir") -> dict[int, str]:
             f"{option} must be the folder of an export, which contains its versions "
             f"1, 2, ... Received: {path!r}, which {reason}."
         )
+    models = {number: one for number, one in find(path).items() if _may_be_model(one)}
     if _is_model(path):
+        # A stranger's run could have a program beside the versions exported from it.
+        rule = f"{path} must be a SavedModel or a folder of versions, and is both"
+        require(not models, rule, "Name one of them", raises=FileExistsError)
         name = files.name(path)
         return {int(name) if name.isdecimal() else 1: path}
-    return {number: one for number, one in find(path).items() if _may_be_model(one)}
+    return models
 
 
 def read_card(folder: str) -> dict:

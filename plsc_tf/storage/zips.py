@@ -20,9 +20,8 @@ _ADDRESS = re.compile(r"zip://(.*?\.zip)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
 # with them, also a third of the archive, as that of small images has a quarter.
 _LONGEST_DIRECTORY, _SHORT_DIRECTORY = 1 << 26, 1 << 20
 # Most bytes of a member, which may also have at most this many times its packed bytes
-# (a list of images has 13 times), and this many more.
-_LONGEST, _MOST_TIMES, _MOST_MORE = 1 << 28, 32, 1 << 16
-_MOST_FOLDERS = 100
+# (a list of images has 13 times), and this many more; and folders in a name.
+_LONGEST, _MOST_TIMES, _MOST_MORE, _MOST_FOLDERS = 1 << 28, 32, 1 << 16, 100
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 

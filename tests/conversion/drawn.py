@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import pathlib
+import re
 
 import numpy as np
 from PIL import Image
@@ -111,8 +112,9 @@ def overwrite(path, position, data):
 
 
 def digests(folder):
-    """{name: SHA-256} of all files below a folder."""
+    """{name: SHA-256} of all files below a folder, but for the folder's number."""
     files = contents(folder).items()
+    files = [(name, re.sub(rb'"folder": \d+', b"", data)) for name, data in files]
     return {name: hashlib.sha256(data).hexdigest() for name, data in files}
 
 

@@ -271,6 +271,7 @@ class _Conversion:
             "options": plan.result(),
             "source": self._source.describe(),
             "fingerprint": self._fingerprint,
+            "folder": os.stat(self._shards).st_ino,
         }
         listed = self._output.file_list
         return shards.write_manifest(self._shards, self._names, facts, listed)

@@ -136,8 +136,10 @@ def finished(output_dir: str, fingerprint: str) -> dict | None:
     except (FileNotFoundError, ValueError):
         content = {}
     content = content if isinstance(content, dict) else {}
-    if content.get("fingerprint") != fingerprint:
-        other = "another conversion" if content else "other files"
+    # The folder's number shows that the shards do not come from an archive.
+    own = fingerprint, os.stat(output_dir).st_ino
+    if (content.get("fingerprint"), content.get("folder")) != own:
+        other = "another conversion, or a copy" if content else "other files"
         raise FileExistsError(
             f"output_dir {output_dir!r} already exists and contains {other}. Choose "
             "another folder, or remove this one."

@@ -16,7 +16,7 @@ from plsc_tf.data.checks import report as check_report
 from plsc_tf.data.source import IndexedSource, Source, dense
 from plsc_tf.evaluation import bootstrap, embedding_store, label_noise
 from plsc_tf.jobs import trained
-from plsc_tf.jobs.classes import images
+from plsc_tf.jobs.classes.rows import embeddings
 from plsc_tf.jobs.training_data import TrainingData
 from plsc_tf.options import effects
 from plsc_tf.options.settings import Settings
@@ -128,7 +128,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="noise-", dir=scratch or None) as place:
         size = content["state"]["embedding_size"]
         store = embedding_store.EmbeddingStore(place, classes, size)
-        for rows, labels in images.embeddings(settings, path, source):
+        for rows, labels in embeddings(settings, path, source):
             store.add(rows, labels)
         store.finish()
         logging.info("Embedded %s images.", f"{len(store.labels):,}")

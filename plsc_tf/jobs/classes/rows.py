@@ -11,8 +11,9 @@ import numpy as np
 
 from plsc_tf.data.readers.image_files import class_folders
 from plsc_tf.evaluation.embedding_store import check_labels, unit
+from plsc_tf.jobs import trained
+from plsc_tf.jobs.builders import data
 from plsc_tf.jobs.builders.heads import make_head
-from plsc_tf.jobs.classes import images
 from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 
@@ -20,6 +21,23 @@ from plsc_tf.requirements import require
 FARTHEST = 75.0
 # Number of rows used to estimate the mean length.
 _SAMPLE = 4096
+
+
+def embeddings(settings, path, source):
+    """Embeds images in file order, framed as in evaluation.
+
+    Args:
+        settings: the `Settings`.
+        path: the checkpoint folder.
+        source: the images' `Source`.
+
+    Yields:
+        (unit embeddings float32 `[n, size]`, labels `[n]`), batch by batch.
+    """
+    size = settings.evaluation.test_batch_size
+    model = trained.load(settings.replace(checkpoint_dir=path)).model
+    for images, labels in data.load_batches(settings, size, "test", source):
+        yield unit(model.embed(images, size)), np.asarray(labels)
 
 
 def collect(settings, run, source, stored, make_labels):
@@ -70,7 +88,7 @@ def _means(settings, source, stored):
     folders = class_folders(settings.classes.class_images)
     names = folders.class_names
     means = np.zeros((len(names), stored.shape[1]))
-    for rows, labels in images.embeddings(settings, source, folders):
+    for rows, labels in embeddings(settings, source, folders):
         np.add.at(means, labels, rows)
     rows = stored.read(0, min(_SAMPLE, stored.shape[0])).astype(np.float64)
     length = np.mean(np.linalg.norm(rows, axis=1))
@@ -113,7 +131,7 @@ def find_dominant(settings, source, stored, training_data):
     classes, centers, _ = stored.shape
     counts = np.zeros((classes, centers), np.int64)
     cosines, labels = [], []
-    embedded = images.embeddings(settings, source, training_data.source)
+    embedded = embeddings(settings, source, training_data.source)
     progress = Progress("comparing images with centers", None, "images")
     for rows, own in progress.over(embedded, lambda batch: len(batch[1])):
         check_labels(own, classes)
