@@ -25,16 +25,13 @@ def build(
         reports: the reports of the evaluated sets, in the order of the page.
         options: the options of the reports.
     """
+    draws = {"samples": options.samples, "seed": options.seed, "confidence": CONFIDENCE}
+    draws["method"] = "standard errors over draws of identities, with replacement"
     return {
         "version": VERSION,
         "model": model,
         "data": data,
-        "bootstrap": {
-            "samples": options.samples,
-            "seed": options.seed,
-            "confidence": CONFIDENCE,
-            "method": "standard errors over draws of identities, with replacement",
-        },
+        "bootstrap": draws,
         "sets": {report.name: report.as_dict() for report in reports},
     }
 

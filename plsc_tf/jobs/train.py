@@ -20,7 +20,7 @@ from plsc_tf.options.flagfiles import write_flags
 from plsc_tf.parallel import preflight
 from plsc_tf.parallel.strategy import make_deterministic
 from plsc_tf.reporting.recorder import Guard, GuardedCallback, StepLines, exact_loss
-from plsc_tf.storage import files, fs_options, outputs
+from plsc_tf.storage import files, fs_options
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training.callbacks import TrainingLog, Verification
 from plsc_tf.training.checkpoint import Checkpoint
@@ -121,9 +121,8 @@ def _train(settings, joined, termination, parts, lock):
 
     history = _fit(model, batches, plan, callbacks, start, rescue)
     outcome = {}
-    left_out = (*catalog.REMAINS, outputs.WANDB_LOG)
     upload = functools.partial(
-        fs_options.upload_end, settings.checkpoints, skip=left_out
+        fs_options.upload_end, settings.checkpoints, skip=catalog.NOT_UPLOADED
     )
     try:
         verify.verify(model.trainer.position.global_step)

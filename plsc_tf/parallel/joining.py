@@ -117,7 +117,7 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         except (OSError, EOFError, ValueError) as error:
             closed += isinstance(error, EOFError)
             if closed == TRIES:
-                text = "%s closes each connection. Is its cluster_secret_file the same?"
+                text = "%s closes connections. Is its cluster_secret_file the same?"
                 logging.warning(text, name(cluster, 0))
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(

@@ -5,6 +5,7 @@ import re
 
 from plsc_tf.requirements import require
 from plsc_tf.storage import files
+from plsc_tf.storage.paths import local_path
 
 # W&B puts links of this name, to a log in the user's cache, into the folder of a run.
 # They are not followed: a stranger's run could have one to any file.
@@ -43,7 +44,7 @@ def require_closed(folder: str, root: str = "") -> None:
         folder: the folder.
         root: the folder in which links may lead; "" for the same one.
     """
-    root = os.path.realpath(root or folder)
+    root = os.path.realpath(local_path(root or folder))
     links = [k for k in _links(folder) if os.path.isdir(k) or not _WANDB_LINK(k)]
     targets = {link: os.path.realpath(link) for link in links}
     out = [k for k, v in targets.items() if os.path.commonpath([root, v]) != root]
@@ -51,11 +52,21 @@ def require_closed(folder: str, root: str = "") -> None:
 
 
 def _links(folder):
-    """Returns the paths of all links in a folder, with its own if it is one."""
+    """Returns the paths of all links in a folder, with its own if it is one.
+
+    Raises:
+        OSError: a folder cannot be listed, which could hide links.
+    """
+    folder = local_path(folder)
     found = [folder]
-    for place, folders, names in os.walk(folder):
+    tree = os.walk(folder, onerror=_raise) if os.path.isdir(folder) else ()
+    for place, folders, names in tree:
         found += [os.path.join(place, name) for name in folders + names]
     return list(filter(os.path.islink, found))
+
+
+def _raise(error):
+    raise error
 
 
 def create(path: str, chunks) -> None:

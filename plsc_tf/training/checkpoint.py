@@ -11,7 +11,7 @@ from absl import logging
 
 from plsc_tf.checkpoints import catalog, manifest, writer
 from plsc_tf.requirements import require, require_one_of
-from plsc_tf.storage import files
+from plsc_tf.storage import files, outputs
 from plsc_tf.storage.writer_lock import WriterLock
 from plsc_tf.training import model_config, state
 from plsc_tf.training.circular import Classifier
@@ -99,13 +99,14 @@ class Checkpoint(keras.callbacks.Callback):
         Raises:
             FolderInUseError: another run saves to the directory.
             ValueError: the directory holds checkpoints of another run, or of epochs
-                that would be trained again.
+                that would be trained again; or a link leads out of it.
         """
         files.prepare(self.directory)
         if self._is_chief():
             if not self.lock.held:
                 self.lock.acquire(self.directory)
                 self._took_lock = True
+            outputs.require_closed(self.directory)
             names = [files.name(path) for _, path in catalog.find_all(self.directory)]
             epoch = self.model.trainer.position.epoch
             later = any(name.isdigit() and int(name) >= epoch for name in names)

@@ -356,11 +356,9 @@ def _evaluate_export(evaluation, settings):
 
 def _read(paths, folder, row):
     """Returns an image's bytes; None if its name isn't that of a file in the folder."""
-    path = paths[row]
-    if folder and files.is_local(path):
-        path = os.path.realpath(path)
-        if not path.startswith(os.path.join(os.path.realpath(folder), "")):
-            return None
+    inside = os.path.join(os.path.realpath(folder), "")
+    if folder and not os.path.realpath(paths[row]).startswith(inside):
+        return None
     with contextlib.suppress(*NO_FILE, ValueError):
-        return read_image(path)
+        return read_image(paths[row])
     return None

@@ -62,7 +62,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
         again = EvaluationCard.read(files.join(folder, "card.json")).content
     before, after = _measured(card), _measured(again)
     # An earlier version may have written fewer facts about the model.
-    names = {**before, **{name: None for name in after if name[0] == "set"}}
+    names = dict.fromkeys([*before, *(name for name in after if name[0] == "set")])
     changes = [
         f"{' '.join(name)} was {before.get(name)!s:.99} and is {after.get(name)!s:.99}"
         for name in names
