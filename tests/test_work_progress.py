@@ -16,27 +16,23 @@ def clock(monkeypatch):
     return passed
 
 
-@pytest.fixture
-def lines(caplog):
-    return lambda: caplog.messages
-
-
-def test_amounts_of_a_known_total(clock, lines):
+def test_amounts_of_a_known_total(clock, caplog):
     told = Progress("copy", 4_000_000, "bytes", done=1_000_000)
     clock[0] = 9.0
     told.add(500_000)
-    assert not lines()
+    assert not caplog.messages
     clock[0] = 10.0
     told.add(500_000)
     # A million bytes in ten seconds, two millions to go.
-    assert lines() == ["copy: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:00:20"]
+    line = "copy: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:00:20"
+    assert caplog.messages == [line]
 
 
-def test_an_unknown_total(clock, lines):
+def test_an_unknown_total(clock, caplog):
     told = Progress("checking", None, "pictures")
     clock[0] = 100.0
     told.add(2_000)
-    assert lines() == ["checking: 2,000 pictures, 20 pictures/s"]
+    assert caplog.messages == ["checking: 2,000 pictures, 20 pictures/s"]
 
 
 class Terminal(io.StringIO):

@@ -1,20 +1,10 @@
 """The quasi-Newton method, against what is known of it."""
 
 import numpy as np
-import pytest
 
 from plsc_tf.boost.reduced_step import Bfgs
 
 DIMENSIONS = 6
-
-
-@pytest.fixture
-def quadratic():
-    """½ xᵀHx − bᵀx with condition 100: (H, b)."""
-    rng = np.random.default_rng(2)
-    turn, _ = np.linalg.qr(rng.standard_normal((DIMENSIONS, DIMENSIONS)))
-    hessian = turn @ np.diag(np.logspace(0, 2, DIMENSIONS)) @ turn.T
-    return hessian, rng.standard_normal(DIMENSIONS)
 
 
 def walk(method, hessian, b, steps):
@@ -29,8 +19,12 @@ def walk(method, hessian, b, steps):
     return place
 
 
-def test_a_quadratic_is_minimised_in_k_plus_1_steps(quadratic):
-    hessian, b = quadratic
+def test_a_quadratic_is_minimised_in_k_plus_1_steps():
+    # ½ xᵀHx − bᵀx with condition 100.
+    rng = np.random.default_rng(2)
+    turn, _ = np.linalg.qr(rng.standard_normal((DIMENSIONS, DIMENSIONS)))
+    hessian = turn @ np.diag(np.logspace(0, 2, DIMENSIONS)) @ turn.T
+    b = rng.standard_normal(DIMENSIONS)
     exact = np.linalg.solve(hessian, b)
     place = walk(Bfgs(DIMENSIONS), hessian, b, DIMENSIONS + 1)
     np.testing.assert_allclose(place, exact, rtol=1e-6, atol=1e-9)

@@ -18,12 +18,6 @@ def matrix():
     return (100 * rng.standard_normal(SIZE) + moves).astype(np.float32)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 77 columns, of which the last is smaller."""
-    monkeypatch.setattr(pca, "BLOCK", 77 * ROWS)
-
-
 def components(matrix, wanted=WANTED):
     rows = [TiledRows({0: [values]}) for values in matrix]
     found = pca.decompose(rows, matrix.shape[1], wanted)
@@ -39,8 +33,9 @@ def whole_svd(matrix):
     return np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_the_span_is_that_of_a_whole_svd(matrix):
+def test_the_span_is_that_of_a_whole_svd(matrix, monkeypatch):
+    # Blocks of 77 columns, of which the last is smaller.
+    monkeypatch.setattr(pca, "BLOCK", 77 * ROWS)
     found, projection = components(matrix)
     assert projection.shape == (WANTED, SIZE) and projection.dtype == np.float32
     np.testing.assert_allclose(projection @ projection.T, np.eye(WANTED), atol=1e-5)

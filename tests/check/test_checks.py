@@ -166,22 +166,17 @@ def test_similar_pictures_are_found_on_request(write_list):
     assert "val.bin, image 0" in places(result, "near_leak")[0]
 
 
-@pytest.fixture
-def folders(tmp_path):
+def test_class_folders(tmp_path):
     for label, name in enumerate(["b", "a", "c"]):
         (tmp_path / name).mkdir()
         for number in range(label + 1):
             content = encode(pixels(10 * label + number))
             (tmp_path / name / f"{number}.png").write_bytes(content)
-    return tmp_path
-
-
-def test_class_folders(folders):
-    (folders / "a/notes.txt").write_text("")
-    (folders / "loose.png").write_bytes(encode(pixels(77)))
-    (folders / "c/9.png").write_bytes((folders / "b/0.png").read_bytes())
-    os.symlink(folders / "nowhere", folders / "a/x.jpg")
-    result = run(folders, "folder")
+    (tmp_path / "a/notes.txt").write_text("")
+    (tmp_path / "loose.png").write_bytes(encode(pixels(77)))
+    (tmp_path / "c/9.png").write_bytes((tmp_path / "b/0.png").read_bytes())
+    os.symlink(tmp_path / "nowhere", tmp_path / "a/x.jpg")
+    result = run(tmp_path, "folder")
     assert counts(result) == {
         "missing_file": 1,
         "conflicting_labels": 2,
@@ -189,10 +184,10 @@ def test_class_folders(folders):
         "file_not_read": 1,
         "outside_classes": 1,
     }
-    report.write_cleaned_list(str(folders / "label.txt"), result.listing, result.table)
+    report.write_cleaned_list(str(tmp_path / "label.txt"), result.listing, result.table)
     expected = [f"a/{k}.png 0" for k in (0, 1)] + [f"c/{k}.png 2" for k in (0, 1, 2)]
-    assert (folders / "label.txt").read_text().splitlines() == expected
-    assert counts(run(folders, "folder", num_classes=2))["label_out_of_range"] == 4
+    assert (tmp_path / "label.txt").read_text().splitlines() == expected
+    assert counts(run(tmp_path, "folder", num_classes=2))["label_out_of_range"] == 4
 
 
 def test_a_list_has_only_paths_that_are_read_as_written(tmp_path):

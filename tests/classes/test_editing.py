@@ -12,6 +12,7 @@ from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.checkpoints.rows import Rows
 from plsc_tf.jobs.classes.edit import read_groups
 from tests.checkpoints.small import make_content, make_rows, save
+from tests.checkpoints.test_damage import flip
 from tests.classes.tiny import rows_of
 
 WEIGHT = np.arange(1, 15, dtype=np.float32).reshape(7, 2)
@@ -131,9 +132,7 @@ def test_labels_that_make_no_sense_are_refused(labels, message):
 def test_a_damaged_source_is_refused_and_nothing_is_left(tmp_path):
     old = source(tmp_path / "old")
     (rows,) = pathlib.Path(old, "rows").glob("weight-*.npy")
-    content = bytearray(rows.read_bytes())
-    content[-1] ^= 1
-    rows.write_bytes(content)
+    flip(rows)
     with pytest.raises(DamagedCheckpointError, match="does not have the checksum"):
         editing.edit(old, str(tmp_path / "new"), Edit(LabelsMap(7, removed=[1])))
     assert [p.name for p in tmp_path.iterdir()] == ["old"]

@@ -26,14 +26,10 @@ def numbered(tmp_path_factory):
     return drawn.write_base64(tmp_path_factory.mktemp("numbered"), rows)
 
 
-def order(folder):
-    return np.array([label for _, label in drawn.read_base64(folder)])
-
-
 def shuffled(paths, folder, **options):
     plan = run.ConversionPlan(str(folder), output_format="base64", **options)
     run.convert(ManyBuckets(BASE64, paths), plan)
-    return order(folder)
+    return np.array([label for _, label in drawn.read_base64(folder)])
 
 
 @pytest.mark.parametrize("seed", [0, 1])

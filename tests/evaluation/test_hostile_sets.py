@@ -17,16 +17,14 @@ def test_a_gallery_of_one_person_takes_little_memory():
 
 # The worst pairs of a card are shown, whatever their names lead to.
 def test_a_sparse_file_is_not_shown(tmp_path):
-    np.save(tmp_path / "e.npy", np.eye(40))
+    np.save(tmp_path / "faces.npy", np.eye(40))
     names = [f"{row}.jpg" for row in range(40)]
-    (tmp_path / "e.txt").write_text("\n".join(names))
+    (tmp_path / "faces.txt").write_text("\n".join(names))
     lines = [f"{k}.jpg {k + 1}.jpg {k % 4 // 2}\n" for k in range(0, 40, 2)]
     (tmp_path / "pairs.txt").write_text("".join(lines))
     for name in names:
         with open(tmp_path / name, "wb") as file:
             file.truncate(600 << 20)
-    names = {"embeddings": "e.npy", "card_dir": "card"}
-    places = {option: str(tmp_path / name) for option, name in names.items()}
-    lists = (str(tmp_path / "pairs.txt"),)
+    given = {"pair_lists": f"{tmp_path}/pairs.txt", "card_dir": f"{tmp_path}/card"}
     with bounded():
-        evaluate(tmp_path, pair_lists=lists, bootstrap_samples=2, **places)
+        evaluate(tmp_path, bootstrap_samples=2, **given)

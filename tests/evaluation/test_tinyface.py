@@ -24,15 +24,14 @@ def write_tinyface(folder, people=12):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (folder / "Testing_Set" / "Probe" / "Thumbs.db").touch()
-    np.save(folder / "tiny.npy", np.array(rows))
-    (folder / "tiny.txt").write_text("\n".join(names))
+    np.save(folder / "faces.npy", np.array(rows))
+    (folder / "faces.txt").write_text("\n".join(names))
     return names, np.array(rows)
 
 
 def test_tinyface(tmp_path):
     names, rows = write_tinyface(tmp_path)
-    given = {"embeddings": str(tmp_path / "tiny.npy")}
-    table = evaluate(tmp_path, **given, tinyface_dir=str(tmp_path / "Testing_Set"))
+    table = evaluate(tmp_path, tinyface_dir=str(tmp_path / "Testing_Set"))
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     gallery = [i for i, name in enumerate(names) if not name.startswith("Probe")]
     probes = [i for i, name in enumerate(names) if name.startswith("Probe")]
@@ -56,10 +55,9 @@ def test_tinyface(tmp_path):
 
 def test_tinyface_needs_its_folders_and_numbers(tmp_path):
     write_tinyface(tmp_path)
-    given = {"embeddings": str(tmp_path / "tiny.npy")}
     with pytest.raises(FileNotFoundError, match="must contain a Gallery_Match folder"):
-        evaluate(tmp_path, **given, tinyface_dir=str(tmp_path))
+        evaluate(tmp_path, tinyface_dir=str(tmp_path))
     (tmp_path / "Testing_Set" / "Probe" / "x_1.jpg").touch()
     words = "Received: name=x_1.jpg. Name them as in 12_3.jpg"
     with pytest.raises(ValueError, match=words):
-        evaluate(tmp_path, **given, tinyface_dir=str(tmp_path / "Testing_Set"))
+        evaluate(tmp_path, tinyface_dir=str(tmp_path / "Testing_Set"))

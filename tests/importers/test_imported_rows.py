@@ -3,7 +3,6 @@
 import weakref
 
 import numpy as np
-import pytest
 
 from plsc_tf.checkpoints import rows
 from plsc_tf.checkpoints.importers.layers import sharded_rows
@@ -16,10 +15,8 @@ class Watched(np.ndarray):
     """An array that can be referred to weakly."""
 
 
-@pytest.fixture
-def shards(monkeypatch):
-    """(`Rows` that yields one row at a time, weak references to its shards)."""
-    monkeypatch.setattr(rows, "PIECE_BYTES", 1)
+def test_few_shards_are_in_memory_at_a_time(monkeypatch):
+    monkeypatch.setattr(rows, "PIECE_BYTES", 1)  # one row at a time
     opened = []
 
     def shard(first, size):
@@ -31,11 +28,7 @@ def shards(monkeypatch):
         return "file", (size, 2), open
 
     parts = zip(np.cumsum((0, *SIZES[:-1])), SIZES, strict=True)
-    return sharded_rows([shard(*part) for part in parts], SIZES, (2,)), opened
-
-
-def test_few_shards_are_in_memory_at_a_time(shards):
-    sharded, opened = shards
+    sharded = sharded_rows([shard(*part) for part in parts], SIZES, (2,))
     for number, piece in enumerate(sharded.pieces(0, 15)):
         np.testing.assert_array_equal(piece, WHOLE[number : number + 1])
         assert sum(array() is not None for array in opened) <= 2

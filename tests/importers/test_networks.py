@@ -18,10 +18,6 @@ def small_iresnet(**options):
     return backbones.build("iresnet", image_shape=(12, 8, 3), **options)
 
 
-def embed(backbone, images):
-    return backbone((images.astype(np.float32) - 127.5) / 128, training=False).numpy()
-
-
 def source(weights, format):
     return importers.Source(format=format, backbone=weights, backbone_file="file")
 
@@ -37,21 +33,16 @@ def test_an_iresnet_embeds_as_in_arcface_torch(scale):
     assert np.all(network.weights["features.weight"] == 1) == bool(scale)
     before = {name: array.copy() for name, array in network.weights.items()}
     importers.assign(source(network.weights, "arcface_torch"), backbone)
-    np.testing.assert_allclose(embed(backbone, IMAGES), expected, atol=2e-5)
+    found = backbone((IMAGES.astype(np.float32) - 127.5) / 128, training=False)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
     for name, array in before.items():
         np.testing.assert_array_equal(network.weights[name], array)
 
 
-@pytest.fixture(scope="module")
-def theirs():
-    """Weights of arcface_torch's network."""
+def test_what_does_not_fit_is_named_and_nothing_is_changed():
     network = ArcfaceTorch()
     network.embed(IMAGES, DEPTHS, WIDTHS, SIZE)
-    return network.weights
-
-
-def test_what_does_not_fit_is_named_and_nothing_is_changed(theirs):
-    weights = dict(theirs)
+    weights = network.weights
     del weights["layer1.1.conv2.weight"]
     weights["layer3.0.bn1.weight"] = np.ones(5, np.float32)
     weights["fc.weight"] = np.ones((4, 30), np.float32)

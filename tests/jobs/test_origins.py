@@ -1,6 +1,5 @@
 """Origins and licenses of data and models: stated once, and passed on."""
 
-import json
 import shutil
 import types
 
@@ -13,6 +12,7 @@ from plsc_tf.options.settings import Settings
 from tests.checkpoints.small import save
 from tests.jobs.tiny_run import NETWORK, on_one_replica
 from tests.seeds.commands import class_folders
+from tests.serving.tiny import read
 
 RANKS = {"MIT": 0, "cc-by-4.0 ": 0, "LicenseRef-commercial": 0, "": 1, "see page": 1}
 RANKS |= {"commercial use prohibited": 1, "CC-BY-NC-4.0": 2, "LicenseRef-nc": 2}
@@ -106,9 +106,7 @@ def test_licenses_go_from_the_data_into_the_export(tmp_path):
         train.train(settings(two, second, **commercial, **start))
     _, results = train.train(settings(two, second, **start))
     assert stored(two) == {"two": "non-commercial", "one": "commercial"}
-    card = f"{results['export_dir']}/assets.extra/model_card.json"
-    with open(card, encoding="utf-8") as file:
-        content = json.load(file)
+    content = read(results["export_dir"], "model_card.json")
     assert content["permitted_use"] == "non-commercial"
     [teacher] = origins.of_teacher(str(two / "export"))
     assert origins.use_of(teacher) == "non-commercial"

@@ -45,11 +45,10 @@ def found(place):
     return results(place, ROUNDED[place])
 
 
-three = slow(3)
 every_place = pytest.mark.parametrize(
     ("place", "replicas"), [(2, 2), slow(3, 3), ("devices", 3)]
 )
-every_cluster = pytest.mark.parametrize("place", [2, three])
+every_cluster = pytest.mark.parametrize("place", [2, slow(3)])
 
 
 @every_place

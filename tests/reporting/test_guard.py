@@ -4,8 +4,6 @@ import json
 import re
 from unittest import mock
 
-import pytest
-
 from plsc_tf.jobs.builders.reporting import RunReporter
 from plsc_tf.parallel.group import SingleWorker
 from tests import commands
@@ -17,23 +15,18 @@ BLOCKED = ("report.html", "loss.png", "losses.txt", "metrics.csv", "metrics.json
 FOLDERS = ("tensorboard", "visualdl")
 
 
-@pytest.fixture
-def blocked(tmp_path):
+def test_a_run_ends_well_where_nothing_about_it_can_be_written(tmp_path):
     folder = tmp_path / "run"
     for name in BLOCKED:
         (folder / name / "in the way").mkdir(parents=True)
     for name in FOLDERS:
         (folder / name).write_text("in the way")
-    return folder
-
-
-def test_a_run_ends_well_where_nothing_about_it_can_be_written(blocked):
     changes = {"num_epochs": 1, "tracker": (), "with_test": False}
-    flags = as_flags({**OPTIONS, **changes, "model_save_dir": blocked})
+    flags = as_flags({**OPTIONS, **changes, "model_save_dir": folder})
     done = commands.run("train", *flags)
     assert done.status == 0, done.err
-    assert json.loads((blocked / "results.json").read_text())["steps"] == 5
-    assert list(blocked.glob("*/manifest.json"))
+    assert json.loads((folder / "results.json").read_text())["steps"] == 5
+    assert list(folder.glob("*/manifest.json"))
     things = re.findall(r"Could not write (.*?); ", done.err)
     assert len(things) == len(set(things))
     for name in (*BLOCKED, *FOLDERS):

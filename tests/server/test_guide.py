@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from server_tools import ask
 
 from tests.conformance import guide_commands
@@ -11,15 +10,9 @@ PATH = guide_commands.ROOT / "docs" / "serving.md"
 GUIDE = PATH.read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch, pictures):
-    """A folder with a photo."""
+def test_curl_lines(server, tmp_path, monkeypatch, pictures):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photo.jpg").write_bytes(pictures[0])
-    return tmp_path
-
-
-def test_curl_lines(server, here):
     lines = [line for line in guide_commands.lines(PATH) if "curl" in line]
     text = "\n".join(lines).replace("localhost:8010", f"localhost:{server['port']}")
     found = guide_commands.run_curl(text)
