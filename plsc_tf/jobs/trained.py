@@ -220,8 +220,7 @@ def load_model(folder, *, backbone=None, head=None, with_head=True):
         head = head or _head(path, content, strategy, with_head)
         model = Classifier(network, head)
     state.restore_weights(path, model, with_head)
-    ema_in_use = stored.get("flags", {}).get("ema_in_use", True)
-    if stored.get("averages_in_use", ema_in_use):
+    if stored.get("averages_in_use", True):
         state.restore_averages(path, model, with_head)
     state.restore_head_state(model, stored)
     return model
