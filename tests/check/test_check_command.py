@@ -50,7 +50,6 @@ def test_warnings_alone_are_sound(sound, capsys):
         ({"dataset_dir": "no_such_folder"}, "does not exist"),
         ({"dataset_name": "imagelist"}, "Did you mean 'image_list'"),
         ({"split": "val"}, "has no label_val.txt"),
-        ({"val_targets": ("agedb_30",)}, "no verification set 'agedb_30'"),
         ({"val_targets": ("lfw",)}, "no verification set 'lfw'"),
         ({"cleaned_list": "label.txt"}, "is not overwritten"),
         ({"report": "no/x.json"}, "folder of report does not exist: 'no'"),

@@ -1,7 +1,6 @@
 """The wheel holds everything under `plsc_tf`, and nothing beside it."""
 
 import functools
-import pathlib
 import re
 import shutil
 import subprocess
@@ -13,9 +12,7 @@ import pytest
 
 import plsc_tf
 from plsc_tf.__main__ import COMMANDS, script
-
-ROOT = pathlib.Path(__file__).parents[2]
-
+from tests.programs import ROOT
 
 # The command builds a second wheel from the sdist.
 BUILD = """

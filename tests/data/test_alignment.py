@@ -8,11 +8,6 @@ import plsc_tf
 from plsc_tf.data import alignment
 
 
-def apply(transform, places):
-    a, b, c, d, e, f, _, _ = transform
-    return places @ np.array([[a, d], [b, e]]) + [c, f]
-
-
 def test_points_that_do_not_fit_are_met_in_the_least_squares():
     rng = np.random.default_rng(0)
     points = 2 * alignment.REFERENCE + rng.normal(scale=4, size=(5, 2))
@@ -24,7 +19,9 @@ def test_points_that_do_not_fit_are_met_in_the_least_squares():
     a, b, c, d = np.linalg.lstsq(system, alignment.REFERENCE.T.ravel(), rcond=None)[0]
     forward = np.array([[a, -b], [b, a]])
     placed = alignment.REFERENCE @ forward.T + [c, d]
-    np.testing.assert_allclose(apply(found, placed), alignment.REFERENCE, atol=1e-3)
+    a, b, c, d, e, f, _, _ = found
+    back = placed @ np.array([[a, d], [b, e]]) + [c, f]
+    np.testing.assert_allclose(back, alignment.REFERENCE, atol=1e-3)
 
 
 def test_one_photograph_by_its_points():

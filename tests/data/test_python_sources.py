@@ -198,9 +198,8 @@ def test_wrong_pairs_say_which():
 
 
 def test_base64_reader_yields_samples_and_is_an_indexed_source(tmp_path):
-    lines = []
-    for value in range(3):
-        lines.append(encode_line(encode(np.full((8, 6, 3), 50 * value, "u1")), value))
+    images = [encode(np.full((8, 6, 3), 50 * value, "u1")) for value in range(3)]
+    lines = [encode_line(image, label) for label, image in enumerate(images)]
     (tmp_path / "dataset.part1").write_bytes(b"".join(lines[:2]))
     (tmp_path / "dataset.part2").write_bytes(lines[2])
     (tmp_path / "file_list.txt").write_text("dataset.part1\ndataset.part2\n")

@@ -1,6 +1,7 @@
 """Files of arcface_torch, which are read without PyTorch and mostly written by it."""
 
 import io
+import itertools
 import os
 import pickle
 import zipfile
@@ -151,12 +152,6 @@ def tensors(torch, arrays):
     return {name: torch.from_dlpack(array) for name, array in arrays.items()}
 
 
-def shards(ranks):
-    """PartialFC_V2: C // W + (r < C % W) rows each."""
-    firsts = [CLASSES // ranks * r + min(r, CLASSES % ranks) for r in range(ranks + 1)]
-    return [WEIGHT[low:high] for low, high in zip(firsts, firsts[1:], strict=False)]
-
-
 def write_checkpoints(torch, folder, ranks=4):
     """What train_v2 saves with save_all_states, by a real SGD.
 
@@ -164,9 +159,11 @@ def write_checkpoints(torch, folder, ranks=4):
     same numbers are whole ones, and there is no schedule.
     """
     old = torch.__version__.startswith("1.")
-    for rank, rows in enumerate(shards(ranks)):
+    # PartialFC_V2: C // W + (r < C % W) rows each.
+    firsts = [CLASSES // ranks * r + min(r, CLASSES % ranks) for r in range(ranks + 1)]
+    for rank, (low, high) in enumerate(itertools.pairwise(firsts)):
         bias = torch.nn.Parameter(torch.zeros(2))
-        weight = torch.nn.Parameter(torch.from_dlpack(rows))
+        weight = torch.nn.Parameter(torch.from_dlpack(WEIGHT[low:high]))
         optimizer = torch.optim.SGD(
             [{"params": [bias]}, {"params": [weight]}],
             lr=0 if old else 0.0,

@@ -23,10 +23,7 @@ def driver(tmp_path, monkeypatch):
     return path.write_text
 
 
-@pytest.fixture
-def machine(monkeypatch):
-    """Gives the machine GPUs: `machine(visible, hidden=0, parts=None)`."""
-
+def test_gpus_of_a_process(monkeypatch):
     def replace(name, of_gpus):
         real = getattr(tf.config, name)
         # Strategies of CPU devices ask the same functions.
@@ -34,16 +31,12 @@ def machine(monkeypatch):
             tf.config, name, lambda x: of_gpus(x) if "GPU" in x else real(x)
         )
 
-    def make(visible, hidden=0, parts=None):
+    def machine(visible, hidden=0, parts=None):
         names = [f"GPU:{i}" for i in range(visible + hidden)]
         replace("list_physical_devices", lambda kind: names)
         replace("get_visible_devices", lambda kind: names[:visible])
         replace("get_logical_device_configuration", lambda gpu: parts)
 
-    return make
-
-
-def test_gpus_of_a_process(machine):
     machine(visible=4)
     assert [gpus.to_use(n) for n in (0, 1, 4)] == [4, 1, 4]
     with pytest.raises(ValueError, match=r"num_replicas=5, but this .* has 4 GPU"):

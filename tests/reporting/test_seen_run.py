@@ -53,8 +53,7 @@ def test_rows_hold_each_step_once_and_the_losses_of_losses_txt(seen, rows):
 
 
 def test_the_table_has_the_same_figures(seen, rows):
-    with open(seen.folder / "metrics.csv", newline="") as file:
-        table = list(csv.DictReader(file))
+    table = csv.DictReader((seen.folder / "metrics.csv").read_text().splitlines())
     assert [{n: float(v) for n, v in row.items() if v} for row in table] == rows
 
 

@@ -36,15 +36,10 @@ class FakeOss(http.server.ThreadingHTTPServer):
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
-        self._answer()
-
-    do_HEAD = do_GET
-
     def log_message(self, *_):
         """Logs nothing, to keep standard error clean."""
 
-    def _answer(self):
+    def do_GET(self):
         parts = urllib.parse.urlsplit(self.path)
         name = urllib.parse.unquote(parts.path).lstrip("/")
         signed = self.headers.get("Authorization", "")
@@ -56,6 +51,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
             self._object(self.server.objects[name])
+
+    do_HEAD = do_GET
 
     def _object(self, data):
         wanted = self.headers.get("Range")

@@ -245,10 +245,9 @@ def test_a_connection_is_read_in_small_parts_and_not_ahead():
 # Chunks of a few bytes, from 60 connections a second, kept others waiting for 2 s.
 @pytest.mark.parametrize("content", [LONG_HEAD + LINES, CHUNKS], ids=["head", "chunks"])
 def test_what_takes_long_to_parse_ends_its_connection(server, content):
-    with connect(server) as link:
-        with contextlib.suppress(ConnectionError):
-            link.sendall(content)
-            assert not link.recv(1)
+    with connect(server) as link, contextlib.suppress(ConnectionError):
+        link.sendall(content)
+        assert not link.recv(1)
 
 
 def test_unknown_methods_end_only_their_calls(server, model_dir):
