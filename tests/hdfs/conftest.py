@@ -15,7 +15,7 @@ import hdfs_packages
 import pytest
 import tensorflow as tf
 
-from tests import programs
+from tests import programs, required
 
 USER = "trainer"
 HERE = pathlib.Path(__file__).parent
@@ -40,9 +40,7 @@ def hdfs_servers(tmp_path_factory):
     try:
         cluster = hdfs_cluster.start(tmp_path_factory.mktemp("hdfs"))
     except hdfs_packages.MissingError as missing:
-        if os.environ.get("PLSC_TF_REQUIRE_HDFS"):
-            pytest.fail(f"HDFS is required here, and there is {missing}")
-        pytest.skip(f"HDFS: {missing}")
+        required.skip("HDFS", f"HDFS: {missing}")
     yield cluster
     cluster.stop_all()
 

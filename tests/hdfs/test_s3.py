@@ -14,6 +14,7 @@ from hdfs_driver import RemoteCallError
 from hdfs_trainings import OPTIONS
 
 from plsc_tf.parallel.addresses import free_addresses
+from tests import required
 from tests.storage.test_storage_files import EVERYWHERE
 
 
@@ -32,8 +33,7 @@ def environment(without_tensorflow_io):
     try:
         server, address = start_server()
     except ImportError as error:
-        skip = pytest.fail if os.environ.get("PLSC_TF_REQUIRE_S3") else pytest.skip
-        skip(f"S3: {error}: pip install 'moto[server]'")
+        required.skip("S3", f"S3: {error}: pip install 'moto[server]'")
     make_bucket = urllib.request.Request(f"{address}/bucket", method="PUT")
     urllib.request.urlopen(make_bucket).close()
     yield {
