@@ -112,7 +112,9 @@ def check(content: dict) -> None:
     whole = {"file", "variables"} if content["kind"] == "training" else set()
     _require(training.keys() == whole, "training", f"have the keys {sorted(whole)}")
     weights = content["backbone"]["weights"]
-    needs = [("backbone.file", content["backbone"]["file"], sum(map(_size, weights)))]
+    # A network has no numbers of 8 bits: it would need a multiple of the file's bytes.
+    size = sum(_size(weight, 16) for weight in weights)
+    needs = [("backbone.file", content["backbone"]["file"], size)]
     if training:
         size = sum(map(_size, training["variables"].values()))
         needs.append(("training.file", training["file"], size))
@@ -153,10 +155,10 @@ def _part_sizes(place, array):
     return [(place, part["file"], (end - low) * row) for part, low, end in spans]
 
 
-def _size(array):
-    """Returns the number of bytes in an array without its header."""
-    bits = _DTYPE.fullmatch(array["dtype"])[1] or 8
-    return math.prod(array["shape"]) * int(bits) // 8
+def _size(array, least=8):
+    """Returns the number of bytes in an array of at least `least` bits per number."""
+    bits = max(least, int(_DTYPE.fullmatch(array["dtype"])[1] or 8))
+    return math.prod(array["shape"]) * bits // 8
 
 
 def _check_types(value, kind, place):

@@ -30,7 +30,7 @@ _SIDE, _SHOWN = 112, 10
 _RESULTS = "aligned", "several faces", "no face", "small", "blurred", "low quality"
 _RESULTS += ("unreadable",)
 # The name of a face that does not have that of its photograph, see `_save`.
-_FACE = re.compile(r"(.+)-\d+\.(?:jpg|png)").fullmatch
+_FACE = re.compile(r"(.+)-\d+\.(?:jpg|png)", re.DOTALL).fullmatch
 
 
 def align(settings):

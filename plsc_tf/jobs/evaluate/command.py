@@ -88,7 +88,10 @@ def _check_files(scoring):
     for folder in filter(None, (scoring.card_dir, scoring.plot_dir)):
         files.make_dirs(folder)
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
-        require(writable, "Files cannot be written into this folder", folder=folder)
+        rule = "Files cannot be written into this folder, or it is a link"
+        # A stranger's run could bring a link to the folder of other results.
+        is_link = os.path.islink(folder.rstrip("/"))
+        require(writable and not is_link, rule, folder=folder)
     for path in *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups:
         if path not in ("", "folders", protocols.OWN) and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
