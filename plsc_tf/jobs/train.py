@@ -304,8 +304,7 @@ def _finish(outcome, settings, model, verify, test):
         return
     results.write(save_dir, outcome)
     if settings.export.export_at_end:
-        checkpoint = outcome["checkpoint_dir"]
+        given = model, outcome["checkpoint_dir"], verify.pairs
         with model.trainer.averaged():
-            target = export.export_at_end(settings, model, checkpoint, verify.pairs)
-        outcome["export_dir"] = target
+            outcome["export_dir"] = export.export_at_end(settings, *given)
         results.write(save_dir, outcome)

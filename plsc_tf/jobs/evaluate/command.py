@@ -90,8 +90,8 @@ def _check_files(scoring):
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         rule = "Files cannot be written into this folder, or it is a link"
         # A stranger's run could bring a link to the folder of other results.
-        is_link = os.path.islink(folder.rstrip("/"))
-        require(writable and not is_link, rule, folder=folder)
+        fits = writable and not os.path.islink(folder.rstrip("/"))
+        require(fits, rule, folder=folder)
     for path in *scoring.pair_lists, scoring.gallery, scoring.probes, scoring.groups:
         if path not in ("", "folders", protocols.OWN) and not files.exists(path):
             raise FileNotFoundError(f"The list {path!r} does not exist.")
@@ -161,9 +161,7 @@ class _Evaluation:
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
-                # Who made saved embeddings can make any file the worst error.
-                own = folder if isinstance(source, Saved) else ""
-                read = functools.partial(_read, located, own)
+                read = functools.partial(_read, located, folder)
                 provenance.add_worst(report, scores, scores.sides, listed, read)
         for folder in scoring.template_dirs:
             for report in protocols.templates(folder, source, options):
@@ -358,9 +356,12 @@ def _evaluate_export(evaluation, settings):
 
 
 def _read(paths, folder, row):
-    """Returns an image's bytes; None if its name isn't that of a file in the folder."""
+    """Returns an image's bytes; None if its name isn't that of a file in the folder.
+
+    Who made the list can make any file the worst error, and cards are published.
+    """
     inside = os.path.join(os.path.realpath(folder), "")
-    if folder and not os.path.realpath(paths[row]).startswith(inside):
+    if not os.path.realpath(paths[row]).startswith(inside):
         return None
     with contextlib.suppress(*NO_FILE, ValueError):
         return read_image(paths[row])

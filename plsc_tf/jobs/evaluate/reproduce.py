@@ -77,7 +77,7 @@ def _measured(card):
     """Returns {names: value} of what a repetition must give again."""
     # Names are tuples, so that no fact of a forged card can hide another one.
     found = {}
-    for part in ("model", "data"):
+    for part in ("model", "data", "bootstrap"):
         # Of places and versions, only that they are given.
         found |= {(part, k): k in _PLACES or v for k, v in card[part].items()}
     for name, entry in card["sets"].items():
