@@ -46,8 +46,12 @@ def find_all(directory: str) -> list[tuple[int, str]]:
 def is_run(directory: str) -> bool:
     """Returns whether a folder contains checkpoints, which may be damaged."""
     checkpoints, problems = _look(directory)
-    names = (files.join(problem.path, manifest.NAME) for problem in problems)
-    return bool(checkpoints) or any(map(files.exists, names))
+    paths = [problem.path for problem in problems]
+    manifests = (files.join(path, manifest.NAME) for path in paths)
+    # Versions of an export have numbers, too.
+    models = (files.join(path, "saved_model.pb") for path in paths)
+    damaged = any(map(files.exists, manifests)) or not all(map(files.exists, models))
+    return bool(checkpoints) or damaged
 
 
 def newest(

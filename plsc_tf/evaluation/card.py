@@ -27,13 +27,9 @@ def build(
     """
     draws = {"samples": options.samples, "seed": options.seed, "confidence": CONFIDENCE}
     draws["method"] = "standard errors over draws of identities, with replacement"
-    return {
-        "version": VERSION,
-        "model": model,
-        "data": data,
-        "bootstrap": draws,
-        "sets": {report.name: report.as_dict() for report in reports},
-    }
+    sets = {report.name: report.as_dict() for report in reports}
+    facts = {"version": VERSION, "model": model, "data": data}
+    return {**facts, "bootstrap": draws, "sets": sets}
 
 
 def check(card: dict) -> None:

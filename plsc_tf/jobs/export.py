@@ -117,8 +117,8 @@ def _export(settings, model, checkpoint, pairs, card=None):
     facts = origins.checked_facts(settings, made_of)
     save_dir = settings.checkpoints.model_save_dir
     export_dir = options.export_dir or files.join(save_dir, "export")
-    if not options.export_dir:
-        outputs.require_closed(export_dir, save_dir)
+    root = files.parent(export_dir) if options.export_dir else save_dir
+    outputs.require_closed(export_dir, root)
     files.prepare(export_dir)
     int8 = "tflite_int8" in options.export_formats
     images = _images(settings, pairs)

@@ -107,6 +107,17 @@ def test_checksums_of_two_kinds_are_refused(path, both):
         manifest.read(str(path))
 
 
+# The memory of a network would be a multiple of the file's bytes.
+def test_a_network_has_no_numbers_of_8_bits(path):
+    content = manifest.read(str(path))
+    number = content["files"][content["backbone"]["file"]]["bytes"] * 3 // 4
+    weights = [{"path": "x", "shape": [number], "dtype": "uint8"}]
+    content["backbone"]["weights"] = weights
+    (path / manifest.NAME).write_bytes(manifest.encode(content))
+    with pytest.raises(DamagedCheckpointError, match="fit into a listed file"):
+        manifest.read(str(path))
+
+
 HUGE = {"shape": [2**20, 2**20], "dtype": "float32"}
 
 

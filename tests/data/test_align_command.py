@@ -142,12 +142,14 @@ def test_faces_are_not_written_through_links(photos, align):
 
 
 # Otherwise, anyone who can add a photograph could replace a person's face.
-def test_no_photograph_has_the_name_of_a_face(photos, align):
-    (photos / "more").mkdir()
-    for name in ("ann.gif", "ann.gif-1.png"):
-        shutil.copy(photos / "in/bob/flat.gif", photos / "more" / name)
-    result = align("--output_dir=faces", "--images=more").err
-    assert "the name of a face of another one" in result and "ann.gif-1.png" in result
+@pytest.mark.parametrize("photo", ["ann.gif", "ann\nbob.gif"])
+def test_no_photograph_has_the_name_of_a_face(photos, align, photo):
+    more = photos / f"more{len(photo)}"
+    more.mkdir()
+    for name in (photo, f"{photo}-1.png"):
+        shutil.copy(photos / "in/bob/flat.gif", more / name)
+    result = align("--output_dir=faces", f"--images={more.name}").err
+    assert "the name of a face of another one" in result and ".gif-1.png" in result
 
 
 def test_a_detectors_mistakes_are_told(align, monkeypatch):

@@ -206,10 +206,12 @@ def test_an_export_teaches_the_same_as_its_checkpoint(finished_run, tmp_path):
     assert origins.find_exports(str(finished_run.folder)) == {}
     assert origins.find_exports(str(finished_run.folder / "1")) == {}
     (finished_run.folder / "1" / "saved_model.pb").unlink()
-    for name in ("1/manifest.json", "2/saved_model.pb"):  # nor may a damaged one
-        (tmp_path / "c" / name).parent.mkdir(parents=True)
-        (tmp_path / "c" / name).touch()
-    assert origins.find_exports(str(tmp_path / "c")) == {}
+    # Nor may a damaged one, which may lack its manifest.
+    for number, name in enumerate(("1/manifest.json", "step_00000001/rows")):
+        for one in (name, "2/saved_model.pb"):
+            (tmp_path / f"c{number}" / one).parent.mkdir(parents=True)
+            (tmp_path / f"c{number}" / one).touch()
+        assert origins.find_exports(str(tmp_path / f"c{number}")) == {}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from plsc_tf.data import images as image_ops
+from plsc_tf.serving import versions
 from plsc_tf.serving.export import export_saved_model
 from tests import programs
 from tests.server.server_tools import picture
@@ -170,6 +171,16 @@ def test_no_version_follows_the_largest(tmp_path):
     with pytest.raises(ValueError, match="No version can follow 9{18} in"):
         export_saved_model(Classifier(), tmp_path, image_size=(2, 2))
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_of_versions_is_no_model_itself(tmp_path):
+    # A stranger's run could have a program in the folder to which its owner exports.
+    (tmp_path / "1").mkdir()
+    for folder in (tmp_path, tmp_path / "1"):
+        (folder / "saved_model.pb").touch()
+    with pytest.raises(FileExistsError, match="and is both"):
+        versions.find_models(tmp_path)
+    assert versions.find_models(tmp_path / "1") == {1: str(tmp_path / "1")}
 
 
 @pytest.mark.parametrize("factor", [1.001, np.nan])

@@ -131,6 +131,14 @@ def test_a_directory_of_another_training_is_refused(model, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_run_whose_links_lead_out_is_not_continued(model, tmp_path):
+    # A stranger's run could have files written anywhere, as by `Sentinel`.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/nonfinite").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match="must not lead out of"):
+        fit(model, plsc_tf.Checkpoint(tmp_path / "run"))
+
+
 def test_an_end_of_an_epoch_that_was_not_told_is_told_with_its_figures(model, tmp_path):
     """The run dies between the checkpoint of an epoch's last step and its end."""
 
