@@ -46,12 +46,13 @@ def find_all(directory: str) -> list[tuple[int, str]]:
 def is_run(directory: str) -> bool:
     """Returns whether a folder contains checkpoints, which may be damaged."""
     checkpoints, problems = _look(directory)
-    paths = [problem.path for problem in problems]
-    manifests = (files.join(path, manifest.NAME) for path in paths)
-    # Versions of an export have numbers, too.
-    models = (files.join(path, "saved_model.pb") for path in paths)
-    damaged = any(map(files.exists, manifests)) or not all(map(files.exists, models))
-    return bool(checkpoints) or damaged
+    return bool(checkpoints) or not all(_is_export(one.path) for one in problems)
+
+
+def _is_export(path):
+    """Returns whether a folder is a version of an export, which has a number, too."""
+    has_manifest = files.exists(files.join(path, manifest.NAME))
+    return files.exists(files.join(path, "saved_model.pb")) and not has_manifest
 
 
 def newest(

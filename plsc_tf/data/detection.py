@@ -23,12 +23,16 @@ Detector = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
 # Photographs in memory at a time.
 _BATCH = 16
 # MTCNN gets photographs of at most this side, in pixels: its time and memory grow with
-# the area. Its first network needs the least side.
-_LONGEST, _SHORTEST = 1024, 24
+# the area.
+_LONGEST = 1024
 # Side of the smallest face that is wanted, in pixels of the photograph. MTCNN's boxes
 # are smaller; it finds none below a size, in pixels of what it gets.
 SMALLEST = 40.0
 _BOX_SHARE, _SMALLEST_BOX = 0.7, 20.0
+# oneDNN keeps megabytes for each size of its arrays, in each thread. So MTCNN gets
+# multiples of these: of the sides of photographs, of the sizes of boxes, from which its
+# scales follow, and of the number of places that its other networks look at.
+_SIDE, _BOX, _PLACES = 256, 4.0, 64
 # Side of what its first network takes for a face.
 _CELL = 12
 # Places at each scale that MTCNN takes for faces at first: it compares all with each
@@ -57,9 +61,8 @@ def find_detector(name: str, smallest: float = SMALLEST) -> Detector:
     second.call, third.call = _compiled(second.call, 24), _compiled(third.call, 48)
 
     def find(photo):
-        small = _fit(photo)
-        ratio = len(photo) / len(small)
-        box = max(_BOX_SHARE * smallest / ratio, _SMALLEST_BOX)
+        small, ratio = _fit(photo)
+        box = max(_BOX_SHARE * smallest / ratio // _BOX * _BOX, _SMALLEST_BOX)
         options = {"min_face_size": box, "fit_to_image": False}
         # Columns: 0, a box, a score, x of the five points, y of them.
         found = model.detect_faces(small, output_type="numpy", **options)
@@ -79,7 +82,14 @@ def find_detector(name: str, smallest: float = SMALLEST) -> Detector:
 def _compiled(call, side):
     """Returns a network's call in a graph: its many operations are short."""
     spec = tf.TensorSpec([None, side, side, 3], tf.float32)
-    return tf.function(lambda images: call(images), [spec], autograph=False)
+
+    def padded(images):
+        count = tf.shape(images)[0]
+        more = -count % _PLACES if side else 0
+        outputs = call(tf.pad(images, [[0, more], [0, 0], [0, 0], [0, 0]]))
+        return tf.nest.map_structure(lambda output: output[:count], outputs)
+
+    return tf.function(padded, [spec], autograph=False)
 
 
 def _limited(call):
@@ -97,13 +107,14 @@ def _limited(call):
 
 
 def _fit(photo):
-    """Returns a photograph for MTCNN; one that is too small has no face."""
-    if min(photo.shape[:2]) < _SHORTEST:
-        return np.zeros((_SHORTEST, _SHORTEST, 3), np.float32)
+    """Returns (a photograph for MTCNN, black beside and below it; how much smaller)."""
     picture = Image.fromarray(photo)
     picture.thumbnail((_LONGEST, _LONGEST))
+    ratio = photo.shape[0] / picture.height
     # From integers, it would make 64-bit numbers.
-    return np.asarray(picture, np.float32)
+    pixels = np.asarray(picture, np.float32)
+    more = [(0, -side % _SIDE) for side in pixels.shape[:2]]
+    return np.pad(pixels, [*more, (0, 0)]), ratio
 
 
 def open_photo(content: bytes, most: float, upright: bool = True) -> np.ndarray:

@@ -23,8 +23,6 @@ BIND_S = 5.0
 # Maximum seconds for one attempt to connect to a worker.
 ATTEMPT_S = 5.0
 RETRY_S = 0.2
-# Number of closed connections after which a worker says what may be wrong.
-TRIES = 10
 # Maximum number of connections that have not sent a signed hello yet.
 MAX_UNKNOWN = 500
 # Hosts of strangers that the log names: a machine may have millions of addresses.
@@ -107,7 +105,7 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
     Raises:
         JoinError: the chief cannot be reached, or has another version.
     """
-    deadline, closed = time.monotonic() + timeout_s, 0
+    deadline = time.monotonic() + timeout_s
     hello = {"protocol": PROTOCOL, "index": cluster.index, "problem": problem}
     hello["addresses"] = cluster.addresses
     while True:
@@ -115,16 +113,13 @@ async def connect(cluster: Cluster, timeout_s: float, problem: str = "") -> Conn
         try:
             return await _introduce(cluster, hello, left)
         except (OSError, EOFError, ValueError) as error:
-            closed += isinstance(error, EOFError)
-            if closed == TRIES:
-                text = "%s closes connections. Is its cluster_secret_file the same?"
-                logging.warning(text, name(cluster, 0))
             if time.monotonic() + RETRY_S > deadline:
                 raise JoinError(
                     f"{name(cluster, cluster.index)} could not reach {name(cluster, 0)}"
                     f" within {round(timeout_s, 1):g} s: {_reason(error)}. Check that "
                     "Worker 0 has started, that its address in cluster_node_ips is "
-                    "right, and that no firewall blocks the port."
+                    "right, that it has the same cluster_secret_file, and that no "
+                    "firewall blocks the port."
                 ) from error
         await asyncio.sleep(RETRY_S)
 
