@@ -67,8 +67,7 @@ def export_checkpoint(
     card = EvaluationCard.read(options.card) if options.card else None
     loaded = trained.load(settings, options.export_classes > 0, parts, strategy)
     if card:
-        sha256 = provenance.of_model(loaded)["weights_sha256"]
-        card.check_weights(sha256, loaded.checkpoint)
+        card.check_model(provenance.of_model(loaded))
         exported, evaluated = (one.as_dict() for one in (loaded.settings, loaded.run))
         evaluated |= dict(card.content.get("options", {}))
         for name in ("ema_in_use", "preprocessing_name"):
@@ -117,8 +116,7 @@ def _export(settings, model, checkpoint, pairs, card=None):
     facts = origins.checked_facts(settings, made_of)
     save_dir = settings.checkpoints.model_save_dir
     export_dir = options.export_dir or files.join(save_dir, "export")
-    root = files.parent(export_dir) if options.export_dir else save_dir
-    outputs.require_closed(export_dir, root)
+    outputs.require_closed(export_dir, files.parent(export_dir))
     files.prepare(export_dir)
     int8 = "tflite_int8" in options.export_formats
     images = _images(settings, pairs)

@@ -102,7 +102,10 @@ def _origin(settings):
     """
     path = settings.importing.import_from
     stated = origins.read_statement(path, settings.provenance)
-    if os.path.isfile(path):
+    is_one = os.path.isfile(path) and len(importers.files_of(path)[1]) == 1
+    rule = f"{path} must be a single file for its SHA-256 to be compared"
+    require(is_one or "sha256" not in stated, rule, "Leave it out")
+    if is_one:
         sha256 = files.checksum(path, "sha256")["sha256"]
         rule = f"{path} must have the SHA-256 that is stated, not {sha256}"
         wanted = stated.setdefault("sha256", sha256)

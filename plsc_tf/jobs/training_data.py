@@ -34,15 +34,10 @@ class TrainingData:
         return data.open_source(self._settings)
 
     @functools.cached_property
-    def contents(self):
-        """The `Source.contents`."""
-        return self.source.contents()
-
-    @functools.cached_property
     def difference(self):
         """Why this may not be the data of the training, or ""."""
         try:
-            contents = self.contents
+            contents = self.source.contents()
         except (OSError, ValueError, tf.errors.OpError) as error:
             return f"the training data cannot be read: {error}"
         if self._trained in (None, contents):
@@ -70,12 +65,12 @@ class TrainingData:
         given = "dataset_dir" in self._settings.given
         if self._edited:
             rule = "The checkpoint's classes were edited, so those of its data differ"
-            fits = given and self.contents != self._edited
+            fits = given and self.source.contents() != self._edited
             require(fits, rule, "Set dataset_dir to data with the new labels")
         elif strict and not given:
             rule = "The data is not that of the training; its labels may differ"
             advice = "Set dataset_dir to data with those of the training"
-            require(self._trained in (None, self.contents), rule, advice)
+            require(self._trained in (None, self.source.contents()), rule, advice)
 
     def open_listing(self):
         """Returns the `Listing` of the images."""

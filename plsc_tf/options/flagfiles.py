@@ -63,7 +63,8 @@ def read_flagfile(path, read=None):
     rule = f"flag file '{read[0]}' and what it includes are over {_MOST_FILES} files"
     advice = "A file counts as often as it is included, also by itself"
     require(len(read) <= _MOST_FILES, rule, advice)
-    for number, line in enumerate(_read_text(path).splitlines(), start=1):
+    # `splitlines` also splits at characters within what others show as a line.
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
         origin = f"{path}:{number}"
         assignment = _read_line(line.strip(), origin)
         if assignment is None:

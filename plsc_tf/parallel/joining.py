@@ -131,8 +131,7 @@ async def _introduce(cluster, hello, timeout_s):
         OSError, EOFError, ValueError: no chief answered.
         JoinError: the chief refused the hello.
     """
-    place, secret = cluster.addresses[0], cluster.secret
-    connection = await Connection.open(place, timeout_s, secret)
+    connection = await Connection.open(cluster.addresses[0], timeout_s, cluster.secret)
     try:
         connection.send(wire.encode(hello))
         answer = await asyncio.wait_for(connection.receive(), timeout_s)

@@ -65,22 +65,24 @@ class EvaluationCard(NamedTuple):
         html = files.read_limited(page, 1 << 28) if files.exists(page) else None
         return cls(path, content, html)
 
-    def check_weights(self, sha256: str, checkpoint: str) -> None:
+    def check_model(self, facts: dict) -> None:
         """Checks that the card describes the exported model.
 
         Args:
-            sha256: the checkpoint's `weights_sha256`, in the card's format.
-            checkpoint: the checkpoint's path, for the message.
+            facts: those about the checkpoint, as in a card: its path, "weights_sha256",
+                and "manifest_sha256": the manifest says which network has the weights.
 
         Raises:
-            ValueError: the card has no `weights_sha256`, or a different one.
+            ValueError: one of the card's two is missing or different.
         """
-        weights = self.content.get("model", {}).get("weights_sha256")
-        rule = f"The evaluation card must describe the exported model, {checkpoint!r}"
-        rule += f", with weights_sha256={sha256[:16]}"
+        model, checkpoint = self.content.get("model", {}), facts["checkpoint"]
+        start = f"The evaluation card must describe the exported model, {checkpoint!r}"
         command = f"python -m plsc_tf.evaluate --checkpoint_dir={checkpoint}"
-        given, advice = str(weights)[:16], f"Create its card: {command} --card_dir=DIR"
-        require(weights == sha256, rule, advice, card=self.path, weights_sha256=given)
+        advice = f"Create its card: {command} --card_dir=DIR"
+        for name in ("weights_sha256", "manifest_sha256"):
+            rule = f"{start}, with {name}={facts[name][:16]}"
+            given = {"card": self.path, name: str(model.get(name))[:16]}
+            require(model.get(name) == facts[name], rule, advice, **given)
 
     def threshold(self) -> dict | None:
         """Returns the threshold for model_card.json, or None if no set has one.

@@ -58,7 +58,7 @@ def read(path: str) -> Source:
         ValueError: none of the libraries wrote the checkpoint, it is damaged, or its
             parts do not fit together.
     """
-    folder, names = _files(path)
+    folder, names = files_of(path)
     formats = [k for k, one in FORMATS.items() if any(map(one.FILES.fullmatch, names))]
     rule = f"Cannot tell whether {path} is a checkpoint of {' or '.join(FORMATS)}"
     advice = "Set import_from to one of its files if the folder has others"
@@ -136,7 +136,7 @@ def _hint(source):
     return f"This looks like {words}" if words else module.KNOWN
 
 
-def _files(path):
+def files_of(path):
     """Returns (folder, names of the files that belong to the checkpoint)."""
     rule, advice = "import_from must be a local path", "Copy the checkpoint here first"
     require("://" not in path, rule, advice, import_from=path)
@@ -150,4 +150,4 @@ def _files(path):
     stem, rank, _ = name.rpartition("_gpu_")
     if not rank:
         return folder, [name]
-    return folder, [other for other in _files(folder)[1] if other.startswith(stem)]
+    return folder, [other for other in files_of(folder)[1] if other.startswith(stem)]

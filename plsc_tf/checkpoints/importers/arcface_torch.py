@@ -94,6 +94,8 @@ def _rank_files(folder, names):
     for kind in ("checkpoint", "softmax_fc"):
         matches = [re.fullmatch(rf"{kind}_gpu_(\d+)\.pth?", name) for name in names]
         if ranks := {int(m[1]): os.path.join(folder, m[0]) for m in matches if m}:
+            rule = f"{folder} must have one file of each rank: {listed(names)}"
+            require(len(ranks) == sum(map(bool, matches)), rule)
             name = f"{kind}_gpu_{{}}.pt".format
             return kind, layers.of_all_ranks(folder, ranks, max(ranks) + 1, name)
     return None, []

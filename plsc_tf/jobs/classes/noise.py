@@ -137,8 +137,7 @@ def report(settings: Settings) -> list[tuple[str, str]]:
         table = _write_report(options, findings, source, facts)
         if new_list:
             labels = np.where(findings.mislabelled, -1, store.labels)
-            row = training_data.write_list(new_list, lambda k, _: labels[k])
-            table.append(row)
+            table.append(training_data.write_list(new_list, lambda k, _: labels[k]))
     return table
 
 
