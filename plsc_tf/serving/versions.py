@@ -9,13 +9,13 @@ from plsc_tf.storage import files, local
 # Without this file, a folder is not a version.
 _MODEL = "saved_model.pb"
 CARD = "assets.extra/model_card.json"
-# Longer numbers may not fit in 64 bits.
-_DIGITS = 18
+# Larger numbers may not fit in 64 bits.
+_MOST = 10**18
 
 
 def find(folder: str) -> dict[int, str]:
-    """Returns {version: path} for each entry whose name is a number of 64 bits."""
-    number = re.compile(f"[0-9]{{1,{_DIGITS}}}")
+    """Returns {version: path} for each entry that TensorFlow Serving takes for one."""
+    number = re.compile(r"\s*\+?[0-9]{1,19}\s*")
     names = filter(number.fullmatch, files.list_dir(folder))
     return {int(name): files.join(folder, name) for name in names}
 
@@ -97,7 +97,7 @@ def publish(temporary: str, export_dir: str) -> str:
     """
     number = max(find(export_dir), default=0) + 1
     rule = f"No version can follow {number - 1} in {export_dir!r}"
-    require(number < 10**_DIGITS, rule, "Remove it, or choose another folder")
+    require(number < _MOST, rule, "Remove it, or choose another folder")
     target = files.join(export_dir, str(number))
     held = "" if files.atomic_rename(target) else f"{_MODEL}.writing-new"
     try:

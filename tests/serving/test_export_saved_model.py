@@ -165,10 +165,11 @@ def test_a_network_that_returns_no_embeddings_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_version_follows_the_largest(tmp_path):
-    # The server would not find it, but load that of the one who made the folder.
-    (tmp_path / ("9" * 18)).mkdir()
-    with pytest.raises(ValueError, match="No version can follow 9{18} in"):
+@pytest.mark.parametrize("name", ["9" * 18, "1" + 18 * "0", f" {'9' * 18}"])
+def test_no_version_follows_the_largest(tmp_path, name):
+    # A server would load that of the one who made the folder.
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"No version can follow {name.strip()} in"):
         export_saved_model(Classifier(), tmp_path, image_size=(2, 2))
     assert len(list(tmp_path.iterdir())) == 1
 
