@@ -46,13 +46,8 @@ def find_all(directory: str) -> list[tuple[int, str]]:
 def is_run(directory: str) -> bool:
     """Returns whether a folder contains checkpoints, which may be damaged."""
     checkpoints, problems = _look(directory)
-    return bool(checkpoints) or not all(_is_export(one.path) for one in problems)
-
-
-def _is_export(path):
-    """Returns whether a folder is a version of an export, which has a number, too."""
-    has_manifest = files.exists(files.join(path, manifest.NAME))
-    return files.exists(files.join(path, "saved_model.pb")) and not has_manifest
+    names = (files.join(problem.path, manifest.NAME) for problem in problems)
+    return bool(checkpoints) or any(map(files.exists, names))
 
 
 def newest(

@@ -122,7 +122,10 @@ def find_exports(path: str) -> dict[int, str]:
     """
     if catalog.is_run(path) or files.exists(files.join(path, manifest.NAME)):
         return {}
-    return versions.find_models(path, "teacher")
+    models = versions.find_models(path, "teacher")
+    # A damaged checkpoint may lack its manifest.
+    names = filter(catalog.NAMES.fullmatch, files.list_dir(path))
+    return models if {*names} <= {*map(files.name, models.values())} else {}
 
 
 def of_teacher(path: str) -> list[dict]:

@@ -169,6 +169,9 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     (tmp_path / "6/manifest.json").symlink_to(tmp_path / name)
     found = catalog.find_all(str(tmp_path))
     assert [step for step, _ in found] == [40, 50]
+    # Results of other programs may be in folders with numbers.
+    (tmp_path / "results/2024").mkdir(parents=True)
+    assert not catalog.is_run(str(tmp_path / "results"))
     assert catalog.resolve(str(tmp_path)) == found[1][1] == f"{tmp_path}/step_00000050"
     assert catalog.resolve(str(tmp_path / "3")) == str(tmp_path / "3")
     with pytest.raises(FileNotFoundError, match="is not a checkpoint .*contains none"):
