@@ -88,8 +88,7 @@ def make_images(
         return image if is_known else tf.ensure_shape(image, [*size, 3])
 
     def one_of_size(item):
-        pixels = tf.ensure_shape(decode(item[0]), [*size, 3])
-        return one((pixels, item[1]))
+        return one((tf.ensure_shape(decode(item[0]), [*size, 3]), item[1]))
 
     def in_general():
         return map_rows(one, (stored, decisions))

@@ -1,9 +1,12 @@
 """POST /faces and the client: boxes and embeddings of the faces in photographs."""
 
 import concurrent.futures
+import io
+import struct
 
 import numpy as np
 import pytest
+from PIL import Image
 from server_tools import PLSC, ask, b64, direct, export, picture, served, wait_for
 
 import plsc_tf
@@ -79,6 +82,18 @@ def test_what_is_refused(finding, server):
     with Client(f"127.0.0.1:{server['port']}") as client:
         with pytest.raises(ValueError, match="rejected the request: Not Found"):
             client.encode_faces([photo(301)])
+
+
+def test_forged_exif_tags_do_not_fill_the_log(model_dir, recwarn):
+    # Python also remembers each warning: the attacker would fill the memory, too.
+    tags = [struct.pack("<HHII", tag, 2, 10**6, 10**9) for tag in range(300, 400)]
+    header = struct.pack("<4sIH", b"II*\0", 8, len(tags))
+    exif = b"Exif\0\0" + header + b"".join(tags) + bytes(4)
+    content = io.BytesIO()
+    Image.new("RGB", (300, 260)).save(content, "jpeg", exif=exif)
+    with served(model_dir, detect="tests.detectors:detect") as server:
+        assert post(server, content.getvalue())[0] == 200
+    assert not [w for w in recwarn if "PIL" in w.filename]
 
 
 def test_a_slow_detection_does_not_block_other_requests(finding, pictures):

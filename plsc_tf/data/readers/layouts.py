@@ -349,8 +349,7 @@ def _without_held_back(request: DataRequest, folder: str) -> ClassFoldersLayout:
     bound = request.held_back * 2**32
 
     def belongs(path: str) -> bool:
-        held_back = zlib.crc32(os.fsencode(path)) < bound
-        return held_back == (request.split == "test")
+        return (zlib.crc32(os.fsencode(path)) < bound) == (request.split == "test")
 
     train = _split_folder(folder, "train") or folder
     return ClassFoldersLayout(request, train, images=belongs)

@@ -118,8 +118,7 @@ class Bodies:
         except TimeoutError:
             raise self._too_slow() from None
         request.protocol.body_received()
-        count = body.count(b",")
-        return await self.parse(len(body), count, parse, body, *arguments)
+        return await self.parse(len(body), body.count(b","), parse, body, *arguments)
 
     async def receive(self, message: Awaitable):
         """Waits for a message of gRPC, whose size is unknown until it has arrived.

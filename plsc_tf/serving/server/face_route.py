@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -42,6 +43,8 @@ class FaceRoute:
         one = {"max_batch_images": 1, "parallel_batches": 1}
         options = dataclasses.replace(app.options, **one, queue_images=_MOST_WAITING)
         thread = ThreadPoolExecutor(1, "faces")  # each thread has memory of its own
+        # Each forged EXIF tag would write a line to the log, and stay in memory.
+        warnings.filterwarnings("ignore", module="PIL")
         self._queue = Batcher(self, "faces", thread, options, app.metrics)
 
     async def faces(self, request: web.Request) -> web.Response:
@@ -60,8 +63,7 @@ class FaceRoute:
         for face, row in zip(faces, rows, strict=True):
             face |= row
         photos = [{"faces": photo.faces} for photo in found]
-        value = {"instance": photos, "model": model.fingerprint}
-        return answer(rest.write_json(value))
+        return answer(rest.write_json({"instance": photos, "model": model.fingerprint}))
 
     async def _find(self, photos):
         """Returns (model, the photographs' faces, cut out at the size for it)."""

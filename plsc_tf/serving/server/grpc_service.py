@@ -188,8 +188,7 @@ class Services:
 
         Only its bytes are counted; parsed, it may need sixteen times as many.
         """
-        request = _read(data, kind, self._most_fields)
-        return getattr(self, name)(request, len(data))
+        return getattr(self, name)(_read(data, kind, self._most_fields), len(data))
 
     def Predict(self, request, size):
         """Returns a function that runs a signature on the request's tensors."""

@@ -124,8 +124,7 @@ class Routes:
         parse = rest.read_inputs, self._models.get(*which).input, most
         signature, form, values = await self._app.bodies.read(request, *parse)
         # Look the version up again: it may have been unloaded while the body arrived.
-        version = self._models.get(*which)
-        outputs = await version.predict(signature, values)
+        outputs = await self._models.get(*which).predict(signature, values)
         return answer(rest.outputs_to_json(form, outputs))
 
     async def health(self, request: web.Request) -> web.Response:
