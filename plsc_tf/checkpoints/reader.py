@@ -157,12 +157,14 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
         problem = f"{name} has a heap, which Keras never writes"
         raise DamagedCheckpointError(path, problem)
 
+    types = {weight["dtype"] for weight in content["backbone"]["weights"]} | {"uint32"}
     seen = set()
 
     def outside(place, link):
         item = file[place] if isinstance(link, h5py.HardLink) else None
         # Compressed arrays and those that refer to other files have no offset.
         stored = isinstance(item, h5py.Dataset) and item.id.get_offset() is not None
+        stored = stored and item.dtype.name in types
         if not stored and not isinstance(item, h5py.Group):
             return place
         # The attributes are looked up one after the other, for each name of an object.
@@ -181,8 +183,8 @@ def open_weights(path: str, content: dict) -> io.BytesIO:
     with naming_damage(path, name), h5py.File(buffer) as file:
         place = file.visititems_links(outside)
     if place is not None:
-        problem = f"{name} has data elsewhere, repeated or compressed, at {place!r}"
-        raise DamagedCheckpointError(path, problem)
+        problem = f"{name} has data elsewhere, repeated, compressed or of another type"
+        raise DamagedCheckpointError(path, f"{problem}, at {place!r}")
     return buffer
 
 

@@ -10,13 +10,13 @@ from plsc_tf.checkpoints.labels_map import LabelsMap
 from plsc_tf.checkpoints.manifest import DamagedCheckpointError
 from plsc_tf.parallel import packing
 from plsc_tf.requirements import listed, prefix_errors, require
-from plsc_tf.storage import files
+from plsc_tf.storage import arrays, files
 
 # Rows are read and yielded in chunks of about this size.
 PIECE_BYTES = 16_000_000
 Reader = Callable[[int, int], np.ndarray]
-# First bytes of a numpy file, format 1.0; two bytes with the header's length follow.
-_NUMPY = b"\x93NUMPY\x01\x00"
+# Bytes of a numpy file that are read to find its header, which mostly has 128.
+_MOST_HEADER = 4096
 
 
 def row_size(shape: Sequence[int], dtype: str) -> int:
@@ -80,9 +80,12 @@ class StoredRows(Rows):
             # A numpy file consists of a header and the rows.
             file = files.join(path, part["file"])
             header = files.size(file) - (end - first) * row_bytes
-            start = files.read(file, 0, min(10, files.size(file)))
-            length = 10 + int.from_bytes(start[8:], "little")
-            if start[:8] != _NUMPY or header != length:
+            start = files.read(file, 0, min(_MOST_HEADER, files.size(file)))
+            length = 10 + int.from_bytes(start[8:10], "little")
+            known = arrays.npy_header((end - first, *shape[1:]), self._files.dtype)
+            # Versions of numpy differ in the blanks that end the header.
+            words = [(x[:8] + x[10:]).split() for x in (start[:length], known)]
+            if header != length or words[0] != words[1]:
                 problem = f"does not hold {end - first} rows of {self.dtype}"
                 raise DamagedCheckpointError(path, f"{files.name(file)} {problem}")
             self._parts.append((first, end, file, header))

@@ -111,9 +111,8 @@ def check(content: dict) -> None:
     training, state, arrays = content["training"], content["state"], content["arrays"]
     whole = {"file", "variables"} if content["kind"] == "training" else set()
     _require(training.keys() == whole, "training", f"have the keys {sorted(whole)}")
-    weights = content["backbone"]["weights"]
     # A network has no numbers of 8 bits: it would need a multiple of the file's bytes.
-    size = sum(_size(weight, 16) for weight in weights)
+    size = sum(_size(weight, 16) for weight in content["backbone"]["weights"])
     needs = [("backbone.file", content["backbone"]["file"], size)]
     if training:
         size = sum(map(_size, training["variables"].values()))

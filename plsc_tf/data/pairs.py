@@ -158,8 +158,7 @@ def _load_bin(path: str, name: str) -> Pairs:
     encoded, same = parts if len(parts) == 2 else (None, None)
     # Avoid `np.asarray`: with nested lists, a file of a few bytes could make it exhaust
     # memory, as could a list of an array of shape [1000000000, 0].
-    vector = isinstance(same, np.ndarray) and same.ndim == 1
-    same = same.tolist() if vector else same
+    same = same.tolist() if isinstance(same, np.ndarray) and same.ndim == 1 else same
     numbers = bool | int | float | np.generic
     good = isinstance(same, list) and all(isinstance(one, numbers) for one in same)
     good = good and same and isinstance(encoded, list) and len(encoded) == 2 * len(same)

@@ -96,10 +96,9 @@ def compare(
         return {name: other[name] - one[name] for name in one}
 
     found = measure(np.ones(np.shape(identities)[-1]))
-    errors = standard_errors(found, measure, identities, options)
     return {
         name: (found[name], error, 2 * _NORMAL.cdf(-abs(found[name]) / error))
-        for name, error in errors.items()
+        for name, error in standard_errors(found, measure, identities, options).items()
         if not isinstance(error, str)
     }
 

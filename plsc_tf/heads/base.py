@@ -135,9 +135,8 @@ class Head(tf.Module):
         self._make_passes(embedding_size, replicas, kind, self.logits_mb * 1e6)
         with strategy.scope():
             state, dtype = self.loss.initial_state(), keras.config.floatx()
-            scalar = collectives.replicated_scalar
             self.state_variables = {
-                name: scalar(value, dtype, f"head_{name}")
+                name: collectives.replicated_scalar(value, dtype, f"head_{name}")
                 for name, value in state.items()
             }
         self.weight = self._make_rows(strategy, self.initial_weight, "head_weight")

@@ -62,8 +62,7 @@ class LinearCrossEntropy(keras.layers.Layer):
         self.use_bias, self.ignore_index = use_bias, ignore_index
         self.label_smoothing, self.logits_mb = label_smoothing, logits_mb
         # TensorFlow's products are faster on CPUs than XLA's.
-        self.supports_jit = False
-        self.supports_masking = True
+        self.supports_jit, self.supports_masking = False, True
 
     def build(self, hidden_shape, labels_shape=None, sample_weight_shape=None):
         """Creates the weights for hidden states `[..., features]`."""

@@ -155,8 +155,7 @@ class TiledSoftmax:
         # The tile's first large tensor waits for the previous tile, so the tensors of
         # only one tile exist at a time.
         with_gradients, with_ranks = "gradient" in sums, "above" in sums
-        last = sums["gradient" if with_gradients else "total"]
-        with tf.control_dependencies([last]):
+        with tf.control_dependencies([sums["gradient" if with_gradients else "total"]]):
             operand = self.kernels.operand(weight)
             products = self.kernels.products(operand, inputs)
         maximum = sums["maximum"]

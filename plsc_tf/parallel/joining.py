@@ -74,8 +74,7 @@ async def join(cluster: Cluster, timeout_s: float) -> dict[int, Connection]:
     connection = await connect(cluster, timeout_s)
     try:
         # The chief, which started before it was reached, decides in its own limit.
-        limit_s = timeout_s + DECISION_S
-        answer = await asyncio.wait_for(connection.receive(), limit_s)
+        answer = await asyncio.wait_for(connection.receive(), timeout_s + DECISION_S)
     except (OSError, EOFError) as error:
         connection.close()
         raise JoinError(

@@ -31,8 +31,7 @@ class Guard:
     """
 
     def __init__(self, output: str):
-        self._output = output
-        self.broken = False
+        self._output, self.broken = output, False
 
     def __call__(self, write: Callable[[], Any], default: Any = None) -> Any:
         """Returns `write()`, or `default` if it fails or has failed before."""

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plsc_tf.requirements import require
-from plsc_tf.serving.limited_response import Response, SecureConnection, parsed, receive
+from plsc_tf.serving.limited_response import Connection, TLSConnection, parsed, receive
 
 _PLSC_PATH, _FACES_PATH = "/FaceClassifyService/inference", "/faces"
 # Seconds for which a failed server is avoided, unless it sends Retry-After; the most.
@@ -81,11 +81,11 @@ class Client(contextlib.AbstractContextManager):
         rule = "batch_images must be at least 1"
         require(batch_images >= 1, rule, batch_images=batch_images)
         self._model, self._batch_images = model, batch_images
-        self._connect = functools.partial(http.client.HTTPConnection, timeout=timeout)
+        self._connect = functools.partial(Connection, timeout=timeout)
         if tls is not False:
             context = ssl.create_default_context(cafile=None if tls is True else tls)
-            kind = SecureConnection
-            self._connect = functools.partial(kind, timeout=timeout, context=context)
+            options = {"timeout": timeout, "context": context}
+            self._connect = functools.partial(TLSConnection, **options)
         self._headers = {"Content-Type": "application/json"}
         if api_key is None:
             api_key = os.environ.get("PLSC_TF_API_KEY", "")
@@ -348,22 +348,22 @@ class _Server:
             raise _Unavailable(f"the answer does not have {count} {what}")
         return array, qualities, _model(answer)
 
-    def _connection(self):
-        """Returns (a connection, whether it was used before)."""
+    def _connection(self, unused):
+        """Returns (an unused connection or a new one, whether it was used before)."""
         with contextlib.suppress(IndexError):
             # After a fork, either process could get the other one's answers.
-            while (connection := self._unused.pop()).pid != os.getpid():
+            while (connection := unused.pop()).pid != os.getpid():
                 connection.close()
             return connection, True
         connection = self._connect()
-        connection.response_class, connection.pid = Response, os.getpid()
+        connection.pid = os.getpid()
         return connection, False
 
     def _post(self, path, value):
         """Returns (status, JSON answer, or None if the answer is not JSON)."""
         body = json.dumps(value).encode()
-        while True:
-            connection, used = self._connection()
+        for unused in self._unused, []:
+            connection, used = self._connection(unused)
             try:
                 if used:
                     connection.sock.settimeout(connection.timeout)
@@ -373,7 +373,7 @@ class _Server:
             except _FAILURES as error:
                 connection.close()
                 # The server may have closed the connection while it was unused, so
-                # try again with another one.
+                # try again with a new one.
                 if not used or isinstance(error, TimeoutError):
                     # It may repeat what the server sent.
                     reason = self._printable(str(error) or type(error).__name__)

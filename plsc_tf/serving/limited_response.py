@@ -59,32 +59,59 @@ class Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Receiver(sock, self.fp.detach()))
 
 
-class SecureConnection(http.client.HTTPSConnection):
+class Connection(http.client.HTTPConnection):
+    """A connection with limited answers, made within the timeout.
+
+    `socket.create_connection` would wait that long for each of a name's addresses.
+    """
+
+    response_class = Response
+
+    def connect(self):
+        """Connects to the first of the server's addresses that answers."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        seconds = self.timeout and self.timeout / len(found)
+        for number, (*_, place) in enumerate(found, 1):
+            try:
+                self.sock = socket.create_connection(place[:2], seconds)
+                break
+            except OSError:
+                if number == len(found):
+                    raise
+        self.sock.settimeout(self.timeout)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class TLSConnection(Connection, http.client.HTTPSConnection):
     """A connection whose handshake is limited in time, too."""
 
     def connect(self):
         """Connects to the server and does the handshake of TLS."""
-        http.client.HTTPConnection.connect(self)
+        super().connect()
         options = {"server_hostname": self.host, "do_handshake_on_connect": False}
         self.sock = self._context.wrap_socket(self.sock, **options)
         with _limited(self):
             self.sock.do_handshake()
 
 
-def receive(connection: http.client.HTTPConnection) -> tuple[Response, bytes]:
+def receive(connection: http.client.HTTPConnection) -> tuple[Response, bytearray]:
     """Returns (the answer to the last request, its content), within the timeout."""
+    content, piece = bytearray(), memoryview(bytearray(1 << 16))
     with _limited(connection):
         response = connection.getresponse()
-        return response, response.read(MOST_BYTES)
+        # `read` would make an object of each chunk, which may have only a byte.
+        while count := response.readinto(piece):
+            content += piece[:count]
+    return response, content
 
 
 @contextlib.contextmanager
 def _limited(connection):
-    """Ends a `SecureConnection` if the block takes a second more than its timeout.
+    """Ends a `TLSConnection` if the block takes a second more than its timeout.
 
     OpenSSL goes on reading messages of TLS itself, as long as there are any.
     """
-    if not (connection.timeout and isinstance(connection, SecureConnection)):
+    if not (connection.timeout and isinstance(connection, TLSConnection)):
         yield
         return
     timer = threading.Timer(connection.timeout + 1, _end, [connection.sock])
@@ -101,7 +128,7 @@ def _end(sock):
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-def parsed(status: int, data: bytes):
+def parsed(status: int, data: bytearray):
     """Returns the JSON value of an answer; None if it is none, or may be too large."""
     # As objects of Python, a few bytes may take a hundred; in a text with one
     # character beyond ASCII, each takes four. Only embeddings are long.

@@ -172,11 +172,10 @@ class Signatures:
         problem = "embeddings must be finite, and none may be all zeros"
         cosines = tf.debugging.check_numerics(cosines, problem)
         llrs = _interpolate(cosines, known.cosines, known.llrs)
-        odds = llrs + np.log(known.prior / (1 - known.prior))
         outputs = {
             "score": cosines,
             "llr": llrs,
-            "probability": tf.sigmoid(odds),
+            "probability": tf.sigmoid(llrs + np.log(known.prior / (1 - known.prior))),
             "decision": cosines > self._threshold["cosine"],
         }
         if curves := known.group_curves:

@@ -42,8 +42,7 @@ def write(path, make_pieces, _, algorithm):
     digest, size = checksums.ALGORITHMS[algorithm](), 0
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
-        is_shared = S_ISREG(status.st_mode) and status.st_nlink > 1
-        if is_shared or S_ISLNK(status.st_mode):
+        if S_ISREG(status.st_mode) and status.st_nlink > 1 or S_ISLNK(status.st_mode):
             os.remove(path)
     with open(path, "wb", buffering=0, opener=without_links) as file:
         try:

@@ -199,8 +199,7 @@ def _repeat(doing, path, function, retry):
             if attempt == retry.tries or error.is_final:
                 raise _translate(error, doing, path, retry is not ONCE) from error
             following = f"Attempt {attempt + 1} of {retry.tries} in {wait:.1f} s."
-            problem = f"Could not {doing} {path} ({error})."
-            logging.warning("%s %s", problem, following)
+            logging.warning("Could not %s %s (%s). %s", doing, path, error, following)
         time.sleep(wait)
         wait *= 2
 

@@ -252,7 +252,8 @@ class WriterLock(contextlib.AbstractContextManager):
             # A link may lead to a file that changes for ever.
             if os.path.islink(paths.local_path(path)):
                 continue
-            with contextlib.suppress(FileNotFoundError):
+            # FIFOs and folders, which are ValueErrors, are no claims either.
+            with contextlib.suppress(FileNotFoundError, ValueError):
                 with contextlib.closing(files.open_random(path, _SOON)) as claim:
                     yield match[1], claim.read(0, _CLAIM_BYTES)
 

@@ -132,8 +132,7 @@ class TrainingLog(keras.callbacks.Callback):
         self._of_line: list[float] = []
         self._of_epoch: list[float] = []
         self._steps = self._epoch_steps = 0
-        self._last = 0.0
-        self._paused = True
+        self._last, self._paused = 0.0, True
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Passes the step at which the run starts to the recorder."""

@@ -38,8 +38,7 @@ class Votes:
     """
 
     def __init__(self, group: Group) -> None:
-        self.group = group
-        self.ended = False
+        self.group, self.ended = group, False
         self._error: Exception | None = None
         self._votes = rows.outside_scope(
             lambda: tf.Variable(tf.zeros([2]), trainable=False, name="votes")

@@ -23,8 +23,8 @@ _PARTS = re.compile(
     r"\.[A-Z]\w*)|keras\.src\.(models|applications|ops\.(numpy|nn))\.(\w+\.)*[A-Z]\w*"
 )
 # Layers that run code, read files or have tables of any size.
-UNSAFE = """Lambda TFSMLayer TorchModuleWrapper JaxLayer FlaxLayer IntegerLookup
-StringLookup TextVectorization Discretization RandAugment AugMix __numpy__
+UNSAFE = """Lambda TFSMLayer TorchModuleWrapper JaxLayer FlaxLayer IndexLookup
+IntegerLookup StringLookup TextVectorization Discretization RandAugment AugMix __numpy__
 __tensor__""".split()
 HEADS = {kind.__name__: kind for kind in (ShardedHead, DenseHead)}
 LOSSES = {

@@ -65,8 +65,7 @@ class Trainer:
         self.step_batch = None
         self.step_result: dict[str, float] = {}
         self.step_counts: dict[str, float] = {}
-        self.stop_requested = False
-        self.statistics_differ = False
+        self.stop_requested = self.statistics_differ = False
         self.finish_saving: Callable[[], None] | None = None
         self.heartbeat: Callable[[], None] = lambda: None
         self.updater_class = Updater
@@ -217,8 +216,7 @@ class Trainer:
         if not result.pop("finite"):
             return {**result, "finite": False}
         self.position.global_step += 1
-        self.step_counts = counts
-        self.step_result = result
+        self.step_counts, self.step_result = counts, result
         return dict(result)
 
     @functools.cached_property

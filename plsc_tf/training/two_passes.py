@@ -125,8 +125,7 @@ def _part(given: Sequence[tf.Tensor], wanted: Sequence[tf.Tensor]) -> Callable:
         del node.input[:]
         node.attr.pop("_class", None)  # may name an operation of the other part
         for name in inputs:
-            whole = name if ":" in name else f"{name}:0"
-            node.input.append(names.get(whole, name))
+            node.input.append(names.get(name if ":" in name else f"{name}:0", name))
         used.update(node.input)
         definition.node.append(node)
 

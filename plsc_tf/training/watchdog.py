@@ -26,8 +26,7 @@ class Watchdog(StepCallback):
     def __init__(self, timeout_s: float, group: Group | SingleWorker) -> None:
         super().__init__()
         self._timeout_s, self._group = timeout_s, group
-        self._activity = "starting"
-        self._has_progress = False
+        self._activity, self._has_progress = "starting", False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -36,8 +36,7 @@ def first(tmp_path_factory):
     """The folder of a stage 1 with eight snapshots."""
     folder = tmp_path_factory.mktemp("run") / "stage_1"
     options = {"snapshot_every_n_steps": 1, "dim_reduce_scope": "all"}
-    outcome = train(model_save_dir=str(folder), **options)
-    assert outcome["steps"] == 8
+    assert train(model_save_dir=str(folder), **options)["steps"] == 8
     return folder
 
 

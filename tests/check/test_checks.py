@@ -154,6 +154,16 @@ def test_leaks_into_verification_sets(sound):
     assert "refused" in places(result, "val_damaged")[0]
 
 
+# Else, the check would read good images, and the training those that it should refuse.
+def test_names_that_lead_through_links(write_list):
+    lines = ["images/link/../0.png 0", "images/0.png 0"]
+    folder = write_list({"0.png": b"damaged"}, lines)
+    (folder / "good/images").mkdir(parents=True)
+    (folder / "good/0.png").write_bytes(encode(pixels(0)))
+    (folder / "images/link").symlink_to(folder / "good/images")
+    assert counts(run(folder)) == {"not_an_image": 2}
+
+
 def test_similar_pictures_are_found_on_request(write_list):
     smooth = np.add.outer(np.arange(64) * 2, np.arange(72) % 40 * 3)[..., np.newaxis]
     picture = np.clip(smooth * [1.0, 0.9, 0.8], 0, 255).astype(np.uint8)

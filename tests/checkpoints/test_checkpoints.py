@@ -147,10 +147,12 @@ def test_rows_that_are_missing_or_too_many_are_never_filled_up(path, parts):
     assert target.is_untouched()
 
 
-def test_a_file_with_other_rows_than_its_manifest_says_is_refused(path):
-    """All checksums are right: somebody has put it together wrongly."""
+@pytest.mark.parametrize("change", [lambda x: x[:6], np.asfortranarray, np.int32])
+def test_a_file_with_other_rows_than_its_manifest_says_is_refused(path, change):
+    """All checksums are right, but numpy would read other weights from the file."""
     changed = manifest.read(str(path))
-    np.save(path / changed["arrays"]["weight"]["parts"][0]["file"], small.WHOLE[:6])
+    file = path / changed["arrays"]["weight"]["parts"][0]["file"]
+    np.save(file, change(small.WHOLE))
     seal(path, changed)
     with pytest.raises(manifest.DamagedCheckpointError, match="does not hold 7 rows"):
         Target().restore(path)
@@ -165,8 +167,7 @@ def test_unfinished_folders_are_no_checkpoints(tmp_path):
     # Else, one large manifest could be read for each of many links.
     (tmp_path / "8").symlink_to("step_00000050")
     (tmp_path / "6").mkdir()
-    name = "step_00000050/manifest.json"
-    (tmp_path / "6/manifest.json").symlink_to(tmp_path / name)
+    (tmp_path / "6/manifest.json").symlink_to(tmp_path / "step_00000050/manifest.json")
     found = catalog.find_all(str(tmp_path))
     assert [step for step, _ in found] == [40, 50]
     # Results of other programs may be in folders with numbers.

@@ -70,8 +70,7 @@ def test_averages_are_edited_as_the_weights_are(tmp_path):
     content.arrays["weight/average"] = make_rows(3, WEIGHT)
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     writer.save(old, content)
-    changes = Edit(LabelsMap(7, merged=[[0, 6]], added=2), added=ones)
-    editing.edit(old, new, changes)
+    editing.edit(old, new, Edit(LabelsMap(7, merged=[[0, 6]], added=2), added=ones))
     np.testing.assert_array_equal(rows_of(new, "weight/average"), rows_of(new))
 
 

@@ -54,8 +54,7 @@ class Cluster:
         for i in range(count):
             own = [*CASE, *arguments, *(each(i) if each else [])]
             if count > 1:
-                joined = ",".join(places)
-                own += [f"--cluster_node_ips={joined}", f"--task_index={i}"]
+                own += [f"--cluster_node_ips={','.join(places)}", f"--task_index={i}"]
             cwd = self.folder / f"cwd-{i}"
             os.chdir(cwd if cwd.exists() else here)
             log = self.logs[i].with_suffix("")

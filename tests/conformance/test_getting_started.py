@@ -25,8 +25,7 @@ def here(data_dir, tmp_path, monkeypatch):
         shutil.copytree(person, tmp_path / "photos" / person.name)
     firsts = [min((tmp_path / "photos" / guest).iterdir()) for guest in GUESTS]
     opened = [Image.open(first).convert("RGB") for first in firsts]
-    party = Image.fromarray(np.hstack(opened))
-    _save_turned(party, tmp_path / "party.jpg")
+    _save_turned(Image.fromarray(np.hstack(opened)), tmp_path / "party.jpg")
     _save_turned(opened[0], firsts[0])
     (config,) = guides.blocks(PAGE, "text")[1:2]
     assert "dataset_dir=faces" in config

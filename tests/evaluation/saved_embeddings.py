@@ -53,6 +53,7 @@ def evaluate(folder, **options):
     return dict(command.evaluate(Settings.from_values(**options)))
 
 
-def repeat(card):
+def repeat(card, **options):
     """Evaluates again as a card says; returns whether the results are the same."""
-    return dict(reproduce(Settings.from_values(reproduce=str(card))))["reproduced"]
+    settings = Settings.from_values(reproduce=str(card), **options)
+    return dict(reproduce(settings))["reproduced"]

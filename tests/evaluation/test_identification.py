@@ -66,9 +66,8 @@ def test_rates_by_hand():
 
 
 def open_search(strongest, mates=(0.95, 0.7, 0.5), ranks=(1, 1, 1)):
-    mated = np.arange(len(mates) + len(strongest)) < len(mates)
     return identification.Search(
-        mated,
+        np.arange(len(mates) + len(strongest)) < len(mates),
         np.array([*ranks, *np.zeros(len(strongest), int)]),
         np.array([*mates, *np.full(len(strongest), np.nan)]),
         np.array([*np.zeros(len(mates)), *strongest]),

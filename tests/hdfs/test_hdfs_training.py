@@ -67,8 +67,7 @@ def test_a_run_on_hdfs_is_evaluated_and_exported(runs, driver, seen_by_another_c
     said = driver.call("hdfs_trainings:evaluate", folder)
     assert said["checkpoint"] == f"{folder}/0"
     figures = runs["parts"][1]["outcome"]["verification"]["mock"]
-    expected = f"{figures['accuracy']:.5f} ± {figures['std']:.5f}"
-    assert said["mock: accuracy"] == expected
+    assert said["mock: accuracy"] == f"{figures['accuracy']:.5f} ± {figures['std']:.5f}"
     said = driver.call("hdfs_trainings:export", f"{folder}/0")
     assert said["SavedModel"] == f"{folder}/export/1"
     assert said["serve it with"].endswith(f"--model_base_path={folder}/export")

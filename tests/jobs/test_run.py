@@ -292,8 +292,7 @@ def test_the_best_is_verified_where_verification_goes_by_steps(tmp_path):
     state = manifest.read(str(tmp_path / "0"))["state"]
     assert state["global_step"] == 5
     accuracy = outcome["verification"]["mock"]["accuracy"]
-    best = {"epoch": 0, "accuracy": accuracy, "of": ["mock_accuracy"]}
-    assert state["best"] == best
+    assert state["best"] == {"epoch": 0, "accuracy": accuracy, "of": ["mock_accuracy"]}
     verified = [row for row in rows_of(tmp_path) if "verification/mock_xnorm" in row]
     assert [row["step"] for row in verified] == [3, 5]
     assert 0 <= outcome["training_accuracy"] <= outcome["training_top5_accuracy"] <= 1

@@ -143,8 +143,7 @@ if index == 1:
 
 def test_children_of_workers_end_with_them(launchers):
     code = 'note("pid", subprocess.Popen(["sleep", "1000"]).pid)'
-    script = launchers.script(code, name="with_child.py")
-    assert launchers.run(script).status == 0
+    assert launchers.run(launchers.script(code, name="with_child.py")).status == 0
     assert not any(runs(pid) for pid in launchers.pids())
 
 
@@ -217,8 +216,7 @@ note("ready", os.getpgid(0))
 
 def test_a_second_signal_kills_the_workers(launchers):
     code = 'signal.signal(signal.SIGTERM, lambda *_: note("term"))\nnote("ready")\n'
-    script = launchers.script(code + FOREVER)
-    process = launchers.start(script)
+    process = launchers.start(launchers.script(code + FOREVER))
     launchers.wait_for("ready-0")
     process.terminate()
     launchers.wait_for("term-0")

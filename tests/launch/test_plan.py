@@ -153,8 +153,7 @@ def test_unsplittable_gpus_are_an_error(selected, count, visible, message, tmp_p
 def test_the_culprit(exits, index):
     names = ("index", "status", "signaled")
     known = [zip(names, (*one, False), strict=False) for one in exits]
-    ended = [SimpleNamespace(**dict(one)) for one in known]
-    found = supervise.first_failure(ended)
+    found = supervise.first_failure([SimpleNamespace(**dict(one)) for one in known])
     assert (None if found is None else found.index) == index
 
 

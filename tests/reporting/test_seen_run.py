@@ -82,10 +82,9 @@ def test_traces_are_of_the_steps_asked_for(seen):
     paths = glob.glob(f"{seen.folder}/tensorboard/plugins/profile/*/*.xplane.pb")
     assert paths
     for path in paths:
-        space = XSpace.FromString(open(path, "rb").read())
         names = {
             plane.event_metadata[event.metadata_id].name
-            for plane in space.planes
+            for plane in XSpace.FromString(open(path, "rb").read()).planes
             for line in plane.lines
             for event in line.events
         }

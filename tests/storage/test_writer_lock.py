@@ -114,6 +114,8 @@ def test_a_claim_of_any_size_takes_no_memory(tmp_path):
     with open(tmp_path / f".writer-{'0' * 16}", "wb") as file:
         file.truncate(1 << 28)
     (tmp_path / f".writer-{'1' * 16}").symlink_to("/proc/uptime")
+    os.mkfifo(tmp_path / f".writer-{'2' * 16}")
+    (tmp_path / f".writer-{'3' * 16}").mkdir()
     with bounded(1 << 24), lock("a", lease_s=0.2) as one:
         one.acquire(str(tmp_path))
 

@@ -74,8 +74,7 @@ def test_the_best_epoch_is_that_of_verification_only(model, tmp_path, caplog):
     finally:
         model.ranked_metrics = {}
     state = manifest.read(str(tmp_path / "a" / "1"))["state"]
-    best = {"epoch": 0, "accuracy": pytest.approx(0.8), "of": SETS}
-    assert state["best"] == best
+    assert state["best"] == {"epoch": 0, "accuracy": pytest.approx(0.8), "of": SETS}
     assert state["logs"]["c_accuracy"] is None
     assert best_of(tmp_path / "b" / "1") is None
     assert "it is not verified yet" in caplog.text

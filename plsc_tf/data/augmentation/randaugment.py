@@ -139,8 +139,7 @@ def choose(chance: tf.Tensor, magnitude: float):
     """
     # Each operation has an equal interval of chance; its halves stand for the signs.
     halves = tf.cast(tf.floor(chance * (2 * len(OPERATIONS))), tf.int32)
-    sign = tf.cast(1 - 2 * (halves % 2), tf.float32)
-    return halves // 2, sign * (magnitude / 10)
+    return halves // 2, tf.cast(1 - 2 * (halves % 2), tf.float32) * (magnitude / 10)
 
 
 def apply(image: tf.Tensor, operation: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:

@@ -161,7 +161,9 @@ class _Evaluation:
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
-                read = functools.partial(_read, located, folder)
+                # A card could name the folder that contains all images.
+                known = files.parent(path) if scoring.reproduce else folder
+                read = functools.partial(_read, located, known)
                 provenance.add_worst(report, scores, scores.sides, listed, read)
         for folder in scoring.template_dirs:
             for report in protocols.templates(folder, source, options):

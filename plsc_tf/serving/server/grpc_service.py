@@ -175,8 +175,7 @@ class Services:
                 count = 0 if _has_few(data, kind) else self._most_fields
                 parse = self._parse, name, kind, data
                 found = await self._bodies.parse(len(data), count, *parse)
-                answer = await found() if callable(found) else found
-                return answer.SerializeToString()
+                return (await found() if callable(found) else found).SerializeToString()
         except RequestError as error:
             return error.with_traceback(None)
         except Exception:  # noqa: BLE001 - logged, and answered with INTERNAL

@@ -168,8 +168,7 @@ class LoadedModel:
         """
         # `predict` has checked all but the data of PNGs, which may take a second.
         pngs = (v for v in values if isinstance(v, bytes) and v[:4] == b"\x89PNG")
-        most = self._options.max_megapixels * 1e6
-        if not all(num_pixels(png, most) for png in pngs):
+        if not all(num_pixels(png, self._options.max_megapixels * 1e6) for png in pngs):
             raise ValueError("it is damaged, or has too many scans or texts.")
         # TensorFlow prints the tensors of a call without names, which takes long.
         inputs = {self.input(signature)[1]: tf.constant(values)}

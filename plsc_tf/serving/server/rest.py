@@ -190,10 +190,8 @@ def outputs_to_json(form: str, outputs: dict[str, np.ndarray]) -> bytes:
     """
     if len(outputs) == 1:
         (value,) = outputs.values()
-    elif form == COLUMN:
-        value = outputs
     else:
-        value = rows(outputs)
+        value = outputs if form == COLUMN else rows(outputs)
     return write_json({"predictions" if form == ROW else "outputs": value})
 
 
