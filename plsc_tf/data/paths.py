@@ -84,11 +84,11 @@ class PathTable:
     def path(self, index: int) -> bytes:
         """Returns the path at an index, as bytes that may not be valid UTF-8."""
         name = self._text[self._ends[index] : self._ends[index + 1]]
-        return opened(self._root + name)
+        return normalized(self._root + name)
 
 
-def opened(path: bytes) -> bytes:
-    """Returns the path that TensorFlow opens: without "a/..", also if `a` is a link."""
+def normalized(path: bytes) -> bytes:
+    """Returns the path that TensorFlow opens: without "a/..", even if `a` is a link."""
     scheme, mark, name = path.rpartition(b"://")
     is_local = b"/.." in name and scheme.lower() in (b"", b"file")
     return scheme + mark + os.path.normpath(name) if is_local else path

@@ -126,7 +126,7 @@ class ListedImages(Listing):
         root = os.fsencode(paths.join(self.folder, ""))
         for number, path, label, text in image_files.lines(self.name):
             path = path or b""
-            item = Item(label, paths.opened(root + path))
+            item = Item(label, paths.normalized(root + path))
             if label is None:
                 fault = "label_not_whole" if path else "bad_line"
                 item = Item(faults=[(fault, repr(text.decode(errors="replace")))])
