@@ -218,7 +218,7 @@ class Entry:
         # A restart begins in another folder.
         self._values["model_save_dir"] = settings.checkpoints.model_save_dir
         if outcome is not None:
-            sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
+            sys.stdout.write(f"\n{cli.shown(results.table(settings, outcome))}\n")
         return outcome
 
     def test(self):

@@ -74,7 +74,7 @@ def main(settings):
     settings, outcome = train.train(settings)
     if outcome is None:
         return  # Only the chief has an outcome to print.
-    sys.stdout.write(f"\n{results.table(settings, outcome)}\n")
+    sys.stdout.write(f"\n{cli.shown(results.table(settings, outcome))}\n")
     if "unsaved_steps" in outcome:
         sys.exit(NOT_SAVED_STATUS)
 

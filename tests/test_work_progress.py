@@ -24,8 +24,7 @@ def test_amounts_of_a_known_total(clock, caplog):
     clock[0] = 10.0
     told.add(500_000)
     # A million bytes in ten seconds, two millions to go.
-    line = "copy: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:00:20"
-    assert caplog.messages == [line]
+    assert caplog.messages == ["copy: 2.0 MB of 4.0 MB (50%), 0.1 MB/s, ETA 0:00:20"]
 
 
 def test_an_unknown_total(clock, caplog):

@@ -7,8 +7,7 @@ from plsc_tf.backbones.blocks import Style
 
 # Width and depth of arcface_torch's networks; all have 8 heads and 9×9 patches.
 SIZES = {"vit_t": (256, 12), "vit_s": (512, 12), "vit_b": (512, 24), "vit_l": (768, 24)}
-HEADS = 8
-PATCH = 9
+HEADS, PATCH = 8, 9
 
 
 def truncated_normal(fan_in: int = 0, fan_out: int = 0):

@@ -61,7 +61,7 @@ class Snapshots(Checkpoint):
         advice, count = "Set snapshot_every_n_steps instead", self.per_epoch
         require(not count or self._epoch_steps, rule, advice, snapshots_per_epoch=count)
         self._continues = bool(self._step())
-        if self._continues and self.run and self._is_chief():
+        if self._continues and self._is_chief():
             files.prepare(self.directory)
             found = [path for _, path in catalog.find_all(self.directory)]
             runs = {manifest.read(path)["state"].get("run") for path in found}

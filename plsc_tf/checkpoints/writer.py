@@ -27,8 +27,7 @@ from plsc_tf.parallel.group import SingleWorker
 from plsc_tf.storage import files, outputs
 from plsc_tf.storage.arrays import npy_header
 
-BACKBONE = "backbone.weights.h5"
-TRAINING = "training.npz"
+BACKBONE, TRAINING = "backbone.weights.h5", "training.npz"
 # Files that are written at once, except beside a training: there, one file takes no
 # more of the processor than `cp`, and two would slow down the steps.
 THREADS = 2

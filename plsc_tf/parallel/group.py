@@ -40,9 +40,7 @@ VERDICT_S = SETTLE_S + 3.0
 class SingleWorker:
     """A process that trains alone, with the interface of a `Group`."""
 
-    index = 0
-    size = 1
-    is_chief = True
+    index, size, is_chief = 0, 1, True
     names = ("This process",)
 
     def report_activity(self, activity: str) -> None:

@@ -28,9 +28,9 @@ def require_absent(path: str, option: str = "") -> None:
 
 def require_own(folder: str) -> None:
     """Raises a ValueError if a folder is another user's, or is or has a link."""
-    rule = f"{folder!r} is of another user. Choose another output_dir, or remove it"
-    own = not os.path.lexists(folder) or os.lstat(folder).st_uid in (0, os.geteuid())
-    require(own, rule)
+    place = local_path(folder)
+    own = not os.path.lexists(place) or os.lstat(place).st_uid in (0, os.geteuid())
+    require(own, f"{folder!r} is another user's. Choose another folder, or remove it")
     links = _links(folder)
     require(not links, f"{folder!r} must not have links. Remove them", links=links[:3])
 

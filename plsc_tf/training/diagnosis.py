@@ -20,8 +20,7 @@ from plsc_tf.training.circular import Classifier
 
 BLOCK_ROWS = 16384
 # How many example or class numbers a finding keeps, and how many its text shows.
-KEPT = 16
-SHOWN = 4
+KEPT, SHOWN = 16, 4
 ADVICE = "Lower the learning rate, warm up, or clip the gradients (max_gradient_norm)"
 # Kinds of findings whose rows are examples of the batch.
 BY_EXAMPLE = ("images", "output", "embeddings", "loss", "embedding gradient")

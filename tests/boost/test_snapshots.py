@@ -92,13 +92,14 @@ def test_a_large_head_is_left_out_unless_asked(model, pictures, tmp_path, monkey
 
 
 def test_another_trainings_folder_is_refused(model, make_model, pictures, tmp_path):
-    train(model, pictures, tmp_path, epochs=1, every_n_steps=2)
+    train(model, pictures, tmp_path, epochs=1, every_n_steps=2, of_run="one")
     other = make_model(rate=0.01)
     with pytest.raises(ValueError, match="snapshots of another run"):
         train(other, pictures, tmp_path, epochs=1, every_n_steps=2)
-    # A resume would remove them.
-    with pytest.raises(ValueError, match="snapshots of another run"):
-        train(other, pictures, tmp_path, first=2, every_n_steps=2, of_run="other")
+    # A resume would remove them, also that of a forged checkpoint that names no run.
+    for run in ("other", None):
+        with pytest.raises(ValueError, match="snapshots of another run"):
+            train(other, pictures, tmp_path, first=2, every_n_steps=2, of_run=run)
 
 
 def test_a_resume_saves_the_snapshots_of_its_steps_again(model, pictures, tmp_path):

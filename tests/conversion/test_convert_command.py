@@ -207,7 +207,7 @@ def test_the_folder_of_the_work_is_ones_own(tmp_path, parts):
     claim = theirs / f".writer-{'0' * 16}"
     claim.touch()  # Until it ends, this process would write its own claim there.
     os.chown(theirs, 65534, 65534)
-    with pytest.raises(ValueError, match="out.converting' is of another user"):
+    with pytest.raises(ValueError, match="out.converting' is another user's"):
         of_lines(parts, f"--output_dir={tmp_path}/out")
     assert not (tmp_path / "bucket_0").exists()
     assert claim.exists()

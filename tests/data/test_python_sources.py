@@ -156,10 +156,9 @@ def chw(value):
 
 def greys(source):
     options = PipelineOptions(image_size=(8, 6), augmentation=None, shuffle=False)
-    batches = Batches(source, 2, options=options)
     return [
         (int(image.mean()), int(label))
-        for images, labels in batches.epoch(0)
+        for images, labels in Batches(source, 2, options=options).epoch(0)
         for image, label in zip(images.numpy(), labels.numpy(), strict=True)
     ]
 

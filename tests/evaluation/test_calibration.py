@@ -23,9 +23,8 @@ def simulated(people=3000, seed=0):
     alike = 0.08 * rng.normal(size=people)[own] + 0.06 * rng.normal(size=len(own))
     sides = np.concatenate([[own, own], rng.integers(0, people, (2, len(own)))], 1)
     cosines = np.concatenate([0.4 + alike, 0.1 * rng.normal(size=len(own))])
-    same = np.repeat([True, False], len(own))
     # ln N(c; 0.4, 0.1) / N(c; 0, 0.1) = (0.4 c - 0.08) / 0.01
-    return cosines, same, sides, 40 * cosines - 8
+    return cosines, np.repeat([True, False], len(own)), sides, 40 * cosines - 8
 
 
 def test_llrs_are_those_of_scikit_learn():

@@ -1,6 +1,7 @@
 """Lists and embeddings made by an attacker: bounded memory, and private images."""
 
 import numpy as np
+import pytest
 
 from plsc_tf.data.images import encode
 from plsc_tf.evaluation.identification import search
@@ -38,13 +39,16 @@ def test_a_sparse_file_is_not_shown(tmp_path):
 
 
 # Else, who repeats a stranger's card would publish images of his own.
-def test_a_card_does_not_choose_the_folder_of_images_that_are_shown(tmp_path):
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_card_does_not_choose_whose_images_are_shown(tmp_path, scheme, monkeypatch):
     theirs, new = tmp_path / "theirs", tmp_path / "new"
     theirs.mkdir()
     names = [f"{row}.png" for row in range(40)]
     for name in names:
         (tmp_path / name).write_bytes(encode(np.full((8, 8, 3), 99, np.uint8)))
-    given = {"pair_lists": write_pairs(theirs, names), "image_dir": str(tmp_path)}
+    write_pairs(theirs, names)
+    monkeypatch.chdir(theirs)
+    given = {"pair_lists": "pairs.txt", "image_dir": f"{scheme}{tmp_path}"}
     evaluate(theirs, bootstrap_samples=2, card_dir=str(theirs / "card"), **given)
     repeat(theirs / "card/card.json", card_dir=str(new))
     pages = [(folder / "card.html").read_text() for folder in (theirs / "card", new)]

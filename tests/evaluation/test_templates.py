@@ -13,8 +13,7 @@ def plain_pooling(features, templates, media):
     for template in np.unique(templates):
         inside = templates == template
         rows = [inside & (media == one) for one in np.unique(media[inside])]
-        means = [features[one].mean(axis=0) for one in rows]
-        total = np.sum(means, axis=0)
+        total = np.sum([features[one].mean(axis=0) for one in rows], axis=0)
         pooled.append(total / np.linalg.norm(total))
     return np.array(pooled)
 

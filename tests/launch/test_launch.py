@@ -228,8 +228,7 @@ def test_a_second_signal_kills_the_workers(launchers):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux ties them")
 def test_a_killed_launcher_leaves_no_workers(launchers):
     code = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote("ready")\n'
-    script = launchers.script(code + FOREVER)
-    process = launchers.start("--num_workers=3", script)
+    process = launchers.start("--num_workers=3", launchers.script(code + FOREVER))
     launchers.wait_for("ready-0", "ready-1", "ready-2")
     pids = launchers.pids()
     assert len(pids) == 3 and all(runs(pid) for pid in pids)

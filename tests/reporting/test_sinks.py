@@ -68,8 +68,8 @@ def test_figures_of_a_step_join_its_row_and_new_names_the_table(tmp_path):
         {"step": 2, "loss": 1.25, "verification/a": 0.75},
         {"step": 3, "loss": None},
     ]
-    at_once = {row["step"]: row for row in rows_of(tmp_path)}  # the last line counts
-    assert list(at_once.values()) == expected
+    # The last line of a step counts.
+    assert list({row["step"]: row for row in rows_of(tmp_path)}.values()) == expected
     metrics.flush()
     assert rows_of(tmp_path) == expected
     table = ["step,loss,verification/a", "1,2.5,", "2,1.25,0.75", "3,nan,"]

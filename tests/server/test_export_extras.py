@@ -26,8 +26,7 @@ def folder(tmp_path_factory):
     sets = {"people": {"threshold": THRESHOLD}}
     path = folder / "card.json"
     path.write_text(json.dumps({"version": 1, "sets": sets}))
-    card = EvaluationCard.read(str(path))
-    options = {"classes": 2, "extras": Extras(card=card)}
+    options = {"classes": 2, "extras": Extras(card=EvaluationCard.read(str(path)))}
     export_saved_model(model, folder / "face", image_size=(8, 8), **options)
     return folder
 

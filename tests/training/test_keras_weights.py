@@ -122,8 +122,7 @@ def test_train_on_batch_without_names(models):
 
 def test_a_data_set_with_weights_in_several_steps_per_call():
     # A weighted metric alone is not called so.
-    options = {"weighted_metrics": ["accuracy"], "steps_per_execution": 2}
-    models = build(1, **options)
+    models = build(1, weighted_metrics=["accuracy"], steps_per_execution=2)
     set_weights(*models)
     data = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS, SAMPLES)).batch(5)
     found, expected = (one.fit(data, shuffle=False, verbose=0) for one in models)

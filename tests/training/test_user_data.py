@@ -224,14 +224,13 @@ def test_epochs_of_a_validation_and_what_callbacks_hear(model, numbered, tmp_pat
         on_test_end=lambda logs: heard.append(sorted(logs)),
     )
     stop = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=1e9)
-    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     history = model.fit(
         *numbered,
         epochs=9,
         verbose=0,
         validation_data=numbered,
         validation_freq=[2, 4],
-        callbacks=[listener, stop, log],
+        callbacks=[listener, stop, keras.callbacks.CSVLogger(tmp_path / "log.csv")],
     )
     # The second validation is not better by so much.
     assert len(history.history["val_loss"]) == 2 and stop.stopped_epoch == 3

@@ -21,8 +21,7 @@ _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE, _LEVELS, _GREY = range(12, 18)
 _HALF, _ROW, _COLUMN = range(18, 21)
 _LOW, _WAYS = range(21, 23)
 _KEEP, _KEEP_RATIO, _KEEP_Y, _KEEP_X = range(23, 27)
-_COLOR = 27
-_LAYERS = 28
+_COLOR, _LAYERS = 27, 28
 # Fractions of the sides that low resolution keeps, and of the area that a crop in place
 # does (AdaFace).
 _KEPT = (0.2, 1.0)

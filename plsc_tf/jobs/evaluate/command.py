@@ -85,7 +85,8 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
 
 def _check_files(scoring):
     """Checks that lists and folders exist; makes those of the results."""
-    for folder in filter(None, (scoring.card_dir, scoring.plot_dir)):
+    given = filter(None, (scoring.card_dir, scoring.plot_dir))
+    for folder in map(files.canonical, given):
         files.make_dirs(folder)
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         rule = "Files cannot be written into this folder, or it is a link"
@@ -362,8 +363,10 @@ def _read(paths, folder, row):
 
     Who made the list can make any file the worst error, and cards are published.
     """
-    inside = os.path.join(os.path.realpath(folder), "")
-    if not os.path.realpath(paths[row]).startswith(inside):
+    place, inside = (os.path.realpath(files.canonical(x)) for x in (paths[row], folder))
+    is_inside = place.startswith(os.path.join(inside, ""))
+    # Names on other stores look like relative ones.
+    if not is_inside or files.is_local(paths[row]) != files.is_local(folder):
         return None
     with contextlib.suppress(*NO_FILE, ValueError):
         return read_image(paths[row])

@@ -119,18 +119,24 @@ class Protocol(web.RequestHandler):
         self._line_ends += data.count(b"\r\n")
         most_line_ends = _LINE_ENDS + self._num_bytes // _LINE_BYTES
         # While a request is answered, the head of the next one may come.
-        is_long = self._phase in (_HEAD, _REQUEST) and self._num_bytes > _HEAD_BYTES
+        others = self._num_bytes
+        if self._phase in (_BODY, _REST):
+            others -= self._content.total_bytes + self._num_bytes // _LINE_BYTES
+        is_long = self._phase != _IDLE and others > _HEAD_BYTES
         if is_long or self._line_ends > most_line_ends:
             self._link.abort()
             return
         super().data_received(data)
 
-    def head_received(self, has_body: bool, is_chunked: bool) -> None:
+    def head_received(self, request: web.Request) -> None:
         """Stops the head's time limit; `Bodies` limits the time of the body."""
         self._limit(None)
         self.num_requests += 1
+        self._content = request.content
+        # Other handlers read no body.
+        has_body = request.method == "POST" and request.can_read_body
         self._phase = _BODY if has_body else _REQUEST
-        if has_body and not is_chunked:
+        if has_body and request.content_length is not None:
             self._line_ends = -math.inf
         if self in self._connections:  # as the last one
             self._connections[self] = self._connections.pop(self)

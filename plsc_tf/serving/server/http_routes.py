@@ -55,9 +55,7 @@ class Routes:
         It informs the connection's protocol.
         """
         start = time.perf_counter()
-        # Other handlers read no body.
-        has_body = request.method == "POST" and request.can_read_body
-        request.protocol.head_received(has_body, request.content_length is None)
+        request.protocol.head_received(request)
         try:
             response = self._close(request, await self._handle(request, handler))
         finally:
