@@ -387,7 +387,7 @@ class _Server:
             avoid = _AVOID_SECONDS
             if seconds.isdecimal():
                 avoid = min(float(seconds[:9]), _LONGEST_AVOIDED)
-            reason = self._printable(data[:1000].decode(errors="replace"))
+            reason = self._printable(data[: 1 << 16].decode(errors="replace"))
             raise _Unavailable(f"HTTP {response.status}: {reason}", avoid)
         return response.status, parsed(response.status, data)
 

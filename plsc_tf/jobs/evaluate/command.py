@@ -85,8 +85,7 @@ def evaluate(settings: Settings, parts: Parts = NONE) -> list[tuple] | None:
 
 def _check_files(scoring):
     """Checks that lists and folders exist; makes those of the results."""
-    given = filter(None, (scoring.card_dir, scoring.plot_dir))
-    for folder in map(files.canonical, given):
+    for folder in filter(None, (scoring.card_dir, scoring.plot_dir)):
         files.make_dirs(folder)
         writable = not files.is_local(folder) or os.access(folder, os.W_OK)
         rule = "Files cannot be written into this folder, or it is a link"
@@ -162,9 +161,10 @@ class _Evaluation:
                 if with_fingerprints:
                     prints = provenance.fingerprints(map(read_image, located))
                     self.images[report.name] = prints, listed
-                # A card could name the folder that contains all images.
-                known = files.parent(path) if scoring.reproduce else folder
-                read = functools.partial(_read, located, known)
+                # A card could name the folder of all images, or a link to it.
+                own = os.path.dirname(os.path.realpath(path))
+                shown = own if scoring.reproduce else folder
+                read = functools.partial(_read, located, shown)
                 provenance.add_worst(report, scores, scores.sides, listed, read)
         for folder in scoring.template_dirs:
             for report in protocols.templates(folder, source, options):

@@ -76,7 +76,7 @@ def reproduce(settings: Settings) -> list[tuple] | None:
 def _measured(card):
     """Returns {names: value} of what a repetition must give again."""
     # Names are tuples, so that no fact of a forged card can hide another one.
-    found = {}
+    found = {("sets", "order"): [*card["sets"]]}  # the first one's threshold is served
     for part in ("model", "data", "bootstrap"):
         # Of places and versions, only that they are given.
         found |= {(part, k): k in _PLACES or v for k, v in card[part].items()}
