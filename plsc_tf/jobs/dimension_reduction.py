@@ -16,8 +16,7 @@ from plsc_tf.reporting.recorder import StepLines
 from plsc_tf.requirements import require
 from plsc_tf.storage import files, json_text
 
-PROJECTION = "pca_mat.npy"
-LOG = "line_search.jsonl"
+PROJECTION, LOG = "pca_mat.npy", "line_search.jsonl"
 
 
 def begin(model, settings):

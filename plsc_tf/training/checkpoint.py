@@ -84,8 +84,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.saved_step: int | None = None
         # Names this training in the states of its checkpoints.
         self.run: str | None = secrets.token_hex(8)
-        self._saver = writer.BackgroundSaver()
-        self._continues = False
+        self._saver, self._continues = writer.BackgroundSaver(), False
         self._best: dict | None = None  # {"epoch", "accuracy", "of"}
 
     def set_model(self, model: Classifier) -> None:

@@ -78,8 +78,7 @@ class App:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = max(soft, min(hard, 4 * options.max_connections))
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
             if handle_signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
