@@ -17,8 +17,7 @@ from plsc_tf.data.readers.layouts import DataRequest
 from plsc_tf.data.source import IndexedSource, Source, in_python
 from plsc_tf.requirements import require
 
-DEFAULT_CLASSES = 100
-DEFAULT_IMAGES_PER_CLASS = 20
+DEFAULT_CLASSES, DEFAULT_IMAGES_PER_CLASS = 100, 20
 
 # Changes with the drawing: a cache or a checkpoint belongs to one.
 _DRAWING = "2"

@@ -16,8 +16,7 @@ FALSE_ACCEPT_RATES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 # Squared distances of unit vectors lie in [0, 4]; the steps match insightface.
 ACCURACY_THRESHOLDS = np.arange(0.0, 4.0, 0.01)
 FAR_THRESHOLDS = np.arange(0.0, 4.0, 0.001)
-FAR_TARGET = 1e-3
-FOLDS = 10
+FAR_TARGET, FOLDS = 1e-3, 10
 CALIBRATED = "calibrated_threshold"
 
 

@@ -65,8 +65,7 @@ class TiledSoftmax:
     """
 
     def __init__(self, kernels: Kernels, logits_bytes: float) -> None:
-        self.kernels = kernels
-        self.even_share = kernels.even_share
+        self.kernels, self.even_share = kernels, kernels.even_share
         self.logits_bytes = logits_bytes
         self._each_tile = EachTile(self._first_pass_of_tile)
 

@@ -216,7 +216,7 @@ class Traces(keras.callbacks.Callback):
     def __init__(self, folder: str, every_n_steps: int):
         super().__init__()
         self.folder, self.every_n_steps = folder, every_n_steps
-        self._local = transfer.LocalFolder(folder)
+        self._local = transfer.LocalFolder(folder, temporary=True)
         self._warm = self._running = False
 
     def wants(self, step):

@@ -1,6 +1,7 @@
 """Writes logs for TensorBoard."""
 
 import functools
+import secrets
 import time
 
 import tensorflow as tf
@@ -26,6 +27,9 @@ class TensorBoard(Sink):
         files.make_dirs(folder)
         self.output = folder
         self._local, self._writer = transfer.LocalFolder(folder), None
+        # TensorFlow writes through links, which a stranger's run could bring along for
+        # names that he can guess.
+        self._suffix = f".{secrets.token_hex(8)}"
 
     def begin(self, step):
         """Hides everything that an earlier process of the run wrote after `step`.
@@ -33,7 +37,7 @@ class TensorBoard(Sink):
         A session start makes TensorBoard drop all later steps. It is written twice
         because TensorBoard ignores the first one in a folder.
         """
-        writer = EventFileWriter(self._local.path, filename_suffix=".begins")
+        writer = EventFileWriter(self._local.path, filename_suffix=self._suffix)
         start = SessionLog(status=SessionLog.START)
         for _ in range(2):
             now = time.time()
@@ -68,7 +72,8 @@ class TensorBoard(Sink):
 
     def _write(self, step, write, values):
         if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._local.path)
+            place, suffix = self._local.path, f"{self._suffix}.v2"
+            self._writer = tf.summary.create_file_writer(place, filename_suffix=suffix)
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 write(name, value)

@@ -18,8 +18,7 @@ from plsc_tf.progress import Progress
 from plsc_tf.requirements import require
 from plsc_tf.storage import checksums, files
 
-MANIFEST = "manifest.json"
-PARTIAL = ".plsc-part"
+MANIFEST, PARTIAL = "manifest.json", ".plsc-part"
 FILES_AT_ONCE = 3
 
 
@@ -86,16 +85,18 @@ class LocalFolder:
 
     Args:
         folder: the folder.
+        temporary: whether `path` is temporary in any case: TensorFlow writes through
+            links.
 
     Attributes:
         path: `folder`, or a temporary one if that is on another store, where TensorFlow
             might wait forever. It is removed with this object.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, temporary: bool = False):
         self._folder, self.path = folder, folder
         self._uploaded: dict[str, int] = {}
-        if not files.is_local(folder):
+        if temporary or not files.is_local(folder):
             self._temporary = tempfile.TemporaryDirectory(prefix="plsc_tf-")
             self.path = self._temporary.name
 

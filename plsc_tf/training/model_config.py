@@ -90,12 +90,13 @@ def make_network(text: str) -> keras.Model:
 
 def _refuse_code(described):
     # Keras also finds "layers.Lambda", in the module "keras".
-    path = f"{described.get('module')}.{described.get('class_name')}"
+    path = f"{described.get('module') or None}.{described.get('class_name', '__')}"
     name = path.rpartition(".")[2]
-    foreign = path.startswith(("keras", "builtins")) and not _PARTS.fullmatch(path)
+    # Without a module, it finds functions, too.
+    odd = re.match(r"keras|builtins|None\.(?!__)", path) and not _PARTS.fullmatch(path)
     # Keras repeats given means for each channel.
     means = name == "Normalization" and described["config"].get("mean") is not None
-    if foreign or means or name in UNSAFE:
+    if odd or means or name in UNSAFE:
         raise ValueError(f"it has a {name}, which can run code or fill the memory")
     # Keras would compute the result at once: a few bytes could fill the memory.
     if {"args", "kwargs"} <= described.keys() and not _is_symbolic(described):

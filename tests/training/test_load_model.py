@@ -133,7 +133,8 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     # Another name of the layer, which would call any function of Keras.
     described = json.loads(model.backbone.to_json())
     layer = described["config"]["layers"][1]
-    for path in ("keras|layers.Lambda", "keras.utils|pad", "keras.layers|function"):
+    paths = "|Dot keras|layers.Lambda keras.utils|pad keras.layers|function"
+    for path in paths.split():
         module, _, name = path.partition("|")
         layer |= {"module": module, "class_name": name, "config": "TFSMLayer"}
         with pytest.raises(ValueError, match="which can run code"):
@@ -152,7 +153,7 @@ def test_networks_of_too_many_layers_or_models_are_refused():
             outputs = called(outputs)
         called = keras.Model(image, outputs)
     long = keras.Sequential([image, *(keras.layers.ReLU() for _ in range(200))])
-    uncalled = [{"class_name": "ReLU", "config": {}}] * 5001
+    uncalled = [{"module": "a", "class_name": "ReLU"}] * 5001
     for text in called.to_json(), long.to_json(), json.dumps({"layers": uncalled}):
         with pytest.raises(ValueError, match="layers are called over 5000 times"):
             model_config.make_network(text)

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import operator
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -59,7 +60,8 @@ class Records:
 
     def stamp(self) -> str:
         """Returns a string of the files' paths, sizes and modification times."""
-        stats = [(name, files.stat(name)) for name in self._names]
+        names = [os.path.realpath(n) if files.is_local(n) else n for n in self._names]
+        stats = [(name, files.stat(name)) for name in names]
         return json.dumps([(n, s.size, s.modified_ns) for n, s in stats])
 
     def contents(self) -> str:

@@ -76,7 +76,8 @@ class Protocol(web.RequestHandler):
         First are those without a complete request, of which uploads are last because
         their heads had a key; then those whose clients do not read their answers.
         """
-        if self._phase in (_HEAD, _BODY, _REST) or not self.busy:
+        # A client without a key may leave its refusals unread, which are small.
+        if self._phase in (_IDLE, _HEAD, _BODY, _REST):
             return int(self._phase == _BODY)
         return 2 if self._paused else 3
 
