@@ -32,8 +32,10 @@ def class_rows(head: "Head", low: int, high: int) -> np.ndarray:
     for block in blocks:
         first = block * BLOCK_ROWS
         generator = np.random.default_rng([head.seed, block])
-        values = _standard(generator, (BLOCK_ROWS, columns), drawn.kind)
         start, stop = max(low, first), min(high, first + BLOCK_ROWS)
+        # The first rows do not depend on the others, unless numbers are drawn again.
+        count = BLOCK_ROWS if drawn.kind == "truncated_normal" else stop - first
+        values = _standard(generator, (count, columns), drawn.kind)
         drawn_here = drawn.spread * values[start - first : stop - first]
         rows[start - low : stop - low] += drawn_here
     return rows.reshape(-1, centers, size) if centers > 1 else rows

@@ -220,6 +220,7 @@ def sending(answer, more=b""):
             link.sendall(answer)
             while more and not ended.wait(0.01 if len(more) < 100 else 0):
                 link.sendall(more)
+            link.shutdown(socket.SHUT_WR)  # the body may come, which would be a reset
 
     ended = threading.Event()
     with (

@@ -82,9 +82,9 @@ class LoadedModel:
         self.fingerprint = card.get("fingerprint", os.urandom(8).hex())
         threshold = card.get("threshold") or {}
         threshold.pop("calibration", None)  # it may be long
-        # Otherwise, all requests to the gallery would fail, not only this version.
+        # Otherwise, requests would fail, not only this version.
         check_threshold(threshold)
-        rest.write_json(threshold)
+        rest.write_json([threshold, self.fingerprint])
         self.threshold = threshold if threshold.get("cosine") is not None else None
         self._warm_up(sizes_up_to(options.max_batch_images))
         common = executor, options, metrics
